@@ -1,0 +1,59 @@
+// A device: memory, threads and copies. CPU devices are the only kind so far; a GPU adds streams and its own memory
+// kind without touching kernels' callers.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include "muster/base/scheduler.h"
+#include "muster/base/status.h"
+#include "muster/tensor/tensor.h"
+
+namespace muster {
+
+using Done = absl::AnyInvocable<void(absl::Status) &&>;
+
+struct DeviceAttributes {
+  std::string name;         // "/job:localhost/replica:0/task:0/device:CPU:0"
+  std::string device_type;  // "CPU"
+  int64_t memory_limit_bytes = 256 << 20;
+  uint64_t incarnation = 0;  // random, not zero, new for every process
+  std::string physical_device_desc;
+};
+
+// An order of work on a device. On the CPU everything has happened when a call returns.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  // Calls `done` when all work put on the stream so far has finished.
+  virtual void WhenDone(Done done) = 0;
+};
+
+// Thread-safe.
+class Device {
+ public:
+  virtual ~Device() = default;
+  const DeviceAttributes& attributes() const { return attributes_; }
+  const std::string& name() const { return attributes_.name; }
+  const std::string& type() const { return attributes_.device_type; }
+  virtual Allocator& allocator() = 0;
+  // Memory that the host can read; the device's own where they are the same.
+  virtual Allocator& host_allocator() = 0;
+  virtual Scheduler& scheduler() = 0;
+  virtual Stream& stream() = 0;
+  // Every transfer from or to this device goes through here. `done` gets a tensor in `to`'s memory.
+  using CopyDone = absl::AnyInvocable<void(absl::StatusOr<Tensor>) &&>;
+  virtual void Copy(const Tensor& tensor, Device& to, CopyDone done) = 0;
+
+ protected:
+  explicit Device(DeviceAttributes attributes) : attributes_(std::move(attributes)) {}
+
+ private:
+  DeviceAttributes attributes_;
+};
+
+// A CPU device whose kernels run on `scheduler`, which must outlive it.
+std::unique_ptr<Device> NewCpuDevice(std::string name, Scheduler& scheduler);
+
+}  // namespace muster
