@@ -39,12 +39,14 @@ class OpRegistry {
   // Sorted by name.
   std::vector<const OpRegistration*> All() const;
 
-  // While the list is run: called by ops/op.h.
+  // While the list is run: what ops/op.h adds to.
+  static OpRegistry* building() { return building_; }
   void Add(OpRegistration registration);
 
  private:
   OpRegistry() = default;
   void RunDefinitions();
+  static OpRegistry* building_;
   absl::flat_hash_map<std::string, std::unique_ptr<OpRegistration>> ops_;
 };
 

@@ -1,0 +1,41 @@
+#include <memory>
+
+#include "muster/base/random.h"
+#include "muster/device/device.h"
+
+namespace muster {
+namespace {
+
+class CpuStream : public Stream {
+ public:
+  void WhenDone(Done done) override { std::move(done)(absl::OkStatus()); }
+};
+
+class CpuDevice : public Device {
+ public:
+  CpuDevice(DeviceAttributes attributes, Scheduler& scheduler) : Device(std::move(attributes)), scheduler_(scheduler) {}
+  Allocator& allocator() override { return HostAllocator(); }
+  Allocator& host_allocator() override { return HostAllocator(); }
+  Scheduler& scheduler() override { return scheduler_; }
+  Stream& stream() override { return stream_; }
+  void Copy(const Tensor& tensor, Device& to, CopyDone done) override {
+    // A real copy, so that several CPU devices behave like devices with memory of their own.
+    std::move(done)(&to == this ? tensor : tensor.Clone(to.allocator()));
+  }
+
+ private:
+  Scheduler& scheduler_;
+  CpuStream stream_;
+};
+
+}  // namespace
+
+std::unique_ptr<Device> NewCpuDevice(std::string name, Scheduler& scheduler) {
+  DeviceAttributes attributes;
+  attributes.name = std::move(name);
+  attributes.device_type = "CPU";
+  attributes.incarnation = EntropySeed() | 1;
+  return std::make_unique<CpuDevice>(std::move(attributes), scheduler);
+}
+
+}  // namespace muster

@@ -1,0 +1,152 @@
+#include "muster/tensor/buffer.h"
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <new>
+
+#include "muster/base/mutex.h"
+
+namespace muster {
+namespace {
+
+class ExternalRegion : public Region {
+ public:
+  ExternalRegion(const void* base, size_t size_bytes, absl::AnyInvocable<void() &&> release)
+      : Region(const_cast<void*>(base), size_bytes, MemoryKind::kHost), release_(std::move(release)) {
+    writable_ = false;
+  }
+  ~ExternalRegion() override { std::move(release_)(); }
+
+ private:
+  absl::AnyInvocable<void() &&> release_;
+};
+
+class CachingAllocator;
+
+// Header and elements share one block: the header fills the first cache line, elements follow at an aligned address.
+class HeapRegion : public Region {
+ public:
+  HeapRegion(CachingAllocator* owner, void* base, size_t size_bytes, int size_class)
+      : Region(base, size_bytes, MemoryKind::kHost), owner_(owner), size_class_(size_class) {}
+  void Destroy() override;
+  int size_class() const { return size_class_; }
+
+ private:
+  friend class CachingAllocator;
+  CachingAllocator* owner_;
+  int size_class_;
+};
+constexpr size_t kHeader = kBufferAlignment;
+static_assert(sizeof(HeapRegion) <= kHeader);
+
+// Blocks come in sizes of a power of two and the three quarters between; freed ones wait in a list per size, so that
+// a training loop that repeats itself stops asking the system (and stops paying for fresh pages).
+class CachingAllocator : public Allocator {
+ public:
+  Buffer Allocate(size_t size_bytes) override {
+    const int size_class = ClassOf(size_bytes);
+    if (size_class < 0) return Buffer();
+    const size_t block_bytes = ClassBytes(size_class);
+    void* block = TakeCached(size_class);
+    if (block == nullptr) {
+      block = std::aligned_alloc(kBufferAlignment, kHeader + block_bytes);
+      if (block == nullptr) return Buffer();
+    }
+    Count(static_cast<int64_t>(block_bytes));
+    auto* region = new (block) HeapRegion(this, static_cast<char*>(block) + kHeader, block_bytes, size_class);
+    return Buffer(RefPtr<Region>::Adopt(region), 0, size_bytes);
+  }
+  MemoryKind memory_kind() const override { return MemoryKind::kHost; }
+  Usage usage() const override {
+    return Usage{in_use_.load(std::memory_order_relaxed), peak_.load(std::memory_order_relaxed),
+                 allocations_.load(std::memory_order_relaxed)};
+  }
+
+  void Free(HeapRegion* region) {
+    const int size_class = region->size_class();
+    const size_t block_bytes = ClassBytes(size_class);
+    in_use_.fetch_sub(static_cast<int64_t>(block_bytes), std::memory_order_relaxed);
+    region->~HeapRegion();
+    void* block = region;
+    if (cached_bytes_.load(std::memory_order_relaxed) + block_bytes <= kMaxCachedBytes) {
+      List& list = lists_[size_class];
+      MutexLock lock(list.mutex);
+      if (list.length < kMaxListLength) {
+        *static_cast<void**>(block) = list.head;
+        list.head = block;
+        ++list.length;
+        cached_bytes_.fetch_add(block_bytes, std::memory_order_relaxed);
+        return;
+      }
+    }
+    std::free(block);
+  }
+
+ private:
+  static constexpr int kClasses = 4 * 36;
+  static constexpr size_t kMaxCachedBytes = size_t{64} << 20;
+  static constexpr int kMaxListLength = 256;
+
+  struct List {
+    Mutex mutex;
+    void* head ABSL_GUARDED_BY(mutex) = nullptr;
+    int length ABSL_GUARDED_BY(mutex) = 0;
+  };
+
+  // Class 4k+j holds 64 * 2^k * (4+j)/4 bytes.
+  static size_t ClassBytes(int size_class) { return (kBufferAlignment << (size_class / 4)) / 4 * (4 + size_class % 4); }
+  static int ClassOf(size_t size_bytes) {
+    if (size_bytes <= kBufferAlignment) return 0;
+    if (size_bytes > (size_t{1} << 40)) return -1;
+    const int power = std::bit_width(size_bytes - 1) - 1;  // 2^power < size_bytes <= 2^(power+1)
+    const int octave = power - 6;
+    const size_t step = (size_t{1} << power) / 4;
+    const auto quarter = static_cast<int>((size_bytes - (size_t{1} << power) + step - 1) / step);
+    const int size_class = 4 * octave + quarter;
+    // Blocks must keep whole cache lines so that aligned_alloc accepts the size.
+    return ClassBytes(size_class) % kBufferAlignment == 0 ? size_class : 4 * (octave + 1);
+  }
+
+  void* TakeCached(int size_class) {
+    List& list = lists_[size_class];
+    MutexLock lock(list.mutex);
+    void* block = list.head;
+    if (block == nullptr) return nullptr;
+    list.head = *static_cast<void**>(block);
+    --list.length;
+    cached_bytes_.fetch_sub(ClassBytes(size_class), std::memory_order_relaxed);
+    return block;
+  }
+
+  void Count(int64_t block_bytes) {
+    allocations_.fetch_add(1, std::memory_order_relaxed);
+    const int64_t now = in_use_.fetch_add(block_bytes, std::memory_order_relaxed) + block_bytes;
+    int64_t peak = peak_.load(std::memory_order_relaxed);
+    while (now > peak && !peak_.compare_exchange_weak(peak, now, std::memory_order_relaxed)) {
+    }
+  }
+
+  std::array<List, kClasses> lists_;
+  std::atomic<size_t> cached_bytes_{0};
+  std::atomic<int64_t> in_use_{0};
+  std::atomic<int64_t> peak_{0};
+  std::atomic<int64_t> allocations_{0};
+};
+
+void HeapRegion::Destroy() { owner_->Free(this); }
+
+}  // namespace
+
+Buffer Buffer::AdoptExternal(const void* base, size_t length_bytes, absl::AnyInvocable<void() &&> release) {
+  return Buffer(MakeRef<ExternalRegion>(base, length_bytes, std::move(release)), 0, length_bytes);
+}
+
+Allocator& HostAllocator() {
+  // Never destroyed: tensors in static storage may outlive every static destructor.
+  static auto* allocator = new CachingAllocator;
+  return *allocator;
+}
+
+}  // namespace muster
