@@ -54,7 +54,7 @@ install: build ## install under PREFIX (default /usr/local)
 
 format: setup-lint ## rewrite the C++ sources with clang-format
 	@echo "format: clang-format over muster/ python/ examples/ tools/ benchmarks/"
-	@git ls-files '*.h' '*.cc' | xargs -r clang-format -i
+	@git ls-files --cached --others --exclude-standard "*.h" "*.cc" | xargs -r clang-format -i
 
 tidy: ## check includes between layers and the words we avoid
 	@python3 tools/tidy.py
