@@ -1,0 +1,71 @@
+# One command for each thing a developer does. `make help` lists them.
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+
+python := $(CURDIR)/.venv/bin/python
+release := build/release
+# Tests that compare with TensorFlow run it in an environment of its own.
+export MUSTER_TF_PYTHON ?= $(CURDIR)/.venv-tf/bin/python
+
+# Targets share environments and build folders; each one is parallel inside.
+.NOTPARALLEL:
+.DEFAULT_GOAL := help
+.PHONY: help setup setup-tests setup-lint build test test-sanitizers train bench install format tidy analyze clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
+
+setup: ## install Debian and PyPI packages; quick when they are there
+	@tools/setup.sh
+
+setup-tests: ## the same, and TensorFlow for tests and benchmarks
+	@tools/setup.sh --tests
+
+setup-lint: ## the same as setup, and clang's formatter and linter
+	@tools/setup.sh --lint
+
+build: setup ## build build/release/bin/muster and the Python package in .venv
+	@echo "build: configuring $(release)"
+	@cmake --preset release -DPython_EXECUTABLE=$(python) >/dev/null
+	@echo "build: compiling with $(JOBS) jobs"
+	@cmake --build --preset release -j $(JOBS)
+	@tools/link_package.sh $(release)/python
+
+test: setup-tests build ## run the C++ and the Python tests
+	@echo "test: C++ unit tests"
+	@ctest --test-dir $(release) -L unit -j $(JOBS) --output-on-failure --no-tests=error
+	@echo "test: Python tests, with TensorFlow at $(MUSTER_TF_PYTHON)"
+	@$(python) -m pytest python/tests tests
+
+test-sanitizers: setup ## run the C++ tests under ASAN+UBSAN, the threaded ones under TSAN
+	@tools/test_sanitizers.sh $(JOBS)
+
+train: setup build ## train the MNIST network on the digits in data/digits
+	@echo "train: examples/mnist.py"
+	@$(release)/bin/muster run examples/mnist.py
+
+bench: setup-tests build ## print Muster and TensorFlow side by side
+	@echo "bench: benchmarks/run.py"
+	@$(python) benchmarks/run.py
+
+install: build ## install under PREFIX (default /usr/local)
+	@echo "install: under $(PREFIX)"
+	@cmake --install $(release) --prefix $(abspath $(PREFIX))
+
+format: setup-lint ## rewrite the C++ sources with clang-format
+	@echo "format: clang-format over muster/ python/ examples/ tools/ benchmarks/"
+	@git ls-files --cached --others --exclude-standard "*.h" "*.cc" | xargs -r clang-format -i
+
+tidy: ## check includes between layers and the words we avoid
+	@python3 tools/tidy.py
+
+analyze: setup-lint ## compile with clang's thread-safety analysis, then run clang-tidy
+	@echo "analyze: compiling with clang++"
+	@cmake --preset analyze >/dev/null
+	@cmake --build --preset analyze -j $(JOBS)
+	@echo "analyze: clang-tidy"
+	@git ls-files 'muster/*.cc' | xargs -r -n 1 -P $(JOBS) clang-tidy --quiet -p build/analyze
+
+clean: ## remove what was built; the environments stay
+	@echo "clean: removing build/"
+	@rm -rf build

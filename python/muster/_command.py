@@ -1,0 +1,11 @@
+"""The console script of a package installed by pip: the command itself is a program that lies in the package."""
+
+import os
+import sys
+
+
+def main():
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "muster")
+    # `muster run` starts the interpreter that the package was installed for.
+    environment = dict(os.environ, MUSTER_PYTHON=sys.executable)
+    os.execve(program, [program, *sys.argv[1:]], environment)

@@ -1,0 +1,78 @@
+#!/bin/bash
+# Installs what Muster needs and does nothing when it is there already.
+#
+#   tools/setup.sh           Debian packages of the build, and .venv with the Python side of it
+#   tools/setup.sh --tests   the same, and .venv-tf with TensorFlow, the judge of tests and benchmarks
+#   tools/setup.sh --lint    the same as the first, and clang with its formatter and linter
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+build_packages=(
+  g++ make cmake ninja-build ccache lld pkg-config git
+  libabsl-dev libprotobuf-dev protobuf-compiler libdnnl-dev zlib1g-dev libcli11-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  python3 python3-dev python3-venv
+)
+lint_packages=(clang clang-format clang-tidy)
+python_packages=('numpy>=1.24' 'protobuf>=4.21' 'nanobind>=2.2' 'scikit-build-core>=0.10' 'pytest>=7')
+# The judge is one exact version: the tests compare with what this one does.
+tensorflow_packages=('tensorflow-cpu==2.21.0' 'numpy>=1.24' 'pytest>=7')
+
+say() { echo "setup: $*" >&2; }
+
+# install_debian PACKAGE...: apt-get for those that are missing.
+install_debian() {
+  if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+    say "not a Debian system; please see to it that these are installed: $*"
+    return
+  fi
+  local missing=() installed package
+  installed=$(dpkg-query -W -f='${db:Status-Status} ${Package}\n' "$@" 2>/dev/null | sed -n 's/^installed //p' || true)
+  for package in "$@"; do
+    grep -qxF -- "$package" <<<"$installed" || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  say "installing Debian packages: ${missing[*]}"
+  local as_root=()
+  [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+}
+
+# install_venv FOLDER PACKAGE...: a virtual environment, stamped with the list it was made from.
+install_venv() {
+  local folder=$1 stamp=$1/.setup-done
+  shift
+  if [ -f "$stamp" ] && [ "$(<"$stamp")" = "$*" ] && "$folder/bin/python" -c '' 2>/dev/null; then
+    return 0
+  fi
+  # Debian's own interpreter, for which python3-dev has the headers.
+  local python=/usr/bin/python3
+  [ -x "$python" ] || python=python3
+  say "making $folder with $("$python" --version): $*"
+  "$python" -m venv --clear "$folder" || return 1
+  "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$@" || return 1
+  echo "$*" >"$stamp"
+}
+
+with_tests=no
+debian_packages=("${build_packages[@]}")
+for argument in "$@"; do
+  case $argument in
+    --tests) with_tests=yes ;;
+    --lint) debian_packages+=("${lint_packages[@]}") ;;
+    *) say "unknown argument: $argument"; exit 2 ;;
+  esac
+done
+
+install_debian "${debian_packages[@]}"
+install_venv .venv "${python_packages[@]}"
+if [ $with_tests = yes ] && ! install_venv .venv-tf "${tensorflow_packages[@]}"; then
+  rm -rf .venv-tf
+  if [ "${CI:-}" = true ]; then
+    say "TensorFlow could not be installed, and CI must not pass without it"
+    exit 1
+  fi
+  say "WARNING: TensorFlow could not be installed."
+  say "WARNING: every test that compares Muster with it will be SKIPPED, and benchmarks show Muster alone."
+fi

@@ -1,0 +1,220 @@
+#!/usr/bin/env python3
+"""Reads the sources and says where they leave our conventions.
+
+Errors make the exit status 1: an include that goes up, a word we do not use, a layer without a README, a path of
+somebody's machine. Remarks (sizes, names, missing tests) are printed with --remarks and fail nothing.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+# What each layer may include besides itself, lowest first. docs/ARCHITECTURE.md gives the reasons. Layers that do
+# not exist yet have their place already.
+_BASE_TO_DEVICE = "base tensor device"
+_BASE_TO_RUNTIME = "base tensor device params graph runtime"
+_CLIENT_MAY = f"{_BASE_TO_RUNTIME} transport"
+LAYERS = {
+    "base": "",
+    "tensor": "base",
+    "device": "base tensor",
+    "params": _BASE_TO_DEVICE,
+    "checkpoint": "base tensor",
+    "graph": _BASE_TO_DEVICE,
+    "runtime": "base tensor device params graph",
+    "ops": f"{_BASE_TO_RUNTIME} checkpoint",
+    "transport": "base tensor device graph runtime",
+    "collective": "base tensor device runtime transport",
+    "worker": f"{_BASE_TO_RUNTIME} transport collective",
+    "master": "base tensor device graph transport",
+    "client": _CLIENT_MAY,
+    "train": f"{_CLIENT_MAY} client",
+    "dashboard": "base",
+}
+LAYERS["server"] = " ".join(layer for layer in LAYERS if layer != "client")
+LAYERS["cli"] = " ".join(LAYERS)
+LAYERS = {layer: set(may_include.split()) for layer, may_include in LAYERS.items()}
+
+# Headers directly in muster/ (the public surface, generated op functions) stand above the client.
+PUBLIC_READERS = {"train", "server", "cli"}
+
+CPP = {".h", ".cc"}
+CODE = CPP | {".py", ".cmake", ".sh"}
+
+
+class Rule(NamedTuple):
+    pattern: str
+    instead: str
+    suffixes: frozenset = frozenset(CPP)
+    except_in: str = "$^"  # paths in which the words are right
+
+
+# Words that fail. C++ is searched without its comments and strings.
+WORDS = [
+    Rule(r"std::string_view|#include <string_view>", "use absl::string_view: packaged abseil takes no other"),
+    Rule(r"absl::(Mutex\w*|CondVar|Notification|BlockingCounter)\b|#include \"absl/synchronization/",
+         "use muster/base/mutex.h: ThreadSanitizer does not see abseil's"),
+    Rule(r"std::cout|std::cerr", "use LOG from muster/base/log.h, or print in cli/",
+         except_in=r"muster/cli/|examples/|tools/|benchmarks/|muster/base/log\.cc|_(test|bench)\.cc$"),
+    Rule(r"using namespace (?![\w:]*literals)", "name what you use"),
+    Rule(r"\bthrow\b", "return absl::Status", except_in=r"python/bindings/"),
+]
+MARKS = Rule(r"\b(TO" r"DO|FIX" r"ME|XXX)\b", "do it, or open an issue", frozenset(CODE))
+MACHINE_PATHS = Rule(r"(?<![\w.$}\)])/(work|root|home|tmp)/", "no path of one machine; ask for a folder")
+
+# Only conversion files, transport/grpc, the bindings and tests see proto classes.
+MAY_SEE_PROTOS = re.compile(r"_proto\.(cc|h)$|_(test|bench)\.cc$|_test\.h$|^muster/(transport/grpc|cli)/|^python/bindings/|^tools/")
+
+AVOIDED_NAMES = set("util utils helper helpers common manager misc wrapper impl data info".split())
+FILE_LINES, FUNCTION_LINES, README_LINES, COLUMNS = 600, 70, 30, 100
+
+# This checker and its test hold the words they look for; golden data is TensorFlow's.
+UNCHECKED = re.compile(r"^tools/tidy\.py$|^tests/test_tidy\.py$|^tests/golden/|^data/|^LICENSE$")
+
+
+def tracked_files(root):
+    """Files that are or would be committed, relative to `root`, with '/'."""
+    listed = subprocess.run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=root,
+                            capture_output=True, text=True, check=True).stdout.split("\n")
+    return sorted(name for name in listed if name and (root / name).is_file())
+
+
+def without_comments(text):
+    """C++ text with comments and the contents of string literals blanked; line numbers stay. Include lines stay."""
+    token = re.compile(r'(?P<include>^[ \t]*#[ \t]*include[^\n]*)|R"(?P<tag>[^(\s]*)\(.*?\)(?P=tag)"|//[^\n]*|/\*.*?\*/|'
+                       r'"(?:\\.|[^"\\\n])*"|(?<![0-9a-zA-Z_])\'(?:\\.|[^\'\\\n])+\'', re.S | re.M)
+    return token.sub(lambda m: m[0] if m["include"] else "\n" * m[0].count("\n"), text)
+
+
+def layer_of(name):
+    """The layer of 'muster/<layer>/...', '' for a file directly in muster/, None elsewhere."""
+    parts = name.split("/")
+    if parts[0] != "muster":
+        return None
+    return parts[1] if len(parts) > 2 else ""
+
+
+def include_errors(name, text):
+    """Includes that go up, and proto classes where domain types belong."""
+    layer = layer_of(name)
+    # Tests and benchmarks are linked with the whole library and may look at all of it.
+    is_test = re.search(r"_(test|bench)\.cc$|_test\.h$", name)
+    for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">]+)[">]', text, re.M):
+        included = match[1]
+        line = text.count("\n", 0, match.start()) + 1
+        if included.endswith(".pb.h") and not MAY_SEE_PROTOS.search(name):
+            yield f"{name}:{line}: includes {included}: proto classes belong in *_proto.cc and *_proto.h only"
+        target = layer_of(included)
+        if not layer or is_test or target is None or target == layer:
+            continue
+        if layer not in LAYERS:
+            yield f"{name}:{line}: layer '{layer}' is not in the table of tools/tidy.py"
+            return
+        if target == "" and layer not in PUBLIC_READERS:
+            yield f"{name}:{line}: {layer} may not include the public header {included}"
+        elif target and target != "proto" and target not in LAYERS[layer]:
+            allowed = ", ".join(other for other in LAYERS if other in LAYERS[layer]) or "nothing of ours"
+            yield f"{name}:{line}: {layer} may not include {included}; it may include {allowed}"
+
+
+def word_errors(name, text):
+    """Words we do not use, each with what to write instead."""
+    suffix = pathlib.PurePosixPath(name).suffix
+    searched = without_comments(text) if suffix in CPP else text
+    everywhere = MACHINE_PATHS._replace(suffixes=frozenset({suffix}))
+    for rule, content in [(rule, searched) for rule in WORDS] + [(MARKS, text), (everywhere, text)]:
+        if suffix not in rule.suffixes or re.search(rule.except_in, name):
+            continue
+        for match in re.finditer(rule.pattern, content):
+            line = content.count("\n", 0, match.start()) + 1
+            yield f"{name}:{line}: '{match[0].strip()}': {rule.instead}"
+
+
+def readme_errors(names):
+    """Each folder of muster/ opens with a README."""
+    layers = {layer_of(name) for name in names} - {None, ""}
+    for layer in sorted(layers):
+        if f"muster/{layer}/README.md" not in names:
+            yield f"muster/{layer}: has no README.md (purpose, main types, what it must not know)"
+
+
+def errors(root=ROOT):
+    names = tracked_files(root)
+    found = list(readme_errors(set(names)))
+    for name in names:
+        if UNCHECKED.search(name):
+            continue
+        try:
+            text = (root / name).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        if pathlib.PurePosixPath(name).suffix in CPP:
+            found.extend(include_errors(name, text))
+        found.extend(word_errors(name, text))
+    return found
+
+
+def long_functions(text):
+    """(line, length) of functions over the limit, by the indentation that clang-format gives them."""
+    lines = text.split("\n")
+    for start, line in enumerate(lines):
+        head = re.match(r"^( {0,4})(?!namespace|class|struct|enum|extern|union|\s|}|#|//).*[({,].*\{$", line)
+        if not head or re.match(r"^\s*(if|for|while|switch|do|else|case|return)\b", line):
+            continue
+        for end in range(start + 1, len(lines)):
+            if re.match(rf"^{head[1]}\}}", lines[end]):
+                if end - start + 1 > FUNCTION_LINES:
+                    yield start + 1, end - start + 1
+                break
+
+
+def remarks(root=ROOT):
+    """What stands out and may be right: sizes, names that say little, sources without a test."""
+    names = tracked_files(root)
+    for name in names:
+        path = pathlib.PurePosixPath(name)
+        if path.name == "README.md" and layer_of(name):
+            length = len((root / name).read_text().splitlines())
+            if length > README_LINES:
+                yield f"{name}: {length} lines; a layer's README has at most {README_LINES}"
+        if path.suffix not in CPP:
+            continue
+        text = (root / name).read_text(encoding="utf-8")
+        lines = text.splitlines()
+        if len(lines) > FILE_LINES:
+            yield f"{name}: {len(lines)} lines; does it hold two things?"
+        for line, length in long_functions(text):
+            yield f"{name}:{line}: a function of {length} lines; look for the idea that wants a name"
+        for number, line in enumerate(lines, 1):
+            if len(line) > COLUMNS and "#include" not in line and "http" not in line:
+                yield f"{name}:{number}: {len(line)} columns; run make format"
+        avoided = AVOIDED_NAMES & set(path.stem.split("_"))
+        if avoided:
+            yield f"{name}: '{avoided.pop()}' says little; name the one job it has"
+        untested = path.suffix == ".cc" and layer_of(name) not in (None, "", "ops", "cli")
+        if untested and not re.search(r"_(test|bench|main)$", path.stem):
+            if str(path.with_name(path.stem + "_test.cc")) not in names:
+                yield f"{name}: has no {path.stem}_test.cc beside it"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--remarks", action="store_true", help="print what stands out, too")
+    options = parser.parse_args()
+    found = errors()
+    for error in found:
+        print(error)
+    noted = list(remarks())
+    for remark in noted if options.remarks else []:
+        print(f"remark: {remark}")
+    print(f"tidy: {len(found)} errors, {len(noted)} remarks" + ("" if options.remarks else " (--remarks shows them)"))
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
