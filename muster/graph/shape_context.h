@@ -50,8 +50,12 @@ class ShapeContext {
   static int64_t AddDims(int64_t a, int64_t b) { return a < 0 || b < 0 ? -1 : a + b; }
   static int64_t MultiplyDims(int64_t a, int64_t b);  // 0 wins over unknown
 
+  // Constant inputs that the rule asked for, by input index.
+  const std::vector<std::pair<int, Tensor>>& constants_used() const { return constants_used_; }
+
  private:
   Node& node_;
+  std::vector<std::pair<int, Tensor>> constants_used_;
 };
 
 using ShapeFunction = absl::Status (*)(ShapeContext&);
