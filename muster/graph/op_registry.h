@@ -17,6 +17,7 @@ struct OpRegistration {
   OpDef def;
   ShapeFunction shape = nullptr;
   GradientFunction gradient;       // empty: see no_gradient
+  std::string doc;
   std::string no_gradient_reason;  // why the op has none (its gradient is None); empty: LookupError, like TensorFlow
 };
 

@@ -1,0 +1,155 @@
+#include "muster/ops/op.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace muster {
+
+OpBuilder::OpBuilder(const char* name) { registration_.def.name = name; }
+
+// A definition that does not parse is a bug in the op file: it is found by any run of any test.
+void OpBuilder::Fail(const absl::Status& status) {
+  std::fprintf(stderr, "definition of op %s: %s\n", registration_.def.name.c_str(), status.ToString().c_str());
+  std::abort();
+}
+
+OpBuilder& OpBuilder::Attr(absl::string_view text) {
+  absl::StatusOr<AttrDef> attr = ParseAttrDef(text);
+  if (!attr.ok()) Fail(attr.status());
+  registration_.def.attrs.push_back(*std::move(attr));
+  return *this;
+}
+OpBuilder& OpBuilder::Attr2x(absl::string_view text) {
+  Attr(text);
+  registration_.def.attrs.back().since_2x = true;
+  return *this;
+}
+OpBuilder& OpBuilder::Input(absl::string_view text) {
+  absl::StatusOr<ArgDef> arg = ParseArgDef(text, registration_.def.attrs);
+  if (!arg.ok()) Fail(arg.status());
+  registration_.def.inputs.push_back(*std::move(arg));
+  return *this;
+}
+OpBuilder& OpBuilder::Output(absl::string_view text) {
+  absl::StatusOr<ArgDef> arg = ParseArgDef(text, registration_.def.attrs);
+  if (!arg.ok()) Fail(arg.status());
+  registration_.def.outputs.push_back(*std::move(arg));
+  return *this;
+}
+OpBuilder& OpBuilder::Doc(absl::string_view text) {
+  registration_.doc = std::string(text);
+  return *this;
+}
+OpBuilder& OpBuilder::Stateful() {
+  registration_.def.is_stateful = true;
+  return *this;
+}
+OpBuilder& OpBuilder::Commutative() {
+  registration_.def.is_commutative = true;
+  return *this;
+}
+OpBuilder& OpBuilder::Aggregate() {
+  registration_.def.is_aggregate = true;
+  return *this;
+}
+OpBuilder& OpBuilder::AllowsUninitializedInput() {
+  registration_.def.allows_uninitialized_input = true;
+  return *this;
+}
+OpBuilder& OpBuilder::DistributedCommunication() {
+  registration_.def.is_distributed_communication = true;
+  return *this;
+}
+OpBuilder& OpBuilder::Deprecated(int version, absl::string_view text) {
+  registration_.def.deprecated_at_version = version;
+  registration_.def.deprecation_text = std::string(text);
+  return *this;
+}
+OpBuilder& OpBuilder::Shape(ShapeFunction shape) {
+  registration_.shape = shape;
+  return *this;
+}
+OpBuilder& OpBuilder::Gradient(GradientFunction gradient) {
+  registration_.gradient = std::move(gradient);
+  return *this;
+}
+OpBuilder& OpBuilder::NoGradient(absl::string_view reason) {
+  registration_.no_gradient_reason = std::string(reason);
+  return *this;
+}
+OpBuilder& OpBuilder::HostMemory(std::initializer_list<const char*> args) {
+  host_memory_.assign(args.begin(), args.end());
+  return *this;
+}
+OpBuilder& OpBuilder::Cpu(KernelFactory factory, std::vector<std::pair<std::string, DType>> types) {
+  kernels_.push_back({registration_.def.name, "CPU", std::move(types), {}, std::move(factory)});
+  return *this;
+}
+OpBuilder& OpBuilder::CpuDTypes(const char* attr, std::vector<DType> dtypes, KernelFactory factory) {
+  for (DType dtype : dtypes) Cpu(factory, {{attr, dtype}});
+  return *this;
+}
+void OpBuilder::AddTyped(const char* attr, DType dtype, KernelFactory factory,
+                         std::vector<std::pair<std::string, DType>> more) {
+  more.insert(more.begin(), {attr, dtype});
+  Cpu(std::move(factory), std::move(more));
+}
+
+void OpBuilder::Register() {
+  for (KernelRegistration& kernel : kernels_) {
+    kernel.host_memory_args = host_memory_;
+    KernelRegistry::Global().Add(std::move(kernel));
+  }
+  OpRegistry::building()->Add(std::move(registration_));
+}
+
+absl::StatusOr<int64_t> ScalarInteger(const Tensor& tensor, absl::string_view what) {
+  if (tensor.rank() != 0) return InvalidArgument(what, " must be a scalar, got shape ", tensor.shape().ToString());
+  ASSIGN_OR_RETURN(Dims values, IntegerValues(tensor));
+  return values[0];
+}
+
+absl::StatusOr<Dims> IntegerVector(const Tensor& tensor, absl::string_view what) {
+  if (tensor.rank() != 1) return InvalidArgument(what, " must be a vector, got shape ", tensor.shape().ToString());
+  return IntegerValues(tensor);
+}
+
+absl::StatusOr<int> CanonicalAxis(int64_t axis, int rank, absl::string_view what) {
+  if (axis < -rank || axis >= rank) {
+    return InvalidArgument(what, " must be in the range [", -rank, ", ", rank, "), but got ", axis);
+  }
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
+std::vector<DType> PlainDTypes() {
+  std::vector<DType> types;
+  for (int i = 1; i < kDTypeCount; ++i) {
+    if (IsPlainData(static_cast<DType>(i))) types.push_back(static_cast<DType>(i));
+  }
+  return types;
+}
+
+std::vector<DType> AllDTypes() {
+  std::vector<DType> types = PlainDTypes();
+  types.insert(types.end(), {DType::kString, DType::kResource, DType::kVariant});
+  return types;
+}
+
+void CopyElements(DType dtype, const char* from, char* to, int64_t count) {
+  switch (dtype) {
+    case DType::kString:
+      std::copy_n(reinterpret_cast<const std::string*>(from), count, reinterpret_cast<std::string*>(to));
+      return;
+    case DType::kResource:
+      std::copy_n(reinterpret_cast<const ResourceHandle*>(from), count, reinterpret_cast<ResourceHandle*>(to));
+      return;
+    case DType::kVariant:
+      std::copy_n(reinterpret_cast<const Variant*>(from), count, reinterpret_cast<Variant*>(to));
+      return;
+    default:
+      if (count > 0) std::memcpy(to, from, static_cast<size_t>(count) * DTypeSize(dtype));
+  }
+}
+
+}  // namespace muster

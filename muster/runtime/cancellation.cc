@@ -1,0 +1,48 @@
+#include "muster/runtime/cancellation.h"
+
+#include <utility>
+
+namespace muster {
+
+absl::Status Cancellation::reason() const {
+  MutexLock lock(mutex_);
+  return reason_;
+}
+
+void Cancellation::Cancel(absl::Status reason) {
+  absl::flat_hash_map<Token, Callback> callbacks;
+  {
+    MutexLock lock(mutex_);
+    if (cancelled_.load(std::memory_order_relaxed)) return;
+    reason_ = std::move(reason);
+    cancelled_.store(true, std::memory_order_release);
+    callbacks.swap(callbacks_);
+    running_ = true;
+  }
+  for (auto& [token, callback] : callbacks) std::move(callback)();
+  MutexLock lock(mutex_);
+  running_ = false;
+  finished_.NotifyAll();
+}
+
+bool Cancellation::Register(Token token, Callback callback) {
+  MutexLock lock(mutex_);
+  if (cancelled_.load(std::memory_order_relaxed)) return false;
+  callbacks_.emplace(token, std::move(callback));
+  return true;
+}
+
+bool Cancellation::Deregister(Token token) {
+  Callback dropped;
+  MutexLock lock(mutex_);
+  const auto found = callbacks_.find(token);
+  if (found == callbacks_.end()) {
+    while (running_) finished_.Wait(mutex_);
+    return false;
+  }
+  dropped = std::move(found->second);
+  callbacks_.erase(found);
+  return true;
+}
+
+}  // namespace muster

@@ -1,0 +1,623 @@
+// How a step runs.
+//
+// Every node of a frame iteration has a count of what it waits for (executor_plan.h). Whoever brings the last input
+// makes the node ready and, if it is cheap, runs it next on the same thread; expensive nodes beyond the first go to
+// the scheduler. `outstanding_` counts nodes that are ready or running: the step is over when it reaches zero.
+//
+// Frames. Enter makes (or finds) the child frame of the current iteration; NextIteration moves a value to the next
+// iteration, which is created when fewer than parallel_iterations are under way and otherwise waits in next_roots;
+// Exit hands a live value to the parent. Dead exits of the last iteration are passed on when the frame is done:
+// all Enters have arrived and no iteration is left. One mutex per frame guards its iterations; counts are atomic.
+#include "muster/runtime/executor.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <deque>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "muster/base/check.h"
+#include "muster/base/mutex.h"
+#include "muster/runtime/executor_plan.h"
+#include "muster/runtime/trace.h"
+
+namespace muster {
+namespace {
+
+// Above this a node is worth handing to another thread while there is other work here.
+constexpr uint32_t kExpensiveNanos = 8000;
+
+struct Frame;
+
+// The state of one iteration of a frame.
+struct Iteration {
+  Iteration(const PlanFrame& plan, Frame* owner, int64_t number)
+      : frame(owner), index(number), counts(new std::atomic<uint64_t>[plan.num_nodes]), inputs(plan.num_inputs) {
+    Reset(plan);
+  }
+  void Reset(const PlanFrame& plan) {
+    for (int i = 0; i < plan.num_nodes; ++i) counts[i].store(plan.initial_counts[i], std::memory_order_relaxed);
+  }
+  Frame* frame;
+  int64_t index;
+  std::unique_ptr<std::atomic<uint64_t>[]> counts;
+  std::vector<Entry> inputs;
+  // Nodes ready or running; counted in child frames only. A node is counted before the one that made it ready is done.
+  std::atomic<int64_t> outstanding_nodes{0};
+  int64_t outstanding_frames = 0;  // guarded by frame->mutex
+};
+
+struct Frame {
+  Frame(const PlanFrame& p, int plan_id, int64_t run_id, Iteration* parent_it)
+      : plan(p), plan_index(plan_id), id(run_id), parent(parent_it), pending_enters(p.enters) {}
+  const PlanFrame& plan;
+  const int plan_index;
+  const int64_t id;  // 0 is the root
+  Iteration* const parent;
+  Mutex mutex;
+  int pending_enters ABSL_GUARDED_BY(mutex);
+  int64_t last_iteration ABSL_GUARDED_BY(mutex) = 0;
+  std::deque<std::unique_ptr<Iteration>> iterations ABSL_GUARDED_BY(mutex);  // oldest first, contiguous
+  std::vector<std::pair<int, Entry>> next_roots ABSL_GUARDED_BY(mutex);      // NextIteration nodes that wait
+  std::vector<std::pair<int, Entry>> constants ABSL_GUARDED_BY(mutex);       // from constant Enters
+  std::vector<int> dead_exits ABSL_GUARDED_BY(mutex);
+
+  Iteration* Find(int64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (iterations.empty() || index < iterations.front()->index || index > iterations.back()->index) return nullptr;
+    return iterations[static_cast<size_t>(index - iterations.front()->index)].get();
+  }
+};
+
+struct Ready {
+  int node;
+  Iteration* iteration;
+  bool is_dead;
+};
+using ReadyList = absl::InlinedVector<Ready, 16>;
+using Outputs = absl::InlinedVector<Entry, 4>;
+
+class PlannedExecutor;
+
+// One step under way; reused for later steps.
+class StepRun {
+ public:
+  StepRun(PlannedExecutor& owner, const ExecutorPlan& plan, Device& device)
+      : owner_(owner), plan_(plan), device_(device), root_(plan.frames[0], 0, 0, nullptr),
+        root_iteration_(plan.frames[0], &root_, 0) {}
+
+  void Start(Step& step, Done done);
+
+ private:
+  struct AsyncCall {
+    Ready ready;
+    Outputs outputs;
+    std::optional<KernelContext> context;
+    int64_t scheduled_nanos = 0;
+    int64_t start_nanos = 0;
+  };
+
+  void Loop(ReadyList first);
+  // Runs one node; what it made ready is appended to `ready`. False when it goes on asynchronously.
+  bool RunNode(const Ready& at, ReadyList& ready);
+  absl::Status PrepareInputs(const PlanNode& item, Entry* inputs) const;
+  void RunAsync(const PlanNode& item, const Ready& at, Entry* inputs);
+  void FinishAsync(AsyncCall& call, const absl::Status& status);
+  absl::Status CheckOutputs(const PlanNode& item, Outputs& outputs) const;
+  void Trace(const PlanNode& item, const Outputs& outputs, int64_t start_nanos) const;
+  void Fail(const PlanNode& item, const absl::Status& status);
+  void Fail(const absl::Status& named);
+  void ClearInputs(const PlanNode& item, Entry* inputs) {
+    for (int i = 0; i < item.num_inputs; ++i) inputs[i].Clear();
+  }
+
+  void Propagate(const Ready& at, Outputs& outputs, ReadyList& ready);
+  void Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Iteration& to, ReadyList& ready);
+  void DeliverPlain(const PlanEdge& edge, bool edge_is_dead, Iteration& to, ReadyList& ready);
+  void DeliverMerge(const PlanEdge& edge, bool edge_is_dead, Iteration& to, ReadyList& ready);
+  void MakeReady(int node, Iteration& iteration, bool is_dead, ReadyList& ready);
+
+  void Enter(const PlanNode& item, const Ready& at, Outputs& outputs, ReadyList& ready);
+  void NextIteration(const PlanNode& item, int node, Iteration& from, Outputs& outputs, ReadyList& ready);
+  Iteration& AddIterationLocked(Frame& frame, ReadyList& ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(frame.mutex);
+  void NodeDone(Iteration& iteration, ReadyList& ready);
+  bool CleanUpLocked(Frame& frame, ReadyList& ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(frame.mutex);
+  void FrameDone(Frame& frame, ReadyList& ready);
+
+  void Finish();
+
+  PlannedExecutor& owner_;
+  const ExecutorPlan& plan_;
+  Device& device_;
+  Step* step_ = nullptr;
+  Done done_;
+  Frame root_;
+  Iteration root_iteration_;
+  std::atomic<int64_t> outstanding_{0};
+  std::atomic<bool> failed_{false};
+  std::atomic<int64_t> next_frame_id_{1};
+  Mutex mutex_;
+  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::pair<Iteration*, int>, std::unique_ptr<Frame>> frames_ ABSL_GUARDED_BY(mutex_);
+};
+
+class PlannedExecutor : public Executor {
+ public:
+  PlannedExecutor(ExecutorPlan plan, Device& device) : plan_(std::move(plan)), device_(device) {}
+
+  void Run(Step& step, Done done) override {
+    if (plan_.nodes.empty()) {
+      std::move(done)(absl::OkStatus());
+      return;
+    }
+    std::unique_ptr<StepRun> run;
+    {
+      MutexLock lock(mutex_);
+      if (!idle_.empty()) {
+        run = std::move(idle_.back());
+        idle_.pop_back();
+      }
+    }
+    if (run == nullptr) run = std::make_unique<StepRun>(*this, plan_, device_);
+    run.release()->Start(step, std::move(done));
+  }
+
+  void Return(std::unique_ptr<StepRun> run) {
+    MutexLock lock(mutex_);
+    if (idle_.size() < 8) idle_.push_back(std::move(run));
+  }
+
+ private:
+  const ExecutorPlan plan_;
+  Device& device_;
+  Mutex mutex_;
+  std::vector<std::unique_ptr<StepRun>> idle_ ABSL_GUARDED_BY(mutex_);
+};
+
+void StepRun::Start(Step& step, Done done) {
+  step_ = &step;
+  done_ = std::move(done);
+  root_iteration_.Reset(plan_.frames[0]);
+  failed_.store(false, std::memory_order_relaxed);
+  next_frame_id_.store(1, std::memory_order_relaxed);
+  outstanding_.store(static_cast<int64_t>(plan_.roots.size()), std::memory_order_relaxed);
+  ReadyList ready;
+  for (int root : plan_.roots) ready.push_back({root, &root_iteration_, false});
+  Loop(std::move(ready));
+}
+
+// Takes the nodes that are ready; keeps cheap ones, and one expensive one if nothing else is left, for itself.
+void StepRun::Loop(ReadyList first) {
+  ReadyList here;   // a stack: depth first keeps values warm and memory low
+  ReadyList ready = std::move(first);
+  for (;;) {
+    Ready kept{-1, nullptr, false};
+    for (const Ready& next : ready) {
+      const PlanNode& item = plan_.nodes[next.node];
+      if (next.is_dead || item.cost_nanos.load(std::memory_order_relaxed) < kExpensiveNanos) {
+        here.push_back(next);
+      } else if (kept.node < 0) {
+        kept = next;
+      } else {
+        step_->scheduler->Schedule([this, next] { Loop({next}); });
+      }
+    }
+    if (kept.node >= 0) {
+      if (here.empty()) {
+        here.push_back(kept);
+      } else {
+        step_->scheduler->Schedule([this, kept] { Loop({kept}); });
+      }
+    }
+    if (here.empty()) return;
+    const Ready at = here.back();
+    here.pop_back();
+    ready.clear();
+    if (!RunNode(at, ready)) continue;
+    // The node is done and has made ready.size() others ready.
+    const int64_t change = static_cast<int64_t>(ready.size()) - 1;
+    if (change != 0 && outstanding_.fetch_add(change, std::memory_order_acq_rel) + change == 0) {
+      Finish();
+      return;
+    }
+  }
+}
+
+absl::Status StepRun::PrepareInputs(const PlanNode& item, Entry* inputs) const {
+  for (int i = 0; i < item.num_inputs; ++i) {
+    Entry& entry = inputs[i];
+    if (entry.state != Entry::State::kReference) continue;
+    if (IsRef(item.node->input_types()[i])) {
+      if (!item.allows_uninitialized && !entry.reference->initialized()) return entry.reference->Uninitialized();
+      continue;
+    }
+    // The reader gets a snapshot: later updates do not touch it.
+    entry.tensor = entry.reference->Snapshot();
+    if (!entry.tensor.valid()) {
+      if (!item.allows_uninitialized) return entry.reference->Uninitialized();
+    }
+    entry.reference.reset();
+    entry.state = Entry::State::kValue;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StepRun::CheckOutputs(const PlanNode& item, Outputs& outputs) const {
+  for (int i = 0; i < item.num_outputs; ++i) {
+    const Entry& entry = outputs[i];
+    if (entry.state == Entry::State::kEmpty) {
+      return Internal("Missing ", i, "-th output from node ", item.node->name());
+    }
+    if (entry.state == Entry::State::kValue && entry.tensor.dtype() != BaseType(item.node->output_types()[i])) {
+      return Internal("Output ", i, " of type ", DTypeName(entry.tensor.dtype()), " does not match declared output type ",
+                      DTypeName(item.node->output_types()[i]), " for node ", item.node->name());
+    }
+  }
+  return absl::OkStatus();
+}
+
+void StepRun::Trace(const PlanNode& item, const Outputs& outputs, int64_t start_nanos) const {
+  NodeTrace trace;
+  trace.device = device_.name();
+  trace.node = item.node->name();
+  trace.op = item.node->op();
+  trace.scheduled_nanos = start_nanos;
+  trace.start_nanos = start_nanos;
+  trace.end_nanos = step_->scheduler->clock().NowNanos();
+  trace.thread_id = static_cast<uint32_t>(gettid());
+  for (int i = 0; i < item.num_outputs; ++i) {
+    const Tensor& tensor = outputs[i].tensor;
+    if (tensor.valid()) {
+      trace.outputs.push_back({i, tensor.dtype(), tensor.shape(), static_cast<int64_t>(tensor.size_bytes())});
+    }
+  }
+  step_->trace->Add(std::move(trace));
+}
+
+void StepRun::Fail(const PlanNode& item, const absl::Status& status) {
+  Fail(Suffixed(status, absl::StrCat("\n\t [[{{node ", item.node->name(), "}}]]")));
+}
+
+void StepRun::Fail(const absl::Status& named) {
+  {
+    MutexLock lock(mutex_);
+    if (!error_.ok()) return;
+    error_ = named;
+    failed_.store(true, std::memory_order_release);
+  }
+  // Whoever waits inside the step must stop waiting; what they then report is not the cause.
+  if (step_->rendezvous != nullptr) step_->rendezvous->Abort(named);
+  if (step_->cancellation != nullptr) step_->cancellation->Cancel(named);
+}
+
+bool StepRun::RunNode(const Ready& at, ReadyList& ready) {
+  const PlanNode& item = plan_.nodes[at.node];
+  Entry* inputs = at.iteration->inputs.data() + item.first_input;
+  if (failed_.load(std::memory_order_acquire)) {
+    ClearInputs(item, inputs);
+    return true;
+  }
+  if (at.is_dead && item.kind != NodeKind::kTransfer && item.kind != NodeKind::kControlTrigger) {
+    ClearInputs(item, inputs);
+    Outputs outputs(item.num_outputs);
+    Propagate(at, outputs, ready);
+    return true;
+  }
+  if (step_->cancellation != nullptr && step_->cancellation->cancelled()) {
+    Fail(step_->cancellation->reason());
+    ClearInputs(item, inputs);
+    return true;
+  }
+  if (item.has_reference_inputs) {
+    const absl::Status status = PrepareInputs(item, inputs);
+    if (!status.ok()) {
+      Fail(item, status);
+      ClearInputs(item, inputs);
+      return true;
+    }
+  }
+  if (item.is_async) {
+    RunAsync(item, at, inputs);
+    return false;
+  }
+  Outputs outputs(item.num_outputs);
+  KernelContext context(*step_, device_, *item.node, absl::MakeSpan(inputs, item.num_inputs), absl::MakeSpan(outputs));
+  context.set_frame(at.iteration->frame->id, at.iteration->index);
+  context.set_input_dead(at.is_dead);
+  Clock& clock = step_->scheduler->clock();
+  const int64_t start = clock.NowNanos();
+  absl::Status status = item.kernel->Compute(context);
+  const auto took = static_cast<uint32_t>(std::min<int64_t>(clock.NowNanos() - start, 1 << 30));
+  const uint32_t average = item.cost_nanos.load(std::memory_order_relaxed);
+  item.cost_nanos.store(average == 0 ? took : average - average / 8 + took / 8, std::memory_order_relaxed);
+  ClearInputs(item, inputs);
+  if (status.ok() && item.num_outputs > 0) status = CheckOutputs(item, outputs);
+  if (!status.ok()) {
+    Fail(item, status);
+    return true;
+  }
+  if (step_->trace != nullptr) Trace(item, outputs, start);
+  Propagate(at, outputs, ready);
+  return true;
+}
+
+void StepRun::RunAsync(const PlanNode& item, const Ready& at, Entry* inputs) {
+  auto call = std::make_shared<AsyncCall>();
+  call->ready = at;
+  call->outputs.resize(item.num_outputs);
+  call->start_nanos = step_->scheduler->clock().NowNanos();
+  call->context.emplace(*step_, device_, *item.node, absl::MakeSpan(inputs, item.num_inputs),
+                        absl::MakeSpan(call->outputs));
+  call->context->set_frame(at.iteration->frame->id, at.iteration->index);
+  call->context->set_input_dead(at.is_dead);
+  item.kernel->ComputeAsync(*call->context, [this, call](absl::Status status) { FinishAsync(*call, status); });
+}
+
+void StepRun::FinishAsync(AsyncCall& call, const absl::Status& kernel_status) {
+  const PlanNode& item = plan_.nodes[call.ready.node];
+  ClearInputs(item, call.ready.iteration->inputs.data() + item.first_input);
+  ReadyList ready;
+  absl::Status status = kernel_status;
+  if (status.ok()) status = CheckOutputs(item, call.outputs);
+  if (status.ok()) {
+    if (step_->trace != nullptr) Trace(item, call.outputs, call.start_nanos);
+    Propagate(call.ready, call.outputs, ready);
+  } else {
+    Fail(item, status);
+  }
+  const int64_t change = static_cast<int64_t>(ready.size()) - 1;
+  if (change != 0 && outstanding_.fetch_add(change, std::memory_order_acq_rel) + change == 0) {
+    Finish();
+    return;
+  }
+  // The thread that completed the kernel belongs to someone else: the rest of the step goes to the scheduler.
+  if (!ready.empty()) step_->scheduler->Schedule([this, ready = std::move(ready)]() mutable { Loop(std::move(ready)); });
+}
+
+void StepRun::MakeReady(int node, Iteration& iteration, bool is_dead, ReadyList& ready) {
+  if (iteration.frame->id != 0) iteration.outstanding_nodes.fetch_add(1, std::memory_order_relaxed);
+  ready.push_back({node, &iteration, is_dead});
+}
+
+void StepRun::DeliverPlain(const PlanEdge& edge, bool edge_is_dead, Iteration& to, ReadyList& ready) {
+  const PlanNode& target = plan_.nodes[edge.target];
+  const uint64_t change = edge_is_dead ? kOneDead - 1 : uint64_t{0} - 1;
+  const uint64_t now = to.counts[target.index_in_frame].fetch_add(change, std::memory_order_acq_rel) + change;
+  // Subtracting one borrows from the upper half when the lower one is zero, which cannot happen while edges are due.
+  if (Waiting(now) == 0) {
+    const bool is_dead = Dead(now) > 0 && target.kind != NodeKind::kControlTrigger;
+    MakeReady(edge.target, to, is_dead, ready);
+  }
+}
+
+void StepRun::DeliverMerge(const PlanEdge& edge, bool edge_is_dead, Iteration& to, ReadyList& ready) {
+  const PlanNode& target = plan_.nodes[edge.target];
+  std::atomic<uint64_t>& count = to.counts[target.index_in_frame];
+  uint64_t old = count.load(std::memory_order_acquire);
+  uint64_t now;
+  do {
+    now = old;
+    if (edge.input < 0) {
+      now -= 2;
+    } else if (edge_is_dead) {
+      now += kOneDead;
+    } else {
+      now &= ~uint64_t{1};
+    }
+  } while (!count.compare_exchange_weak(old, now, std::memory_order_acq_rel));
+  const auto inputs = static_cast<uint32_t>(target.num_inputs);
+  const auto runs = [&](uint64_t c) { return Waiting(c) == 0 || (Waiting(c) == 1 && Dead(c) == inputs); };
+  if (runs(now) && !runs(old)) MakeReady(edge.target, to, Waiting(now) != 0, ready);
+}
+
+// Hands the outputs of a node to its consumers in iteration `to`.
+void StepRun::Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Iteration& to, ReadyList& ready) {
+  for (int e = item.first_edge; e < item.edge_end; ++e) {
+    const PlanEdge& edge = plan_.edges[e];
+    const PlanNode& target = plan_.nodes[edge.target];
+    bool edge_is_dead = is_dead;
+    if (edge.input >= 0) {
+      Entry& value = outputs[edge.output];
+      edge_is_dead |= value.state == Entry::State::kDead || value.state == Entry::State::kEmpty;
+      Entry& slot = to.inputs[target.first_input + edge.input];
+      if (edge_is_dead) {
+        if (target.kind != NodeKind::kMerge) slot.state = Entry::State::kDead;
+      } else {
+        if (target.kind == NodeKind::kMerge &&
+            (to.counts[target.index_in_frame].fetch_or(kMergeTaken, std::memory_order_acq_rel) & kMergeTaken) != 0) {
+          continue;
+        }
+        // The last consumer of an output takes it, so that a sole consumer may reuse its memory.
+        if (edge.last_use) {
+          slot = std::move(value);
+        } else {
+          slot = value;
+        }
+      }
+    }
+    target.kind == NodeKind::kMerge ? DeliverMerge(edge, edge_is_dead, to, ready)
+                                    : DeliverPlain(edge, edge_is_dead, to, ready);
+  }
+}
+
+void StepRun::Propagate(const Ready& at, Outputs& outputs, ReadyList& ready) {
+  const PlanNode& item = plan_.nodes[at.node];
+  Iteration& from = *at.iteration;
+  switch (item.kind) {
+    case NodeKind::kEnter:
+    case NodeKind::kConstantEnter:
+      Enter(item, at, outputs, ready);
+      break;
+    case NodeKind::kExit:
+      if (!at.is_dead) {
+        Iteration& parent = *from.frame->parent;
+        Activate(item, false, outputs, parent, ready);
+      } else {
+        MutexLock lock(from.frame->mutex);
+        if (from.index == from.frame->last_iteration) from.frame->dead_exits.push_back(at.node);
+      }
+      break;
+    case NodeKind::kNextIteration:
+      if (!at.is_dead) NextIteration(item, at.node, from, outputs, ready);
+      break;
+    default:
+      Activate(item, at.is_dead, outputs, from, ready);
+  }
+  if (from.frame->id != 0) NodeDone(from, ready);
+}
+
+void StepRun::Enter(const PlanNode& item, const Ready& at, Outputs& outputs, ReadyList& ready) {
+  Frame* frame;
+  bool created = false;
+  {
+    MutexLock lock(mutex_);
+    std::unique_ptr<Frame>& slot = frames_[{at.iteration, item.child_frame}];
+    if (slot == nullptr) {
+      slot = std::make_unique<Frame>(plan_.frames[item.child_frame], item.child_frame,
+                                     next_frame_id_.fetch_add(1, std::memory_order_relaxed), at.iteration);
+      created = true;
+      MutexLock frame_lock(slot->mutex);
+      slot->iterations.push_back(std::make_unique<Iteration>(slot->plan, slot.get(), 0));
+    }
+    frame = slot.get();
+  }
+  if (created && at.iteration->frame->id != 0) {
+    MutexLock lock(at.iteration->frame->mutex);
+    ++at.iteration->outstanding_frames;
+  }
+  bool frame_done = false;
+  {
+    MutexLock lock(frame->mutex);
+    Outputs value = outputs;
+    if (item.kind == NodeKind::kConstantEnter && !at.is_dead) {
+      // Every iteration under way gets it now, later ones when they start.
+      frame->constants.emplace_back(at.node, outputs[0]);
+      for (auto& iteration : frame->iterations) {
+        Outputs copy = outputs;
+        Activate(item, false, copy, *iteration, ready);
+      }
+    } else {
+      Activate(item, at.is_dead, value, *frame->Find(0), ready);
+    }
+    --frame->pending_enters;
+    frame_done = CleanUpLocked(*frame, ready);
+  }
+  if (frame_done) FrameDone(*frame, ready);
+}
+
+Iteration& StepRun::AddIterationLocked(Frame& frame, ReadyList& ready) {
+  const int64_t index = ++frame.last_iteration;
+  frame.iterations.push_back(std::make_unique<Iteration>(frame.plan, &frame, index));
+  Iteration& iteration = *frame.iterations.back();
+  // Dead exits seen so far belong to an iteration that was not the last.
+  frame.dead_exits.clear();
+  for (const auto& [node, entry] : frame.constants) {
+    Outputs value(1, entry);
+    Activate(plan_.nodes[node], false, value, iteration, ready);
+  }
+  return iteration;
+}
+
+void StepRun::NextIteration(const PlanNode& item, int node, Iteration& from, Outputs& outputs, ReadyList& ready) {
+  Frame& frame = *from.frame;
+  MutexLock lock(frame.mutex);
+  if (from.index == frame.last_iteration) {
+    if (static_cast<int>(frame.iterations.size()) >= frame.plan.parallel_iterations) {
+      frame.next_roots.emplace_back(node, outputs[0]);
+      return;
+    }
+    AddIterationLocked(frame, ready);
+  }
+  Activate(item, false, outputs, *frame.Find(from.index + 1), ready);
+}
+
+// Counts one node of a child frame's iteration as done and closes what is over.
+void StepRun::NodeDone(Iteration& iteration, ReadyList& ready) {
+  Frame& frame = *iteration.frame;
+  bool frame_done;
+  {
+    MutexLock lock(frame.mutex);
+    if (iteration.outstanding_nodes.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+    frame_done = CleanUpLocked(frame, ready);
+  }
+  if (frame_done) FrameDone(frame, ready);
+}
+
+// Drops iterations from the oldest on that nothing can reach any more; true when the whole frame is over.
+bool StepRun::CleanUpLocked(Frame& frame, ReadyList& ready) {
+  while (!frame.iterations.empty()) {
+    Iteration& oldest = *frame.iterations.front();
+    const bool is_over = oldest.outstanding_nodes == 0 && oldest.outstanding_frames == 0 &&
+                         (oldest.index > 0 || frame.pending_enters == 0);
+    if (!is_over) break;
+    if (!frame.next_roots.empty()) {
+      // There is room for the iteration that waits; it starts before the oldest one goes.
+      AddIterationLocked(frame, ready);
+      std::vector<std::pair<int, Entry>> roots = std::move(frame.next_roots);
+      frame.next_roots.clear();
+      for (auto& [node, entry] : roots) {
+        Outputs value(1, std::move(entry));
+        Activate(plan_.nodes[node], false, value, *frame.iterations.back(), ready);
+      }
+    }
+    frame.iterations.pop_front();
+  }
+  return frame.pending_enters == 0 && frame.iterations.empty();
+}
+
+void StepRun::FrameDone(Frame& frame, ReadyList& ready) {
+  Iteration& parent = *frame.parent;
+  std::vector<int> dead_exits;
+  {
+    MutexLock lock(frame.mutex);
+    dead_exits = std::move(frame.dead_exits);
+  }
+  for (int node : dead_exits) {
+    Outputs nothing(1);
+    Activate(plan_.nodes[node], /*is_dead=*/true, nothing, parent, ready);
+  }
+  std::unique_ptr<Frame> dropped;
+  {
+    MutexLock lock(mutex_);
+    const auto found = frames_.find(std::make_pair(frame.parent, frame.plan_index));
+    dropped = std::move(found->second);
+    frames_.erase(found);
+  }
+  if (parent.frame->id == 0) return;
+  bool parent_done = false;
+  {
+    MutexLock lock(parent.frame->mutex);
+    --parent.outstanding_frames;
+    if (parent.outstanding_nodes == 0 && parent.outstanding_frames == 0) parent_done = CleanUpLocked(*parent.frame, ready);
+  }
+  if (parent_done) FrameDone(*parent.frame, ready);
+}
+
+void StepRun::Finish() {
+  absl::Status status;
+  {
+    MutexLock lock(mutex_);
+    status = std::move(error_);
+    error_ = absl::OkStatus();
+    frames_.clear();
+  }
+  if (!status.ok()) {
+    // Nodes that never ran have left inputs behind.
+    for (Entry& entry : root_iteration_.inputs) entry.Clear();
+  }
+  Done done = std::move(done_);
+  step_ = nullptr;
+  PlannedExecutor& owner = owner_;
+  owner.Return(std::unique_ptr<StepRun>(this));
+  // Nothing of this object may be touched from here on: it may run another step already.
+  std::move(done)(status);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Graph& graph, Device& device, KernelSource kernels) {
+  ASSIGN_OR_RETURN(ExecutorPlan plan, ExecutorPlan::Make(graph, kernels));
+  return std::make_unique<PlannedExecutor>(std::move(plan), device);
+}
+
+}  // namespace muster

@@ -1,0 +1,215 @@
+#include "muster/runtime/executor_plan.h"
+
+#include <map>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "muster/base/status.h"
+
+namespace muster {
+namespace {
+
+NodeKind KindOf(const Node& node) {
+  static const auto* kinds = new absl::flat_hash_map<absl::string_view, NodeKind>{
+      {"Merge", NodeKind::kMerge}, {"RefMerge", NodeKind::kMerge},
+      {"Enter", NodeKind::kEnter}, {"RefEnter", NodeKind::kEnter},
+      {"Exit", NodeKind::kExit}, {"RefExit", NodeKind::kExit},
+      {"NextIteration", NodeKind::kNextIteration}, {"RefNextIteration", NodeKind::kNextIteration},
+      {"ControlTrigger", NodeKind::kControlTrigger}, {"_Send", NodeKind::kTransfer}, {"_Recv", NodeKind::kTransfer},
+      {"_HostSend", NodeKind::kTransfer}, {"_HostRecv", NodeKind::kTransfer}};
+  const auto found = kinds->find(node.op());
+  if (found == kinds->end()) return NodeKind::kPlain;
+  if (found->second == NodeKind::kEnter && node.Attr<bool>("is_constant").value_or(false)) {
+    return NodeKind::kConstantEnter;
+  }
+  return found->second;
+}
+
+bool IsEnter(NodeKind kind) { return kind == NodeKind::kEnter || kind == NodeKind::kConstantEnter; }
+
+class PlanMaker {
+ public:
+  PlanMaker(const Graph& graph, const Executor::KernelSource& kernels) : graph_(graph), kernels_(kernels) {}
+
+  absl::StatusOr<ExecutorPlan> Make() {
+    plan_.nodes.resize(graph_.num_nodes());
+    for (int i = 0; i < graph_.num_nodes(); ++i) RETURN_IF_ERROR(MakeNode(i));
+    MakeEdges();
+    RETURN_IF_ERROR(AssignFrames());
+    RETURN_IF_ERROR(CheckOrder());
+    LayOutFrames();
+    return std::move(plan_);
+  }
+
+ private:
+  absl::Status MakeNode(int i) {
+    const Node& node = *graph_.nodes()[i];
+    PlanNode& item = plan_.nodes[i];
+    item.node = &node;
+    ASSIGN_OR_RETURN(item.kernel, kernels_(node));
+    item.kind = KindOf(node);
+    item.is_async = item.kernel->is_async();
+    item.allows_uninitialized = node.def().allows_uninitialized_input;
+    item.num_inputs = node.num_inputs();
+    item.num_outputs = node.num_outputs();
+    for (const Output& input : node.inputs()) item.has_reference_inputs |= IsRef(input.dtype());
+    return absl::OkStatus();
+  }
+
+  void MakeEdges() {
+    std::vector<std::vector<PlanEdge>> out(graph_.num_nodes());
+    for (const auto& node : graph_.nodes()) {
+      for (int i = 0; i < node->num_inputs(); ++i) {
+        out[node->input(i).node->id()].push_back({node->id(), i, node->input(i).index, false});
+      }
+      for (const Node* before : node->control_inputs()) out[before->id()].push_back({node->id(), -1, 0, false});
+    }
+    for (auto& edges : out) {
+      absl::flat_hash_set<int> used;
+      for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge) {
+        edge->last_use = edge->input >= 0 && used.insert(edge->output).second;
+      }
+    }
+    for (int i = 0; i < graph_.num_nodes(); ++i) {
+      plan_.nodes[i].first_edge = static_cast<int>(plan_.edges.size());
+      plan_.edges.insert(plan_.edges.end(), out[i].begin(), out[i].end());
+      plan_.nodes[i].edge_end = static_cast<int>(plan_.edges.size());
+      const Node& node = *graph_.nodes()[i];
+      const uint64_t control = node.control_inputs().size();
+      plan_.nodes[i].initial_count =
+          plan_.nodes[i].kind == NodeKind::kMerge ? 1 + 2 * control : static_cast<uint64_t>(node.num_inputs()) + control;
+      if (plan_.nodes[i].initial_count == 0) plan_.roots.push_back(i);
+    }
+  }
+
+  // The frame in which the outputs of a node live.
+  int OutputFrame(const PlanNode& item) const {
+    if (IsEnter(item.kind)) return item.child_frame;
+    if (item.kind == NodeKind::kExit) return plan_.frames[item.frame].parent;
+    return item.frame;
+  }
+
+  absl::Status AssignFrames() {
+    plan_.frames.emplace_back();
+    std::map<std::pair<int, std::string>, int> by_name;
+    std::vector<int> open = plan_.roots;
+    std::vector<bool> seen(plan_.nodes.size(), false);
+    for (int root : open) seen[root] = true;
+    while (!open.empty()) {
+      const int at = open.back();
+      open.pop_back();
+      PlanNode& item = plan_.nodes[at];
+      if (IsEnter(item.kind)) RETURN_IF_ERROR(EnterFrame(item, by_name));
+      if (item.kind == NodeKind::kExit && item.frame == 0) {
+        return InvalidArgument("Node '", item.node->name(), "' leaves a loop that was never entered");
+      }
+      const int frame = OutputFrame(item);
+      for (int e = item.first_edge; e < item.edge_end; ++e) {
+        PlanNode& target = plan_.nodes[plan_.edges[e].target];
+        if (!seen[plan_.edges[e].target]) {
+          seen[plan_.edges[e].target] = true;
+          target.frame = frame;
+          open.push_back(plan_.edges[e].target);
+        } else if (target.frame != frame) {
+          return InvalidArgument("The node '", target.node->name(), "' has inputs from different frames. The input '",
+                                 item.node->name(), "' is in frame '", plan_.frames[frame].name, "'.");
+        }
+      }
+    }
+    for (size_t i = 0; i < seen.size(); ++i) {
+      if (!seen[i]) {
+        return InvalidArgument("Node '", plan_.nodes[i].node->name(), "' can never run: it waits for itself");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status EnterFrame(PlanNode& item, std::map<std::pair<int, std::string>, int>& by_name) {
+    ASSIGN_OR_RETURN(std::string name, item.node->Attr<std::string>("frame_name"));
+    ASSIGN_OR_RETURN(int64_t parallel, item.node->Attr<int64_t>("parallel_iterations"));
+    if (parallel < 1) return InvalidArgument("parallel_iterations of '", item.node->name(), "' is ", parallel, ", not positive");
+    const auto [found, added] = by_name.try_emplace({item.frame, name}, static_cast<int>(plan_.frames.size()));
+    if (added) {
+      PlanFrame frame;
+      frame.name = name;
+      frame.parent = item.frame;
+      frame.parallel_iterations = static_cast<int>(std::min<int64_t>(parallel, 1 << 16));
+      plan_.frames.push_back(std::move(frame));
+    }
+    item.child_frame = found->second;
+    ++plan_.frames[found->second].enters;
+    return absl::OkStatus();
+  }
+
+  // Without the edges of NextIteration there must be no cycle, or the step would wait for itself for ever.
+  absl::Status CheckOrder() const {
+    std::vector<int> waiting(plan_.nodes.size(), 0);
+    for (const PlanNode& item : plan_.nodes) {
+      if (item.kind == NodeKind::kNextIteration) continue;
+      for (int e = item.first_edge; e < item.edge_end; ++e) ++waiting[plan_.edges[e].target];
+    }
+    std::vector<int> open;
+    for (size_t i = 0; i < waiting.size(); ++i) {
+      if (waiting[i] == 0) open.push_back(static_cast<int>(i));
+    }
+    size_t visited = 0;
+    while (!open.empty()) {
+      const PlanNode& item = plan_.nodes[open.back()];
+      open.pop_back();
+      ++visited;
+      if (item.kind == NodeKind::kNextIteration) continue;
+      for (int e = item.first_edge; e < item.edge_end; ++e) {
+        if (--waiting[plan_.edges[e].target] == 0) open.push_back(plan_.edges[e].target);
+      }
+    }
+    if (visited == plan_.nodes.size()) return absl::OkStatus();
+    for (size_t i = 0; i < waiting.size(); ++i) {
+      if (waiting[i] > 0) {
+        return InvalidArgument("Graph is invalid, contains a cycle through node '", plan_.nodes[i].node->name(), "'");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  void LayOutFrames() {
+    for (PlanNode& item : plan_.nodes) {
+      PlanFrame& frame = plan_.frames[item.frame];
+      item.index_in_frame = frame.num_nodes++;
+      item.first_input = frame.num_inputs;
+      frame.num_inputs += item.num_inputs;
+      frame.initial_counts.push_back(item.initial_count);
+    }
+  }
+
+  const Graph& graph_;
+  const Executor::KernelSource& kernels_;
+  ExecutorPlan plan_;
+};
+
+}  // namespace
+
+PlanNode& PlanNode::operator=(PlanNode&& other) noexcept {
+  node = other.node;
+  kernel = std::move(other.kernel);
+  kind = other.kind;
+  is_async = other.is_async;
+  allows_uninitialized = other.allows_uninitialized;
+  has_reference_inputs = other.has_reference_inputs;
+  num_inputs = other.num_inputs;
+  num_outputs = other.num_outputs;
+  frame = other.frame;
+  child_frame = other.child_frame;
+  index_in_frame = other.index_in_frame;
+  first_input = other.first_input;
+  initial_count = other.initial_count;
+  first_edge = other.first_edge;
+  edge_end = other.edge_end;
+  cost_nanos.store(other.cost_nanos.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  return *this;
+}
+
+absl::StatusOr<ExecutorPlan> ExecutorPlan::Make(const Graph& graph, const Executor::KernelSource& kernels) {
+  return PlanMaker(graph, kernels).Make();
+}
+
+}  // namespace muster

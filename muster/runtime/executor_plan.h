@@ -1,0 +1,76 @@
+// The static half of an executor: nodes, edges and frames as flat arrays.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "muster/runtime/executor.h"
+
+namespace muster {
+
+enum class NodeKind : uint8_t { kPlain, kMerge, kEnter, kConstantEnter, kExit, kNextIteration, kControlTrigger, kTransfer };
+
+// One edge out of a node. Control edges have input -1.
+struct PlanEdge {
+  int target = 0;  // index into ExecutorPlan::nodes
+  int input = -1;  // the target's input
+  int output = 0;  // of this node
+  bool last_use = false;  // no later edge carries the same output
+};
+
+struct PlanNode {
+  const Node* node = nullptr;
+  std::shared_ptr<Kernel> kernel;
+  NodeKind kind = NodeKind::kPlain;
+  bool is_async = false;
+  bool allows_uninitialized = false;
+  bool has_reference_inputs = false;  // some edge into it carries a reference
+  int num_inputs = 0;
+  int num_outputs = 0;
+  int frame = 0;         // static frame in which it runs
+  int child_frame = -1;  // of Enter
+  int index_in_frame = 0;
+  int first_input = 0;  // slot in the frame's inputs
+  uint64_t initial_count = 0;
+  int first_edge = 0;
+  int edge_end = 0;
+  // Running average of its time; nodes that take long go to other threads.
+  mutable std::atomic<uint32_t> cost_nanos{0};
+
+  PlanNode() = default;
+  PlanNode(PlanNode&& other) noexcept { *this = std::move(other); }
+  PlanNode& operator=(PlanNode&& other) noexcept;
+};
+
+// All nodes with the same frame name below the same parent.
+struct PlanFrame {
+  std::string name;
+  int parent = -1;
+  int enters = 0;
+  int parallel_iterations = 10;
+  int num_nodes = 0;
+  int num_inputs = 0;
+  std::vector<uint64_t> initial_counts;  // by index_in_frame
+};
+
+// A count holds what a node still waits for in its lower half and how many dead inputs came in the upper half.
+//   plain: number of edges still to come
+//   Merge: 2 * control edges still to come + (1 while no live value has come)
+inline constexpr uint64_t kOneDead = uint64_t{1} << 32;
+inline uint32_t Waiting(uint64_t count) { return static_cast<uint32_t>(count); }
+inline uint32_t Dead(uint64_t count) { return static_cast<uint32_t>(count >> 32) & 0x7FFFFFFF; }
+// Set by the first live value that reaches a Merge: later ones are dropped.
+inline constexpr uint64_t kMergeTaken = uint64_t{1} << 63;
+
+struct ExecutorPlan {
+  std::vector<PlanNode> nodes;
+  std::vector<PlanEdge> edges;
+  std::vector<PlanFrame> frames;  // 0 is the root
+  std::vector<int> roots;
+
+  static absl::StatusOr<ExecutorPlan> Make(const Graph& graph, const Executor::KernelSource& kernels);
+};
+
+}  // namespace muster
