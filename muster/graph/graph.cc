@@ -125,6 +125,32 @@ absl::StatusOr<Node*> Graph::AddNode(NodeSpec spec) {
   return nodes_.back().get();
 }
 
+Node* Graph::AddCopy(const Node& original, std::string name, std::vector<Output> inputs,
+                     std::vector<Node*> control_inputs) {
+  CHECK(static_cast<int>(inputs.size()) == original.num_inputs() && !by_name_.contains(name));
+  auto node = std::make_unique<Node>();
+  node->id_ = static_cast<int>(nodes_.size());
+  node->name_ = std::move(name);
+  node->registration_ = original.registration_;
+  node->graph_ = this;
+  node->attrs_ = original.attrs_;
+  node->inputs_ = std::move(inputs);
+  node->control_inputs_ = std::move(control_inputs);
+  node->input_types_ = original.input_types_;
+  node->output_types_ = original.output_types_;
+  node->output_shapes_ = original.output_shapes_;
+  node->output_handles_ = original.output_handles_;
+  node->device_ = original.device_;
+  for (int i = 0; i < node->num_inputs(); ++i) {
+    const Output& input = node->inputs_[i];
+    if (input.node != nullptr) input.node->consumers_.push_back({node.get(), i, input.index});
+  }
+  by_name_.emplace(node->name_, node.get());
+  names_in_use_.try_emplace(absl::AsciiStrToLower(node->name_), 1);
+  nodes_.push_back(std::move(node));
+  return nodes_.back().get();
+}
+
 absl::Status Graph::UpdateInput(Node& node, int i, Output input) {
   if (i < 0 || i >= node.num_inputs()) return InvalidArgument("Node '", node.name(), "' has no input ", i);
   const DType wanted = node.input_types_[i];

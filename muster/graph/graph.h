@@ -161,7 +161,9 @@ class Graph {
   absl::Status UpdateInput(Node& node, int i, Output input);
   void AddControlInput(Node& node, Node& before);
   void RemoveControlInput(Node& node, Node& before);
-  // Appends inputs when importing cyclic graphs: see graph_proto.
+  // Adds a node like `original` (of this or another graph), types and shapes included, without inferring anything. An
+  // input without a node is set later with UpdateInput, which is how loops are copied.
+  Node* AddCopy(const Node& original, std::string name, std::vector<Output> inputs, std::vector<Node*> control_inputs);
 
   Node* FindNode(absl::string_view name) const;
   // Creation order.

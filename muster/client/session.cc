@@ -1,0 +1,417 @@
+#include "muster/client/session.h"
+
+#include <atomic>
+#include <optional>
+#include <semaphore>
+#include <variant>
+
+#include "absl/container/flat_hash_set.h"
+#include "muster/base/log.h"
+#include "muster/device/device.h"
+#include "muster/graph/optimize.h"
+#include "muster/runtime/executor.h"
+#include "muster/runtime/local_partitions.h"
+#include "muster/runtime/trace.h"
+
+namespace muster {
+
+RunMetadata::RunMetadata() = default;
+RunMetadata::~RunMetadata() = default;
+
+class StepPlan {
+ public:
+  StepSignature signature;
+  std::unique_ptr<LocalPartitions> partitions;
+};
+
+namespace {
+
+// Feeds and fetches of one run.
+class VectorCallFrame : public CallFrame {
+ public:
+  VectorCallFrame(std::vector<Tensor> arguments, size_t results)
+      : arguments_(std::move(arguments)), results_(results) {}
+  absl::StatusOr<Tensor> GetArg(int index) override {
+    if (index < 0 || index >= static_cast<int>(arguments_.size())) return InvalidArgument("No argument ", index);
+    // Each argument is read once: moving it leaves the consumer as its only holder.
+    return std::move(arguments_[index]);
+  }
+  absl::Status SetRetval(int index, Tensor value) override {
+    if (index < 0 || index >= static_cast<int>(results_.size())) return InvalidArgument("No result ", index);
+    results_[index] = std::move(value);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<Tensor>> TakeResults() {
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (!results_[i].valid()) return InvalidArgument("Retval[", i, "] does not have value");
+    }
+    return std::move(results_);
+  }
+
+ private:
+  std::vector<Tensor> arguments_;
+  std::vector<Tensor> results_;
+};
+
+// Everything a step owns. Its address stays put while the step runs.
+struct StepState {
+  explicit StepState(ResourceManager& resources, Scheduler& scheduler, int64_t id) {
+    step.id = id;
+    step.rendezvous = rendezvous.get();
+    step.cancellation = cancellation.get();
+    step.resources = &resources;
+    step.step_resources = &step_resources;
+    step.scheduler = &scheduler;
+  }
+  // A cancelled step lets go of whoever waits at its rendezvous.
+  void AbortRendezvousOnCancel() {
+    cancellation->Register(cancellation->NewToken(), [r = rendezvous, c = cancellation.get()] { r->Abort(c->reason()); });
+  }
+  std::shared_ptr<Rendezvous> rendezvous = NewLocalRendezvous();
+  // Shared with whoever is about to cancel the step.
+  std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
+  ResourceManager step_resources{"step"};
+  Step step;
+};
+
+struct PartialStep {
+  PartialStep(ResourceManager& resources, Scheduler& scheduler, int64_t id) : state(resources, scheduler, id) {}
+  std::shared_ptr<StepPlan> plan;
+  StepState state;
+  Mutex mutex;
+  CondVar changed;
+  absl::flat_hash_set<Output> pending_feeds ABSL_GUARDED_BY(mutex);
+  absl::flat_hash_set<Output> pending_fetches ABSL_GUARDED_BY(mutex);
+  absl::flat_hash_map<Output, Tensor> fetched ABSL_GUARDED_BY(mutex);
+  std::optional<absl::Status> finished ABSL_GUARDED_BY(mutex);
+};
+
+class LocalSession : public Session {
+ public:
+  LocalSession(const Graph& graph, SessionOptions options)
+      : graph_(graph),
+        options_(options),
+        scheduler_(options.scheduler != nullptr ? *options.scheduler : DefaultScheduler()) {
+    for (int i = 0; i < options.cpu_devices; ++i) {
+      devices_.push_back(NewCpuDevice(absl::StrCat("/job:localhost/replica:0/task:0/device:CPU:", i), scheduler_));
+    }
+  }
+
+  ~LocalSession() override {
+    Close().IgnoreError();
+    // Partial runs hold pointers into this object until their executors are done.
+    MutexLock lock(mutex_);
+    while (steps_under_way_ > 0) idle_.Wait(mutex_);
+  }
+
+  absl::StatusOr<std::shared_ptr<StepPlan>> Prepare(const StepSignature& signature) override {
+    return PrepareWith(signature, StepBoundary::kCallFrame);
+  }
+
+  absl::StatusOr<std::vector<Tensor>> Run(StepPlan& plan, std::vector<Tensor> feeds, const RunOptions& options,
+                                          RunMetadata* metadata) override {
+    if (feeds.size() != plan.signature.feeds.size()) {
+      return InvalidArgument("The step takes ", plan.signature.feeds.size(), " fed tensors, got ", feeds.size());
+    }
+    for (size_t i = 0; i < feeds.size(); ++i) {
+      const DType wanted = plan.signature.feeds[i].base_dtype();
+      if (feeds[i].dtype() != wanted) {
+        return InvalidArgument("Tensor ", plan.signature.feeds[i].name(), " has type ", DTypeName(wanted),
+                               ", but was fed a value of type ", DTypeName(feeds[i].dtype()));
+      }
+    }
+    StepState state(resources_, scheduler_, next_step_.fetch_add(1, std::memory_order_relaxed));
+    VectorCallFrame frame(std::move(feeds), plan.signature.fetches.size());
+    state.step.call_frame = &frame;
+    std::optional<StepTrace> trace;
+    if (metadata != nullptr) {
+      metadata->start_nanos = scheduler_.clock().NowNanos();
+      if (options.trace) {
+        trace.emplace();
+        state.step.trace = &*trace;
+      }
+    }
+    if (plan.partitions->has_transfers()) state.AbortRendezvousOnCancel();
+    RETURN_IF_ERROR(Enter(state.cancellation));
+    const absl::Status status = RunToEnd(plan, state, options);
+    Leave(state.cancellation);
+    if (metadata != nullptr) {
+      if (trace) metadata->nodes = trace->Take();
+      if (options.keep_partition_graphs) metadata->partition_graphs = plan.partitions->graphs();
+    }
+    RETURN_IF_ERROR(status);
+    return frame.TakeResults();
+  }
+
+  absl::StatusOr<std::string> PartialRunSetup(const StepSignature& signature) override {
+    ASSIGN_OR_RETURN(std::shared_ptr<StepPlan> plan, PrepareWith(signature, StepBoundary::kRendezvous));
+    const int64_t id = next_step_.fetch_add(1, std::memory_order_relaxed);
+    auto partial = std::make_shared<PartialStep>(resources_, scheduler_, id);
+    partial->plan = plan;
+    {
+      MutexLock lock(partial->mutex);
+      partial->pending_feeds.insert(signature.feeds.begin(), signature.feeds.end());
+      partial->pending_fetches.insert(signature.fetches.begin(), signature.fetches.end());
+    }
+    partial->state.AbortRendezvousOnCancel();
+    RETURN_IF_ERROR(Enter(partial->state.cancellation));
+    for (const Output& fetch : signature.fetches) ReceiveFetch(partial, fetch);
+    scheduler_.Schedule([this, partial] {
+      partial->plan->partitions->Run(partial->state.step, [this, partial](absl::Status status) {
+        {
+          MutexLock lock(partial->mutex);
+          partial->finished = std::move(status);
+          partial->changed.NotifyAll();
+        }
+        Leave(partial->state.cancellation);
+      });
+    });
+    std::string handle = absl::StrCat("partial_run_", id);
+    MutexLock lock(mutex_);
+    partial_runs_[handle] = std::move(partial);
+    return handle;
+  }
+
+  absl::StatusOr<std::vector<Tensor>> PartialRun(const std::string& handle,
+                                                 const std::vector<std::pair<Output, Tensor>>& feeds,
+                                                 const std::vector<Output>& fetches) override {
+    std::shared_ptr<PartialStep> partial;
+    {
+      MutexLock lock(mutex_);
+      const auto found = partial_runs_.find(handle);
+      if (found == partial_runs_.end()) return InvalidArgument("Must run 'setup' before performing partial runs!");
+      partial = found->second;
+    }
+    RETURN_IF_ERROR(TakePending(*partial, feeds, fetches));
+    for (const auto& [output, tensor] : feeds) {
+      RETURN_IF_ERROR(partial->state.rendezvous->Send(StepKey(output.name(), true), {tensor, false}));
+    }
+    return WaitForFetches(*partial, handle, fetches);
+  }
+
+  absl::Status Close() override {
+    absl::flat_hash_set<std::shared_ptr<Cancellation>> running;
+    {
+      MutexLock lock(mutex_);
+      if (closed_) return absl::OkStatus();
+      closed_ = true;
+      running = running_;
+      partial_runs_.clear();
+    }
+    for (const auto& cancellation : running) {
+      cancellation->Cancel(absl::CancelledError("Step was cancelled by an explicit call to `Session::Close()`."));
+    }
+    return absl::OkStatus();
+  }
+
+  bool closed() const override {
+    MutexLock lock(mutex_);
+    return closed_;
+  }
+
+  std::vector<DeviceAttributes> ListDevices() const override {
+    std::vector<DeviceAttributes> list;
+    for (const auto& device : devices_) list.push_back(device->attributes());
+    return list;
+  }
+
+  ResourceManager& resources() override { return resources_; }
+
+ private:
+  absl::Status Enter(const std::shared_ptr<Cancellation>& cancellation) {
+    MutexLock lock(mutex_);
+    if (closed_) return absl::CancelledError("Session has been closed.");
+    running_.insert(cancellation);
+    ++steps_under_way_;
+    return absl::OkStatus();
+  }
+
+  void Leave(const std::shared_ptr<Cancellation>& cancellation) {
+    MutexLock lock(mutex_);
+    running_.erase(cancellation);
+    --steps_under_way_;
+    idle_.NotifyAll();
+  }
+
+  absl::Status RunToEnd(StepPlan& plan, StepState& state, const RunOptions& options) {
+    const absl::Duration timeout =
+        options.timeout > absl::ZeroDuration() ? options.timeout : options_.operation_timeout;
+    std::optional<Scheduler::TimerId> timer;
+    if (timeout > absl::ZeroDuration()) {
+      timer = scheduler_.ScheduleAfter(timeout, [cancellation = state.cancellation] {
+        cancellation->Cancel(absl::DeadlineExceededError("Timed out waiting for notification"));
+      });
+    }
+    std::binary_semaphore finished(0);
+    absl::Status result;
+    plan.partitions->Run(state.step, [&](absl::Status status) {
+      result = std::move(status);
+      finished.release();
+    });
+    finished.acquire();
+    if (timer) scheduler_.CancelTimer(*timer);
+    // What a cancelled kernel says is not why the step ended.
+    if (result.code() == absl::StatusCode::kCancelled && state.cancellation->cancelled()) {
+      return state.cancellation->reason();
+    }
+    return result;
+  }
+
+  absl::StatusOr<std::shared_ptr<StepPlan>> PrepareWith(const StepSignature& signature, StepBoundary boundary) {
+    const auto key = std::make_pair(signature, boundary);
+    {
+      MutexLock lock(mutex_);
+      if (closed_) return absl::CancelledError("Session has been closed.");
+      const auto found = plans_.find(key);
+      if (found != plans_.end()) return found->second;
+    }
+    auto plan = std::make_shared<StepPlan>();
+    plan->signature = signature;
+    ASSIGN_OR_RETURN(std::unique_ptr<Graph> step_graph, PruneForStep(graph_, signature, boundary));
+    std::vector<Device*> devices;
+    for (const auto& device : devices_) devices.push_back(device.get());
+    LocalPartitions::Options partition_options;
+    partition_options.optimize_graph = options_.optimize_graph;
+    partition_options.allow_soft_placement = options_.allow_soft_placement;
+    partition_options.log_device_placement = options_.log_device_placement;
+    ASSIGN_OR_RETURN(plan->partitions, LocalPartitions::Create(std::move(step_graph), devices, partition_options,
+                                                               [this](const Node& node, Device& device) {
+                                                                 return KernelFor(node, device);
+                                                               }));
+    MutexLock lock(mutex_);
+    return plans_.emplace(key, std::move(plan)).first->second;
+  }
+
+  // Stateful kernels live as long as the session and belong to the node's name, whatever step runs them.
+  absl::StatusOr<std::shared_ptr<Kernel>> KernelFor(const Node& node, Device& device) {
+    const bool shared = node.def().is_stateful;
+    if (shared) {
+      MutexLock lock(kernels_mutex_);
+      const auto found = kernels_.find(node.name());
+      if (found != kernels_.end()) return found->second;
+    }
+    ASSIGN_OR_RETURN(std::shared_ptr<Kernel> kernel, MakeKernel(node, device, resources_));
+    if (!shared) return kernel;
+    MutexLock lock(kernels_mutex_);
+    return kernels_.emplace(node.name(), std::move(kernel)).first->second;
+  }
+
+  void ReceiveFetch(const std::shared_ptr<PartialStep>& partial, const Output& fetch) {
+    partial->state.rendezvous->RecvAsync(
+        StepKey(fetch.name(), false), [partial, fetch](absl::StatusOr<Rendezvous::Value> value) {
+          MutexLock lock(partial->mutex);
+          if (value.ok()) partial->fetched[fetch] = std::move(value->tensor);
+          partial->changed.NotifyAll();
+        });
+  }
+
+  static absl::Status TakePending(PartialStep& partial, const std::vector<std::pair<Output, Tensor>>& feeds,
+                                  const std::vector<Output>& fetches) {
+    MutexLock lock(partial.mutex);
+    for (const auto& [output, tensor] : feeds) {
+      if (!partial.pending_feeds.erase(output)) {
+        return InvalidArgument("The feed ", output.name(), " had already been fed, or was not specified in "
+                               "partial_run_setup.");
+      }
+      if (tensor.dtype() != output.base_dtype()) {
+        return InvalidArgument("Tensor ", output.name(), " has type ", DTypeName(output.base_dtype()),
+                               ", but was fed a value of type ", DTypeName(tensor.dtype()));
+      }
+    }
+    for (const Output& fetch : fetches) {
+      if (!partial.pending_fetches.erase(fetch)) {
+        return InvalidArgument("The fetch ", fetch.name(), " had already been fetched, or was not specified in "
+                               "partial_run_setup.");
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::vector<Tensor>> WaitForFetches(PartialStep& partial, const std::string& handle,
+                                                     const std::vector<Output>& fetches) {
+    std::vector<Tensor> results;
+    bool over;
+    {
+      MutexLock lock(partial.mutex);
+      for (const Output& fetch : fetches) {
+        while (!partial.fetched.contains(fetch)) {
+          if (partial.finished && !partial.finished->ok()) return *partial.finished;
+          if (partial.finished) return InvalidArgument("The tensor ", fetch.name(), " has no value: it is dead");
+          if (!partial.changed.WaitFor(partial.mutex, absl::Seconds(1)) && NeedsFeeds(partial, fetch)) {
+            // Nothing moves, and feeds are missing on which the fetch may depend: say so instead of waiting for ever.
+            return InvalidArgument("Fetch ", fetch.name(), " can't be computed from the feeds that have been fed so far.");
+          }
+        }
+        results.push_back(std::move(partial.fetched[fetch]));
+      }
+      over = partial.pending_feeds.empty() && partial.pending_fetches.empty();
+    }
+    if (over) {
+      MutexLock lock(mutex_);
+      partial_runs_.erase(handle);
+    }
+    return results;
+  }
+
+  // Whether `fetch` depends on something that has not been fed yet.
+  static bool NeedsFeeds(PartialStep& partial, const Output& fetch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(partial.mutex) {
+    absl::flat_hash_set<Output> all(partial.plan->signature.feeds.begin(), partial.plan->signature.feeds.end());
+    absl::flat_hash_set<const Node*> seen;
+    std::vector<const Node*> open = {fetch.node};
+    while (!open.empty()) {
+      const Node* node = open.back();
+      open.pop_back();
+      if (!seen.insert(node).second) continue;
+      for (const Output& input : node->inputs()) {
+        if (partial.pending_feeds.contains(input)) return true;
+        if (!all.contains(input)) open.push_back(input.node);
+      }
+      for (const Node* before : node->control_inputs()) open.push_back(before);
+    }
+    return false;
+  }
+
+  const Graph& graph_;
+  const SessionOptions options_;
+  Scheduler& scheduler_;
+  ResourceManager resources_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::atomic<int64_t> next_step_{1};
+
+  Mutex kernels_mutex_;
+  absl::flat_hash_map<std::string, std::shared_ptr<Kernel>> kernels_ ABSL_GUARDED_BY(kernels_mutex_);
+
+  mutable Mutex mutex_;
+  CondVar idle_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int steps_under_way_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_set<std::shared_ptr<Cancellation>> running_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::pair<StepSignature, StepBoundary>, std::shared_ptr<StepPlan>> plans_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::shared_ptr<PartialStep>> partial_runs_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(const Graph& graph, SessionOptions options) {
+  if (options.cpu_devices < 1 || options.cpu_devices > 1024) {
+    return InvalidArgument("device_count CPU is ", options.cpu_devices, "; a session has between 1 and 1024 CPU devices");
+  }
+  return std::make_unique<LocalSession>(graph, options);
+}
+
+absl::StatusOr<std::vector<Tensor>> Session::Run(const std::vector<std::pair<Output, Tensor>>& feeds,
+                                                 const std::vector<Output>& fetches,
+                                                 const std::vector<Node*>& targets) {
+  StepSignature signature;
+  std::vector<Tensor> values;
+  for (const auto& [output, tensor] : feeds) {
+    signature.feeds.push_back(output);
+    values.push_back(tensor);
+  }
+  signature.fetches = fetches;
+  signature.targets = targets;
+  ASSIGN_OR_RETURN(std::shared_ptr<StepPlan> plan, Prepare(signature));
+  return Run(*plan, std::move(values));
+}
+
+}  // namespace muster

@@ -1,0 +1,77 @@
+// Runs a graph in this process. Feeds go in, fetches come out; plans are made once per combination and kept.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "muster/base/mutex.h"
+#include "muster/base/scheduler.h"
+#include "muster/base/status.h"
+#include "muster/graph/prune.h"
+#include "muster/tensor/tensor.h"
+
+namespace muster {
+
+class Device;
+struct DeviceAttributes;
+struct NodeTrace;
+class ResourceManager;
+
+struct SessionOptions {
+  Scheduler* scheduler = nullptr;  // null: the process-wide pool
+  int cpu_devices = 1;
+  absl::Duration operation_timeout = absl::ZeroDuration();  // zero: none
+  bool optimize_graph = true;
+  bool log_device_placement = false;
+  bool allow_soft_placement = false;
+};
+
+struct RunOptions {
+  absl::Duration timeout = absl::ZeroDuration();  // zero: the session's
+  bool trace = false;
+  bool keep_partition_graphs = false;
+};
+
+struct RunMetadata {
+  std::vector<NodeTrace> nodes;
+  int64_t start_nanos = 0;
+  std::vector<std::shared_ptr<const Graph>> partition_graphs;
+  RunMetadata();
+  ~RunMetadata();
+};
+
+// A step made ready to run: the "callable". Belongs to its session; thread-safe.
+class StepPlan;
+
+// Thread-safe, except that the graph must not change while Prepare or a run with a new signature looks at it.
+class Session {
+ public:
+  // `graph` must outlive the session; it may grow between runs.
+  static absl::StatusOr<std::unique_ptr<Session>> Create(const Graph& graph, SessionOptions options = {});
+  virtual ~Session() = default;
+
+  virtual absl::StatusOr<std::shared_ptr<StepPlan>> Prepare(const StepSignature& signature) = 0;
+  // `feeds` in the order of the signature; the results in the order of its fetches.
+  virtual absl::StatusOr<std::vector<Tensor>> Run(StepPlan& plan, std::vector<Tensor> feeds,
+                                                  const RunOptions& options = {}, RunMetadata* metadata = nullptr) = 0;
+  // Prepare and Run in one.
+  absl::StatusOr<std::vector<Tensor>> Run(const std::vector<std::pair<Output, Tensor>>& feeds,
+                                          const std::vector<Output>& fetches, const std::vector<Node*>& targets = {});
+
+  // A step to which feeds are given, and from which fetches are taken, piece by piece.
+  virtual absl::StatusOr<std::string> PartialRunSetup(const StepSignature& signature) = 0;
+  virtual absl::StatusOr<std::vector<Tensor>> PartialRun(const std::string& handle,
+                                                         const std::vector<std::pair<Output, Tensor>>& feeds,
+                                                         const std::vector<Output>& fetches) = 0;
+
+  // Cancels steps under way; every later call fails.
+  virtual absl::Status Close() = 0;
+  virtual bool closed() const = 0;
+  virtual std::vector<DeviceAttributes> ListDevices() const = 0;
+  virtual ResourceManager& resources() = 0;
+};
+
+}  // namespace muster

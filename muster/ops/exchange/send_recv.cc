@@ -1,0 +1,102 @@
+// _Send and _Recv: where values leave and enter a partition. They run for dead values too, so that deadness crosses
+// the border.
+#include "absl/strings/str_format.h"
+#include "muster/ops/op.h"
+
+namespace muster {
+namespace {
+
+// "send_device;incarnation;recv_device;tensor_name;frame:iteration"; feeds and fetches of partial runs have a name
+// that is the whole key.
+class Transfer : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& s) override {
+    ASSIGN_OR_RETURN(name_, s.Attr<std::string>("tensor_name"));
+    ASSIGN_OR_RETURN(std::string from, s.Attr<std::string>("send_device"));
+    ASSIGN_OR_RETURN(std::string to, s.Attr<std::string>("recv_device"));
+    ASSIGN_OR_RETURN(int64_t incarnation, s.Attr<int64_t>("send_device_incarnation"));
+    ASSIGN_OR_RETURN(client_terminated_, s.Attr<bool>("client_terminated"));
+    prefix_ = absl::StrFormat("%s;%016x;%s;%s;", from, static_cast<uint64_t>(incarnation), to, name_);
+    return absl::OkStatus();
+  }
+
+ protected:
+  std::string Key(const KernelContext& c) const {
+    return client_terminated_ ? name_ : absl::StrCat(prefix_, c.frame_and_iteration());
+  }
+
+ private:
+  std::string name_;
+  std::string prefix_;
+  bool client_terminated_ = false;
+};
+
+class Send : public Transfer {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    if (c.step().rendezvous == nullptr) return Internal("The step has no rendezvous to send to");
+    return c.step().rendezvous->Send(Key(c), {c.is_input_dead() ? Tensor() : c.input(0), c.is_input_dead()});
+  }
+};
+
+class Recv : public Transfer {
+ public:
+  bool is_async() const override { return true; }
+  absl::Status Compute(KernelContext&) override { return Internal("_Recv runs asynchronously"); }
+  void ComputeAsync(KernelContext& c, Done done) override {
+    if (c.step().rendezvous == nullptr) {
+      std::move(done)(Internal("The step has no rendezvous to receive from"));
+      return;
+    }
+    c.step().rendezvous->RecvAsync(
+        Key(c), [&c, done = std::move(done)](absl::StatusOr<Rendezvous::Value> value) mutable {
+          if (!value.ok()) {
+            std::move(done)(value.status());
+            return;
+          }
+          if (value->is_dead) {
+            c.SetOutputDead(0);
+          } else {
+            c.SetOutput(0, std::move(value->tensor));
+          }
+          std::move(done)(absl::OkStatus());
+        });
+  }
+};
+
+OpBuilder& SendAttrs(OpBuilder& op) {
+  return op.Attr("T: type")
+      .Attr("tensor_name: string")
+      .Attr("send_device: string")
+      .Attr("send_device_incarnation: int")
+      .Attr("recv_device: string")
+      .Attr("client_terminated: bool = false")
+      .Input("tensor: T")
+      .Stateful()
+      .Doc("Hands a tensor to the step's rendezvous.")
+      .Shape(NoOutputs)
+      .Cpu(New<Send>());
+}
+
+OpBuilder& RecvAttrs(OpBuilder& op) {
+  return op.Attr("tensor_type: type")
+      .Attr("tensor_name: string")
+      .Attr("send_device: string")
+      .Attr("send_device_incarnation: int")
+      .Attr("recv_device: string")
+      .Attr("client_terminated: bool = false")
+      .Output("tensor: tensor_type")
+      .Stateful()
+      .Doc("Takes a tensor from the step's rendezvous, waiting for it if need be.")
+      .Shape(UnknownShape)
+      .Cpu(New<Recv>());
+}
+
+}  // namespace
+
+DEFINE_OP(_Send) { SendAttrs(op).DistributedCommunication(); }
+DEFINE_OP(_Recv) { RecvAttrs(op).DistributedCommunication(); }
+DEFINE_OP(_HostSend) { SendAttrs(op).DistributedCommunication(); }
+DEFINE_OP(_HostRecv) { RecvAttrs(op).DistributedCommunication(); }
+
+}  // namespace muster

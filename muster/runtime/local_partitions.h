@@ -1,0 +1,43 @@
+// The partitions of a step on the devices of this process, each with its executor.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "muster/runtime/executor.h"
+
+namespace muster {
+
+// Thread-safe.
+class LocalPartitions {
+ public:
+  struct Options {
+    bool optimize_graph = true;
+    bool allow_soft_placement = false;
+    bool log_device_placement = false;
+  };
+  using KernelSource = std::function<absl::StatusOr<std::shared_ptr<Kernel>>(const Node&, Device&)>;
+
+  // Optimizes `graph`, places its nodes on `devices` (which outlive this), cuts it and sets up kernels.
+  static absl::StatusOr<std::unique_ptr<LocalPartitions>> Create(std::unique_ptr<Graph> graph,
+                                                                 std::vector<Device*> devices, Options options,
+                                                                 const KernelSource& kernels);
+
+  // Runs all partitions; see Executor::Run. The result is the first error that was not a consequence of another.
+  void Run(Step& step, Done done);
+
+  // Values pass between partitions, or come in while the step runs: a cancelled step must abort its rendezvous.
+  bool has_transfers() const { return has_transfers_; }
+  std::vector<std::shared_ptr<const Graph>> graphs() const;
+
+ private:
+  struct Partition {
+    std::shared_ptr<const Graph> graph;
+    std::unique_ptr<Executor> executor;
+  };
+  std::vector<Partition> partitions_;
+  bool has_transfers_ = false;
+};
+
+}  // namespace muster
