@@ -1,0 +1,179 @@
+// Tensors made from a value or a shape.
+#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/op.h"
+
+namespace muster {
+namespace {
+
+class ConstKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(value_, setup.Attr<Tensor>("value"));
+    if (value_.dtype() != setup.output_type(0)) {
+      return InvalidArgument("Const has a value of type ", DTypeName(value_.dtype()), " but its dtype is ",
+                             DTypeName(setup.output_type(0)));
+    }
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    c.SetOutput(0, value_);
+    return absl::OkStatus();
+  }
+
+ private:
+  Tensor value_;
+};
+
+absl::Status ConstShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const Tensor value, c.Attr<Tensor>("value"));
+  c.SetOutput(0, value.shape());
+  return absl::OkStatus();
+}
+
+absl::Status FillShape(ShapeContext& c) {
+  RETURN_IF_ERROR(c.WithRank(c.input(0), 1).status());
+  RETURN_IF_ERROR(c.WithRank(c.input(1), 0).status());
+  if (const std::optional<Tensor> dims = c.ConstantInput(0)) {
+    ASSIGN_OR_RETURN(const Dims values, IntegerValues(*dims));
+    for (int64_t size : values) {
+      if (size < 0) return InvalidArgument("Fill dimensions must be >= 0");
+    }
+  }
+  ASSIGN_OR_RETURN(PartialShape shape, c.InputAsShape(0));
+  c.SetOutput(0, std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status Fill(KernelContext& c) {
+  const Tensor dims = c.input(0);
+  const Tensor value = c.input(1);
+  if (dims.rank() != 1) return InvalidArgument("dims must be a vector, got shape ", dims.shape().ToString());
+  if (value.rank() != 0) return InvalidArgument("value must be a scalar, got shape ", value.shape().ToString());
+  ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(dims));
+  for (int64_t size : sizes) {
+    if (size < 0) return InvalidArgument("Dimension ", size, " must be >= 0");
+  }
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(sizes));
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+  FillElements(c, value.dtype(), value.raw(), output->raw(), shape.num_elements());
+  return absl::OkStatus();
+}
+
+// Sum of all elements; which axes there are is known only when running if the rank is not.
+absl::Status FillGradient(GradientContext& c) {
+  const Output dy = c.dy();
+  if (!c.scope().status().ok()) return c.scope().status();
+  Output axes;
+  if (dy.shape().known_rank()) {
+    std::vector<int32_t> all(dy.shape().rank());
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int32_t>(i);
+    axes = c.scope().ConstVector(all);
+  } else {
+    const Output rank = c.Op("Rank", {dy});
+    const Output start = c.scope().ConstScalar<int32_t>(0, "range/start");
+    const Output delta = c.scope().ConstScalar<int32_t>(1, "range/delta");
+    axes = c.Op("Range", {start, rank, delta}, {}, "range");
+  }
+  c.SetDx(1, c.Op("Sum", {dy, axes}));
+  return absl::OkStatus();
+}
+
+absl::Status ZerosLike(KernelContext& c) {
+  const Shape shape = c.input(0).shape();
+  ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
+  ZeroElements(output->dtype(), output->raw(), output->num_elements());
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status OnesLike(KernelContext& c) {
+  const Shape shape = c.input(0).shape();
+  ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
+  const T one = static_cast<T>(static_cast<Compute<T>>(1));
+  FillElements(c, output->dtype(), reinterpret_cast<const char*>(&one), output->raw(), output->num_elements());
+  return absl::OkStatus();
+}
+
+absl::Status EmptyShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(PartialShape shape, c.InputAsShape(0));
+  c.SetOutput(0, std::move(shape));
+  return absl::OkStatus();
+}
+
+// Zeroes the memory whether or not `init` asks for it: what another step left there is nobody's business.
+absl::Status Empty(KernelContext& c) {
+  const Tensor dims = c.input(0);
+  if (dims.rank() != 1) {
+    return InvalidArgument("shape must be a vector of int32, got shape ", dims.shape().ToString());
+  }
+  ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(dims));
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(sizes));
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+  ZeroElements(output->dtype(), output->raw(), output->num_elements());
+  return absl::OkStatus();
+}
+
+std::vector<DType> ZeroableDTypes() {
+  std::vector<DType> dtypes = PlainDTypes();
+  dtypes.push_back(DType::kString);
+  return dtypes;
+}
+
+DEFINE_OP(Const) {
+  op.Attr("value: tensor")
+      .Attr("dtype: type")
+      .Output("output: dtype")
+      .Doc("A constant tensor.")
+      .Shape(ConstShape)
+      .NoGradient("a constant has no inputs")
+      .Cpu(New<ConstKernel>());
+}
+
+DEFINE_OP(Fill) {
+  op.Attr("T: type")
+      .Attr("index_type: {int32, int64} = DT_INT32")
+      .Input("dims: index_type")
+      .Input("value: T")
+      .Output("output: T")
+      .Doc("A tensor of the given shape with every element equal to `value`.")
+      .Shape(FillShape)
+      .Gradient(FillGradient)
+      .HostMemory({"dims"})
+      .Cpu(Fill);
+}
+
+DEFINE_OP(ZerosLike) {
+  op.Attr("T: type")
+      .Input("x: T")
+      .Output("y: T")
+      .Doc("Zeros with the type and shape of `x`.")
+      .Shape(UnchangedShape)
+      .NoGradient("the result does not depend on the values of x")
+      .CpuDTypes("T", ZeroableDTypes(), Stateless(ZerosLike));
+}
+
+DEFINE_OP(OnesLike) {
+  op.Attr("T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, uint64, complex64, "
+          "complex128, bool}")
+      .Input("x: T")
+      .Output("y: T")
+      .Doc("Ones with the type and shape of `x`.")
+      .Shape(UnchangedShape)
+      .NoGradient("the result does not depend on the values of x")
+      .CpuTypes<Join<Numbers, Types<bool>>>("T", []<typename T>() { return Stateless(OnesLike<T>); });
+}
+
+DEFINE_OP(Empty) {
+  op.Attr("dtype: type")
+      .Attr("init: bool = false")
+      .Input("shape: int32")
+      .Output("output: dtype")
+      .Stateful()
+      .Doc("A tensor of the given shape whose elements nobody has set.")
+      .Shape(EmptyShape)
+      .HostMemory({"shape"})
+      .CpuDTypes("dtype", ZeroableDTypes(), Stateless(Empty));
+}
+
+}  // namespace
+}  // namespace muster
