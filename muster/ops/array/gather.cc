@@ -69,8 +69,10 @@ class GatherKernel : public Kernel {
       if (!c.input(2).shape().is_scalar()) return InvalidArgument("axis must be scalar");
       ASSIGN_OR_RETURN(axis, ScalarInteger(c.input(2), "axis"));
     }
+    // Rank enough for the axis, in the words of the shape rule.
     if (axis < -params.rank() || axis >= params.rank()) {
-      return InvalidArgument("Expected axis in the range [", -params.rank(), ", ", params.rank(), "), but got ", axis);
+      const uint64_t needed = axis < 0 ? uint64_t{0} - static_cast<uint64_t>(axis) : static_cast<uint64_t>(axis) + 1;
+      return InvalidArgument("Shape must be at least rank ", needed, " but is rank ", params.rank());
     }
     if (axis < 0) axis += params.rank();
     int64_t batch_dims = batch_dims_;
@@ -110,13 +112,14 @@ class GatherKernel : public Kernel {
     for (int i = axis + 1; i < params.rank(); ++i) dims.push_back(params.dim(i));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
+    if (output->num_elements() == 0) return absl::OkStatus();
     return WithIndices(indices, [&](const auto* data) -> absl::Status {
       const int64_t bad = FirstBadIndex(data, indices.num_elements(), sizes.rows);
       if (bad >= 0) {
         return InvalidArgument("indices", PositionText(indices.shape(), bad), " = ", int64_t{data[bad]},
                                " is not in [0, ", sizes.rows, ")");
       }
-      if (output->num_elements() > 0) GatherRows(c, params, data, sizes, *output);
+      GatherRows(c, params, data, sizes, *output);
       return absl::OkStatus();
     });
   }
@@ -147,6 +150,7 @@ absl::Status GatherV2Shape(ShapeContext& c) {
     return absl::OkStatus();
   }
   int64_t axis = *axis_input;
+  if (axis < -Shape::kMaxRank || axis >= Shape::kMaxRank) return InvalidArgument("axis ", axis, " is out of range");
   // Enough dims for the axis to exist.
   ASSIGN_OR_RETURN(const PartialShape wide,
                    c.WithRankAtLeast(params, static_cast<int>(axis < 0 ? -axis : axis + 1)));
