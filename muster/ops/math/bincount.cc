@@ -1,0 +1,134 @@
+// Counting: Bincount, HistogramFixedWidth.
+#include <cmath>
+
+#include "muster/ops/op.h"
+
+namespace muster {
+namespace {
+
+template <typename T>
+absl::Status RunBincount(KernelContext& c) {
+  const Tensor& numbers = c.input(0);
+  const Tensor& weights = c.input(2);
+  if (!c.input(1).shape().is_scalar()) {
+    return InvalidArgument("Shape must be rank 0 but is rank ", c.input(1).rank());
+  }
+  ASSIGN_OR_RETURN(const int64_t size, ScalarInteger(c.input(1), "size"));
+  if (size < 0) return InvalidArgument("size (", size, ") must be non-negative");
+  const bool weighted = weights.num_elements() > 0;
+  if (weighted && weights.num_elements() != numbers.num_elements()) {
+    return InvalidArgument("Input indices and weights must have the same size.");
+  }
+  const absl::Span<const int32_t> values = numbers.values<int32_t>();
+  for (int32_t value : values) {
+    if (value < 0) return InvalidArgument("Input arr must be non-negative!");
+  }
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({size})));
+  T* bins = output->data<T>();
+  std::fill(bins, bins + size, T(0));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] >= size) continue;
+    const T weight = weighted ? weights.data<T>()[i] : T(1);
+    if constexpr (std::is_integral_v<T>) {
+      using U = std::make_unsigned_t<T>;
+      bins[values[i]] = static_cast<T>(static_cast<U>(bins[values[i]]) + static_cast<U>(weight));
+    } else {
+      bins[values[i]] += weight;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status BincountShape(ShapeContext& c) {
+  RETURN_IF_ERROR(c.WithRank(c.input(1), 0).status());
+  ASSIGN_OR_RETURN(const std::optional<int64_t> size, c.ScalarInput(1));
+  if (size.has_value() && *size < 0) return InvalidArgument("size (", *size, ") must be non-negative");
+  c.SetOutput(0, PartialShape::Vector(size.value_or(-1)));
+  return absl::OkStatus();
+}
+
+// (high - low) without overflow of integers.
+template <typename T>
+double Width(T low, T high) {
+  return static_cast<double>(high) - static_cast<double>(low);
+}
+
+template <typename T>
+absl::Status RunHistogram(KernelContext& c) {
+  const Tensor& range = c.input(1);
+  if (!range.shape().is_vector()) return InvalidArgument("value_range should be a vector.");
+  if (range.num_elements() != 2) return InvalidArgument("value_range should be a vector of 2 elements.");
+  if (!c.input(2).shape().is_scalar()) return InvalidArgument("nbins should be a scalar.");
+  ASSIGN_OR_RETURN(const int64_t bins, ScalarInteger(c.input(2), "nbins"));
+  const T low = range.data<T>()[0];
+  const T high = range.data<T>()[1];
+  if (!(low < high)) {
+    return InvalidArgument("value_range should satisfy value_range[0] < value_range[1], but got '[", low, ", ", high,
+                           "]'");
+  }
+  if (bins <= 0) return InvalidArgument("nbins should be a positive number, but got '", bins, "'");
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({bins})));
+  std::vector<int64_t> counts(bins, 0);
+  const double step = Width(low, high) / static_cast<double>(bins);
+  for (const T value : c.input(0).values<T>()) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isnan(value)) return InvalidArgument("Histogram values must not contain NaN");
+    }
+    double bin = 0;
+    if (value > low) {
+      const double distance = std::is_floating_point_v<T> ? static_cast<double>(value - low) : Width(low, value);
+      bin = distance / step;
+    }
+    const double last = static_cast<double>(bins - 1);
+    ++counts[static_cast<int64_t>(bin < last ? bin : last)];
+  }
+  if (output->dtype() == DType::kInt64) {
+    std::copy(counts.begin(), counts.end(), output->data<int64_t>());
+  } else {
+    for (int64_t i = 0; i < bins; ++i) output->data<int32_t>()[i] = static_cast<int32_t>(counts[i]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status HistogramShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape range, c.WithRank(c.input(1), 1));
+  RETURN_IF_ERROR(range.Merge(PartialShape::Vector(2)).status());
+  RETURN_IF_ERROR(c.WithRank(c.input(2), 0).status());
+  ASSIGN_OR_RETURN(const std::optional<int64_t> bins, c.ScalarInput(2));
+  if (bins.has_value() && *bins <= 0) {
+    return InvalidArgument("Requires nbins > 0, got ", *bins);
+  }
+  c.SetOutput(0, PartialShape::Vector(bins.value_or(-1)));
+  return absl::OkStatus();
+}
+
+using CountTypes = Types<int32_t, int64_t, float, double>;
+
+}  // namespace
+
+DEFINE_OP(Bincount) {
+  op.Attr("T: {int32, int64, float, double}")
+      .Input("arr: int32")
+      .Input("size: int32")
+      .Input("weights: T")
+      .Output("bins: T")
+      .Doc("How often each number below size occurs, or the sums of the weights of its occurrences.")
+      .Shape(BincountShape)
+      .HostMemory({"size"})
+      .CpuTypes<CountTypes>("T", []<typename T>() { return Stateless(RunBincount<T>); });
+}
+
+DEFINE_OP(HistogramFixedWidth) {
+  op.Attr("T: {int32, int64, float, double}")
+      .Attr("dtype: {int32, int64} = DT_INT32")
+      .Input("values: T")
+      .Input("value_range: T")
+      .Input("nbins: int32")
+      .Output("out: dtype")
+      .Doc("How many values lie in each of nbins bins of equal width; the outer bins take what lies outside.")
+      .Shape(HistogramShape)
+      .HostMemory({"value_range", "nbins"})
+      .CpuTypes<CountTypes>("T", []<typename T>() { return Stateless(RunHistogram<T>); });
+}
+
+}  // namespace muster

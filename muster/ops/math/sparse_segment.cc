@@ -1,0 +1,278 @@
+// Sums over segments of rows that are picked by index first: SparseSegmentSum, Mean, SqrtN, and their gradients.
+#include <cmath>
+
+#include "muster/ops/emit.h"
+#include "muster/ops/math/segment.h"
+
+namespace muster {
+namespace {
+
+absl::Status CheckVectors(const Tensor& indices, const Tensor& ids) {
+  if (!indices.shape().is_vector()) return InvalidArgument("indices should be a vector.");
+  if (!ids.shape().is_vector()) return InvalidArgument("segment_ids should be a vector.");
+  if (indices.num_elements() != ids.num_elements()) {
+    return InvalidArgument("segment_ids and indices should have same size.");
+  }
+  return absl::OkStatus();
+}
+
+// The factor of a row that is one of `count` in its segment.
+double Scale(SegmentOp op, int64_t count) {
+  if (op == SegmentOp::kMean) return 1.0 / static_cast<double>(count);
+  if (op == SegmentOp::kSqrtN) return 1.0 / std::sqrt(static_cast<double>(count));
+  return 1.0;
+}
+
+template <typename T, SegmentOp kOp>
+absl::Status RunSparseSegment(KernelContext& c) {
+  using A = Compute<T>;
+  const Tensor& data = c.input(0);
+  const bool has_count = c.num_inputs() == 4;
+  if (has_count && !c.input(3).shape().is_scalar()) {
+    return InvalidArgument("num_segments should be a scalar, not shape ", c.input(3).shape().ToString());
+  }
+  RETURN_IF_ERROR(CheckVectors(c.input(1), c.input(2)));
+  if (data.rank() < 1) return InvalidArgument("Shape must be at least rank 1");
+  const std::vector<int64_t> indices = WideIndices(c.input(1));
+  const std::vector<int64_t> ids = WideIndices(c.input(2));
+  const int64_t rows = static_cast<int64_t>(ids.size());
+  const int64_t last = rows > 0 ? ids[rows - 1] : -1;
+  if (last == std::numeric_limits<int64_t>::max()) return InvalidArgument("segment id ", last, " is too large");
+  int64_t segments = last + 1;
+  if (has_count) {
+    ASSIGN_OR_RETURN(segments, ScalarInteger(c.input(3), "num_segments"));
+    if (segments < last + 1 && segments >= 0) return InvalidArgument("segment ids must be < num_segments");
+  }
+  if (segments < 0) return InvalidArgument("segment ids must be >= 0");
+  for (int64_t i = 0; i < rows; ++i) {
+    if (i > 0 && ids[i] < ids[i - 1]) return InvalidArgument("segment ids are not increasing");
+    if (ids[i] < 0 || ids[i] >= segments) {
+      return InvalidArgument("Segment id ", ids[i], " out of range [0, ", segments,
+                             "), possibly because 'segment_ids' input is not sorted.");
+    }
+    if (indices[i] < 0 || indices[i] >= data.dim(0)) {
+      return InvalidArgument("Bad: indices[", i, "] == ", indices[i], " out of range [0, ", data.dim(0), ")");
+    }
+  }
+  Dims dims(data.shape().dims());
+  dims[0] = segments;
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
+  if (output->num_elements() == 0) return absl::OkStatus();
+  const int64_t inner = data.shape().ElementsIn(1, data.rank());
+  T* to = output->data<T>();
+  std::fill(to, to + output->num_elements(), T(0));
+  std::vector<A> sums(inner);
+  for (int64_t begin = 0; begin < rows;) {
+    int64_t end = begin;
+    std::fill(sums.begin(), sums.end(), A(0));
+    for (; end < rows && ids[end] == ids[begin]; ++end) {
+      ReduceRow<SegmentOp::kSum, T>(sums.data(), data.data<T>() + indices[end] * inner, inner);
+    }
+    T* row = to + ids[begin] * inner;
+    if constexpr (kOp == SegmentOp::kSum) {
+      for (int64_t i = 0; i < inner; ++i) row[i] = T(sums[i]);
+    } else {
+      const A scale = static_cast<A>(Scale(kOp, end - begin));
+      for (int64_t i = 0; i < inner; ++i) row[i] = T(sums[i] * scale);
+    }
+    begin = end;
+  }
+  return absl::OkStatus();
+}
+
+template <typename T, SegmentOp kOp>
+absl::Status RunGradient(KernelContext& c) {
+  using A = Compute<T>;
+  const Tensor& gradient = c.input(0);
+  RETURN_IF_ERROR(CheckVectors(c.input(1), c.input(2)));
+  if (!c.input(3).shape().is_scalar()) return InvalidArgument("output_dim0 should be a scalar.");
+  if (gradient.rank() < 1) return InvalidArgument("grad must be at least rank 1");
+  ASSIGN_OR_RETURN(const int64_t output_rows, ScalarInteger(c.input(3), "output_dim0"));
+  if (output_rows < 0) return InvalidArgument("Expected a non-negative size, got ", output_rows);
+  const std::vector<int64_t> indices = WideIndices(c.input(1));
+  const std::vector<int64_t> ids = WideIndices(c.input(2));
+  const int64_t segments = gradient.dim(0);
+  if (!ids.empty() && ids.back() >= segments) return InvalidArgument("Invalid number of segments");
+  std::vector<int64_t> counts(segments, 0);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (ids[i] < 0 || ids[i] >= segments) {
+      return InvalidArgument("Segment id ", ids[i], " out of range [0, ", segments, ").");
+    }
+    if (indices[i] < 0 || indices[i] >= output_rows) {
+      return InvalidArgument("Index ", indices[i], " out of range [0, ", output_rows, ").");
+    }
+    ++counts[ids[i]];
+  }
+  Dims dims(gradient.shape().dims());
+  dims[0] = output_rows;
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
+  const int64_t inner = gradient.shape().ElementsIn(1, gradient.rank());
+  std::vector<A> sums(output->num_elements(), A(0));
+  const T* from = gradient.data<T>();
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const A scale = static_cast<A>(Scale(kOp, counts[ids[i]]));
+    A* to = sums.data() + indices[i] * inner;
+    const T* row = from + ids[i] * inner;
+    for (int64_t j = 0; j < inner; ++j) to[j] += static_cast<A>(row[j]) * scale;
+  }
+  for (int64_t i = 0; i < output->num_elements(); ++i) output->data<T>()[i] = T(sums[i]);
+  return absl::OkStatus();
+}
+
+absl::Status SparseShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape data, c.WithRankAtLeast(c.input(0), 1));
+  ASSIGN_OR_RETURN(const PartialShape indices, c.WithRank(c.input(1), 1));
+  ASSIGN_OR_RETURN(const PartialShape ids, c.WithRank(c.input(2), 1));
+  RETURN_IF_ERROR(indices.Merge(ids).status());
+  int64_t segments = -1;
+  if (c.num_inputs() == 4) {
+    RETURN_IF_ERROR(c.WithRank(c.input(3), 0).status());
+    ASSIGN_OR_RETURN(const std::optional<int64_t> known, c.ScalarInput(3));
+    if (known.has_value() && *known < 0) return InvalidArgument("Cannot specify a negative value for num_segments");
+    segments = known.value_or(-1);
+  }
+  c.SetOutput(0, ShapeContext::Concatenate(PartialShape::Vector(segments), ShapeContext::Subshape(data, 1)));
+  return absl::OkStatus();
+}
+
+absl::Status GradientShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape data, c.WithRankAtLeast(c.input(0), 1));
+  ASSIGN_OR_RETURN(const PartialShape indices, c.WithRank(c.input(1), 1));
+  RETURN_IF_ERROR(c.WithRank(c.input(2), 1).status());
+  RETURN_IF_ERROR(indices.Merge(c.input(2)).status());
+  RETURN_IF_ERROR(c.WithRank(c.input(3), 0).status());
+  ASSIGN_OR_RETURN(const std::optional<int64_t> rows, c.ScalarInput(3));
+  if (rows.has_value() && *rows < 0) {
+    return InvalidArgument("Dimension size, given by scalar input 3, must be non-negative but is ", *rows);
+  }
+  c.SetOutput(0, ShapeContext::Concatenate(PartialShape::Vector(rows.value_or(-1)), ShapeContext::Subshape(data, 1)));
+  return absl::OkStatus();
+}
+
+absl::Status RefuseSparseGradient(GradientContext& c) {
+  if (c.Attr<bool>("sparse_gradient")) {
+    return Unimplemented("The gradient of ", c.node().op(), " with sparse_gradient is not supported");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SumGradient(GradientContext& c) {
+  RETURN_IF_ERROR(RefuseSparseGradient(c));
+  const Output rows = EmitElement(c.scope(), EmitShape(c.scope(), c.input(0)), 0);
+  const Output gathered = EmitGather(c.scope(), c.dy(), c.input(2));
+  c.SetDx(0, c.Op("UnsortedSegmentSum", {gathered, c.input(1), rows}));
+  return absl::OkStatus();
+}
+
+absl::Status ScaledGradient(GradientContext& c, absl::string_view op) {
+  RETURN_IF_ERROR(RefuseSparseGradient(c));
+  const Output rows = EmitElement(c.scope(), EmitShape(c.scope(), c.input(0)), 0);
+  c.SetDx(0, c.Op(op, {c.dy(), c.input(1), c.input(2), rows}));
+  return absl::OkStatus();
+}
+absl::Status MeanGradient(GradientContext& c) { return ScaledGradient(c, "SparseSegmentMeanGrad"); }
+absl::Status SqrtNGradient(GradientContext& c) { return ScaledGradient(c, "SparseSegmentSqrtNGrad"); }
+
+constexpr const char* kRealTypes =
+    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}";
+constexpr const char* kFloatTypes = "T: {bfloat16, half, float, double}";
+
+void Define(OpBuilder& op, const char* types) {
+  op.Attr(types)
+      .Attr("Tidx: {int32, int64} = DT_INT32")
+      .Attr2x("Tsegmentids: {int32, int64} = DT_INT32")
+      .Attr2x("sparse_gradient: bool = false")
+      .Input("data: T")
+      .Input("indices: Tidx")
+      .Input("segment_ids: Tsegmentids")
+      .Output("output: T")
+      .Shape(SparseShape);
+}
+
+void DefineWithCount(OpBuilder& op, const char* types) {
+  op.Attr(types)
+      .Attr("Tidx: {int32, int64} = DT_INT32")
+      .Attr("Tnumsegments: {int32, int64} = DT_INT32")
+      .Attr2x("Tsegmentids: {int32, int64} = DT_INT32")
+      .Attr2x("sparse_gradient: bool = false")
+      .Input("data: T")
+      .Input("indices: Tidx")
+      .Input("segment_ids: Tsegmentids")
+      .Input("num_segments: Tnumsegments")
+      .Output("output: T")
+      .Shape(SparseShape)
+      .HostMemory({"num_segments"});
+}
+
+void DefineGradient(OpBuilder& op) {
+  op.Attr(kFloatTypes)
+      .Attr("Tidx: {int32, int64} = DT_INT32")
+      .Attr2x("Tsegmentids: {int32, int64} = DT_INT32")
+      .Input("grad: T")
+      .Input("indices: Tidx")
+      .Input("segment_ids: Tsegmentids")
+      .Input("output_dim0: int32")
+      .Output("output: T")
+      .Shape(GradientShape)
+      .HostMemory({"output_dim0"});
+}
+
+constexpr auto kSum = []<typename T>() { return Stateless(RunSparseSegment<T, SegmentOp::kSum>); };
+constexpr auto kMean = []<typename T>() { return Stateless(RunSparseSegment<T, SegmentOp::kMean>); };
+constexpr auto kSqrtN = []<typename T>() { return Stateless(RunSparseSegment<T, SegmentOp::kSqrtN>); };
+
+}  // namespace
+
+DEFINE_OP(SparseSegmentSum) {
+  Define(op, kRealTypes);
+  op.Doc("Sums of picked rows by sorted segment id.").Gradient(SumGradient).CpuTypes<Reals>("T", kSum);
+}
+
+DEFINE_OP(SparseSegmentMean) {
+  Define(op, kFloatTypes);
+  op.Doc("Means of picked rows by sorted segment id.").Gradient(MeanGradient).CpuTypes<Floats>("T", kMean);
+}
+
+DEFINE_OP(SparseSegmentSqrtN) {
+  Define(op, kFloatTypes);
+  op.Doc("Sums of picked rows by sorted segment id, divided by the root of their number.")
+      .Gradient(SqrtNGradient)
+      .CpuTypes<Floats>("T", kSqrtN);
+}
+
+DEFINE_OP(SparseSegmentSumWithNumSegments) {
+  DefineWithCount(op, kRealTypes);
+  op.Doc("SparseSegmentSum with a given number of segments.").Gradient(SumGradient).CpuTypes<Reals>("T", kSum);
+}
+
+DEFINE_OP(SparseSegmentMeanWithNumSegments) {
+  DefineWithCount(op, kFloatTypes);
+  op.Doc("SparseSegmentMean with a given number of segments.").Gradient(MeanGradient).CpuTypes<Floats>("T", kMean);
+}
+
+DEFINE_OP(SparseSegmentSqrtNWithNumSegments) {
+  DefineWithCount(op, kFloatTypes);
+  op.Doc("SparseSegmentSqrtN with a given number of segments.").Gradient(SqrtNGradient).CpuTypes<Floats>("T", kSqrtN);
+}
+
+DEFINE_OP(SparseSegmentSumGrad) {
+  DefineGradient(op);
+  op.Doc("The gradient of SparseSegmentSum for its data.")
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RunGradient<T, SegmentOp::kSum>); });
+}
+
+DEFINE_OP(SparseSegmentMeanGrad) {
+  DefineGradient(op);
+  op.Doc("The gradient of SparseSegmentMean for its data.")
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RunGradient<T, SegmentOp::kMean>); });
+}
+
+DEFINE_OP(SparseSegmentSqrtNGrad) {
+  DefineGradient(op);
+  op.Doc("The gradient of SparseSegmentSqrtN for its data.")
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RunGradient<T, SegmentOp::kSqrtN>); });
+}
+
+}  // namespace muster
