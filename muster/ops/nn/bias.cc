@@ -1,0 +1,275 @@
+// BiasAdd: a vector added along the channels, and its gradient.
+#include "muster/ops/nn/gradient_support.h"
+#include "muster/ops/op.h"
+
+namespace muster {
+namespace {
+
+template <typename T>
+T Sum(T a, T b) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));  // wraps around
+  } else {
+    return a + b;
+  }
+}
+
+// A tensor seen as [outer, channels, inner]; inner is one when the channels come last.
+struct Channels {
+  int64_t outer;
+  int64_t count;
+  int64_t inner;
+};
+Channels SplitAtChannels(const Shape& shape, bool channels_first) {
+  if (channels_first) return {shape.dim(0), shape.dim(1), shape.ElementsIn(2, shape.rank())};
+  return {shape.ElementsIn(0, shape.rank() - 1), shape.dim(shape.rank() - 1), 1};
+}
+
+class Bias : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    if (setup.node().def().FindAttr("data_format") == nullptr) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::string format, setup.Attr<std::string>("data_format"));
+    channels_first_ = format == "NCHW";
+    return absl::OkStatus();
+  }
+
+ protected:
+  bool channels_first_ = false;
+};
+
+template <typename T>
+class BiasAdd : public Bias {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    using V = muster::Compute<T>;
+    const Shape shape = c.input(0).shape();
+    const Shape& bias_shape = c.input(1).shape();
+    if (shape.rank() < 2) return InvalidArgument("Input tensor must be at least 2D: ", shape.ToString());
+    if (bias_shape.rank() != 1) return InvalidArgument("Biases must be 1D: ", bias_shape.ToString());
+    const Channels d = SplitAtChannels(shape, channels_first_);
+    if (bias_shape.dim(0) != d.count) {
+      return InvalidArgument("Must provide as many biases as the ", channels_first_ ? "channel" : "last",
+                             " dimension of the input tensor: ", bias_shape.ToString(), " vs. ", shape.ToString());
+    }
+    const T* const in = c.input(0).data<T>();
+    const Tensor bias = c.input(1);
+    ASSIGN_OR_RETURN(Tensor * output, c.ForwardOrAllocate({0}, 0, shape));
+    if (shape.num_elements() == 0) return absl::OkStatus();
+    const T* const b = bias.data<T>();
+    T* const out = output->data<T>();
+    if (d.inner == 1) {
+      c.ParallelFor(d.outer, 0.3 * static_cast<double>(d.count), [=](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          const T* const from = in + row * d.count;
+          T* const to = out + row * d.count;
+#pragma GCC ivdep
+          for (int64_t i = 0; i < d.count; ++i) {
+            to[i] = static_cast<T>(Sum(static_cast<V>(from[i]), static_cast<V>(b[i])));
+          }
+        }
+      });
+    } else {
+      c.ParallelFor(d.outer * d.count, 0.3 * static_cast<double>(d.inner), [=](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          const T* const from = in + row * d.inner;
+          T* const to = out + row * d.inner;
+          const V add = static_cast<V>(b[row % d.count]);
+#pragma GCC ivdep
+          for (int64_t i = 0; i < d.inner; ++i) to[i] = static_cast<T>(Sum(static_cast<V>(from[i]), add));
+        }
+      });
+    }
+    return absl::OkStatus();
+  }
+};
+
+template <typename T>
+class BiasAddGrad : public Bias {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    using V = muster::Compute<T>;
+    const Tensor& dy = c.input(0);
+    if (dy.rank() < (channels_first_ ? 3 : 2)) {
+      return InvalidArgument("Input tensor must be at least ", channels_first_ ? 3 : 2, "D: ", dy.shape().ToString());
+    }
+    const Channels d = SplitAtChannels(dy.shape(), channels_first_);
+    ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({d.count})));
+    T* const out = output->data<T>();
+    const T* const in = dy.data<T>();
+    // Each part of the rows has sums of its own; their order is fixed by the parts, not by the threads.
+    const int64_t rows = d.outer;
+    const int64_t parts = std::clamp<int64_t>(dy.num_elements() / 32768, 1, 16);
+    std::vector<V> sums(static_cast<size_t>(parts * d.count), V(0));
+    c.ParallelFor(parts, 0.3 * static_cast<double>(dy.num_elements()) / static_cast<double>(parts),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t part = begin; part < end; ++part) {
+                      SumRows(in, d, rows * part / parts, rows * (part + 1) / parts, sums.data() + part * d.count);
+                    }
+                  });
+    for (int64_t i = 0; i < d.count; ++i) {
+      V total = sums[i];
+      for (int64_t part = 1; part < parts; ++part) total = Sum(total, sums[part * d.count + i]);
+      out[i] = static_cast<T>(total);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static void SumRows(const T* in, const Channels& d, int64_t begin, int64_t end, muster::Compute<T>* __restrict sums) {
+    using V = muster::Compute<T>;
+    for (int64_t row = begin; row < end; ++row) {
+      if (d.inner == 1) {
+        const T* const from = in + row * d.count;
+        for (int64_t i = 0; i < d.count; ++i) sums[i] = Sum(sums[i], static_cast<V>(from[i]));
+        continue;
+      }
+      for (int64_t channel = 0; channel < d.count; ++channel) {
+        const T* const from = in + (row * d.count + channel) * d.inner;
+        V total = V(0);
+        for (int64_t i = 0; i < d.inner; ++i) total = Sum(total, static_cast<V>(from[i]));
+        sums[channel] = Sum(sums[channel], total);
+      }
+    }
+  }
+};
+
+absl::StatusOr<bool> ChannelsFirst(ShapeContext& c) {
+  if (c.node().def().FindAttr("data_format") == nullptr) return false;
+  ASSIGN_OR_RETURN(const std::string format, c.Attr<std::string>("data_format"));
+  return format == "NCHW";
+}
+
+absl::Status InferBiasAdd(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c));
+  ASSIGN_OR_RETURN(PartialShape value, c.WithRankAtLeast(c.input(0), channels_first ? 3 : 2));
+  ASSIGN_OR_RETURN(const PartialShape bias, c.WithRank(c.input(1), 1));
+  if (value.known_rank()) {
+    const int axis = channels_first ? 1 : value.rank() - 1;
+    ASSIGN_OR_RETURN(const int64_t channels, ShapeContext::MergeDims(value.dim(axis), bias.dim(0)));
+    value.Set(axis, channels);
+  }
+  c.SetOutput(0, std::move(value));
+  return absl::OkStatus();
+}
+
+absl::Status InferBiasAddGrad(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c));
+  ASSIGN_OR_RETURN(const PartialShape value, c.WithRankAtLeast(c.input(0), channels_first ? 3 : 2));
+  const int64_t channels = value.known_rank() ? value.dim(channels_first ? 1 : value.rank() - 1) : -1;
+  c.SetOutput(0, PartialShape::Vector(channels));
+  return absl::OkStatus();
+}
+
+absl::Status DifferentiateBiasAdd(GradientContext& c) {
+  c.SetDx(0, c.dy());
+  c.SetDx(1, c.Op("BiasAddGrad", {c.dy()}, CopyAttrs(c, {"data_format"})));
+  return absl::OkStatus();
+}
+
+absl::Status DifferentiateBiasAddV1(GradientContext& c) {
+  const Output dy = c.dy();
+  const Output rank = dy.shape().known_rank() ? c.scope().ConstScalar<int32_t>(dy.shape().rank(), "Rank")
+                                              : c.Op("Rank", {dy});
+  const Output last = OpWithConstant(c, "Sub", rank, Tensor::Scalar<int32_t>(1), "y", {}, "sub");
+  const Scope range = c.scope().NameScope("range");
+  const Output start = range.ConstScalar<int32_t>(0, "start");
+  const Output delta = range.ConstScalar<int32_t>(1, "delta");
+  const Output axes = c.scope().Op("Range", {start, last, delta}, {}, range.prefix());
+  c.SetDx(0, dy);
+  c.SetDx(1, c.Op("Sum", {dy, axes}, {{"keep_dims", false}}));
+  return absl::OkStatus();
+}
+
+// shape[begin:end]; `open_begin`/`open_end` leave that side out.
+Output SliceShape(GradientContext& c, Output shape, int begin, int end, bool open_begin, bool open_end) {
+  const Scope inner = c.scope().NameScope("strided_slice");
+  const Output first = inner.ConstVector({begin}, "stack");
+  const Output last = inner.ConstVector({end}, "stack_1");
+  const Output step = inner.ConstVector({1}, "stack_2");
+  return c.scope().Op("StridedSlice", {shape, first, last, step},
+                      {{"begin_mask", open_begin ? 1 : 0}, {"end_mask", open_end ? 1 : 0}}, inner.prefix());
+}
+Output OnesLike(GradientContext& c, Output x) {
+  const Scope inner = c.scope().NameScope("ones_like");
+  const Output sizes = x.shape().fully_known() ? inner.ConstVector({static_cast<int32_t>(x.shape().dim(0))}, "Shape")
+                                               : inner.Op("Shape", {x}, {{"out_type", DType::kInt32}});
+  const Output one = inner.ConstScalar<int32_t>(1);
+  return c.scope().Op("Fill", {sizes, one}, {}, inner.prefix());
+}
+// concat(values, 0); an absent output stands for the constant [1].
+Output Concat(GradientContext& c, std::vector<Output> values) {
+  const Scope inner = c.scope().NameScope("concat");
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (!values[i]) values[i] = inner.ConstVector({1}, absl::StrCat("values_", i));
+  }
+  const Output axis = inner.ConstScalar<int32_t>(0, "axis");
+  return c.scope().Op("ConcatV2", {std::move(values), axis}, {}, inner.prefix());
+}
+
+// The gradient of a sum: the received vector, repeated over all other axes.
+absl::Status DifferentiateBiasAddGrad(GradientContext& c) {
+  const bool channels_first = c.Attr<std::string>("data_format") == "NCHW";
+  const Output shape = c.ShapeOf(c.input(0));
+  const Output bias_shape = c.ShapeOf(c.dy());
+  Output expanded;
+  Output multiples;
+  if (channels_first) {
+    const Output before = OnesLike(c, SliceShape(c, shape, 0, 1, true, false));
+    const Output after = OnesLike(c, SliceShape(c, shape, 2, 0, false, true));
+    expanded = Concat(c, {before, bias_shape, after});
+    const Output outer = SliceShape(c, shape, 0, 1, true, false);
+    const Output inner = SliceShape(c, shape, 2, 0, false, true);
+    multiples = Concat(c, {outer, Output(), inner});
+  } else {
+    const Output before = OnesLike(c, SliceShape(c, shape, 0, -1, true, false));
+    expanded = Concat(c, {before, bias_shape});
+    const Output outer = SliceShape(c, shape, 0, -1, true, false);
+    multiples = Concat(c, {outer, Output()});
+  }
+  const Output reshaped = c.Op("Reshape", {c.dy(), expanded});
+  c.SetDx(0, c.Op("Tile", {reshaped, multiples}));
+  return absl::OkStatus();
+}
+
+constexpr char kNumberTypes[] =
+    "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, quint16, "
+    "uint16, complex128, half, uint32, uint64}";
+
+}  // namespace
+
+DEFINE_OP(BiasAdd) {
+  op.Attr(kNumberTypes)
+      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")
+      .Input("value: T")
+      .Input("bias: T")
+      .Output("output: T")
+      .Doc("Adds a vector along the channels.")
+      .Shape(InferBiasAdd)
+      .Gradient(DifferentiateBiasAdd)
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<BiasAdd<T>>(); });
+}
+
+DEFINE_OP(BiasAddV1) {
+  op.Attr(kNumberTypes)
+      .Input("value: T")
+      .Input("bias: T")
+      .Output("output: T")
+      .Doc("Adds a vector along the last axis.")
+      .Shape(InferBiasAdd)
+      .Gradient(DifferentiateBiasAddV1)
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<BiasAdd<T>>(); });
+}
+
+DEFINE_OP(BiasAddGrad) {
+  op.Attr(kNumberTypes)
+      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")
+      .Input("out_backprop: T")
+      .Output("output: T")
+      .Doc("Sums over all axes but the channels.")
+      .Shape(InferBiasAddGrad)
+      .Gradient(DifferentiateBiasAddGrad)
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<BiasAddGrad<T>>(); });
+}
+
+}  // namespace muster

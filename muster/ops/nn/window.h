@@ -1,0 +1,66 @@
+// Sliding windows: what pooling and convolution kernels share about sizes, strides and padding.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "muster/ops/op.h"
+
+namespace muster {
+
+// Output size of a window along one axis for shape rules; -1 where it cannot be known yet.
+absl::StatusOr<int64_t> InferWindowedSize(int64_t input, int64_t filter, int64_t dilation, int64_t stride,
+                                          absl::string_view padding, int64_t before = 0, int64_t after = 0);
+
+// Where height, width and channels stand in a shape of rank 4.
+struct ImageAxes {
+  int height = 1;
+  int width = 2;
+  int channels = 3;
+};
+// Of "NHWC" or "NCHW".
+absl::StatusOr<ImageAxes> AxesOf(absl::string_view data_format);
+
+// Explicit padding of rank-4 windows: [before, after] per axis, valid for the padding.
+absl::Status CheckExplicitPadding(absl::string_view padding, absl::Span<const int64_t> explicit_paddings,
+                                  const ImageAxes& axes);
+
+// The attributes of a pooling op.
+struct PoolAttrs {
+  std::vector<int64_t> ksize;
+  std::vector<int64_t> strides;
+  std::string padding;
+  std::vector<int64_t> explicit_paddings;
+  std::string data_format = "NHWC";
+};
+absl::StatusOr<PoolAttrs> ReadPoolAttrs(const Node& node);
+
+// A pooling over an NHWC image; every size is checked and at least zero.
+struct PoolWindow {
+  int64_t batch = 0, height = 0, width = 0, channels = 0;
+  int64_t window_height = 1, window_width = 1, window_channels = 1;
+  int64_t stride_height = 1, stride_width = 1;
+  int64_t pad_top = 0, pad_left = 0;
+  int64_t out_height = 0, out_width = 0, out_channels = 0;
+
+  Shape output_shape() const { return Shape({batch, out_height, out_width, out_channels}); }
+  // The cells of output row/column `i` that lie inside the image: [begin, end).
+  struct Range {
+    int64_t begin, end;
+  };
+  Range Rows(int64_t i) const { return Clip(i * stride_height - pad_top, window_height, height); }
+  Range Columns(int64_t i) const { return Clip(i * stride_width - pad_left, window_width, width); }
+
+ private:
+  static Range Clip(int64_t begin, int64_t size, int64_t limit) {
+    return {std::max<int64_t>(begin, 0), std::min(begin + size, limit)};
+  }
+};
+// `op` ("MaxPoolingOp", "AvgPoolingOp") names the kernel in errors.
+absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& input, absl::string_view op);
+
+// Shape rule of a pooling with known window; `op` names it in errors. `pools_depth`: the channels may shrink too.
+absl::StatusOr<PartialShape> InferPool(ShapeContext& c, const PartialShape& input, const PoolAttrs& attrs,
+                                       absl::string_view op, bool pools_depth);
+
+}  // namespace muster
