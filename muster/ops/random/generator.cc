@@ -1,0 +1,29 @@
+#include "muster/ops/random/generator.h"
+
+namespace muster {
+
+absl::Status KernelGenerator::Init(KernelSetup& setup) {
+  ASSIGN_OR_RETURN(const int64_t seed, setup.Attr<int64_t>("seed"));
+  ASSIGN_OR_RETURN(const int64_t seed2, setup.Attr<int64_t>("seed2"));
+  MutexLock lock(mutex_);
+  generator_ = seed == 0 && seed2 == 0 ? Philox(EntropySeed(), EntropySeed())
+                                       : Philox(static_cast<uint64_t>(seed), static_cast<uint64_t>(seed2));
+  return absl::OkStatus();
+}
+
+Philox KernelGenerator::Reserve(uint64_t blocks) {
+  MutexLock lock(mutex_);
+  const Philox result = generator_;
+  generator_.Skip(blocks);
+  return result;
+}
+
+absl::StatusOr<Shape> RequestedShape(const Tensor& tensor) {
+  if (!tensor.shape().is_vector()) {
+    return InvalidArgument("shape must be a vector of {int32,int64}, got shape ", tensor.shape().ToString());
+  }
+  ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(tensor));
+  return Shape::Make(sizes);
+}
+
+}  // namespace muster

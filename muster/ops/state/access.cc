@@ -1,0 +1,87 @@
+#include "muster/ops/state/access.h"
+
+#include "absl/strings/str_join.h"
+
+namespace muster {
+
+absl::StatusOr<const ResourceHandle*> InputHandle(const KernelContext& c, int i) {
+  const Tensor& tensor = c.input(i);
+  if (tensor.dtype() != DType::kResource || !tensor.shape().is_scalar()) {
+    return InvalidArgument("Input ", i, " must be a scalar resource handle, got ", DTypeName(tensor.dtype()), " of shape ",
+                           tensor.shape().ToString());
+  }
+  return &tensor.scalar<ResourceHandle>();
+}
+
+absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c, const ResourceHandle& handle) {
+  if (handle.resource) {
+    Variable* variable = dynamic_cast<Variable*>(handle.resource.get());
+    if (variable == nullptr) {
+      return InvalidArgument("Resource ", handle.name, " is a ", handle.resource->Describe(), ", not a variable");
+    }
+    return RefPtr<Variable>::Share(variable);
+  }
+  return c.resources().LookupAs<Variable>(handle.container, handle.name);
+}
+
+absl::StatusOr<RefPtr<Variable>> InputVariable(const KernelContext& c, int i) {
+  if (c.input_is_reference(i)) return c.input_reference(i);
+  ASSIGN_OR_RETURN(const ResourceHandle* handle, InputHandle(c, i));
+  return HandleVariable(c, *handle);
+}
+
+Tensor OwnedByVariable(Tensor value) {
+  const Region* region = value.buffer().region();
+  return region == nullptr || region->writable() ? value : value.Clone();
+}
+
+PartialShape InputVariableShape(const ShapeContext& c, int i) {
+  if (c.input_type(i) != DType::kResource || IsRef(c.node().input_types()[i])) return c.input(i);
+  const std::vector<DTypeAndShape>& handle = c.input_handle(i);
+  return handle.empty() ? PartialShape() : handle[0].shape;
+}
+
+absl::Status AssignedHandleShape(ShapeContext& c) {
+  const std::vector<DTypeAndShape>& handle = c.input_handle(0);
+  if (handle.empty()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const DType dtype, c.Attr<DType>("dtype"));
+  if (handle[0].dtype != DType::kInvalid && handle[0].dtype != dtype) {
+    return InvalidArgument("Trying to initialize handle for variable with wrong dtype. Expected ", DTypeName(handle[0].dtype),
+                           " got ", DTypeName(dtype));
+  }
+  return ShapeContext::Merge(handle[0].shape, c.input(1)).status();
+}
+
+std::string PositionText(const Shape& shape, int64_t i) {
+  if (shape.is_scalar()) return "";
+  Dims position(shape.rank());
+  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+    position[axis] = i % shape[axis];
+    i /= shape[axis];
+  }
+  return absl::StrCat("[", absl::StrJoin(position, ","), "]");
+}
+
+namespace {
+
+template <typename Index>
+absl::StatusOr<std::vector<int64_t>> Check(const Tensor& indices, int64_t limit) {
+  std::vector<int64_t> result(indices.num_elements());
+  const Index* values = indices.data<Index>();
+  for (size_t i = 0; i < result.size(); ++i) {
+    result[i] = values[i];
+    if (result[i] < 0 || result[i] >= limit) {
+      return InvalidArgument("indices", PositionText(indices.shape(), static_cast<int64_t>(i)), " = ", result[i],
+                             " is not in [0, ", limit, ")");
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<int64_t>> CheckedIndices(const Tensor& indices, int64_t limit) {
+  return indices.dtype() == DType::kInt32 ? Check<int32_t>(indices, limit) : Check<int64_t>(indices, limit);
+}
+
+}  // namespace muster

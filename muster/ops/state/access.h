@@ -1,0 +1,35 @@
+// How ops reach variables: through reference edges (VariableV2) or resource handles (VarHandleOp).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "muster/base/status.h"
+#include "muster/graph/shape_context.h"
+#include "muster/runtime/kernel.h"
+
+namespace muster {
+
+// The handle in resource input i; InvalidArgument when the tensor is not a scalar.
+absl::StatusOr<const ResourceHandle*> InputHandle(const KernelContext& c, int i);
+// The variable that resource input i points to; NotFound while nothing was assigned to it.
+absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c, const ResourceHandle& handle);
+// The variable of input i, whichever way it comes.
+absl::StatusOr<RefPtr<Variable>> InputVariable(const KernelContext& c, int i);
+
+// A tensor that a variable may keep: memory that others may write, such as a fed array, is copied.
+Tensor OwnedByVariable(Tensor value);
+
+// Static shape of the variable at input i, whichever way it comes.
+PartialShape InputVariableShape(const ShapeContext& c, int i);
+
+// Shape rule of ops that put input 1 into the variable behind handle 0: type and shape must agree.
+absl::Status AssignedHandleShape(ShapeContext& c);
+
+// Where element i of a tensor with this shape stands: "[0,1]", "" for a scalar.
+std::string PositionText(const Shape& shape, int64_t i);
+
+// Integer indices as int64, each in [0, limit). InvalidArgument "indices[0] = 5 is not in [0, 2)".
+absl::StatusOr<std::vector<int64_t>> CheckedIndices(const Tensor& indices, int64_t limit);
+
+}  // namespace muster

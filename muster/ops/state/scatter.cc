@@ -1,0 +1,150 @@
+// ScatterAdd and its relatives: rows of a variable at indices, one after the other, so that repeated ones accumulate.
+#include "muster/ops/state/scatter.h"
+
+namespace muster {
+namespace {
+
+template <typename Update>
+class RowScatterKernel : public ScatterKernel {
+ protected:
+  absl::Status Scatter(Tensor& params, const Tensor& indices, const Tensor& updates) override {
+    if (params.rank() < 1) return InvalidArgument("params must be at least 1-D, got shape ", params.shape().ToString());
+    if (!updates.shape().is_scalar()) {
+      Dims wanted = indices.shape().dims();
+      wanted.insert(wanted.end(), params.shape().dims().begin() + 1, params.shape().dims().end());
+      if (updates.shape().dims() != wanted) {
+        return InvalidArgument("Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got ",
+                               "updates.shape ", updates.shape().ToString(), ", indices.shape ", indices.shape().ToString(),
+                               ", params.shape ", params.shape().ToString());
+      }
+    }
+    ASSIGN_OR_RETURN(const std::vector<int64_t> rows, CheckedIndices(indices, params.dim(0)));
+    const Update update{params.dtype()};
+    RETURN_IF_ERROR(update.Check(updates));
+    const int64_t row_elements = params.shape().ElementsIn(1, params.rank());
+    const int64_t row_bytes = row_elements * static_cast<int64_t>(DTypeSize(params.dtype()));
+    const bool scalar = updates.shape().is_scalar();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      update(params.raw() + rows[i] * row_bytes, updates.raw() + (scalar ? 0 : i * row_bytes), scalar, row_elements);
+    }
+    return absl::OkStatus();
+  }
+};
+
+absl::Status ScatterShape(ShapeContext& c) {
+  const PartialShape variable = InputVariableShape(c, 0);
+  RETURN_IF_ERROR(c.WithRankAtLeast(variable, 1).status());
+  if (c.input(2).rank() != 0) {
+    const PartialShape wanted = ShapeContext::Concatenate(c.input(1), ShapeContext::Subshape(variable, 1));
+    RETURN_IF_ERROR(ShapeContext::Merge(c.input(2), wanted).status());
+  }
+  if (c.num_outputs() == 1) c.SetOutput(0, variable);
+  return absl::OkStatus();
+}
+
+void DefineReference(OpBuilder& op, const char* type, const char* use_locking) {
+  op.Attr(type).Attr("Tindices: {int32, int64}").Attr(use_locking);
+  op.Input("ref: Ref(T)").Input("indices: Tindices").Input("updates: T").Output("output_ref: Ref(T)").Shape(ScatterShape);
+}
+
+void DefineResource(OpBuilder& op, const char* type) {
+  op.Attr(type).Attr("Tindices: {int32, int64}");
+  op.Input("resource: resource").Input("indices: Tindices").Input("updates: dtype").Stateful().Shape(ScatterShape);
+}
+
+template <Change kChange, typename List>
+void AddKernels(OpBuilder& op, const char* attr) {
+  op.CpuTypes<List>(attr, []<typename T>() { return New<RowScatterKernel<SliceUpdate::Arithmetic<kChange, T>>>(); });
+}
+
+constexpr const char* kNumbers = "T: numbertype";
+constexpr const char* kOrdered = "T: {half, bfloat16, float, double, int32, int64}";
+constexpr const char* kLocking = "use_locking: bool = true";
+constexpr const char* kNoLocking = "use_locking: bool = false";
+using OrderedTypes = Join<Floats, Indices>;
+
+}  // namespace
+
+DEFINE_OP(ScatterUpdate) {
+  DefineReference(op, "T: type", kLocking);
+  op.Doc("Replaces rows of a variable.").NoGradient("changes a variable").Cpu(New<RowScatterKernel<SliceUpdate::Assign>>());
+}
+
+DEFINE_OP(ScatterAdd) {
+  DefineReference(op, kNumbers, kNoLocking);
+  op.Doc("Adds to rows of a variable.").NoGradient("changes a variable");
+  AddKernels<Change::kAdd, Numbers>(op, "T");
+}
+
+DEFINE_OP(ScatterSub) {
+  DefineReference(op, kNumbers, kNoLocking);
+  op.Doc("Subtracts from rows of a variable.").NoGradient("changes a variable");
+  AddKernels<Change::kSub, Numbers>(op, "T");
+}
+
+DEFINE_OP(ScatterMul) {
+  DefineReference(op, kNumbers, kNoLocking);
+  op.Doc("Multiplies rows of a variable.").NoGradient("changes a variable");
+  AddKernels<Change::kMul, Numbers>(op, "T");
+}
+
+DEFINE_OP(ScatterDiv) {
+  DefineReference(op, kNumbers, kNoLocking);
+  op.Doc("Divides rows of a variable.").NoGradient("changes a variable");
+  AddKernels<Change::kDiv, Numbers>(op, "T");
+}
+
+DEFINE_OP(ScatterMin) {
+  DefineReference(op, kOrdered, kNoLocking);
+  op.Doc("Keeps the smaller of a variable's rows and the updates.");
+  AddKernels<Change::kMin, OrderedTypes>(op, "T");
+}
+
+DEFINE_OP(ScatterMax) {
+  DefineReference(op, kOrdered, kNoLocking);
+  op.Doc("Keeps the larger of a variable's rows and the updates.");
+  AddKernels<Change::kMax, OrderedTypes>(op, "T");
+}
+
+DEFINE_OP(ResourceScatterUpdate) {
+  DefineResource(op, "dtype: type");
+  op.Doc("Replaces rows of a variable.").NoGradient("changes a variable").Cpu(New<RowScatterKernel<SliceUpdate::Assign>>());
+}
+
+DEFINE_OP(ResourceScatterAdd) {
+  DefineResource(op, "dtype: numbertype");
+  op.Doc("Adds to rows of a variable.").NoGradient("changes a variable");
+  AddKernels<Change::kAdd, Numbers>(op, "dtype");
+}
+
+DEFINE_OP(ResourceScatterSub) {
+  DefineResource(op, "dtype: numbertype");
+  op.Doc("Subtracts from rows of a variable.").NoGradient("changes a variable");
+  AddKernels<Change::kSub, Numbers>(op, "dtype");
+}
+
+DEFINE_OP(ResourceScatterMul) {
+  DefineResource(op, "dtype: numbertype");
+  op.Doc("Multiplies rows of a variable.");
+  AddKernels<Change::kMul, Numbers>(op, "dtype");
+}
+
+DEFINE_OP(ResourceScatterDiv) {
+  DefineResource(op, "dtype: numbertype");
+  op.Doc("Divides rows of a variable.");
+  AddKernels<Change::kDiv, Numbers>(op, "dtype");
+}
+
+DEFINE_OP(ResourceScatterMin) {
+  DefineResource(op, "dtype: numbertype");
+  op.Doc("Keeps the smaller of a variable's rows and the updates.");
+  AddKernels<Change::kMin, Reals>(op, "dtype");
+}
+
+DEFINE_OP(ResourceScatterMax) {
+  DefineResource(op, "dtype: numbertype");
+  op.Doc("Keeps the larger of a variable's rows and the updates.");
+  AddKernels<Change::kMax, Reals>(op, "dtype");
+}
+
+}  // namespace muster
