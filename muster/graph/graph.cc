@@ -14,7 +14,10 @@
 namespace muster {
 
 DType Output::dtype() const { return node->output_types()[index]; }
-const PartialShape& Output::shape() const { return node->output_shape(index); }
+const PartialShape& Output::shape() const {
+  static const auto* unknown = new PartialShape();
+  return node == nullptr ? *unknown : node->output_shape(index);
+}
 std::string Output::name() const { return absl::StrCat(node->name(), ":", index); }
 
 const std::string& Node::op() const { return registration_->def.name; }
@@ -89,7 +92,11 @@ absl::StatusOr<Node*> Graph::AddNode(NodeSpec spec) {
     return InvalidArgument("'", spec.name, "' is not a valid node name");
   }
   if (by_name_.contains(spec.name)) return InvalidArgument("Duplicate node name in graph: '", spec.name, "'");
-  ASSIGN_OR_RETURN(const OpRegistration* registration, OpRegistry::Global().Lookup(spec.op));
+  const auto function = functions_.find(spec.op);
+  const OpRegistration* registration = function == functions_.end() ? nullptr : function->second->registration.get();
+  if (registration == nullptr) {
+    ASSIGN_OR_RETURN(registration, OpRegistry::Global().Lookup(spec.op));
+  }
 
   auto node = std::make_unique<Node>();
   node->name_ = std::move(spec.name);
@@ -97,7 +104,12 @@ absl::StatusOr<Node*> Graph::AddNode(NodeSpec spec) {
   node->graph_ = this;
   node->attrs_ = std::move(spec.attrs);
   node->device_ = std::move(spec.device);
-  RETURN_IF_ERROR(ResolveAttrs(registration->def, spec.inputs, node->name_, node->attrs_));
+  if (spec.flat_inputs) {
+    RETURN_IF_ERROR(CompleteAttrs(registration->def, node->name_, node->attrs_));
+    node->inputs_ = *std::move(spec.flat_inputs);
+  } else {
+    RETURN_IF_ERROR(ResolveAttrs(registration->def, spec.inputs, node->name_, node->attrs_));
+  }
   ASSIGN_OR_RETURN(node->input_types_, ArgTypes(registration->def.inputs, node->attrs_));
   ASSIGN_OR_RETURN(node->output_types_, ArgTypes(registration->def.outputs, node->attrs_));
   for (const NodeInput& input : spec.inputs) {
@@ -116,7 +128,7 @@ absl::StatusOr<Node*> Graph::AddNode(NodeSpec spec) {
   node->id_ = static_cast<int>(nodes_.size());
   for (int i = 0; i < node->num_inputs(); ++i) {
     const Output& input = node->inputs_[i];
-    input.node->consumers_.push_back({node.get(), i, input.index});
+    if (input) input.node->consumers_.push_back({node.get(), i, input.index});
   }
   by_name_.emplace(node->name_, node.get());
   // A name that was used as it stands is taken for later unique names too.
@@ -153,6 +165,10 @@ Node* Graph::AddCopy(const Node& original, std::string name, std::vector<Output>
 
 absl::Status Graph::UpdateInput(Node& node, int i, Output input) {
   if (i < 0 || i >= node.num_inputs()) return InvalidArgument("Node '", node.name(), "' has no input ", i);
+  if (!input || input.index < 0 || input.index >= input.node->num_outputs()) {
+    return InvalidArgument("Output ", input.index, " of node ", input ? input.node->name() : "",
+                           " does not exist. Node only has ", input ? input.node->num_outputs() : 0, " outputs.");
+  }
   const DType wanted = node.input_types_[i];
   if (BaseType(input.dtype()) != BaseType(wanted) || (IsRef(wanted) && !IsRef(input.dtype()))) {
     return InvalidArgument("Input ", i, " of node ", node.name(), " was passed ", DTypeName(input.dtype()), " from ",
@@ -178,6 +194,25 @@ void Graph::AddControlInput(Node& node, Node& before) {
 void Graph::RemoveControlInput(Node& node, Node& before) {
   auto& list = node.control_inputs_;
   list.erase(std::remove(list.begin(), list.end(), &before), list.end());
+}
+
+void Graph::RemoveNewestNodes(int count) {
+  absl::flat_hash_set<const Node*> sources;
+  for (int i = num_nodes() - 1; i >= count; --i) {
+    const Node& node = *nodes_[i];
+    by_name_.erase(node.name_);
+    names_in_use_.erase(absl::AsciiStrToLower(node.name_));
+    for (const Output& input : node.inputs_) {
+      if (input && input.node->id_ < count) sources.insert(input.node);
+    }
+  }
+  for (const Node* source : sources) {
+    auto& consumers = nodes_[source->id_]->consumers_;
+    consumers.erase(std::remove_if(consumers.begin(), consumers.end(),
+                                   [&](const Node::Consumer& c) { return c.node->id_ >= count; }),
+                    consumers.end());
+  }
+  nodes_.resize(count);
 }
 
 Node* Graph::FindNode(absl::string_view name) const {

@@ -29,7 +29,7 @@ struct Output {
   explicit operator bool() const { return node != nullptr; }
   DType dtype() const;  // may be a reference type
   DType base_dtype() const { return BaseType(dtype()); }
-  const PartialShape& shape() const;
+  const PartialShape& shape() const;  // unknown where there is no node
   std::string name() const;  // "node:0"
   friend bool operator==(const Output& a, const Output& b) = default;
   template <typename H>
@@ -129,6 +129,9 @@ struct NodeSpec {
   std::string name;
   std::string op;
   std::vector<NodeInput> inputs;
+  // Instead of `inputs`, for a node with all its type attributes, as in a GraphDef: list arguments laid out flat. An
+  // Output without a node stands for a loop's back edge into a Merge; UpdateInput sets it once its source exists.
+  std::optional<std::vector<Output>> flat_inputs;
   std::vector<Node*> control_inputs;
   AttrMap attrs;
   std::string device;
@@ -140,6 +143,9 @@ struct Function {
   AttrMap attrs;
   std::unique_ptr<Graph> body;  // instantiated lazily from `nodes` by graph_proto
   std::string serialized;       // the FunctionDef, kept for export
+  std::string gradient;         // name of the function that differentiates this one, or empty
+  // What nodes whose op is this function are made from.
+  std::shared_ptr<const OpRegistration> registration;
 };
 
 struct GraphVersions {
@@ -165,6 +171,9 @@ class Graph {
   // Adds a node like `original` (of this or another graph), types and shapes included, without inferring anything. An
   // input without a node is set later with UpdateInput, which is how loops are copied.
   Node* AddCopy(const Node& original, std::string name, std::vector<Output> inputs, std::vector<Node*> control_inputs);
+  // Takes back the newest nodes until `count` remain, e.g. after an import failed half-way. Requires: older nodes do
+  // not read them.
+  void RemoveNewestNodes(int count);
 
   Node* FindNode(absl::string_view name) const;
   // Creation order.

@@ -65,28 +65,38 @@ absl::Status CheckAllowed(const AttrDef& attr, const OpDef& op, absl::string_vie
                          node_name, "}}; ", SummarizeOpDef(op));
 }
 
-absl::Status CheckValue(const AttrDef& attr, const OpDef& op, absl::string_view node_name, const AttrValue& value) {
+absl::Status CheckDType(DType type) {
+  const int number = static_cast<int>(type);
+  if (number == 0) return InvalidArgument("AttrValue has invalid DataType");
+  if (!IsValidDType(number)) return InvalidArgument("AttrValue has invalid DataType enum: ", number);
+  if (IsRef(type)) return InvalidArgument("AttrValue must not have reference type value of ", DTypeName(type));
+  return absl::OkStatus();
+}
+
+// The value is of the attribute's kind, and its data types exist.
+absl::Status CheckKind(const AttrDef& attr, const AttrValue& value) {
   if (!KindFits(attr, value)) {
-    return InvalidArgument("Attr '", attr.name, "' of node '", node_name, "' (op ", op.name, ") is of kind ",
-                           value.kind(), " where ", attr.type, " is wanted");
+    return InvalidArgument("AttrValue had value with type '", value.kind(), "' when '", attr.type, "' expected");
+  }
+  if (const DType* type = value.get<DType>()) return CheckDType(*type);
+  if (const auto* types = value.get<std::vector<DType>>()) {
+    for (DType type : *types) RETURN_IF_ERROR(CheckDType(type));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckValue(const AttrDef& attr, const OpDef& op, absl::string_view node_name, const AttrValue& value) {
+  if (absl::Status kind = CheckKind(attr, value); !kind.ok()) {
+    return Suffixed(kind, absl::StrCat("\n\t for attr '", attr.name, "'\n\t; NodeDef: {{node ", node_name, "}}; ",
+                                       SummarizeOpDef(op)));
   }
   const auto type_name = [](DType t) { return DTypeName(t); };
   const auto quoted = [](const std::string& s) { return absl::StrCat("\"", s, "\""); };
   if (const DType* type = value.get<DType>()) {
-    if (!IsValidDType(static_cast<int>(*type))) {
-      return InvalidArgument("Attr '", attr.name, "' of node '", node_name, "' is not a data type: ",
-                             static_cast<int>(*type));
-    }
     RETURN_IF_ERROR(CheckAllowed(attr, op, node_name, *type, attr.allowed_types, type_name));
   }
   if (const auto* types = value.get<std::vector<DType>>()) {
-    for (DType type : *types) {
-      if (!IsValidDType(static_cast<int>(type))) {
-        return InvalidArgument("Attr '", attr.name, "' of node '", node_name, "' is not a data type: ",
-                               static_cast<int>(type));
-      }
-      RETURN_IF_ERROR(CheckAllowed(attr, op, node_name, type, attr.allowed_types, type_name));
-    }
+    for (DType type : *types) RETURN_IF_ERROR(CheckAllowed(attr, op, node_name, type, attr.allowed_types, type_name));
   }
   if (const std::string* text = value.get<std::string>()) {
     RETURN_IF_ERROR(CheckAllowed(attr, op, node_name, *text, attr.allowed_strings, quoted));
@@ -125,6 +135,10 @@ absl::Status ResolveAttrs(const OpDef& op, const std::vector<NodeInput>& inputs,
     }
     RETURN_IF_ERROR(UnifyFromInput(op, node_name, op.inputs[i], inputs[i], attrs));
   }
+  return CompleteAttrs(op, node_name, attrs);
+}
+
+absl::Status CompleteAttrs(const OpDef& op, absl::string_view node_name, AttrMap& attrs) {
   std::vector<std::string> missing;
   for (const AttrDef& attr : op.attrs) {
     const auto found = attrs.find(attr.name);
@@ -146,10 +160,17 @@ absl::Status ResolveAttrs(const OpDef& op, const std::vector<NodeInput>& inputs,
 absl::Status CheckInputs(const Node& node) {
   const std::vector<DType>& wanted = node.input_types();
   if (static_cast<int>(wanted.size()) != node.num_inputs()) {
-    return InvalidArgument("Node '", node.name(), "' (op ", node.op(), ") takes ", wanted.size(), " inputs, got ",
-                           node.num_inputs());
+    const auto type_name = [](std::string* out, DType type) { absl::StrAppend(out, DTypeName(type)); };
+    return InvalidArgument("NodeDef expected inputs '", absl::StrJoin(wanted, ", ", type_name), "' do not match ",
+                           node.num_inputs(), " inputs specified; ", SummarizeOpDef(node.def()), "; NodeDef: {{node ",
+                           node.name(), "}}");
   }
+  const bool is_merge = node.op() == "Merge" || node.op() == "RefMerge";
   for (int i = 0; i < node.num_inputs(); ++i) {
+    if (!node.input(i)) {
+      if (is_merge) continue;
+      return InvalidArgument("Node '", node.name(), "' had a back edge, but only Merge nodes can have back edges.");
+    }
     const DType given = node.input(i).dtype();
     if (BaseType(given) != BaseType(wanted[i]) || (IsRef(wanted[i]) && !IsRef(given))) {
       return InvalidArgument("Input ", i, " of node ", node.name(), " was passed ", DTypeName(given), " from ",
@@ -187,7 +208,7 @@ std::string SummarizeNode(const Node& node) {
   for (const auto& [name, value] : node.attrs()) attrs.push_back(absl::StrCat(name, "=", value.ToString()));
   std::vector<std::string> inputs;
   for (const Output& input : node.inputs()) {
-    inputs.push_back(input.index == 0 ? input.node->name() : input.name());
+    inputs.push_back(!input ? "?" : input.index == 0 ? input.node->name() : input.name());
   }
   for (const Node* before : node.control_inputs()) inputs.push_back(absl::StrCat("^", before->name()));
   return absl::StrCat("{{node ", node.name(), "}} = ", node.op(), "[", absl::StrJoin(attrs, ", "), "](",

@@ -13,6 +13,9 @@ namespace muster {
 absl::Status ResolveAttrs(const OpDef& op, const std::vector<NodeInput>& inputs, absl::string_view node_name,
                           AttrMap& attrs);
 
+// The same for a node whose type and number attributes do not come from its inputs.
+absl::Status CompleteAttrs(const OpDef& op, absl::string_view node_name, AttrMap& attrs);
+
 // Number and types of the inputs fit the op and the attributes.
 absl::Status CheckInputs(const Node& node);
 

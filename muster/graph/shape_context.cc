@@ -105,7 +105,9 @@ std::optional<PartialShape> ShapeHeldBy(Output output, int depth) {
 ShapeContext::ShapeContext(Node& node) : node_(node) {}
 
 const std::vector<DTypeAndShape>& ShapeContext::input_handle(int i) const {
-  return node_.input(i).node->output_handle(node_.input(i).index);
+  static const auto* none = new std::vector<DTypeAndShape>();
+  const muster::Output& input = node_.input(i);
+  return input ? input.node->output_handle(input.index) : *none;
 }
 
 std::optional<Tensor> ShapeContext::ConstantInput(int i) {
