@@ -114,6 +114,13 @@ Scope Scope::ColocatedWith(Node& node, bool ignore_existing) const {
   return Scope(std::move(state));
 }
 
+Scope Scope::WithoutColocation() const {
+  auto state = Copy();
+  state->devices.clear();
+  state->colocated_with.clear();
+  return Scope(std::move(state));
+}
+
 Scope Scope::WithContainer(std::string container) const {
   auto state = Copy();
   state->container = std::move(container);

@@ -42,6 +42,8 @@ class Scope {
   Scope WithoutControlDependencies() const;
   // Nodes made in the result are colocated with `node`; devices are ignored, other colocations kept or not.
   Scope ColocatedWith(Node& node, bool ignore_existing = false) const;
+  // Devices and colocations are both ignored.
+  Scope WithoutColocation() const;
   Scope WithContainer(std::string container) const;
   // Every node gets this attribute (e.g. _XlaCompile, gradient overrides).
   Scope WithAttr(std::string name, AttrValue value) const;

@@ -94,9 +94,9 @@ OpBuilder& RecvAttrs(OpBuilder& op) {
 
 }  // namespace
 
-DEFINE_OP(_Send) { SendAttrs(op).DistributedCommunication(); }
+DEFINE_OP(_Send) { SendAttrs(op); }
 DEFINE_OP(_Recv) { RecvAttrs(op).DistributedCommunication(); }
-DEFINE_OP(_HostSend) { SendAttrs(op).DistributedCommunication(); }
+DEFINE_OP(_HostSend) { SendAttrs(op); }
 DEFINE_OP(_HostRecv) { RecvAttrs(op).DistributedCommunication(); }
 
 }  // namespace muster

@@ -1,0 +1,68 @@
+// What the binding files share: status to exception, tensors to numpy, and the one rule for calling back into Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include "muster/base/status.h"
+#include "muster/graph/attr_value.h"
+#include "muster/graph/graph.h"
+#include "muster/tensor/tensor.h"
+
+namespace nb = nanobind;
+
+namespace muster {
+
+// Thrown inside the bindings only. `while_running` errors become tf.errors.OpError, others ValueError and its kin.
+struct StatusError {
+  absl::Status status;
+  bool while_running;
+};
+
+inline void ThrowIfBuildError(const absl::Status& status) {
+  if (!status.ok()) throw StatusError{status, false};
+}
+inline void ThrowIfRunError(const absl::Status& status) {
+  if (!status.ok()) throw StatusError{status, true};
+}
+template <typename T>
+T BuildValue(absl::StatusOr<T> value) {
+  ThrowIfBuildError(value.status());
+  return *std::move(value);
+}
+template <typename T>
+T RunValue(absl::StatusOr<T> value) {
+  ThrowIfRunError(value.status());
+  return *std::move(value);
+}
+
+// The trampoline rule: C++ that calls Python takes the GIL here and nowhere else; a Python exception is kept as the
+// current error and travels as a status whose message says so, to be raised again at the border.
+absl::Status CallPython(const std::function<void()>& call);
+// Raises the kept Python exception if `status` carries one; otherwise returns.
+void RaiseKeptPythonError(const absl::Status& status);
+
+// A tensor over the array's memory where that is safe (contiguous, aligned), a copy otherwise. Object arrays and
+// numpy strings become string tensors.
+Tensor TensorFromNumpy(nb::handle array, DType dtype);
+// A numpy array or scalar. Shares the tensor's memory when nobody else holds it.
+nb::object TensorToNumpy(Tensor tensor);
+
+// A Python value as an attribute of the given kind ("int", "list(type)", ...; "" guesses from the value).
+AttrValue AttrFromPython(nb::handle value, const std::string& kind);
+nb::object AttrToPython(const AttrValue& value);
+nb::object ShapeToPython(const PartialShape& shape);  // None, or a list with None for unknown dims
+PartialShape ShapeFromPython(nb::handle value);
+
+void BindErrors(nb::module_& m);
+void BindTensors(nb::module_& m);
+void BindGraph(nb::module_& m);
+void BindSession(nb::module_& m);
+
+}  // namespace muster

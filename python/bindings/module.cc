@@ -1,0 +1,8 @@
+#include "bindings.h"
+
+NB_MODULE(_muster, m) {
+  muster::BindErrors(m);
+  muster::BindTensors(m);
+  muster::BindGraph(m);
+  muster::BindSession(m);
+}

@@ -1,0 +1,138 @@
+#include "muster/client/session.h"
+
+#include "bindings.h"
+#include "muster/device/device.h"
+#include "muster/runtime/resource_manager.h"
+#include "muster/runtime/trace.h"
+
+namespace muster {
+namespace {
+
+std::vector<Tensor> FeedsFromPython(const StepSignature& signature, const nb::list& feeds) {
+  if (nb::len(feeds) != signature.feeds.size()) throw nb::value_error("the step takes another number of fed values");
+  std::vector<Tensor> tensors;
+  tensors.reserve(signature.feeds.size());
+  for (size_t i = 0; i < signature.feeds.size(); ++i) {
+    nb::handle feed = feeds[i];
+    tensors.push_back(nb::isinstance<Tensor>(feed) ? nb::cast<Tensor>(feed)
+                                                   : TensorFromNumpy(feed, signature.feeds[i].base_dtype()));
+  }
+  return tensors;
+}
+
+nb::list ToNumpyList(std::vector<Tensor> tensors) {
+  nb::list list;
+  for (Tensor& tensor : tensors) {
+    const DType dtype = tensor.dtype();
+    if (dtype == DType::kResource || dtype == DType::kVariant) {
+      list.append(nb::cast(std::move(tensor)));
+    } else {
+      list.append(TensorToNumpy(std::move(tensor)));
+    }
+  }
+  return list;
+}
+
+// A plan together with the signature that feeds are checked against.
+struct PyPlan {
+  StepSignature signature;
+  std::shared_ptr<StepPlan> plan;
+};
+
+nb::object TraceToPython(const RunMetadata& metadata) {
+  nb::list nodes;
+  for (const NodeTrace& node : metadata.nodes) {
+    nb::list outputs;
+    for (const NodeTrace::OutputTrace& output : node.outputs) {
+      outputs.append(nb::make_tuple(output.slot, static_cast<int>(output.dtype), ShapeToPython(output.shape), output.bytes));
+    }
+    nodes.append(nb::make_tuple(node.device, node.node, node.op, node.start_nanos, node.end_nanos, node.thread_id, outputs));
+  }
+  return nodes;
+}
+
+}  // namespace
+
+void BindSession(nb::module_& m) {
+  nb::class_<PyPlan>(m, "StepPlan");
+  nb::class_<Session>(m, "Session")
+      .def("prepare",
+           [](Session& s, std::vector<Output> feeds, std::vector<Output> fetches, std::vector<Node*> targets) {
+             PyPlan plan;
+             plan.signature = {std::move(feeds), std::move(fetches), std::move(targets)};
+             plan.plan = RunValue(s.Prepare(plan.signature));
+             return plan;
+           })
+      .def("run",
+           [](Session& s, const PyPlan& plan, const nb::list& feeds) {
+             std::vector<Tensor> tensors = FeedsFromPython(plan.signature, feeds);
+             absl::StatusOr<std::vector<Tensor>> result = absl::UnknownError("");
+             {
+               nb::gil_scoped_release unlocked;
+               result = s.Run(*plan.plan, std::move(tensors));
+             }
+             return ToNumpyList(RunValue(std::move(result)));
+           })
+      .def("run_with_options",
+           [](Session& s, const PyPlan& plan, const nb::list& feeds, int64_t timeout_ms, bool trace) {
+             std::vector<Tensor> tensors = FeedsFromPython(plan.signature, feeds);
+             RunOptions options;
+             options.timeout = absl::Milliseconds(timeout_ms);
+             options.trace = trace;
+             RunMetadata metadata;
+             absl::StatusOr<std::vector<Tensor>> result = absl::UnknownError("");
+             {
+               nb::gil_scoped_release unlocked;
+               result = s.Run(*plan.plan, std::move(tensors), options, &metadata);
+             }
+             nb::list values = ToNumpyList(RunValue(std::move(result)));
+             return nb::make_tuple(values, TraceToPython(metadata));
+           })
+      .def("partial_run_setup",
+           [](Session& s, std::vector<Output> feeds, std::vector<Output> fetches, std::vector<Node*> targets) {
+             return RunValue(s.PartialRunSetup({std::move(feeds), std::move(fetches), std::move(targets)}));
+           })
+      .def("partial_run",
+           [](Session& s, const std::string& handle, const nb::list& feeds, std::vector<Output> fetches) {
+             std::vector<std::pair<Output, Tensor>> given;
+             for (nb::handle feed : feeds) {
+               const Output output = nb::cast<Output>(feed[0]);
+               given.emplace_back(output, TensorFromNumpy(feed[1], output.base_dtype()));
+             }
+             absl::StatusOr<std::vector<Tensor>> result = absl::UnknownError("");
+             {
+               nb::gil_scoped_release unlocked;
+               result = s.PartialRun(handle, given, fetches);
+             }
+             return ToNumpyList(RunValue(std::move(result)));
+           })
+      .def("close", [](Session& s) { ThrowIfRunError(s.Close()); }, nb::call_guard<nb::gil_scoped_release>())
+      .def_prop_ro("closed", &Session::closed)
+      .def("list_devices",
+           [](const Session& s) {
+             nb::list list;
+             for (const DeviceAttributes& d : s.ListDevices()) {
+               list.append(nb::make_tuple(d.name, d.device_type, d.memory_limit_bytes, d.incarnation));
+             }
+             return list;
+           })
+      .def("clear_containers", [](Session& s, const std::vector<std::string>& containers) {
+        if (containers.empty()) s.resources().Clear();
+        for (const std::string& container : containers) s.resources().ClearContainer(container);
+      });
+  m.def("new_session",
+        [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize, bool log_placement,
+           bool soft_placement) {
+          SessionOptions options;
+          options.cpu_devices = cpu_devices;
+          options.operation_timeout = absl::Milliseconds(operation_timeout_ms);
+          options.optimize_graph = optimize;
+          options.log_device_placement = log_placement;
+          options.allow_soft_placement = soft_placement;
+          return RunValue(Session::Create(graph, options));
+        },
+        nb::keep_alive<0, 1>(), nb::arg("graph"), nb::arg("cpu_devices") = 1, nb::arg("operation_timeout_ms") = 0,
+        nb::arg("optimize") = true, nb::arg("log_device_placement") = false, nb::arg("allow_soft_placement") = false);
+}
+
+}  // namespace muster
