@@ -2,8 +2,10 @@
 // build the gradients of its inputs. Gradients are graph nodes only; there is no other gradient code.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -34,7 +36,12 @@ class GradientContext {
   int num_inputs() const { return node_.num_inputs(); }
   int num_outputs() const { return node_.num_outputs(); }
   template <typename T>
-  T Attr(absl::string_view name) const;  // records an error in the scope and gives T() when absent
+  T Attr(absl::string_view name) const {  // records an error in the scope and gives T() when absent
+    absl::StatusOr<T> value = node_.Attr<T>(name);
+    if (value.ok()) return *std::move(value);
+    scope_.UpdateStatus(value.status());
+    return T();
+  }
 
   bool has_dy(int i = 0) const { return HasValue(output_gradients_[i]); }
   const Gradient& gradient(int i) const { return output_gradients_[i]; }
@@ -53,10 +60,29 @@ class GradientContext {
 
   // Shape(x) as the front end builds it in gradients: a Const when the static shape is fully known (and optimize).
   Output ShapeOf(Output x, absl::string_view name = "Shape", DType out_type = DType::kInt32) const;
+
   // For z = f(x, y) with broadcasting: sums dx over the broadcast axes and reshapes it to x's shape, and the same for
-  // dy; nothing is built where both static shapes are known and equal. Node order is TensorFlow's.
+  // dy. Which nodes that takes depends on the op, as in TensorFlow: Add, Sub, Mul, Pow and SquaredDifference look at
+  // static shapes (no reduction where they equal the gradient's), the others always reduce. Node order is TensorFlow's:
   // `make_dx`/`make_dy` build the unreduced gradients at the moment TensorFlow would.
   void SetBroadcastDx(const std::function<Output()>& make_dx, const std::function<Output()>& make_dy);
+
+  // The halves of SetBroadcastDx, for gradients that build something in between.
+  struct Reduction {
+    bool needed = true;
+    Output shape;  // of the argument, and the axes to sum over: nodes, or where `is_static` the numbers
+    Output axes;
+    bool is_static = false;
+    Dims static_shape;
+    Dims static_axes;
+  };
+  // All three static shapes (x, y, dy) known and equal.
+  bool ShapesEqual() const;
+  // "Shape", "Shape_1", "BroadcastGradientArgs": constants where known, every argument is reduced.
+  std::pair<Reduction, Reduction> BroadcastArgs() const;
+  // The same with the short cuts for static shapes.
+  std::pair<Reduction, Reduction> SmartBroadcastArgs() const;
+  Output Reduce(Output gradient, const Reduction& reduction) const;
 
  private:
   Node& node_;

@@ -16,6 +16,7 @@ namespace muster {
 class Graph;
 class Node;
 class ControlFlowContext;
+struct BuildState;
 struct OpRegistration;
 
 // One output of a node.
@@ -183,12 +184,16 @@ class Graph {
   // Graph-level seed for random ops; nothing when unset.
   std::optional<int64_t> seed;
 
+  // Control-flow contexts and caches of the gradient builder: see build_state.h.
+  BuildState& build_state();
+
  private:
   std::vector<std::unique_ptr<Node>> nodes_;
   absl::flat_hash_map<std::string, Node*> by_name_;
   absl::flat_hash_map<std::string, int> names_in_use_;  // lower case -> next suffix
   GraphVersions versions_;
   absl::flat_hash_map<std::string, std::unique_ptr<Function>> functions_;
+  std::shared_ptr<BuildState> build_state_;  // shared only because the type is incomplete here
 };
 
 // Whether `name` follows the grammar of node names (`[A-Za-z0-9.][A-Za-z0-9_.\-/]*`, `>` joins namespaces).

@@ -1,0 +1,146 @@
+#include "muster/graph/emit.h"
+
+#include <utility>
+
+#include "muster/base/check.h"
+
+namespace muster {
+namespace {
+
+// Zeros with at least this many elements are filled at run time, to keep graphs small.
+constexpr int64_t kLargeZeros = 1000;
+
+template <typename T>
+Tensor Converted(double value) {
+  if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
+    return Tensor::Scalar<T>(T(static_cast<float>(value)));
+  } else if constexpr (std::is_same_v<T, Complex64>) {
+    return Tensor::Scalar<T>(T(static_cast<float>(value), 0));
+  } else if constexpr (std::is_same_v<T, Complex128>) {
+    return Tensor::Scalar<T>(T(value, 0));
+  } else {
+    return Tensor::Scalar<T>(static_cast<T>(value));
+  }
+}
+
+// Integers as an int32 vector, or int64 where one does not fit.
+Tensor IndexVector(absl::Span<const int64_t> values) {
+  bool fits = true;
+  for (int64_t value : values) fits = fits && value == static_cast<int32_t>(value);
+  if (!fits) return Tensor::Vector<int64_t>(values);
+  const std::vector<int32_t> narrow(values.begin(), values.end());
+  return Tensor::Vector<int32_t>(narrow);
+}
+
+}  // namespace
+
+Node* AddNamed(const Scope& own, absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs) {
+  return own.WithPrefix("").Add(op, std::move(inputs), std::move(attrs), own.prefix());
+}
+
+Output OpNamed(const Scope& own, absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs) {
+  return own.WithPrefix("").Op(op, std::move(inputs), std::move(attrs), own.prefix());
+}
+
+Output EmitShape(const Scope& scope, Output x, absl::string_view name, DType out_type, bool optimize) {
+  if (!x) return Output();  // an error is already recorded
+  const auto shape = x.shape().ToShape();
+  if (!optimize || !shape.has_value()) return scope.Op("Shape", {x}, {{"out_type", out_type}}, name);
+  if (out_type == DType::kInt64) return scope.Const(Tensor::Vector<int64_t>(shape->dims()), name);
+  const std::vector<int32_t> dims(shape->dims().begin(), shape->dims().end());
+  return scope.Const(Tensor::Vector<int32_t>(dims), name);
+}
+
+Output EmitElement(const Scope& scope, Output x, int32_t index) {
+  const Scope own = scope.NameScope("strided_slice");
+  const Output begin = own.ConstVector({index}, "stack");
+  const Output end = own.ConstVector({index + 1}, "stack_1");
+  const Output strides = own.ConstVector({1}, "stack_2");
+  return OpNamed(own, "StridedSlice", {x, begin, end, strides}, {{"shrink_axis_mask", 1}});
+}
+
+Output EmitSum(const Scope& scope, Output x, absl::Span<const int64_t> axes) {
+  const Scope own = scope.NameScope("Sum");
+  const Output indices = own.Const(IndexVector(axes), "reduction_indices");
+  return OpNamed(own, "Sum", {x, indices});
+}
+
+Output EmitReshape(const Scope& scope, Output x, absl::Span<const int64_t> shape) {
+  const Scope own = scope.NameScope("Reshape");
+  const Output dims = own.Const(IndexVector(shape), "shape");
+  return OpNamed(own, "Reshape", {x, dims});
+}
+
+Output EmitConcat(const Scope& scope, std::vector<Output> values, absl::string_view name) {
+  const Scope own = scope.NameScope(name);
+  const Output axis = own.ConstScalar<int32_t>(0, "axis");
+  return OpNamed(own, "ConcatV2", {std::move(values), axis});
+}
+
+absl::StatusOr<Tensor> ScalarTensor(DType dtype, double value) {
+  switch (dtype) {
+    case DType::kFloat: return Converted<float>(value);
+    case DType::kDouble: return Converted<double>(value);
+    case DType::kHalf: return Converted<Half>(value);
+    case DType::kBfloat16: return Converted<Bfloat16>(value);
+    case DType::kInt8: return Converted<int8_t>(value);
+    case DType::kInt16: return Converted<int16_t>(value);
+    case DType::kInt32: return Converted<int32_t>(value);
+    case DType::kInt64: return Converted<int64_t>(value);
+    case DType::kUint8: return Converted<uint8_t>(value);
+    case DType::kUint16: return Converted<uint16_t>(value);
+    case DType::kUint32: return Converted<uint32_t>(value);
+    case DType::kUint64: return Converted<uint64_t>(value);
+    case DType::kComplex64: return Converted<Complex64>(value);
+    case DType::kComplex128: return Converted<Complex128>(value);
+    case DType::kBool: return Converted<bool>(value);
+    default: return Unimplemented("A constant number of type ", DTypeName(dtype));
+  }
+}
+
+Output EmitScalar(const Scope& scope, DType dtype, double value, absl::string_view name) {
+  if (dtype == DType::kString && value == 0) return scope.Const(Tensor::Zeros(dtype, Shape()), name);
+  absl::StatusOr<Tensor> tensor = ScalarTensor(dtype, value);
+  if (!tensor.ok()) {
+    scope.UpdateStatus(tensor.status());
+    return Output();
+  }
+  return scope.Const(*std::move(tensor), name);
+}
+
+Output EmitZeros(const Scope& scope, const Shape& shape, DType dtype, absl::string_view name) {
+  const Scope own = scope.NameScope(name);
+  if (shape.num_elements() < kLargeZeros) {
+    const Tensor zeros = Tensor::Zeros(dtype, shape);
+    return OpNamed(own, "Const", {}, {{"value", zeros}, {"dtype", dtype}});
+  }
+  const Output dims = own.Const(IndexVector(shape.dims()), "shape_as_tensor");
+  const Output zero = EmitScalar(own, dtype, 0);
+  return OpNamed(own, "Fill", {dims, zero});
+}
+
+Output EmitZeros(const Scope& scope, Output shape, DType dtype, absl::string_view name) {
+  if (!shape) return Output();
+  const Scope own = scope.NameScope(name);
+  if (shape.shape().rank() != 1) shape = EmitReshape(own, shape, {-1});
+  const Output zero = EmitScalar(own, dtype, 0);
+  return OpNamed(own, "Fill", {shape, zero});
+}
+
+Output EmitZerosLike(const Scope& scope, Output x, bool optimize) {
+  if (!x) return Output();
+  const auto shape = x.shape().ToShape();
+  if (optimize && shape.has_value() && x.base_dtype() != DType::kVariant) {
+    return EmitZeros(scope, *shape, x.base_dtype(), "zeros_like");
+  }
+  return scope.Op("ZerosLike", {x}, {}, "zeros_like");
+}
+
+DType GradientType(Output x) {
+  if (x.base_dtype() != DType::kResource) return x.base_dtype();
+  const auto& handle = x.node->output_handle(x.index);
+  if (handle.size() != 1 || handle[0].dtype == DType::kInvalid) return DType::kFloat;
+  return handle[0].dtype;
+}
+
+}  // namespace muster
