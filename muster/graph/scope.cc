@@ -114,6 +114,13 @@ Scope Scope::ColocatedWith(Node& node, bool ignore_existing) const {
   return Scope(std::move(state));
 }
 
+Scope Scope::WithoutColocation() const {
+  auto state = Copy();
+  state->devices.clear();
+  state->colocated_with.clear();
+  return Scope(std::move(state));
+}
+
 Scope Scope::WithContainer(std::string container) const {
   auto state = Copy();
   state->container = std::move(container);
@@ -136,6 +143,10 @@ Scope Scope::WithFreshStatus() const {
   auto state = Copy();
   state->status = std::make_shared<absl::Status>();
   return Scope(std::move(state));
+}
+
+void Scope::NoteMade(Node& node) const {
+  for (const auto& controller : state_->controllers) controller->made_inside.insert(&node);
 }
 
 std::vector<Node*> Scope::ControlInputsFor(absl::Span<const NodeInput> inputs) const {
@@ -219,9 +230,9 @@ absl::StatusOr<Node*> Scope::TryAdd(absl::string_view op, std::vector<NodeInput>
   }
   spec.inputs = std::move(inputs);
   ASSIGN_OR_RETURN(Node * node, state_->graph->AddNode(std::move(spec)));
-  for (const auto& controller : state_->controllers) controller->made_inside.insert(node);
+  NoteMade(*node);
   node->set_control_flow_context(state_->context);
-  if (state_->context != nullptr) RETURN_IF_ERROR(state_->context->AddOp(*node));
+  RETURN_IF_ERROR(EnterControlFlowContext(*node, *this));
   RETURN_IF_ERROR(ApplyDevices(state_->devices, *node));
   ApplyColocation(state_->colocated_with, *node);
   return node;
