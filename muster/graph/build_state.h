@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "muster/graph/control_flow.h"
 #include "muster/graph/graph.h"
 
@@ -19,6 +20,8 @@ struct BroadcastAxes {
 
 struct BuildState {
   std::vector<std::unique_ptr<ControlFlowContext>> contexts;
+  absl::flat_hash_set<const Node*> unfetchable;
+  absl::flat_hash_set<Output> unfeedable;
   // Per pair of static shapes: the front end emits BroadcastGradientArgs once per graph for each.
   std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, BroadcastAxes> broadcast_axes;
 };

@@ -1,5 +1,6 @@
 #include "muster/graph/emit.h"
 
+#include <cstring>
 #include <utility>
 
 #include "muster/base/check.h"
@@ -59,6 +60,14 @@ Output EmitElement(const Scope& scope, Output x, int32_t index) {
   return OpNamed(own, "StridedSlice", {x, begin, end, strides}, {{"shrink_axis_mask", 1}});
 }
 
+Output EmitTail(const Scope& scope, Output x) {
+  const Scope own = scope.NameScope("strided_slice");
+  const Output begin = own.ConstVector({1}, "stack");
+  const Output end = own.ConstVector({0}, "stack_1");
+  const Output strides = own.ConstVector({1}, "stack_2");
+  return OpNamed(own, "StridedSlice", {x, begin, end, strides}, {{"end_mask", 1}});
+}
+
 Output EmitSum(const Scope& scope, Output x, absl::Span<const int64_t> axes) {
   const Scope own = scope.NameScope("Sum");
   const Output indices = own.Const(IndexVector(axes), "reduction_indices");
@@ -106,6 +115,23 @@ Output EmitScalar(const Scope& scope, DType dtype, double value, absl::string_vi
     return Output();
   }
   return scope.Const(*std::move(tensor), name);
+}
+
+Output EmitZerosConst(const Scope& scope, const Shape& shape, DType dtype, absl::string_view name) {
+  absl::StatusOr<Tensor> zeros = Tensor::Make(dtype, shape);
+  if (!zeros.ok()) {
+    scope.UpdateStatus(zeros.status());
+    return Output();
+  }
+  if (IsPlainData(dtype)) std::memset(zeros->raw(), 0, zeros->size_bytes());
+  return scope.Const(*std::move(zeros), name);
+}
+
+Output EmitWithScalar(const Scope& scope, absl::string_view op, Output x, double y) {
+  if (!x) return Output();
+  const Scope own = scope.NameScope(op);
+  const Output number = EmitScalar(own, x.base_dtype(), y, "y");
+  return OpNamed(own, op, {x, number});
 }
 
 Output EmitZeros(const Scope& scope, const Shape& shape, DType dtype, absl::string_view name) {

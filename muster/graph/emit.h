@@ -22,6 +22,8 @@ Output EmitShape(const Scope& scope, Output x, absl::string_view name = "Shape",
                  bool optimize = true);
 // x[index] of a vector: "strided_slice" with its three stacks.
 Output EmitElement(const Scope& scope, Output x, int32_t index);
+// x[1:] of a vector.
+Output EmitTail(const Scope& scope, Output x);
 // reduce_sum and reshape with constant arguments.
 Output EmitSum(const Scope& scope, Output x, absl::Span<const int64_t> axes);
 Output EmitReshape(const Scope& scope, Output x, absl::Span<const int64_t> shape);
@@ -31,6 +33,10 @@ Output EmitConcat(const Scope& scope, std::vector<Output> values, absl::string_v
 absl::StatusOr<Tensor> ScalarTensor(DType dtype, double value);
 // A Const of that scalar; errors go to the scope.
 Output EmitScalar(const Scope& scope, DType dtype, double value, absl::string_view name = "Const");
+// A Const of zeros, whatever its size. InvalidArgument or ResourceExhausted when it cannot be had.
+Output EmitZerosConst(const Scope& scope, const Shape& shape, DType dtype, absl::string_view name = "Const");
+// An element-wise op whose second argument is the number `y`: "Add" with "Add/y".
+Output EmitWithScalar(const Scope& scope, absl::string_view op, Output x, double y);
 // zeros_like(x): zeros of the static shape where it is known and `optimize` is set, else ZerosLike.
 Output EmitZerosLike(const Scope& scope, Output x, bool optimize = true);
 // zeros(shape): one Const below 1000 elements, otherwise Fill; of a tensor: Fill.

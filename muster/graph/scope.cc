@@ -145,6 +145,10 @@ Scope Scope::WithFreshStatus() const {
   return Scope(std::move(state));
 }
 
+void Scope::NoteMade(Node& node) const {
+  for (const auto& controller : state_->controllers) controller->made_inside.insert(&node);
+}
+
 std::vector<Node*> Scope::ControlInputsFor(absl::Span<const NodeInput> inputs) const {
   absl::flat_hash_set<const Node*> input_nodes;
   for (const NodeInput& input : inputs) {
@@ -226,9 +230,9 @@ absl::StatusOr<Node*> Scope::TryAdd(absl::string_view op, std::vector<NodeInput>
   }
   spec.inputs = std::move(inputs);
   ASSIGN_OR_RETURN(Node * node, state_->graph->AddNode(std::move(spec)));
-  for (const auto& controller : state_->controllers) controller->made_inside.insert(node);
+  NoteMade(*node);
   node->set_control_flow_context(state_->context);
-  if (state_->context != nullptr) RETURN_IF_ERROR(state_->context->AddOp(*node));
+  RETURN_IF_ERROR(EnterControlFlowContext(*node, *this));
   RETURN_IF_ERROR(ApplyDevices(state_->devices, *node));
   ApplyColocation(state_->colocated_with, *node);
   return node;

@@ -42,7 +42,7 @@ class Scope {
   Scope WithoutControlDependencies() const;
   // Nodes made in the result are colocated with `node`; devices are ignored, other colocations kept or not.
   Scope ColocatedWith(Node& node, bool ignore_existing = false) const;
-  // Devices and colocations are both ignored.
+  // Neither devices nor colocation.
   Scope WithoutColocation() const;
   Scope WithContainer(std::string container) const;
   // Every node gets this attribute (e.g. _XlaCompile, gradient overrides).
@@ -69,6 +69,11 @@ class Scope {
 
   const absl::Status& status() const;
   void UpdateStatus(absl::Status status) const;
+  // Nodes that one with these inputs would have to run after.
+  std::vector<Node*> ControlInputsFor(absl::Span<const NodeInput> inputs) const;
+  // Takes `node` for one that was made in this scope, when deciding about control dependencies.
+  void NoteMade(Node& node) const;
+
   // A scope that starts without errors of its own, for callers that must see each one.
   Scope WithFreshStatus() const;
 
@@ -76,7 +81,6 @@ class Scope {
   struct State;
   explicit Scope(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> Copy() const;
-  std::vector<Node*> ControlInputsFor(absl::Span<const NodeInput> inputs) const;
   std::shared_ptr<const State> state_;
 };
 
