@@ -68,7 +68,10 @@ class Importer {
     RETURN_IF_ERROR(MakeNodes());
     RETURN_IF_ERROR(CloseLoops());
     RETURN_IF_ERROR(CollectResults());
-    if (options_.adopt_versions) graph_.versions() = GraphVersions();
+    if (options_.adopt_versions) {
+      graph_.versions() = GraphVersions();
+      graph_.versions().producer = proto_.versions().producer();
+    }
     if (proto_.has_versions()) MergeVersions(proto_.versions(), graph_.versions());
     return std::move(results_);
   }
