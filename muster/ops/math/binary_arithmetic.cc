@@ -250,40 +250,40 @@ struct Minimum {
 // --- Gradients -------------------------------------------------------------------------------------------------------
 
 absl::Status AddGradient(GradientContext& c) {
-  const Output dy = c.dy();
-  if (SameKnownShape(c.input(0), c.input(1), dy)) {
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  if (c.ShapesEqual()) {
     c.SetDx(0, dy);
     c.SetDx(1, dy);
     return c.scope().status();
   }
-  const auto [rx, ry] = SmartReductions(c, c.input(0), c.input(1), dy);
+  const auto [rx, ry] = c.SmartBroadcastArgs();
   c.SetDx(0, Reduce(c.scope(), dy, rx));
   c.SetDx(1, Reduce(c.scope(), dy, ry));
   return c.scope().status();
 }
 absl::Status SubGradient(GradientContext& c) {
-  const Output dy = c.dy();
-  if (SameKnownShape(c.input(0), c.input(1), dy)) {
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  if (c.ShapesEqual()) {
     c.SetDx(0, dy);
     c.SetDx(1, c.Op("Neg", {dy}));
     return c.scope().status();
   }
-  const auto [rx, ry] = SmartReductions(c, c.input(0), c.input(1), dy);
+  const auto [rx, ry] = c.SmartBroadcastArgs();
   c.SetDx(0, Reduce(c.scope(), dy, rx));
   c.SetDx(1, Reduce(c.scope(), c.Op("Neg", {dy}), ry));
   return c.scope().status();
 }
 absl::Status MulGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
   const Output y = c.input(1);
   const bool fast = dy.base_dtype() == DType::kFloat || dy.base_dtype() == DType::kInt32;
-  if (fast && SameKnownShape(x, y, dy)) {
+  if (fast && c.ShapesEqual()) {
     c.SetDx(0, c.Op("Mul", {dy, y}));
     c.SetDx(1, c.Op("Mul", {dy, x}));
     return c.scope().status();
   }
-  const auto [rx, ry] = SmartReductions(c, x, y, dy);
+  const auto [rx, ry] = c.SmartBroadcastArgs();
   const Output cx = Conjugate(c.scope(), x);
   const Output cy = Conjugate(c.scope(), y);
   c.SetDx(0, Reduce(c.scope(), c.Op("Mul", {dy, cy}), rx));
@@ -291,23 +291,23 @@ absl::Status MulGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status MulNoNanGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
   const Output y = c.input(1);
-  if (SameKnownShape(x, y, dy)) {
+  if (c.ShapesEqual()) {
     c.SetDx(0, c.Op("MulNoNan", {dy, y}));
     c.SetDx(1, c.Op("MulNoNan", {x, dy}));
     return c.scope().status();
   }
-  const auto [rx, ry] = ShapeReductions(c, x, y);
+  const auto [rx, ry] = c.BroadcastArgs();
   c.SetDx(0, Reduce(c.scope(), c.Op("MulNoNan", {dy, y}), rx));
   c.SetDx(1, Reduce(c.scope(), c.Op("MulNoNan", {x, dy}), ry));
   return c.scope().status();
 }
 // dy / y and dy * ((-x / y) / y), where `op` (called `name`) divides.
 absl::Status QuotientGradient(GradientContext& c, const char* op, const char* name) {
-  const Output dy = c.dy();
-  const auto [rx, ry] = ShapeReductions(c, c.input(0), c.input(1));
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  const auto [rx, ry] = c.BroadcastArgs();
   const Output x = Conjugate(c.scope(), c.input(0));
   const Output y = Conjugate(c.scope(), c.input(1));
   c.SetDx(0, Reduce(c.scope(), c.Op(op, {dy, y}, {}, name), rx));
@@ -322,10 +322,10 @@ absl::Status RealDivGradient(GradientContext& c) { return QuotientGradient(c, "R
 absl::Status DivNoNanGradient(GradientContext& c) { return QuotientGradient(c, "DivNoNan", "div_no_nan"); }
 
 absl::Status FloorModGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
   const Output y = c.input(1);
-  const auto [rx, ry] = ShapeReductions(c, x, y);
+  const auto [rx, ry] = c.BroadcastArgs();
   const Output quotient = c.Op("FloorDiv", {x, y});
   c.SetDx(0, Reduce(c.scope(), dy, rx));
   const Output negative = c.Op("Neg", {quotient});
@@ -335,9 +335,9 @@ absl::Status FloorModGradient(GradientContext& c) {
 absl::Status NoneGradient(GradientContext&) { return absl::OkStatus(); }
 
 absl::Status PowGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope& s = c.scope();
-  const auto [rx, ry] = SmartReductions(c, c.input(0), c.input(1), dy);
+  const auto [rx, ry] = c.SmartBroadcastArgs();
   const Output x = Conjugate(s, c.input(0));
   const Output y = Conjugate(s, c.input(1));
   const Output scaled = Times(s, dy, y);
@@ -346,18 +346,20 @@ absl::Status PowGradient(GradientContext& c) {
 
   const Output z = Conjugate(s, c.output());
   // The logarithm only where it exists: no false singularity at zero.
-  const NamedOp test(s, IsComplex(x.base_dtype()) ? "NotEqual" : "Greater");
-  const Output zero = test.Scalar(x.base_dtype(), 0, "y");
-  const Output mask = test.Op(IsComplex(x.base_dtype()) ? "NotEqual" : "Greater", {x, zero});
-  const Output safe = s.Op("Select", {mask, x, OnesLike(s, x)});
+  const DType dtype = c.input(0).base_dtype();
+  const char* positive = IsComplex(dtype) ? "NotEqual" : "Greater";
+  const NamedOp test(s, positive);
+  const Output zero = ConstOf(test.inner(), dtype, 0, "y");
+  const Output mask = test.Op(positive, {x, zero});
+  const Output safe = s.Op("Select", {mask, x, EmitOnesLike(s, x, dtype)});
   const Output log = s.Op("Log", {safe});
-  const Output log_x = s.Op("Select", {mask, log, ZerosLike(s, x)});
+  const Output log_x = s.Op("Select", {mask, log, EmitZerosLike(s, x)});
   const Output dz = Times(s, dy, z);
   c.SetDx(1, Reduce(s, Times(s, dz, log_x), ry));
   return s.status();
 }
 absl::Status ExtremumGradient(GradientContext& c, const char* test) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
   const Output y = c.input(1);
   Reduction rx;
@@ -377,19 +379,19 @@ absl::Status MaximumGradient(GradientContext& c) { return ExtremumGradient(c, "G
 absl::Status MinimumGradient(GradientContext& c) { return ExtremumGradient(c, "LessEqual"); }
 
 absl::Status SquaredDifferenceGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
   const Output y = c.input(1);
   const Scope s = AfterGradient(c, dy);
-  const Output two = s.Const(ScalarOf(dy.base_dtype(), 2), "scalar");
+  const Output two = ConstOf(s, dy.base_dtype(), 2, "scalar");
   const Output twice = s.Op("Mul", {two, dy});
   const Output dx = Times(s, twice, Minus(s, x, y));
-  if (SameKnownShape(x, y, dy)) {
+  if (c.ShapesEqual()) {
     c.SetDx(0, dx);
     c.SetDx(1, c.Op("Neg", {dx}));
     return c.scope().status();
   }
-  const auto [rx, ry] = SmartReductions(c, x, y, dy);
+  const auto [rx, ry] = c.SmartBroadcastArgs();
   c.SetDx(0, Reduce(c.scope(), dx, rx));
   c.SetDx(1, c.Op("Neg", {Reduce(c.scope(), dx, ry)}));
   return c.scope().status();
@@ -399,16 +401,16 @@ absl::Status SquaredDifferenceGradient(GradientContext& c) {
 // apart.
 Output NotZero(const Scope& s, Output x) {
   const NamedOp cast(s, "Cast");
-  Output zero = cast.Const(Tensor::Scalar<float>(0), "x");
+  Output zero = cast.inner().ConstScalar<float>(0, "x");
   if (x.base_dtype() != DType::kFloat) zero = cast.Op("Cast", {zero}, {{"DstT", x.base_dtype()}});
   const Output mask = s.Op("NotEqual", {x, zero});
   return s.Op("Cast", {mask}, {{"DstT", x.base_dtype()}});
 }
 absl::Status XlogyGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
   const Output y = c.input(1);
-  const auto [rx, ry] = ShapeReductions(c, x, y);
+  const auto [rx, ry] = c.BroadcastArgs();
   const Scope s = AfterGradient(c, dy);
   const Output partial_x = s.Op("Xlogy", {NotZero(s, x), y});
   const Output partial_y = s.Op("Xdivy", {x, y});
@@ -417,10 +419,10 @@ absl::Status XlogyGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status XdivyGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
   const Output y = c.input(1);
-  const auto [rx, ry] = ShapeReductions(c, x, y);
+  const auto [rx, ry] = c.BroadcastArgs();
   const Scope s = AfterGradient(c, dy);
   const Output partial_x = s.Op("Xdivy", {NotZero(s, x), y});
   const Output negative = s.Op("Neg", {x});
@@ -430,7 +432,7 @@ absl::Status XdivyGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status Atan2Gradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output y = c.input(0);
   const Output x = c.input(1);
   const Scope s = AfterGradient(c, dy);
@@ -441,7 +443,7 @@ absl::Status Atan2Gradient(GradientContext& c) {
   Output gx = Times(s, s.Op("Neg", {y}), scaled);
   // TensorFlow 1.15 forgot the sums over broadcast axes; where shapes are known to differ its result has a wrong shape.
   if (x.shape().fully_known() && y.shape().fully_known() && !(x.shape() == y.shape())) {
-    const auto [ry, rx] = SmartReductions(c, y, x, dy);
+    const auto [ry, rx] = c.SmartBroadcastArgs();
     gy = Reduce(s, gy, ry);
     gx = Reduce(s, gx, rx);
   }
@@ -450,10 +452,10 @@ absl::Status Atan2Gradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status NextAfterGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
   const Output y = c.input(1);
-  const auto [rx, ry] = ShapeReductions(c, x, y);
+  const auto [rx, ry] = c.BroadcastArgs();
   const Scope s = AfterGradient(c, dy);
   const Output ones = Ones(s, rx.shape, x.base_dtype());
   const Output zeros = Zeros(s, ry.shape, y.base_dtype());

@@ -127,7 +127,7 @@ absl::Status BroadcastToShape(ShapeContext& c) {
 }
 
 absl::Status BroadcastToGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output target = c.input(1);
   const Output shape = c.ShapeOf(c.input(0), "Shape", target.base_dtype());
   const Output args = c.Op("BroadcastGradientArgs", {target, shape});

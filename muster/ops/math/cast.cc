@@ -213,6 +213,7 @@ absl::Status CastGradient(GradientContext& c) {
   const DType source = c.input(0).base_dtype();
   const auto* slices = std::get_if<IndexedSlices>(&c.gradient(0));
   const Output dy = slices != nullptr ? slices->values : c.dy();
+  RETURN_IF_ERROR(c.scope().status());
   if (!differentiable(source) || !differentiable(dy.base_dtype())) return absl::OkStatus();
   Output dx = dy;
   if (dy.base_dtype() != source) dx = c.Op("Cast", {dy}, {{"DstT", source}});

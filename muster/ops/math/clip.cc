@@ -59,7 +59,7 @@ absl::Status RunClip(KernelContext& c) {
 }
 
 absl::Status ClipGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
   const Output shape_x = c.ShapeOf(x);
   Reduction low;

@@ -62,31 +62,31 @@ Output PartNode(const Scope& s, const char* op, Output x) {
 }
 
 absl::Status ComplexGradient(GradientContext& c) {
-  const Output dy = c.dy();
-  const auto [rx, ry] = ShapeReductions(c, c.input(0), c.input(1));
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  const auto [rx, ry] = c.BroadcastArgs();
   c.SetDx(0, Reduce(c.scope(), PartNode(c.scope(), "Real", dy), rx));
   c.SetDx(1, Reduce(c.scope(), PartNode(c.scope(), "Imag", dy), ry));
   return c.scope().status();
 }
 absl::Status RealGradient(GradientContext& c) {
-  const Output dy = c.dy();
-  const Output zero = c.scope().Const(ScalarOf(dy.base_dtype(), 0));
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  const Output zero = ConstOf(c.scope(), dy.base_dtype(), 0);
   c.SetDx(0, ComplexNode(c.scope(), dy, zero));
   return c.scope().status();
 }
 absl::Status ImagGradient(GradientContext& c) {
-  const Output dy = c.dy();
-  const Output zero = c.scope().Const(ScalarOf(dy.base_dtype(), 0));
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  const Output zero = ConstOf(c.scope(), dy.base_dtype(), 0);
   c.SetDx(0, ComplexNode(c.scope(), zero, dy));
   return c.scope().status();
 }
 absl::Status AngleGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output real = PartNode(s, "Real", c.input(0));
   const Output imaginary = PartNode(s, "Imag", c.input(0));
   const Output z = s.Op("Reciprocal", {ComplexNode(s, imaginary, real)});
-  const Output zero = s.Const(ScalarOf(dy.base_dtype(), 0));
+  const Output zero = ConstOf(s, dy.base_dtype(), 0);
   const Output negative = s.Op("Neg", {ComplexNode(s, dy, zero)});
   c.SetDx(0, Times(s, negative, z));
   return c.scope().status();
@@ -96,11 +96,11 @@ absl::Status ConjGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status ComplexAbsGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope& s = c.scope();
-  const Output gradient = ComplexNode(s, dy, ZerosLike(s, dy));
+  const Output gradient = ComplexNode(s, dy, EmitZerosLike(s, dy));
   const Output scaled = Times(s, gradient, c.input(0));
-  const Output modulus = ComplexNode(s, c.output(), ZerosLike(s, c.output()));
+  const Output modulus = ComplexNode(s, c.output(), EmitZerosLike(s, c.output()));
   c.SetDx(0, s.Op("DivNoNan", {scaled, modulus}, {}, "div_no_nan"));
   return s.status();
 }

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
-
-#ifdef __F16C__
-#include <immintrin.h>
-#endif
 
 #include "absl/container/flat_hash_map.h"
+#include "muster/ops/math/float16.h"
 
 namespace muster {
 namespace {
@@ -316,36 +312,13 @@ const UnarySpec* FindUnaryLoop(const std::string& op, DType dtype) {
 }
 
 void ToFloat(DType dtype, const void* from, float* to, int64_t count) {
-  if (dtype == DType::kBfloat16) {
-    const Bfloat16* values = static_cast<const Bfloat16*>(from);
-    for (int64_t i = 0; i < count; ++i) to[i] = static_cast<float>(values[i]);
-    return;
-  }
-  const Half* values = static_cast<const Half*>(from);
-  int64_t i = 0;
-#ifdef __F16C__
-  for (; i + 8 <= count; i += 8) {
-    _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values + i))));
-  }
-#endif
-  for (; i < count; ++i) to[i] = static_cast<float>(values[i]);
+  if (dtype == DType::kBfloat16) ConvertArray(static_cast<const Bfloat16*>(from), count, to);
+  else ConvertArray(static_cast<const Half*>(from), count, to);
 }
 
 void FromFloat(DType dtype, const float* from, void* to, int64_t count) {
-  if (dtype == DType::kBfloat16) {
-    Bfloat16* values = static_cast<Bfloat16*>(to);
-    for (int64_t i = 0; i < count; ++i) values[i] = Bfloat16(from[i]);
-    return;
-  }
-  Half* values = static_cast<Half*>(to);
-  int64_t i = 0;
-#ifdef __F16C__
-  for (; i + 8 <= count; i += 8) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(values + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-  }
-#endif
-  for (; i < count; ++i) values[i] = Half(from[i]);
+  if (dtype == DType::kBfloat16) ConvertArray(from, count, static_cast<Bfloat16*>(to));
+  else ConvertArray(from, count, static_cast<Half*>(to));
 }
 
 }  // namespace muster

@@ -164,16 +164,16 @@ absl::Status SelectV2Shape(ShapeContext& c) {
 }
 
 absl::Status SelectGradient(GradientContext& c) {
-  const Output dy = c.dy();
-  const Output zeros = ZerosLike(c.scope(), c.input(1));
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  const Output zeros = EmitZerosLike(c.scope(), c.input(1));
   c.SetDx(1, c.Op("Select", {c.input(0), dy, zeros}));
   c.SetDx(2, c.Op("Select", {c.input(0), zeros, dy}));
   return c.scope().status();
 }
 
 absl::Status SelectV2Gradient(GradientContext& c) {
-  const Output dy = c.dy();
-  const Output zeros = c.scope().Const(ScalarOf(dy.base_dtype(), 0), "zeros");
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  const Output zeros = ConstOf(c.scope(), dy.base_dtype(), 0, "zeros");
   const auto reduced = [&](Output gradient, Output shape, Output output_shape) {
     const Output axes = c.Op("BroadcastGradientArgs", {shape, output_shape});
     const Output sum = c.Op("Sum", {gradient, axes}, {{"keep_dims", true}});

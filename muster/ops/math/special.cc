@@ -31,22 +31,22 @@ struct Function2 {
 Output NameOp(const Scope& s, const char* op, Output x, const char* name) { return s.Op(op, {x}, {}, name); }
 
 absl::Status LgammaGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   c.SetDx(0, Times(s, dy, s.Op("Digamma", {c.input(0)})));
   return c.scope().status();
 }
 absl::Status DigammaGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
-  const Output one = s.Const(ScalarOf(c.input(0).base_dtype(), 1));
+  const Output one = ConstOf(s, c.input(0).base_dtype(), 1);
   c.SetDx(0, Times(s, dy, s.Op("Polygamma", {one, c.input(0)})));
   return c.scope().status();
 }
 absl::Status ZetaGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
-  const auto [rx, rq] = ShapeReductions(c, x, c.input(1));
+  const auto [rx, rq] = c.BroadcastArgs();
   const Scope s = AfterGradient(c, dy);
   const Output negative = s.Op("Neg", {x});
   const Output zeta = s.Op("Zeta", {Plus(s, x, 1.0), c.input(1)});
@@ -55,18 +55,18 @@ absl::Status ZetaGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status PolygammaGradient(GradientContext& c) {
-  const Output dy = c.dy();
-  const auto [rn, rx] = ShapeReductions(c, c.input(0), c.input(1));
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  const auto [rn, rx] = c.BroadcastArgs();
   const Scope s = AfterGradient(c, dy);
   const Output partial = s.Op("Polygamma", {Plus(s, c.input(0), 1.0), c.input(1)});
   c.SetDx(1, Reduce(s, Times(s, partial, dy), rx));
   return c.scope().status();
 }
 absl::Status IgammaGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output a = c.input(0);
   const Output x = c.input(1);
-  const auto [ra, rx] = ShapeReductions(c, a, x);
+  const auto [ra, rx] = c.BroadcastArgs();
   const Scope s = AfterGradient(c, dy);
   const Output partial_a = s.Op("IgammaGradA", {a, x});
   // In log space: Gamma(a) may be large.
@@ -84,7 +84,7 @@ absl::Status IgammacGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status BesselI0eGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output i1 = NameOp(s, "BesselI1e", c.input(0), "bessel_i1e");
   const Output signed_y = Times(s, s.Op("Sign", {c.input(0)}), c.output());
@@ -100,14 +100,14 @@ double EpsilonOf(DType dtype) {
   }
 }
 absl::Status BesselI1eGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
   const Scope s = AfterGradient(c, dy);
   const double epsilon = EpsilonOf(x.base_dtype());
-  const Output zeros = ZerosLike(s, x);
+  const Output zeros = EmitZerosLike(s, x);
   const Output modulus = s.Op("Abs", {x});
   const NamedOp greater(s, "Greater");
-  const Output bound = greater.Scalar(x.base_dtype(), epsilon, "y");
+  const Output bound = ConstOf(greater.inner(), x.base_dtype(), epsilon, "y");
   const Output not_tiny = greater.Op("Greater", {modulus, bound});
   const Output safe = s.Op("Select", {not_tiny, x, Plus(s, epsilon, zeros)});
   const Output i0 = NameOp(s, "BesselI0e", safe, "bessel_i0e");

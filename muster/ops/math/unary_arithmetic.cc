@@ -184,7 +184,7 @@ struct ReciprocalGrad {
 };
 
 absl::Status AbsGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   c.SetDx(0, Times(c.scope(), dy, c.Op("Sign", {c.input(0)})));
   return c.scope().status();
 }
@@ -202,10 +202,10 @@ absl::Status SignGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status SquareGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output x = Conjugate(s, c.input(0));
-  const Output two = s.Const(ScalarOf(x.base_dtype(), 2));
+  const Output two = ConstOf(s, c.input(0).base_dtype(), 2);
   const Output product = s.Op("Mul", {x, two});
   c.SetDx(0, s.Op("Mul", {dy, product}));
   return c.scope().status();
@@ -220,7 +220,7 @@ constexpr char kRsqrtGrad[] = "RsqrtGrad";
 constexpr char kReciprocalGrad[] = "ReciprocalGrad";
 
 absl::Status ReciprocalGradGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output a = Conjugate(s, c.input(0));
   const Output g = Conjugate(s, dy);
@@ -229,7 +229,7 @@ absl::Status ReciprocalGradGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status SqrtGradGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output ga = Over(s, dy, c.input(0));
   const Output negative = s.Op("Neg", {Conjugate(s, ga)});
@@ -238,7 +238,7 @@ absl::Status SqrtGradGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status RsqrtGradGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output a = Conjugate(s, c.input(0));
   const Output g = Conjugate(s, dy);

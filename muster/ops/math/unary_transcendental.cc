@@ -135,15 +135,16 @@ struct SigmoidGrad {
 
 // dy * f'(x), where `derivative` builds f' in a scope that waits for dy; x arrives conjugated.
 absl::Status ByDerivative(GradientContext& c, Output (*derivative)(const Scope&, Output)) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output x = Conjugate(s, c.input(0));
+  RETURN_IF_ERROR(s.status());
   const Output partial = derivative(s, x);
   c.SetDx(0, Times(s, dy, partial));
   return c.scope().status();
 }
 absl::Status ExpGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   c.SetDx(0, Times(s, dy, Conjugate(s, c.output())));
   return c.scope().status();
@@ -167,7 +168,7 @@ absl::Status SinGradient(GradientContext& c) {
   return ByDerivative(c, [](const Scope& s, Output x) { return s.Op("Cos", {x}); });
 }
 absl::Status CosGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output x = Conjugate(s, c.input(0));
   const Output negative = s.Op("Neg", {dy});
@@ -175,7 +176,7 @@ absl::Status CosGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status TanGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output x = Conjugate(s, c.input(0));
   const Output secant = s.Op("Reciprocal", {s.Op("Cos", {x})});
@@ -185,7 +186,7 @@ absl::Status TanGradient(GradientContext& c) {
 // 1 / sqrt(1 - x^2).
 Output ArcSineDerivative(const Scope& s, Output x, DType dtype) {
   const Output square = s.Op("Square", {x});
-  const Output one = s.Const(ScalarOf(dtype, 1));
+  const Output one = ConstOf(s, dtype, 1);
   const Output root = s.Op("Sqrt", {s.Op("Sub", {one, square})});
   return s.Op("Reciprocal", {root});
 }
@@ -193,7 +194,7 @@ absl::Status AsinGradient(GradientContext& c) {
   return ByDerivative(c, [](const Scope& s, Output x) { return ArcSineDerivative(s, x, x.base_dtype()); });
 }
 absl::Status AcosGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output x = Conjugate(s, c.input(0));
   const Output derivative = ArcSineDerivative(s, x, dy.base_dtype());
@@ -203,20 +204,20 @@ absl::Status AcosGradient(GradientContext& c) {
 absl::Status AtanGradient(GradientContext& c) {
   return ByDerivative(c, [](const Scope& s, Output x) {
     const Output square = s.Op("Square", {x});
-    const Output one = s.Const(ScalarOf(x.base_dtype(), 1));
+    const Output one = ConstOf(s, x.base_dtype(), 1);
     return s.Op("Reciprocal", {s.Op("Add", {one, square})});
   });
 }
 absl::Status AtanhGradient(GradientContext& c) {
   return ByDerivative(c, [](const Scope& s, Output x) {
     const Output square = s.Op("Square", {x});
-    const Output one = s.Const(ScalarOf(x.base_dtype(), 1));
+    const Output one = ConstOf(s, x.base_dtype(), 1);
     return s.Op("Reciprocal", {s.Op("Sub", {one, square})});
   });
 }
 // dy / f(y).
 absl::Status ByInverse(GradientContext& c, const char* function) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output y = Conjugate(s, c.output());
   c.SetDx(0, Over(s, dy, s.Op(function, {y})));
@@ -226,7 +227,7 @@ absl::Status AsinhGradient(GradientContext& c) { return ByInverse(c, "Cosh"); }
 absl::Status AcoshGradient(GradientContext& c) { return ByInverse(c, "Sinh"); }
 
 absl::Status ByGradOp(GradientContext& c, const char* grad_op) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output y = Conjugate(s, c.output());
   c.SetDx(0, s.Op(grad_op, {y, dy}));
@@ -236,7 +237,7 @@ absl::Status TanhGradient(GradientContext& c) { return ByGradOp(c, "TanhGrad"); 
 absl::Status SigmoidGradient(GradientContext& c) { return ByGradOp(c, "SigmoidGrad"); }
 
 absl::Status TanhGradGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output a = Conjugate(s, c.input(0));
   const Output b = Conjugate(s, c.input(1));
@@ -245,7 +246,7 @@ absl::Status TanhGradGradient(GradientContext& c) {
   return c.scope().status();
 }
 absl::Status SigmoidGradGradient(GradientContext& c) {
-  const Output dy = c.dy();
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Scope s = AfterGradient(c, dy);
   const Output a = Conjugate(s, c.input(0));
   const Output b = Conjugate(s, c.input(1));
@@ -257,8 +258,8 @@ absl::Status SigmoidGradGradient(GradientContext& c) {
 }
 // dy * factor * exp(-x^2); the factor is made outside the control dependency, as TensorFlow does.
 absl::Status ErfLikeGradient(GradientContext& c, double factor) {
-  const Output dy = c.dy();
-  const Output constant = c.scope().Const(ScalarOf(dy.base_dtype(), factor));
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  const Output constant = ConstOf(c.scope(), dy.base_dtype(), factor);
   const Scope s = AfterGradient(c, dy);
   const Output x = Conjugate(s, c.input(0));
   const Output scaled = Times(s, dy, constant);
