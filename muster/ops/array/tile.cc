@@ -1,6 +1,7 @@
 // Repeating a tensor along its axes.
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/array/strided_copy.h"
+#include "muster/ops/array/wrapping.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -89,7 +90,7 @@ absl::Status TileGrad(KernelContext& c) {
   for (int64_t i = 0; i < input.num_elements(); ++i) {
     int64_t at = 0;
     for (int k = 0; k < input.rank(); ++k) at += index[k] % dims[k] * strides[k];
-    sums[at] += static_cast<Compute<T>>(values[i]);
+    sums[at] = AddWrapping(sums[at], static_cast<Compute<T>>(values[i]));
     for (int k = input.rank() - 1; k >= 0 && ++index[k] == input.dim(k); --k) index[k] = 0;
   }
   for (int64_t i = 0; i < shape.num_elements(); ++i) output->data<T>()[i] = static_cast<T>(sums[i]);
