@@ -1,0 +1,188 @@
+// Stacks of tensors that live for one step; loops keep intermediate values for their gradient in them.
+#include <atomic>
+#include <limits>
+
+#include "muster/ops/op.h"
+
+namespace muster {
+namespace {
+
+constexpr const char* kContainer = "_stacks";
+
+// Thread-safe.
+class Stack : public Resource {
+ public:
+  Stack(std::string name, DType dtype, int64_t max_size) : name_(std::move(name)), dtype_(dtype), max_size_(max_size) {}
+  std::string Describe() const override { return "Stack"; }
+  DType dtype() const { return dtype_; }
+
+  absl::Status Push(Tensor value) {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(CheckOpen());
+    if (static_cast<int64_t>(values_.size()) >= max_size_) {
+      return InvalidArgument("Stack[", name_, "] overflowed its max_size (", max_size_, ")");
+    }
+    values_.push_back(std::move(value));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Tensor> Pop() {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(CheckOpen());
+    if (values_.empty()) return InvalidArgument("Stack[", name_, "] is empty when calling Pop().");
+    Tensor value = std::move(values_.back());
+    values_.pop_back();
+    return value;
+  }
+
+  void Close() {
+    MutexLock lock(mutex_);
+    values_.clear();
+    closed_ = true;
+  }
+
+ private:
+  absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (closed_) return InvalidArgument("Stack[", name_, "] has already been closed.");
+    return absl::OkStatus();
+  }
+
+  const std::string name_;
+  const DType dtype_;
+  const int64_t max_size_;
+  Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Tensor> values_ ABSL_GUARDED_BY(mutex_);
+};
+
+std::atomic<int64_t> next_stack{0};
+
+class StackKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& s) override {
+    ASSIGN_OR_RETURN(dtype_, s.Attr<DType>("elem_type"));
+    ASSIGN_OR_RETURN(name_, s.Attr<std::string>("stack_name"));
+    if (name_.empty()) name_ = s.node().name();
+    return absl::OkStatus();
+  }
+
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& size = c.input(0);
+    if (!size.shape().is_scalar()) {
+      return InvalidArgument("Stack size must be a scalar, but had shape: ", size.shape().ToString());
+    }
+    ASSIGN_OR_RETURN(int64_t max_size, ScalarInteger(size, "max_size"));
+    if (max_size < 0) max_size = std::numeric_limits<int64_t>::max();
+    const std::string name = absl::StrCat(name_, "_", next_stack.fetch_add(1));
+    RefPtr<Stack> stack = MakeRef<Stack>(name, dtype_, max_size);
+    RETURN_IF_ERROR(c.step().step_resources->Create(kContainer, name, stack));
+    ResourceHandle handle;
+    handle.device = c.device().name();
+    handle.container = kContainer;
+    handle.name = name;
+    handle.type_name = "tensorflow::Stack";
+    handle.resource = stack;
+    c.SetOutput(0, Tensor::Scalar<ResourceHandle>(std::move(handle)));
+    return absl::OkStatus();
+  }
+
+ private:
+  DType dtype_ = DType::kInvalid;
+  std::string name_;
+};
+
+absl::StatusOr<RefPtr<Stack>> FindStack(KernelContext& c) {
+  const Tensor& input = c.input(0);
+  if (input.num_elements() != 1) {
+    return InvalidArgument("Stack handle must be a scalar, but had shape: ", input.shape().ToString());
+  }
+  const ResourceHandle& handle = input.scalar<ResourceHandle>();
+  if (auto* stack = dynamic_cast<Stack*>(handle.resource.get())) return RefPtr<Stack>::Share(stack);
+  return c.step().step_resources->LookupAs<Stack>(handle.container, handle.name);
+}
+
+absl::Status RunPush(KernelContext& c) {
+  ASSIGN_OR_RETURN(const RefPtr<Stack> stack, FindStack(c));
+  if (c.input(1).dtype() != stack->dtype()) {
+    return InvalidArgument("Must have type ", DTypeName(stack->dtype()), " but got ", DTypeName(c.input(1).dtype()));
+  }
+  RETURN_IF_ERROR(stack->Push(c.input(1)));
+  c.SetOutput(0, c.TakeInput(1));
+  return absl::OkStatus();
+}
+
+absl::Status RunPop(KernelContext& c) {
+  ASSIGN_OR_RETURN(const RefPtr<Stack> stack, FindStack(c));
+  ASSIGN_OR_RETURN(Tensor value, stack->Pop());
+  if (value.dtype() != c.output_type(0)) {
+    return InvalidArgument("Must have type ", DTypeName(c.output_type(0)), " but got ", DTypeName(value.dtype()));
+  }
+  c.SetOutput(0, std::move(value));
+  return absl::OkStatus();
+}
+
+absl::Status RunClose(KernelContext& c) {
+  ASSIGN_OR_RETURN(const RefPtr<Stack> stack, FindStack(c));
+  stack->Close();
+  return absl::OkStatus();
+}
+
+// Handles have always been declared as pairs of strings.
+absl::Status HandleShape(ShapeContext& c) {
+  c.SetOutput(0, PartialShape::Vector(2));
+  return absl::OkStatus();
+}
+
+absl::Status PushShape(ShapeContext& c) {
+  c.SetOutput(0, c.input(1));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DEFINE_OP(StackV2) {
+  op.Attr("elem_type: type")
+      .Attr("stack_name: string = ''")
+      .Input("max_size: int32")
+      .Output("handle: resource")
+      .Stateful()
+      .Doc("A new stack for this step.")
+      .Shape(HandleShape)
+      .HostMemory({"max_size", "handle"})
+      .Cpu(New<StackKernel>());
+}
+
+DEFINE_OP(StackPushV2) {
+  op.Attr("T: type")
+      .Attr("swap_memory: bool = false")
+      .Input("handle: resource")
+      .Input("elem: T")
+      .Output("output: T")
+      .Stateful()
+      .Doc("Puts a tensor on a stack and gives it on.")
+      .Shape(PushShape)
+      .HostMemory({"handle"})
+      .Cpu(RunPush);
+}
+
+DEFINE_OP(StackPopV2) {
+  op.Attr("elem_type: type")
+      .Input("handle: resource")
+      .Output("elem: elem_type")
+      .Stateful()
+      .Doc("Takes the tensor that was put on a stack last.")
+      .Shape(UnknownShape)
+      .HostMemory({"handle"})
+      .Cpu(RunPop);
+}
+
+DEFINE_OP(StackCloseV2) {
+  op.Input("handle: resource")
+      .Stateful()
+      .Doc("Empties a stack and refuses its further use.")
+      .Shape(NoOutputs)
+      .HostMemory({"handle"})
+      .Cpu(RunClose);
+}
+
+}  // namespace muster
