@@ -13,10 +13,17 @@ constexpr double kCostly = 8;
 constexpr double kSeluScale = 1.0507009873554804934193349852946;
 constexpr double kSeluScaleAlpha = 1.7580993408473768599402175208123;
 
+// e^x - 1 as TensorFlow has it: not more exact near zero, and with e^x rounded to T.
+template <typename T>
+Compute<T> ExponentialMinusOne(Compute<T> x) {
+  using V = Compute<T>;
+  return static_cast<V>(static_cast<T>(Exponential(x))) - V(1);
+}
+
 template <typename T>
 absl::Status Elu(KernelContext& c) {
   using V = Compute<T>;
-  return MapElements<T>(c, kCostly, [](V x) { return x < V(0) ? std::expm1(x) : x; });
+  return MapElements<T>(c, 2, [](V x) { return x < V(0) ? ExponentialMinusOne<T>(x) : x; });
 }
 template <typename T>
 absl::Status EluGrad(KernelContext& c) {
@@ -26,7 +33,9 @@ absl::Status EluGrad(KernelContext& c) {
 template <typename T>
 absl::Status Selu(KernelContext& c) {
   using V = Compute<T>;
-  return MapElements<T>(c, kCostly, [](V x) { return x < V(0) ? V(kSeluScaleAlpha) * std::expm1(x) : V(kSeluScale) * x; });
+  return MapElements<T>(c, 2, [](V x) {
+    return x < V(0) ? V(kSeluScaleAlpha) * ExponentialMinusOne<T>(x) : V(kSeluScale) * x;
+  });
 }
 template <typename T>
 absl::Status SeluGrad(KernelContext& c) {

@@ -108,7 +108,9 @@ absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const
   if (g.channels != g.filter_channels) {
     return InvalidArgument("input and filter must have the same depth: ", g.channels, " vs ", g.filter_channels);
   }
+  // A group per channel: [h, w, channels, multiplier] lies in memory like [h, w, 1, channels * multiplier].
   g.groups = g.channels;
+  g.filter_channels = 1;
   g.out_channels = g.channels * filter.dim(3);
   RETURN_IF_ERROR(Shape::Make({g.batch, g.out_height, g.out_width, g.out_channels}).status());
   return g;

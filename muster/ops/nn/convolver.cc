@@ -1,9 +1,11 @@
 #include "muster/ops/nn/convolver.h"
 
 #include <dnnl.h>
-#include <omp.h>
 
 #include "muster/ops/nn/direct_conv.h"
+
+// Of the OpenMP runtime that oneDNN runs on; its header is not in every compiler's path.
+extern "C" void omp_set_num_threads(int threads);
 
 namespace muster {
 namespace {
