@@ -63,6 +63,8 @@ PartialShape ShapeFromPython(nb::handle value);
 void BindErrors(nb::module_& m);
 void BindTensors(nb::module_& m);
 void BindGraph(nb::module_& m);
+void BindProtos(nb::module_& m);
+void BindGradients(nb::module_& m);
 void BindSession(nb::module_& m);
 
 }  // namespace muster

@@ -1,11 +1,12 @@
 #include "bindings.h"
+#include "muster/graph/gradients.h"
 
 namespace muster {
 namespace {
 
 constexpr absl::string_view kPythonErrorPayload = "muster/python-exception";
 
-nb::object* error_maker = nullptr;  // muster.errors._raise_status(code, message, while_running)
+nb::object* error_maker = nullptr;  // muster.errors._make(code, message, while_running, kind)
 
 thread_local nb::object kept_exception;
 
@@ -48,7 +49,7 @@ void BindErrors(nb::module_& m) {
             nb::object exception = (*error_maker)(static_cast<int>(error.status.code()),
                                                   nb::steal<nb::str>(PyUnicode_DecodeUTF8(
                                                       message.data(), static_cast<Py_ssize_t>(message.size()), "replace")),
-                                                  error.while_running);
+                                                  error.while_running, ErrorKind(error.status));
             PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
           } catch (nb::python_error& inner) {
             inner.restore();
@@ -57,7 +58,7 @@ void BindErrors(nb::module_& m) {
       },
       nullptr);
   m.def("set_error_maker", [](nb::object maker) { error_maker = new nb::object(std::move(maker)); },
-        "The function (code, message, while_running) -> exception that statuses are raised through.");
+        "The function (code, message, while_running, kind) -> exception that statuses are raised through.");
 }
 
 }  // namespace muster

@@ -1,0 +1,93 @@
+// Graphs, nodes, tensors and op definitions as serialized TensorFlow messages.
+#include "bindings.h"
+#include "muster/device/device_name.h"
+#include "muster/graph/attr_value_proto.h"
+#include "muster/graph/graph_proto.h"
+#include "muster/graph/op_registry.h"
+#include "muster/tensor/tensor_proto.h"
+#include "tensorflow/core/framework/graph.pb.h"
+#include "tensorflow/core/framework/op_def.pb.h"
+#include "tensorflow/core/framework/tensor.pb.h"
+
+namespace muster {
+namespace {
+
+nb::bytes Serialized(const google::protobuf::MessageLite& message) {
+  const std::string bytes = message.SerializeAsString();
+  return nb::bytes(bytes.data(), bytes.size());
+}
+
+template <typename Message>
+Message Parsed(const nb::bytes& bytes, const char* what) {
+  Message message;
+  if (!message.ParseFromArray(bytes.c_str(), static_cast<int>(bytes.size()))) {
+    throw nb::value_error((std::string("these bytes are not a ") + what).c_str());
+  }
+  return message;
+}
+
+nb::object ImportIntoGraph(Graph& graph, const nb::bytes& bytes, const std::string& prefix,
+                           std::vector<std::pair<std::string, Output>> input_map,
+                           std::vector<std::string> return_outputs, std::vector<std::string> return_nodes,
+                           std::vector<Node*> control_dependencies, const std::string& default_device) {
+  ImportOptions options;
+  options.prefix = prefix;
+  options.input_map = std::move(input_map);
+  options.return_outputs = std::move(return_outputs);
+  options.return_nodes = std::move(return_nodes);
+  options.control_dependencies = std::move(control_dependencies);
+  options.default_device = default_device;
+  options.uniquify_names = prefix.empty();
+  ImportResults results = BuildValue(ImportGraph(graph, Parsed<tensorflow::GraphDef>(bytes, "GraphDef"), options));
+  nb::list nodes;
+  for (Node* node : results.return_nodes) nodes.append(nb::cast(node, nb::rv_policy::reference));
+  nb::list all;
+  for (Node* node : results.nodes) all.append(nb::cast(node, nb::rv_policy::reference));
+  return nb::make_tuple(results.outputs, nodes, all);
+}
+
+}  // namespace
+
+void BindProtos(nb::module_& m) {
+  m.def("graph_def",
+        [](const Graph& graph, int from_version, bool add_shapes) {
+          ExportOptions options;
+          options.from_version = from_version;
+          options.add_shapes = add_shapes;
+          tensorflow::GraphDef proto;
+          ThrowIfBuildError(GraphToProto(graph, options, proto));
+          return Serialized(proto);
+        });
+  m.def("node_def", [](const Node& node) {
+    tensorflow::NodeDef proto;
+    ThrowIfBuildError(NodeToProto(node, {}, proto));
+    return Serialized(proto);
+  });
+  m.def("tensor_proto", [](const Tensor& tensor) {
+    tensorflow::TensorProto proto;
+    ThrowIfBuildError(TensorToProto(tensor, TensorEncoding::kTyped, proto));
+    return Serialized(proto);
+  });
+  m.def("tensor_from_proto", [](const nb::bytes& bytes) {
+    return BuildValue(TensorFromProto(Parsed<tensorflow::TensorProto>(bytes, "TensorProto")));
+  });
+  m.def("import_graph_def", &ImportIntoGraph, nb::arg("graph"), nb::arg("graph_def"), nb::arg("prefix"),
+        nb::arg("input_map"), nb::arg("return_outputs"), nb::arg("return_nodes"), nb::arg("control_dependencies"),
+        nb::arg("default_device"));
+  m.def("op_list", [] {
+    tensorflow::OpList list;
+    for (const OpRegistration* op : OpRegistry::Global().All()) ThrowIfBuildError(OpDefToProto(op->def, *list.add_op()));
+    return Serialized(list);
+  });
+  m.def("op_def_proto", [](const std::string& op) {
+    tensorflow::OpDef proto;
+    ThrowIfBuildError(OpDefToProto(BuildValue(OpRegistry::Global().Lookup(op))->def, proto));
+    return Serialized(proto);
+  });
+  m.def("parse_device", [](const std::string& text) {
+    const DeviceName name = BuildValue(DeviceName::Parse(text));
+    return nb::make_tuple(name.job, name.replica, name.task, name.type, name.index);
+  });
+}
+
+}  // namespace muster

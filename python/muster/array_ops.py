@@ -1,0 +1,673 @@
+"""Functions on the shape and arrangement of tensors. Each emits the nodes that TensorFlow 1.15 emits."""
+import builtins
+
+import numpy as np
+
+from muster import dtypes, framework, tensor_shape
+from muster.convert import constant, constant_value, constant_value_as_shape, convert_to_tensor
+from muster.framework import name_scope
+from muster.op_library import call
+
+newaxis = None
+_builtin_slice = builtins.slice
+
+
+def _merge_deprecated(new_name, new, old_name, old):
+    if old is not None:
+        if new is not None:
+            raise ValueError("Cannot specify both '%s' and '%s'" % (old_name, new_name))
+        return old
+    return new
+
+
+def placeholder(dtype, shape=None, name=None):
+    return call("Placeholder", name=name, dtype=dtype, shape=shape)
+
+
+def placeholder_with_default(input, shape, name=None):
+    return call("PlaceholderWithDefault", name=name, input=input, shape=shape)
+
+
+def identity(input, name=None):
+    return call("Identity", name=name, input=input)
+
+
+def identity_n(input, name=None):
+    return call("IdentityN", name=name, input=input)
+
+
+def stop_gradient(input, name=None):
+    return call("StopGradient", name=name, input=input)
+
+
+def prevent_gradient(input, message="", name=None):
+    return call("PreventGradient", name=name, input=input, message=message)
+
+
+def check_numerics(tensor, message, name=None):
+    return call("CheckNumerics", name=name, tensor=tensor, message=message)
+
+
+def shape(input, name=None, out_type=dtypes.int32):
+    return shape_internal(input, name, optimize=True, out_type=out_type)
+
+
+def shape_internal(input, name=None, optimize=True, out_type=dtypes.int32):
+    with name_scope(name, "Shape", [input]) as name:
+        input = convert_to_tensor(input)
+        dims = input._output.shape
+        if optimize and dims is not None and None not in dims:
+            return constant(np.array(dims, dtypes.as_dtype(out_type).as_numpy_dtype), out_type, name=name)
+        return call("Shape", name=name, input=input, out_type=out_type)
+
+
+def shape_n(input, out_type=dtypes.int32, name=None):
+    return call("ShapeN", name=name, input=input, out_type=out_type)
+
+
+def size(input, name=None, out_type=dtypes.int32):
+    return size_internal(input, name, optimize=True, out_type=out_type)
+
+
+def size_internal(input, name=None, optimize=True, out_type=dtypes.int32):
+    with name_scope(name, "Size", [input]) as name:
+        input = convert_to_tensor(input)
+        dims = input._output.shape
+        if optimize:
+            if dims is not None and None not in dims:
+                return constant(int(np.prod(dims, dtype=np.int64)), out_type, name=name)
+            if dims is not None and 0 in dims:
+                return constant(0, out_type, name=name)
+        return call("Size", name=name, input=input, out_type=out_type)
+
+
+def rank(input, name=None):
+    return rank_internal(input, name, optimize=True)
+
+
+def rank_internal(input, name=None, optimize=True):
+    with name_scope(name, "Rank", [input]) as name:
+        input = convert_to_tensor(input)
+        dims = input._output.shape
+        if optimize and dims is not None:
+            return constant(len(dims), dtypes.int32, name=name)
+        return call("Rank", name=name, input=input)
+
+
+def reshape(tensor, shape, name=None):
+    result = call("Reshape", name=name, tensor=tensor, shape=shape)
+    _set_static_shape(result, shape)
+    return result
+
+
+def _set_static_shape(tensor, shape):
+    if isinstance(shape, framework.Tensor):
+        tensor.set_shape(constant_value_as_shape(shape))
+
+
+def expand_dims(input, axis=None, name=None, dim=None):
+    axis = _merge_deprecated("axis", axis, "dim", dim)
+    return call("ExpandDims", name=name, input=input, dim=axis)
+
+
+def squeeze(input, axis=None, name=None, squeeze_dims=None):
+    axis = _merge_deprecated("axis", axis, "squeeze_dims", squeeze_dims)
+    if np.isscalar(axis):
+        axis = [axis]
+    return call("Squeeze", name=name, input=input, squeeze_dims=[] if axis is None else axis)
+
+
+def fill(dims, value, name=None):
+    return call("Fill", name=name, dims=dims, value=value)
+
+
+_SMALL = 1000  # tensors below this many elements become constants
+
+
+def _filled(shape, dtype, name, default_name, value):
+    dtype = dtypes.as_dtype(dtype).base_dtype
+    with name_scope(name, default_name, [shape]) as name:
+        filler = (False if value == 0 else True) if dtype == dtypes.bool else (
+            "" if dtype == dtypes.string else value)
+        if not isinstance(shape, framework.Tensor):
+            try:
+                dims = tensor_shape.as_shape(shape)
+                if dims.is_fully_defined() and dims.num_elements() < _SMALL:
+                    return constant(filler, dtype, shape=dims, name=name)
+                shape = convert_to_tensor(dims, dtype=dtypes.int32, name="shape_as_tensor") \
+                    if dims.is_fully_defined() else convert_to_tensor(shape, dtype=dtypes.int32)
+            except (TypeError, ValueError):
+                shape = convert_to_tensor(shape, dtype=dtypes.int32)
+        if shape._output.shape != [] and len(shape._output.shape or [0]) != 1:
+            shape = reshape(shape, [-1])
+        return fill(shape, constant(filler, dtype=dtype), name=name)
+
+
+def zeros(shape, dtype=dtypes.float32, name=None):
+    return _filled(shape, dtype, name, "zeros", 0)
+
+
+def ones(shape, dtype=dtypes.float32, name=None):
+    return _filled(shape, dtype, name, "ones", 1)
+
+
+def zeros_like(tensor, dtype=None, name=None, optimize=True):
+    with name_scope(name, "zeros_like", [tensor]) as name:
+        tensor = convert_to_tensor(tensor, name="tensor")
+        wanted = None if dtype is None else dtypes.as_dtype(dtype)
+        dims = tensor._output.shape
+        if optimize and dims is not None and None not in dims and tensor.dtype.base_dtype != dtypes.variant:
+            return zeros(dims, dtype=wanted or tensor.dtype, name=name)
+        if wanted is not None and wanted != tensor.dtype and wanted != dtypes.variant:
+            return zeros(shape_internal(tensor, optimize=optimize), dtype=wanted, name=name)
+        return call("ZerosLike", name=name, x=tensor)
+
+
+def ones_like(tensor, dtype=None, name=None, optimize=True):
+    with name_scope(name, "ones_like", [tensor]) as name:
+        tensor = convert_to_tensor(tensor, name="tensor")
+        dims = shape_internal(tensor, optimize=optimize)
+        wanted = tensor.dtype if dtype is None else dtypes.as_dtype(dtype)
+        result = ones(dims, dtype=wanted, name=name)
+        result.set_shape(tensor.get_shape())
+        return result
+
+
+def _autopack(values, dtype, name):
+    """Nested lists of tensors and constants as one Pack per level."""
+    must_pack = False
+    converted = []
+    with name_scope(name) as scope:
+        for i, element in enumerate(values):
+            if isinstance(element, framework.Tensor) or hasattr(element, "_as_graph_element"):
+                element = convert_to_tensor(element)
+                if dtype is not None and element.dtype.base_dtype != dtype.base_dtype:
+                    raise TypeError("Cannot convert a list containing a tensor of dtype %s to %s (Tensor is: %r)"
+                                    % (element.dtype, dtype, element))
+                converted.append(element)
+                must_pack = True
+            elif isinstance(element, (list, tuple)):
+                inner = _autopack(element, dtype, str(i))
+                must_pack = must_pack or isinstance(inner, framework.Tensor)
+                converted.append(inner)
+            else:
+                converted.append(element)
+        if not must_pack:
+            return list(converted)
+        tensors = [e if isinstance(e, framework.Tensor) else constant(e, dtype=dtype, name=str(i))
+                   for i, e in enumerate(converted)]
+        return call("Pack", name=scope, values=tensors, axis=0)
+
+
+def stack(values, axis=0, name="stack"):
+    if axis == 0:
+        try:
+            # Values without tensors become one constant.
+            return convert_to_tensor(values, name=name)
+        except (TypeError, ValueError):
+            pass
+    dims = convert_to_tensor(values[0], name="value_0")._output.shape
+    if dims is not None and not -len(dims) - 1 <= axis <= len(dims):
+        raise ValueError("axis = %d not in [%d, %d)" % (axis, -len(dims) - 1, len(dims) + 1))
+    return call("Pack", name=name, values=values, axis=axis)
+
+
+def parallel_stack(values, name="parallel_stack"):
+    with name_scope(name):
+        first = convert_to_tensor(values[0])
+        dims = [len(values)] + first.get_shape().as_list()
+        return call("ParallelConcat", values=[expand_dims(v, 0) for v in values], shape=dims)
+
+
+def unstack(value, num=None, axis=0, name="unstack"):
+    if num is None:
+        value = convert_to_tensor(value)
+        dims = value._output.shape
+        if dims is not None:
+            if not -len(dims) <= axis < len(dims):
+                raise ValueError("axis = %d not in [%d, %d)" % (axis, -len(dims), len(dims)))
+            num = dims[axis]
+    if num is None:
+        raise ValueError("Cannot infer num from shape %s" % value.get_shape())
+    return call("Unpack", name=name, value=value, num=num, axis=axis)
+
+
+def concat(values, axis, name="concat"):
+    if not isinstance(values, (list, tuple)):
+        values = [values]
+    if len(values) == 1:
+        with name_scope(name) as scope:
+            convert_to_tensor(axis, name="concat_dim", dtype=dtypes.int32).get_shape().assert_has_rank(0)
+            return identity(values[0], name=scope)
+    return call("ConcatV2", name=name, values=values, axis=axis)
+
+
+def split(value, num_or_size_splits, axis=0, num=None, name="split"):
+    size_splits = convert_to_tensor(num_or_size_splits)
+    if isinstance(num_or_size_splits, (int, np.integer)):
+        return call("Split", name=name, split_dim=axis, num_split=num_or_size_splits, value=value)
+    if size_splits._output.shape is not None and len(size_splits._output.shape) == 0:
+        raise ValueError("Rank-0 tensors are not supported as the num_or_size_splits argument to split. Argument "
+                         "provided: %s" % (num_or_size_splits,))
+    if num is None:
+        dims = size_splits._output.shape
+        num = dims[0] if dims else None
+        if num is None:
+            raise ValueError("Cannot infer num from shape %s" % num_or_size_splits)
+    return call("SplitV", name=name, value=value, size_splits=size_splits, split_dim=axis, num_split=num)
+
+
+def slice(input_, begin, size, name=None):
+    return call("Slice", name=name, input=input_, begin=begin, size=size)
+
+
+def strided_slice(input_, begin, end, strides=None, begin_mask=0, end_mask=0, ellipsis_mask=0, new_axis_mask=0,
+                  shrink_axis_mask=0, var=None, name=None):
+    if strides is None:
+        strides = ones_like(begin)
+    result = call("StridedSlice", name=name, input=input_, begin=begin, end=end, strides=strides,
+                  begin_mask=begin_mask, end_mask=end_mask, ellipsis_mask=ellipsis_mask, new_axis_mask=new_axis_mask,
+                  shrink_axis_mask=shrink_axis_mask)
+    parent = name
+
+    def assign(val, name=None):
+        if var is None:
+            raise ValueError("Sliced assignment is only supported for variables")
+        return var._strided_slice_assign(begin=begin, end=end, strides=strides, value=val,
+                                         name=name or (parent + "_assign"), begin_mask=begin_mask, end_mask=end_mask,
+                                         ellipsis_mask=ellipsis_mask, new_axis_mask=new_axis_mask,
+                                         shrink_axis_mask=shrink_axis_mask)
+
+    if var is not None:
+        result.assign = assign
+    return result
+
+
+def _check_index(index):
+    if isinstance(index, (int, np.integer, tensor_shape.Dimension, framework.Tensor)) and not isinstance(index, bool):
+        return
+    if isinstance(index, np.ndarray) and index.ndim == 0 and index.dtype.kind in "iu":
+        return
+    if hasattr(index, "_as_graph_element"):
+        return
+    raise TypeError("Only integers, slices (`:`), ellipsis (`...`), tf.newaxis (`None`) and scalar tf.int32/tf.int64 "
+                    "tensors are valid indices, got %r" % (index,))
+
+
+def _slice_helper(tensor, slice_spec, var=None):
+    """x[...]: begin, end, strides and masks as TensorFlow packs them."""
+    if isinstance(slice_spec, (list, tuple)) and not isinstance(slice_spec, str):
+        specs = list(slice_spec)
+    else:
+        specs = [slice_spec]
+    begin, end, strides = [], [], []
+    begin_mask = end_mask = ellipsis_mask = new_axis_mask = shrink_axis_mask = 0
+    for index, spec in enumerate(specs):
+        if isinstance(spec, _builtin_slice):
+            if spec.start is not None:
+                _check_index(spec.start)
+                begin.append(spec.start)
+            else:
+                begin.append(0)
+                begin_mask |= 1 << index
+            if spec.stop is not None:
+                _check_index(spec.stop)
+                end.append(spec.stop)
+            else:
+                end.append(0)
+                end_mask |= 1 << index
+            if spec.step is not None:
+                _check_index(spec.step)
+                strides.append(spec.step)
+            else:
+                strides.append(1)
+        elif spec is Ellipsis:
+            begin.append(0)
+            end.append(0)
+            strides.append(1)
+            ellipsis_mask |= 1 << index
+        elif spec is newaxis:
+            begin.append(0)
+            end.append(0)
+            strides.append(1)
+            new_axis_mask |= 1 << index
+        else:
+            _check_index(spec)
+            begin.append(spec)
+            end.append(spec + 1)
+            strides.append(1)
+            shrink_axis_mask |= 1 << index
+    with name_scope(None, "strided_slice", [tensor] + begin + end + strides) as name:
+        if begin:
+            packed_begin, packed_end, packed_strides = (stack(begin), stack(end), stack(strides))
+            if dtypes.int64 in (packed_begin.dtype, packed_end.dtype, packed_strides.dtype):
+                from muster import math_ops
+
+                packed_begin, packed_end, packed_strides = (
+                    t if t.dtype == dtypes.int64 else math_ops.cast(t, dtypes.int64)
+                    for t in (packed_begin, packed_end, packed_strides))
+        else:
+            packed_begin = packed_end = packed_strides = constant([], dtype=dtypes.int32)
+        return strided_slice(tensor, packed_begin, packed_end, packed_strides, begin_mask=begin_mask,
+                             end_mask=end_mask, ellipsis_mask=ellipsis_mask, new_axis_mask=new_axis_mask,
+                             shrink_axis_mask=shrink_axis_mask, var=var, name=name)
+
+
+framework.Tensor._override_operator("__getitem__", _slice_helper)
+
+
+def transpose(a, perm=None, name="transpose", conjugate=False):
+    from muster import math_ops
+
+    with name_scope(name, "transpose", [a]) as name:
+        op = "ConjugateTranspose" if conjugate else "Transpose"
+        if perm is not None:
+            return call(op, name=name, x=a, perm=perm)
+        a = convert_to_tensor(a, name="a")
+        rank_ = rank(a)
+        reversed_perm = (rank_ - 1) - math_ops.range(0, rank_, 1)
+        result = call(op, name=name, x=a, perm=reversed_perm)
+        dims = a._output.shape
+        if dims is not None:
+            result.set_shape(list(reversed(dims)))
+        return result
+
+
+def tile(input, multiples, name=None):
+    return call("Tile", name=name, input=input, multiples=multiples)
+
+
+def pad(tensor, paddings, mode="CONSTANT", name=None, constant_values=0):
+    mode = mode.upper()
+    if mode == "CONSTANT":
+        is_zero = not isinstance(constant_values, framework.Tensor) and np.ndim(constant_values) == 0 \
+            and constant_values == 0
+        if is_zero:
+            result = call("Pad", name=name, input=tensor, paddings=paddings)
+        else:
+            result = call("PadV2", name=name, input=tensor, paddings=paddings, constant_values=constant_values)
+    elif mode in ("REFLECT", "SYMMETRIC"):
+        result = call("MirrorPad", name=name, input=tensor, paddings=paddings, mode=mode)
+    else:
+        raise ValueError("Unknown padding mode: %s" % mode)
+    return result
+
+
+def reverse(tensor, axis, name=None):
+    return call("ReverseV2", name=name, tensor=tensor, axis=axis)
+
+
+reverse_v2 = reverse
+
+
+def reverse_sequence(input, seq_lengths, seq_axis=None, batch_axis=None, name=None, seq_dim=None, batch_dim=None):
+    seq_axis = _merge_deprecated("seq_axis", seq_axis, "seq_dim", seq_dim)
+    batch_axis = _merge_deprecated("batch_axis", batch_axis, "batch_dim", batch_dim)
+    return call("ReverseSequence", name=name, input=input, seq_lengths=seq_lengths, seq_dim=seq_axis,
+                batch_dim=0 if batch_axis is None else batch_axis)
+
+
+def gather(params, indices, validate_indices=None, name=None, axis=None, batch_dims=0):
+    if axis is None:
+        axis = batch_dims
+    if isinstance(axis, framework.Tensor) or axis != 0:
+        return call("GatherV2", name=name, params=params, indices=indices, axis=axis, batch_dims=batch_dims)
+    try:
+        # A resource variable reads the rows without reading the whole.
+        return params.sparse_read(indices, name=name)
+    except AttributeError:
+        return call("GatherV2", name=name, params=params, indices=indices, axis=axis)
+
+
+def gather_nd(params, indices, name=None, batch_dims=0):
+    if batch_dims != 0:
+        raise NotImplementedError("gather_nd with batch_dims is not supported")
+    try:
+        return params.gather_nd(indices, name=name)
+    except AttributeError:
+        return call("GatherNd", name=name, params=params, indices=indices)
+
+
+def scatter_nd(indices, updates, shape, name=None):
+    return call("ScatterNd", name=name, indices=indices, updates=updates, shape=shape)
+
+
+def tensor_scatter_update(tensor, indices, updates, name=None):
+    return call("TensorScatterUpdate", name=name, tensor=tensor, indices=indices, updates=updates)
+
+
+def one_hot(indices, depth, on_value=None, off_value=None, axis=None, dtype=None, name=None):
+    with name_scope(name, "one_hot", [indices, depth, on_value, off_value, axis, dtype]) as name:
+        on_dtype = None if on_value is None else convert_to_tensor(on_value, dtype_hint=dtype, name="on_value").dtype \
+            if isinstance(on_value, framework.Tensor) else (None if on_value is None else dtypes.as_dtype(
+                np.asarray(on_value).dtype))
+        off_dtype = None if off_value is None else (off_value.dtype if isinstance(
+            off_value, framework.Tensor) else dtypes.as_dtype(np.asarray(off_value).dtype))
+        if on_value is not None or off_value is not None:
+            if dtype is not None:
+                if on_value is not None and isinstance(on_value, framework.Tensor) and on_dtype != dtype:
+                    raise TypeError("dtype {0} of on_value does not match dtype parameter {1}".format(on_dtype, dtype))
+                if off_value is not None and isinstance(off_value, framework.Tensor) and off_dtype != dtype:
+                    raise TypeError("dtype {0} of off_value does not match dtype parameter {1}".format(off_dtype, dtype))
+        else:
+            dtype = dtypes.float32 if dtype is None else dtype
+        if on_value is None:
+            on_value = convert_to_tensor(1, dtype=dtype, name="on_value")
+        else:
+            on_value = convert_to_tensor(on_value, dtype=dtype, name="on_value")
+        if off_value is None:
+            off_value = convert_to_tensor(0, dtype=dtype or on_value.dtype, name="off_value")
+        else:
+            off_value = convert_to_tensor(off_value, dtype=dtype, name="off_value")
+        return call("OneHot", name=name, indices=indices, depth=depth, on_value=on_value, off_value=off_value,
+                    axis=-1 if axis is None else axis)
+
+
+def where(condition, x=None, y=None, name=None):
+    if x is None and y is None:
+        with name_scope(name, "Where", [condition]) as name:
+            condition = convert_to_tensor(condition, preferred_dtype=dtypes.bool, name="condition")
+            return call("Where", name=name, input=condition)
+    if x is not None and y is not None:
+        return call("Select", name=name, condition=condition, t=x, e=y)
+    raise ValueError("x and y must both be non-None or both be None.")
+
+
+def where_v2(condition, x=None, y=None, name=None):
+    if x is None and y is None:
+        return where(condition, name=name)
+    if x is not None and y is not None:
+        return call("SelectV2", name=name, condition=condition, t=x, e=y)
+    raise ValueError("x and y must both be non-None or both be None.")
+
+
+def boolean_mask(tensor, mask, name="boolean_mask", axis=None):
+    from muster import math_ops
+
+    def apply_mask_1d(reshaped, mask_, axis_=None):
+        indices = squeeze(where(mask_), axis=[1])
+        return gather(reshaped, indices, axis=axis_)
+
+    with name_scope(name, values=[tensor, mask]):
+        tensor = convert_to_tensor(tensor, name="tensor")
+        mask = convert_to_tensor(mask, name="mask")
+        shape_mask = mask.get_shape()
+        ndims_mask = shape_mask.ndims
+        shape_tensor = tensor.get_shape()
+        if ndims_mask == 0:
+            raise ValueError("mask cannot be scalar.")
+        if ndims_mask is None:
+            raise ValueError("Number of mask dimensions must be specified, even if some dimensions are None.  E.g. "
+                             "shape=[None] is ok, but shape=None is not.")
+        axis = 0 if axis is None else axis
+        shape_tensor[axis:axis + ndims_mask].assert_is_compatible_with(shape_mask)
+        leading = math_ops.reduce_prod(shape(tensor)[axis:axis + ndims_mask], [0])
+        tensor = reshape(tensor, concat([shape(tensor)[:axis], [leading], shape(tensor)[axis + ndims_mask:]], 0))
+        first = shape_tensor[axis:axis + ndims_mask].num_elements()
+        tensor.set_shape(tensor_shape.as_shape(shape_tensor[:axis]).concatenate([first]).concatenate(
+            shape_tensor[axis + ndims_mask:]))
+        mask = reshape(mask, [-1])
+        return apply_mask_1d(tensor, mask, axis)
+
+
+def unique(x, out_idx=dtypes.int32, name=None):
+    return call("Unique", name=name, x=x, out_idx=out_idx)
+
+
+def unique_with_counts(x, out_idx=dtypes.int32, name=None):
+    return call("UniqueWithCounts", name=name, x=x, out_idx=out_idx)
+
+
+def dynamic_partition(data, partitions, num_partitions, name=None):
+    return call("DynamicPartition", name=name, data=data, partitions=partitions, num_partitions=num_partitions)
+
+
+def dynamic_stitch(indices, data, name=None):
+    return call("DynamicStitch", name=name, indices=indices, data=data)
+
+
+def parallel_dynamic_stitch(indices, data, name=None):
+    return call("ParallelDynamicStitch", name=name, indices=indices, data=data)
+
+
+def sequence_mask(lengths, maxlen=None, dtype=dtypes.bool, name=None):
+    from muster import math_ops
+
+    with name_scope(name, "SequenceMask", [lengths, maxlen]):
+        lengths = convert_to_tensor(lengths)
+        if maxlen is None:
+            maxlen = math_ops.maximum(math_ops.reduce_max(lengths, math_ops._all_dimensions(lengths)),
+                                      constant(0, maxlen_dtype(lengths)))
+        else:
+            maxlen = convert_to_tensor(maxlen)
+        if maxlen.get_shape().ndims is not None and maxlen.get_shape().ndims != 0:
+            raise ValueError("maxlen must be scalar for sequence_mask")
+        row_vector = math_ops.range(constant(0, maxlen.dtype), maxlen, constant(1, maxlen.dtype))
+        matrix = math_ops.cast(expand_dims(lengths, -1), maxlen.dtype)
+        result = row_vector < matrix
+        if dtype is None or result.dtype.base_dtype == dtypes.as_dtype(dtype).base_dtype:
+            return result
+        return math_ops.cast(result, dtype)
+
+
+def maxlen_dtype(lengths):
+    return lengths.dtype
+
+
+def invert_permutation(x, name=None):
+    return call("InvertPermutation", name=name, x=x)
+
+
+def sparse_to_dense(sparse_indices, output_shape, sparse_values, default_value=0, validate_indices=True, name=None):
+    return call("SparseToDense", name=name, sparse_indices=sparse_indices, output_shape=output_shape,
+                sparse_values=sparse_values, default_value=default_value, validate_indices=validate_indices)
+
+
+def setdiff1d(x, y, index_dtype=dtypes.int32, name=None):
+    return call("ListDiff", name=name, x=x, y=y, out_idx=index_dtype)
+
+
+def broadcast_to(input, shape, name=None):
+    return call("BroadcastTo", name=name, input=input, shape=shape)
+
+
+def broadcast_static_shape(shape_x, shape_y):
+    x, y = tensor_shape.as_shape(shape_x), tensor_shape.as_shape(shape_y)
+    if x.ndims is None or y.ndims is None:
+        return tensor_shape.unknown_shape()
+    dims = []
+    for i in builtins.range(max(x.ndims, y.ndims)):
+        a = x.dims[-1 - i].value if i < x.ndims else 1
+        b = y.dims[-1 - i].value if i < y.ndims else 1
+        if a is None or b is None:
+            dims.append(b if a == 1 else a if b == 1 else (a if a is not None and a > 1 else b if b is not None and b > 1 else None))
+        elif a == b or b == 1:
+            dims.append(a)
+        elif a == 1:
+            dims.append(b)
+        else:
+            raise ValueError("Incompatible shapes for broadcasting: %s and %s" % (x, y))
+    return tensor_shape.TensorShape(list(reversed(dims)))
+
+
+def meshgrid(*args, **kwargs):
+    from muster import math_ops
+
+    indexing = kwargs.pop("indexing", "xy")
+    name = kwargs.pop("name", "meshgrid")
+    if kwargs:
+        raise TypeError("'{}' is an invalid keyword argument for this function".format(list(kwargs)[0]))
+    if indexing not in ("xy", "ij"):
+        raise ValueError("indexing parameter must be either 'xy' or 'ij'")
+    with name_scope(name, "meshgrid", args) as name:
+        ndim = len(args)
+        s0 = (1,) * ndim
+        output = [reshape(stack(x), (s0[:i] + (-1,) + s0[i + 1:])) for i, x in enumerate(args)]
+        shapes = [size(x) for x in args]
+        output_dtype = convert_to_tensor(args[0]).dtype.base_dtype
+        if indexing == "xy" and ndim > 1:
+            output[0] = reshape(output[0], (1, -1) + (1,) * (ndim - 2))
+            output[1] = reshape(output[1], (-1, 1) + (1,) * (ndim - 2))
+            shapes[0], shapes[1] = shapes[1], shapes[0]
+        mult_fact = ones(shapes, output_dtype)
+        return [x * mult_fact for x in output]
+
+
+def eye(num_rows, num_columns=None, batch_shape=None, dtype=dtypes.float32, name=None):
+    with name_scope(name, "eye", [num_rows, num_columns, batch_shape]):
+        is_square = num_columns is None
+        batch_shape = [] if batch_shape is None else batch_shape
+        num_columns = num_rows if num_columns is None else num_columns
+        from muster import math_ops
+
+        if isinstance(num_rows, framework.Tensor) or isinstance(num_columns, framework.Tensor):
+            diag_size = math_ops.minimum(num_rows, num_columns)
+        else:
+            diag_size = np.minimum(num_rows, num_columns)
+        if isinstance(batch_shape, framework.Tensor) or isinstance(diag_size, framework.Tensor):
+            batch_shape = convert_to_tensor(batch_shape, name="shape", dtype=dtypes.int32)
+            diag_shape = concat((batch_shape, [diag_size]), axis=0)
+            full_shape = None if is_square else concat((batch_shape, [num_rows, num_columns]), axis=0)
+        else:
+            diag_shape = list(batch_shape) + [int(diag_size)]
+            full_shape = None if is_square else list(batch_shape) + [num_rows, num_columns]
+        diag_ones = ones(diag_shape, dtype=dtype)
+        if is_square:
+            return call("MatrixDiag", diagonal=diag_ones)
+        return call("MatrixSetDiag", input=zeros(full_shape, dtype=dtype), diagonal=diag_ones)
+
+
+def matrix_band_part(input, num_lower, num_upper, name=None):
+    return call("MatrixBandPart", name=name, input=input, num_lower=num_lower, num_upper=num_upper)
+
+
+def matrix_diag(diagonal, name=None):
+    return call("MatrixDiag", name=name, diagonal=diagonal)
+
+
+def matrix_diag_part(input, name=None):
+    return call("MatrixDiagPart", name=name, input=input)
+
+
+def matrix_set_diag(input, diagonal, name=None):
+    return call("MatrixSetDiag", name=name, input=input, diagonal=diagonal)
+
+
+def diag(diagonal, name=None):
+    return call("Diag", name=name, diagonal=diagonal)
+
+
+def diag_part(input, name=None):
+    return call("DiagPart", name=name, input=input)
+
+
+def space_to_depth(input, block_size, name=None, data_format="NHWC"):
+    return call("SpaceToDepth", name=name, input=input, block_size=block_size, data_format=data_format)
+
+
+def depth_to_space(input, block_size, name=None, data_format="NHWC"):
+    return call("DepthToSpace", name=name, input=input, block_size=block_size, data_format=data_format)
+
+
+def bitcast(input, type, name=None):
+    return call("Bitcast", name=name, input=input, type=type)

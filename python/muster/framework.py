@@ -1,0 +1,862 @@
+"""Graphs, operations and tensors as Python sees them. Names, scopes, shapes and devices are kept by the C++ graph; the
+objects here hold handles into it, and collections."""
+import contextlib
+import re
+import threading
+
+import numpy as np
+
+from muster import _muster, dtypes, errors, tensor_shape
+
+
+class GraphKeys(object):
+    """Names of the standard collections."""
+
+    GLOBAL_VARIABLES = "variables"
+    VARIABLES = "variables"
+    LOCAL_VARIABLES = "local_variables"
+    METRIC_VARIABLES = "metric_variables"
+    MODEL_VARIABLES = "model_variables"
+    TRAINABLE_VARIABLES = "trainable_variables"
+    SUMMARIES = "summaries"
+    QUEUE_RUNNERS = "queue_runners"
+    TABLE_INITIALIZERS = "table_initializer"
+    ASSET_FILEPATHS = "asset_filepaths"
+    MOVING_AVERAGE_VARIABLES = "moving_average_variables"
+    REGULARIZATION_LOSSES = "regularization_losses"
+    CONCATENATED_VARIABLES = "concatenated_variables"
+    SAVERS = "savers"
+    WEIGHTS = "weights"
+    BIASES = "biases"
+    ACTIVATIONS = "activations"
+    UPDATE_OPS = "update_ops"
+    LOSSES = "losses"
+    SAVEABLE_OBJECTS = "saveable_objects"
+    RESOURCES = "resources"
+    LOCAL_RESOURCES = "local_resources"
+    TRAINABLE_RESOURCE_VARIABLES = "trainable_resource_variables"
+    INIT_OP = "init_op"
+    LOCAL_INIT_OP = "local_init_op"
+    READY_OP = "ready_op"
+    READY_FOR_LOCAL_INIT_OP = "ready_for_local_init_op"
+    SUMMARY_OP = "summary_op"
+    GLOBAL_STEP = "global_step"
+    EVAL_STEP = "eval_step"
+    TRAIN_OP = "train_op"
+    COND_CONTEXT = "cond_context"
+    WHILE_CONTEXT = "while_context"
+
+
+def _not_allowed(what):
+    return errors.OperatorNotAllowedInGraphError(
+        "%s is not allowed in Graph execution. Use Eager execution or decorate this function with @tf.function." % what)
+
+
+class Tensor(object):
+    """A symbolic handle on one output of an operation. Operators are attached by math_ops and array_ops."""
+
+    __slots__ = ("_op", "_value_index", "_dtype", "_output", "__weakref__", "__dict__")
+    __array_priority__ = 100
+    OVERLOADABLE_OPERATORS = set()
+
+    def __init__(self, op, value_index, dtype=None):
+        self._op = op
+        self._value_index = value_index
+        self._output = op._node.output(value_index)
+        self._dtype = dtypes._BY_NUMBER[self._output.dtype]
+
+    @property
+    def op(self):
+        return self._op
+
+    @property
+    def dtype(self):
+        return self._dtype
+
+    @property
+    def graph(self):
+        return self._op.graph
+
+    @property
+    def name(self):
+        return "%s:%d" % (self._op.name, self._value_index)
+
+    @property
+    def device(self):
+        return self._op.device
+
+    @property
+    def value_index(self):
+        return self._value_index
+
+    @property
+    def shape(self):
+        return tensor_shape.TensorShape(self._output.shape)
+
+    def get_shape(self):
+        return self.shape
+
+    def _shape_as_list(self):
+        return self._output.shape
+
+    def set_shape(self, shape):
+        shape = tensor_shape.as_shape(shape)
+        if shape.dims is None:
+            return
+        try:
+            self._output.set_shape(shape.as_list())
+        except ValueError as e:
+            raise ValueError(str(e))
+
+    def consumers(self):
+        graph = self.graph
+        seen = []
+        for node_id, _, output in self._op._node.consumers:
+            if output == self._value_index and node_id not in seen:
+                seen.append(node_id)
+        return [graph._operation_by_id(i) for i in seen]
+
+    def eval(self, feed_dict=None, session=None):
+        return _session_for(self.graph, session, "evaluate tensor", "`eval(session=sess)`").run(self, feed_dict)
+
+    def _as_node_def_input(self):
+        return self._op.name if self._value_index == 0 else self.name
+
+    def __str__(self):
+        shape = self.shape
+        return "Tensor(\"%s\"%s%s%s)" % (
+            self.name,
+            (", shape=%s" % shape) if shape.ndims is not None else "",
+            (", dtype=%s" % self._dtype.name) if self._dtype else "",
+            (", device=%s" % self.device) if self.device else "")
+
+    def __repr__(self):
+        return "<tf.Tensor '%s' shape=%s dtype=%s>" % (self.name, self.shape, self._dtype.name)
+
+    def __hash__(self):
+        return id(self)
+
+    def __eq__(self, other):
+        return self is other
+
+    def __ne__(self, other):
+        return self is not other
+
+    def __len__(self):
+        raise TypeError("len is not well defined for symbolic Tensors. (%s) Please call `x.shape` rather than `len(x)` "
+                        "for shape information." % self.name)
+
+    def __iter__(self):
+        raise _not_allowed("iterating over `tf.Tensor`")
+
+    def __bool__(self):
+        raise _not_allowed("using a `tf.Tensor` as a Python `bool`")
+
+    __nonzero__ = __bool__
+
+    def __array__(self, *unused, **unused_kw):
+        raise NotImplementedError("Cannot convert a symbolic Tensor (%s) to a numpy array." % self.name)
+
+    @staticmethod
+    def _override_operator(operator, func):
+        setattr(Tensor, operator, func)
+
+
+class Operation(object):
+    """A node of a graph."""
+
+    __slots__ = ("_node", "_graph", "_outputs", "_id", "_name", "_extra", "__weakref__", "__dict__")
+
+    def __init__(self, graph, node):
+        self._graph = graph
+        self._node = node
+        self._id = node.id
+        self._name = node.name
+        self._outputs = None
+
+    @property
+    def name(self):
+        return self._name
+
+    @property
+    def type(self):
+        return self._node.op
+
+    @property
+    def graph(self):
+        return self._graph
+
+    @property
+    def _id_value(self):
+        return self._id
+
+    @property
+    def outputs(self):
+        if self._outputs is None:
+            self._outputs = [Tensor(self, i) for i in range(self._node.num_outputs)]
+        return self._outputs
+
+    def values(self):
+        return tuple(self.outputs)
+
+    @property
+    def inputs(self):
+        graph = self._graph
+        return [graph._tensor(output) for output in self._node.inputs]
+
+    @property
+    def control_inputs(self):
+        return [self._graph._operation(node) for node in self._node.control_inputs]
+
+    @property
+    def device(self):
+        return self._node.device
+
+    def _set_device(self, device):
+        self._node.device = _device_string(device)
+
+    @property
+    def op_def(self):
+        from muster import _protos
+
+        proto = _protos.get("tensorflow.OpDef")()
+        proto.ParseFromString(_muster.op_def_proto(self.type))
+        return proto
+
+    @property
+    def node_def(self):
+        from muster import _protos
+
+        proto = _protos.get("tensorflow.NodeDef")()
+        proto.ParseFromString(_muster.node_def(self._node))
+        return proto
+
+    @property
+    def traceback(self):
+        return []
+
+    def get_attr(self, name):
+        node = self._node
+        if not node.has_attr(name):
+            raise ValueError("Operation '%s' has no attr named '%s'." % (self._name, name))
+        kind = node.attr_kind(name)
+        value = node.attr(name)
+        if kind == "type":
+            return dtypes.as_dtype(value)
+        if kind == "list(type)":
+            return [dtypes.as_dtype(v) for v in value]
+        if kind == "shape":
+            return tensor_shape.TensorShape(value).as_proto()
+        if kind == "tensor":
+            from muster import _protos
+
+            proto = _protos.get("tensorflow.TensorProto")()
+            proto.ParseFromString(_muster.tensor_proto(value))
+            return proto
+        return value
+
+    def _set_attr(self, name, value):
+        self._node.set_attr(name, value)
+
+    def _add_control_input(self, op):
+        self._graph._g.add_control_input(self._node, op._node)
+
+    def _add_control_inputs(self, ops):
+        for op in ops:
+            self._add_control_input(op)
+
+    def _update_input(self, index, tensor):
+        self._graph._g.update_input(self._node, index, tensor._output)
+
+    def colocation_groups(self):
+        groups = self._node.colocation_groups
+        if not groups:
+            return [("loc:@%s" % self._name).encode()]
+        return [("loc:@%s" % name).encode() for name in groups]
+
+    def run(self, feed_dict=None, session=None):
+        _session_for(self._graph, session, "execute operation", "`run(session=sess)`").run(self, feed_dict)
+
+    def __str__(self):
+        return str(self.node_def)
+
+    def __repr__(self):
+        return "<tf.Operation '%s' type=%s>" % (self._name, self.type)
+
+
+def _session_for(graph, session, action, argument):
+    if session is None:
+        session = get_default_session()
+        if session is None:
+            raise ValueError("Cannot %s using `%s`: No default session is registered. Use `with sess.as_default()` or "
+                             "pass an explicit session to %s"
+                             % (action, "eval()" if "evaluate" in action else "run()", argument))
+        if session.graph is not graph:
+            raise ValueError("Cannot use the default session to %s: the tensor's graph is different from the "
+                             "session's graph. Pass an explicit session to %s." % (action, argument))
+    elif session.graph is not graph:
+        raise ValueError("Cannot use the given session to %s: the tensor's graph is different from the session's "
+                         "graph." % action)
+    return session
+
+
+class IndexedSlices(object):
+    """A sparse gradient: rows `values` at `indices` of a tensor with `dense_shape`."""
+
+    def __init__(self, values, indices, dense_shape=None):
+        self._values = values
+        self._indices = indices
+        self._dense_shape = dense_shape
+
+    values = property(lambda self: self._values)
+    indices = property(lambda self: self._indices)
+    dense_shape = property(lambda self: self._dense_shape)
+    name = property(lambda self: self._values.name)
+    device = property(lambda self: self._values.device)
+    op = property(lambda self: self._values.op)
+    dtype = property(lambda self: self._values.dtype)
+    graph = property(lambda self: self._values.graph)
+
+    @property
+    def shape(self):
+        if self._dense_shape is None:
+            return tensor_shape.TensorShape(None)
+        return tensor_shape.TensorShape(self._dense_shape._output.constant_value_as_shape())
+
+    def __str__(self):
+        return "IndexedSlices(indices=%s, values=%s%s)" % (
+            self._indices, self._values,
+            (", dense_shape=%s" % self._dense_shape) if self._dense_shape is not None else "")
+
+    def __neg__(self):
+        return IndexedSlices(-self._values, self._indices, self._dense_shape)
+
+
+class DeviceSpec(object):
+    """A device name in parts."""
+
+    def __init__(self, job=None, replica=None, task=None, device_type=None, device_index=None):
+        self.job, self.replica, self.task = job, replica, task
+        self.device_type = device_type.upper() if device_type else None
+        self.device_index = device_index
+
+    def parse_from_string(self, spec):
+        parts = _muster.parse_device(spec)
+        self.job, self.replica, self.task, self.device_type, self.device_index = parts
+        return self
+
+    @classmethod
+    def from_string(cls, spec):
+        return cls().parse_from_string(spec)
+
+    def merge_from(self, dev):
+        for part in ("job", "replica", "task", "device_type", "device_index"):
+            if getattr(dev, part) is not None:
+                setattr(self, part, getattr(dev, part))
+
+    def to_string(self):
+        text = ""
+        if self.job is not None:
+            text += "/job:" + self.job
+        if self.replica is not None:
+            text += "/replica:" + str(self.replica)
+        if self.task is not None:
+            text += "/task:" + str(self.task)
+        if self.device_type is not None:
+            text += "/device:%s:%s" % (self.device_type, "*" if self.device_index is None else self.device_index)
+        return text
+
+    def __eq__(self, other):
+        return isinstance(other, DeviceSpec) and self.to_string() == other.to_string()
+
+    def __hash__(self):
+        return hash(self.to_string())
+
+
+def _device_string(device):
+    if device is None:
+        return ""
+    if isinstance(device, DeviceSpec):
+        return device.to_string()
+    return DeviceSpec.from_string(str(device)).to_string()
+
+
+class Graph(object):
+    """A dataflow graph and its collections."""
+
+    def __init__(self):
+        self._g = _muster.Graph()
+        self._root = _muster.Scope(self._g)
+        self._local = threading.local()
+        self._ops = {}
+        self._collections = {}
+        self._finalized = False
+        self._unfeedable = set()
+        self._unfetchable = set()
+        self._gradient_overrides = {}
+        self._building_function = False
+        self._lock = threading.RLock()
+
+    # --- The scope in which this thread builds. ---
+    @property
+    def _scope(self):
+        scope = getattr(self._local, "scope", None)
+        return self._root if scope is None else scope
+
+    @_scope.setter
+    def _scope(self, scope):
+        self._local.scope = scope
+
+    @contextlib.contextmanager
+    def _in_scope(self, scope):
+        previous = self._scope
+        self._scope = scope
+        try:
+            yield scope
+        finally:
+            self._scope = previous
+
+    # --- Operations. ---
+    def _operation(self, node):
+        return self._operation_by_id(node.id, node)
+
+    def _operation_by_id(self, node_id, node=None):
+        op = self._ops.get(node_id)
+        if op is None:
+            op = self._ops[node_id] = Operation(self, node if node is not None else self._g.node(node_id))
+        return op
+
+    def _tensor(self, output):
+        return self._operation(output.node).outputs[output.index]
+
+    def _check_not_finalized(self):
+        if self._finalized:
+            raise RuntimeError("Graph is finalized and cannot be modified.")
+
+    def _add(self, op_type, inputs, attrs, name=""):
+        """Makes a node; inputs are tensors or lists of tensors."""
+        self._check_not_finalized()
+        handles = [[t._output for t in i] if isinstance(i, (list, tuple)) else i._output for i in inputs]
+        return self._operation(self._scope.add(op_type, handles, attrs, name))
+
+    def create_op(self, op_type, inputs, dtypes=None, input_types=None, name=None, attrs=None, op_def=None,
+                  compute_shapes=True, compute_device=True):
+        """For old programs: flat inputs, attrs as AttrValue protos or plain values."""
+        definition = _muster.op_def(op_type)
+        given = {key: _plain_attr(value) for key, value in (attrs or {}).items()}
+        grouped, rest = [], list(inputs)
+        for arg in definition.inputs:
+            count = None
+            if arg.number_attr:
+                count = given[arg.number_attr]
+            elif arg.type_list_attr:
+                count = len(given[arg.type_list_attr])
+            if count is None:
+                grouped.append(rest.pop(0))
+            else:
+                grouped.append(rest[:count])
+                rest = rest[count:]
+        return self._add(op_type, grouped, given, name or op_type)
+
+    def get_operations(self):
+        return [self._operation_by_id(i) for i in range(self._g.num_nodes)]
+
+    def get_operation_by_name(self, name):
+        if not isinstance(name, str):
+            raise TypeError("Operation names are strings (or similar), not %s." % type(name).__name__)
+        return self.as_graph_element(name, allow_tensor=False, allow_operation=True)
+
+    def get_tensor_by_name(self, name):
+        if not isinstance(name, str):
+            raise TypeError("Tensor names are strings (or similar), not %s." % type(name).__name__)
+        return self.as_graph_element(name, allow_tensor=True, allow_operation=False)
+
+    def as_graph_element(self, obj, allow_tensor=True, allow_operation=True):
+        if allow_tensor and allow_operation:
+            types_str = "Tensor or Operation"
+        elif allow_tensor:
+            types_str = "Tensor"
+        elif allow_operation:
+            types_str = "Operation"
+        else:
+            raise ValueError("allow_tensor and allow_operation can't both be False.")
+        if hasattr(obj, "_as_graph_element"):
+            obj = obj._as_graph_element()
+        if isinstance(obj, bytes):
+            obj = obj.decode()
+        if isinstance(obj, str):
+            return self._element_by_name(obj, allow_tensor, allow_operation)
+        if isinstance(obj, Tensor) and allow_tensor:
+            if obj.graph is not self:
+                raise ValueError("Tensor %s is not an element of this graph." % obj)
+            return obj
+        if isinstance(obj, Operation) and allow_operation:
+            if obj.graph is not self:
+                raise ValueError("Operation %s is not an element of this graph." % obj.name)
+            return obj
+        raise TypeError("Can not convert a %s into a %s." % (type(obj).__name__, types_str))
+
+    def _element_by_name(self, name, allow_tensor, allow_operation):
+        if ":" in name and allow_tensor:
+            try:
+                op_name, index = name.split(":")
+                index = int(index)
+            except ValueError:
+                raise ValueError("The name %s looks a like a Tensor name, but is not a valid one. Tensor names must be "
+                                 "of the form \"<op_name>:<output_index>\"." % repr(name))
+            node = self._g.find(op_name)
+            if node is None:
+                raise KeyError("The name %s refers to a Tensor which does not exist. The operation, %s, does not exist "
+                               "in the graph." % (repr(name), repr(op_name)))
+            if index >= node.num_outputs:
+                raise KeyError("The name %s refers to a Tensor which does not exist. The operation, %s, exists but "
+                               "only has %s outputs." % (repr(name), repr(op_name), node.num_outputs))
+            return self._operation(node).outputs[index]
+        if ":" in name:
+            raise ValueError("Name %s appears to refer to a Tensor, not a Operation." % repr(name))
+        if allow_operation:
+            node = self._g.find(name)
+            if node is None:
+                raise KeyError("The name %s refers to an Operation not in the graph." % repr(name))
+            return self._operation(node)
+        if self._g.find(name) is not None:
+            message = "The name %s refers to an Operation, not a Tensor. Tensor names must be of the form " \
+                      "\"<op_name>:<output_index>\"." % repr(name)
+        else:
+            message = "The name %s looks like an (invalid) Operation name, not a Tensor. Tensor names must be of the " \
+                      "form \"<op_name>:<output_index>\"." % repr(name)
+        raise ValueError(message)
+
+    # --- State. ---
+    @property
+    def version(self):
+        return self._g.num_nodes
+
+    _last_id = version
+
+    @property
+    def seed(self):
+        return self._g.seed
+
+    @seed.setter
+    def seed(self, seed):
+        self._g.seed = seed
+
+    @property
+    def finalized(self):
+        return self._finalized
+
+    def finalize(self):
+        self._finalized = True
+
+    def _unsafe_unfinalize(self):
+        self._finalized = False
+
+    @property
+    def graph_def_versions(self):
+        from muster import _protos
+
+        return _protos.get("tensorflow.VersionDef")(producer=self._g.producer)
+
+    @property
+    def building_function(self):
+        return self._building_function
+
+    def as_default(self):
+        return _default_graph_stack.enter(self)
+
+    def as_graph_def(self, from_version=None, add_shapes=False):
+        from muster import _protos
+
+        proto = _protos.get("tensorflow.GraphDef")()
+        proto.ParseFromString(_muster.graph_def(self._g, from_version or 0, add_shapes))
+        return proto
+
+    def unique_name(self, name, mark_as_used=True):
+        return self._g.unique_name(self._scope.prefix + name, mark_as_used)
+
+    def get_name_scope(self):
+        return self._scope.prefix.rstrip("/")
+
+    def is_feedable(self, tensor):
+        return tensor not in self._unfeedable
+
+    def is_fetchable(self, tensor_or_op):
+        return tensor_or_op not in self._unfetchable
+
+    def prevent_feeding(self, tensor):
+        self._unfeedable.add(tensor)
+
+    def prevent_fetching(self, op):
+        self._unfetchable.add(op)
+
+    # --- Collections. ---
+    def add_to_collection(self, name, value):
+        self._check_not_finalized()
+        self._collections.setdefault(name, []).append(value)
+
+    def add_to_collections(self, names, value):
+        names = (names,) if isinstance(names, str) else set(names)
+        for name in names:
+            self.add_to_collection(name, value)
+
+    def get_collection_ref(self, name):
+        return self._collections.setdefault(name, [])
+
+    def get_collection(self, name, scope=None):
+        items = self._collections.get(name, [])
+        if scope is None:
+            return list(items)
+        pattern = re.compile(scope)
+        return [item for item in items if hasattr(item, "name") and pattern.match(item.name)]
+
+    def get_all_collection_keys(self):
+        return [key for key in self._collections if isinstance(key, str)]
+
+    def clear_collection(self, name):
+        self._check_not_finalized()
+        self._collections.pop(name, None)
+
+    @property
+    def collections(self):
+        return self.get_all_collection_keys()
+
+    # --- Scopes. ---
+    @contextlib.contextmanager
+    def name_scope(self, name):
+        if name:
+            if isinstance(name, bytes):
+                name = name.decode()
+            if not name.endswith("/"):
+                valid = _muster.is_valid_scope_name(name) if self._scope.prefix else _muster.is_valid_node_name(name)
+                if not valid:
+                    raise ValueError("'%s' is not a valid scope name" % name)
+            scope = self._scope.name_scope(name)
+        else:
+            scope = self._scope.with_prefix("")
+        with self._in_scope(scope):
+            yield scope.prefix
+
+    @contextlib.contextmanager
+    def device(self, device_name_or_function):
+        with self._in_scope(self._device_scope(device_name_or_function)):
+            yield
+
+    def _device_scope(self, choice):
+        scope = self._scope
+        if choice is None:
+            return scope.without_devices()
+        if callable(choice) and not isinstance(choice, DeviceSpec):
+            return scope.with_device_function(lambda node: _device_string(choice(self._operation(node))))
+        return scope.with_device(_device_string(choice))
+
+    @contextlib.contextmanager
+    def control_dependencies(self, control_inputs):
+        if control_inputs is None:
+            scope = self._scope.without_control_dependencies()
+        else:
+            scope = self._scope.with_control_dependencies(
+                [self._control_input(c)._node for c in control_inputs])
+        with self._in_scope(scope):
+            yield
+
+    def _control_input(self, value):
+        if isinstance(value, IndexedSlices):
+            return value.op
+        if hasattr(value, "_handle_op"):
+            return value._handle_op
+        value = self.as_graph_element(value)
+        return value.op if isinstance(value, Tensor) else value
+
+    @contextlib.contextmanager
+    def colocate_with(self, op, ignore_existing=False):
+        if op is None:
+            if not ignore_existing:
+                raise ValueError("Trying to reset colocation (op is None) but ignore_existing is not True")
+            scope = self._scope.without_colocation()
+        else:
+            if not isinstance(op, Operation):
+                op = self._control_input(op)
+            scope = self._scope.colocated_with(op._node, ignore_existing)
+        with self._in_scope(scope):
+            yield
+
+    @contextlib.contextmanager
+    def container(self, container_name):
+        with self._in_scope(self._scope.with_container(container_name)):
+            yield self._scope
+
+    @contextlib.contextmanager
+    def _attr_scope(self, attr_map):
+        scope = self._scope
+        for name, value in attr_map.items():
+            scope = scope.with_attr(name, _plain_attr(value))
+        with self._in_scope(scope):
+            yield
+
+    @contextlib.contextmanager
+    def gradient_override_map(self, op_type_map):
+        scope = self._scope
+        for op_type, mapped in op_type_map.items():
+            scope = scope.with_gradient_override(op_type, mapped)
+        with self._in_scope(scope):
+            yield
+
+
+def _plain_attr(value):
+    """The Python value inside an AttrValue proto; other values pass."""
+    if not hasattr(value, "WhichOneof"):
+        if isinstance(value, dtypes.DType):
+            return int(value)
+        return value
+    kind = value.WhichOneof("value")
+    if kind == "list":
+        for field in ("s", "i", "f", "b", "type"):
+            items = list(getattr(value.list, field))
+            if items:
+                return items
+        return []
+    if kind == "shape":
+        return tensor_shape.TensorShape(value.shape).as_list() if not value.shape.unknown_rank else None
+    if kind == "tensor":
+        return _muster.tensor_from_proto(value.tensor.SerializeToString())
+    return getattr(value, kind)
+
+
+class _DefaultStack(threading.local):
+    def __init__(self):
+        super(_DefaultStack, self).__init__()
+        self._stack = []
+
+    def top(self):
+        return self._stack[-1] if self._stack else None
+
+    @contextlib.contextmanager
+    def enter(self, item):
+        self._stack.append(item)
+        try:
+            yield item
+        finally:
+            if not self._stack or self._stack[-1] is not item:
+                if item in self._stack:
+                    self._stack.remove(item)
+                raise AssertionError("Nesting violated for default stack of %s objects" % type(item).__name__)
+            self._stack.pop()
+
+    def push(self, item):
+        self._stack.append(item)
+
+    def remove(self, item):
+        if item in self._stack:
+            self._stack.remove(item)
+
+
+_default_graph_stack = _DefaultStack()
+_default_session_stack = _DefaultStack()
+_global_default_graph = None
+
+
+def get_default_graph():
+    global _global_default_graph
+    graph = _default_graph_stack.top()
+    if graph is not None:
+        return graph
+    if _global_default_graph is None:
+        _global_default_graph = Graph()
+    return _global_default_graph
+
+
+def reset_default_graph():
+    global _global_default_graph
+    if _default_graph_stack.top() is not None:
+        raise AssertionError("Do not use tf.reset_default_graph() to clear nested graphs. If you need a cleared graph, "
+                             "exit the nesting and create a new graph.")
+    _global_default_graph = None
+
+
+def get_default_session():
+    return _default_session_stack.top()
+
+
+def device(device_name_or_function):
+    return get_default_graph().device(device_name_or_function)
+
+
+def container(container_name):
+    return get_default_graph().container(container_name)
+
+
+def colocate_with(op, ignore_existing=False):
+    return get_default_graph().colocate_with(op, ignore_existing)
+
+
+def control_dependencies(control_inputs):
+    return get_default_graph().control_dependencies(control_inputs)
+
+
+def add_to_collection(name, value):
+    get_default_graph().add_to_collection(name, value)
+
+
+def add_to_collections(names, value):
+    get_default_graph().add_to_collections(names, value)
+
+
+def get_collection(key, scope=None):
+    return get_default_graph().get_collection(key, scope)
+
+
+def get_collection_ref(key):
+    return get_default_graph().get_collection_ref(key)
+
+
+def get_all_collection_keys():
+    return get_default_graph().get_all_collection_keys()
+
+
+def set_random_seed(seed):
+    get_default_graph().seed = seed
+
+
+def get_seed(op_seed):
+    """(seed, seed2) of a random op, by TensorFlow's rule."""
+    return get_default_graph()._g.seeds_for(None if op_seed is None else int(op_seed))
+
+
+class name_scope(object):
+    """Opens a scope of names; yields its name with a trailing slash."""
+
+    def __init__(self, name, default_name=None, values=None):
+        self._name = default_name if name is None else name
+        if name is not None and not isinstance(name, (str, bytes)):
+            raise TypeError("name_scope(name) must be a string, got %r" % (name,))
+        self._default_name = default_name
+        self._values = values
+        if self._name is None and values is not None:
+            raise ValueError("At least one of name (%s) and default_name (%s) must be provided." % (name, default_name))
+
+    @property
+    def name(self):
+        return self._name
+
+    def __enter__(self):
+        graph = get_default_graph()
+        for value in self._values or ():
+            if isinstance(value, (Tensor, Operation)):
+                graph = value.graph
+                break
+        self._graph_context = graph.as_default() if graph is not get_default_graph() else None
+        if self._graph_context is not None:
+            self._graph_context.__enter__()
+        self._scope_context = graph.name_scope(self._name)
+        return self._scope_context.__enter__()
+
+    def __exit__(self, *exc):
+        self._scope_context.__exit__(*exc)
+        if self._graph_context is not None:
+            self._graph_context.__exit__(*exc)
+        return False
+
+
+def is_numpy_value(value):
+    return isinstance(value, (np.ndarray, np.generic))

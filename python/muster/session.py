@@ -1,0 +1,430 @@
+"""tf.Session: fetches of any structure, feeds of any tensor, over the C++ session."""
+import collections
+import functools
+import warnings
+
+import numpy as np
+
+from muster import _muster, dtypes, errors, framework
+
+
+def _fetch_element(graph, fetch):
+    try:
+        element = graph.as_graph_element(fetch, allow_tensor=True, allow_operation=True)
+    except TypeError as e:
+        raise TypeError("Fetch argument %r has invalid type %r, must be a string or Tensor. (%s)"
+                        % (fetch, type(fetch), str(e)))
+    except ValueError as e:
+        raise ValueError("Fetch argument %r cannot be interpreted as a Tensor. (%s)" % (fetch, str(e)))
+    except KeyError as e:
+        raise ValueError("Fetch argument %r cannot be interpreted as a Tensor. (%s)" % (fetch, str(e)))
+    node = element._node if isinstance(element, framework.Operation) else element.op._node
+    if not _muster.is_fetchable(node) or not graph.is_fetchable(element):
+        raise ValueError("Operation %r has been marked as not fetchable." % node.name)
+    return element
+
+
+_fetch_expansions = []  # (type, function: value -> (list of elements, function: list of values -> result))
+_feed_expansions = []  # (type, function: (key, value) -> [(tensor, value)])
+
+
+def register_session_run_conversion_functions(tensor_type, fetch_function, feed_function=None,
+                                              feed_function_for_partial_run=None):
+    for registered, _ in _fetch_expansions:
+        if issubclass(tensor_type, registered):
+            raise ValueError("%s has already been registered so ignore it." % tensor_type)
+    _fetch_expansions.insert(0, (tensor_type, fetch_function))
+    if feed_function is not None:
+        _feed_expansions.insert(0, (tensor_type, feed_function))
+
+
+class _Fetches(object):
+    """The structure of a fetches argument: unique tensors and operations, and how to put the values back together."""
+
+    def __init__(self, graph, fetches):
+        self._graph = graph
+        self.outputs, self._output_at = [], {}
+        self.targets, self._target_seen = [], set()
+        self.build = self._structure(fetches)
+
+    def _add(self, element):
+        if isinstance(element, framework.Operation):
+            if element not in self._target_seen:
+                self._target_seen.add(element)
+                self.targets.append(element._node)
+            return None
+        at = self._output_at.get(element)
+        if at is None:
+            at = self._output_at[element] = len(self.outputs)
+            self.outputs.append(element._output)
+            self.tensors = getattr(self, "tensors", [])
+            self.tensors.append(element)
+        return at
+
+    def _structure(self, fetch):
+        if fetch is None:
+            raise TypeError("Fetch argument %r has invalid type %r" % (fetch, type(fetch)))
+        if isinstance(fetch, (list, tuple)):
+            return self._sequence(fetch)
+        if isinstance(fetch, collections.abc.Mapping):
+            keys = list(fetch.keys())
+            parts = [self._structure(fetch[key]) for key in keys]
+            kind = type(fetch)
+
+            def build_dict(values):
+                items = [(key, part(values)) for key, part in zip(keys, parts)]
+                if kind is collections.defaultdict:
+                    result = collections.defaultdict(fetch.default_factory)
+                    result.update(items)
+                    return result
+                return kind(items)
+
+            return build_dict
+        if hasattr(type(fetch), "__attrs_attrs__"):
+            names = [a.name for a in type(fetch).__attrs_attrs__]
+            parts = [self._structure(getattr(fetch, name)) for name in names]
+            return lambda values: type(fetch)(*[part(values) for part in parts])
+        if isinstance(fetch, framework.IndexedSlices):
+            return self._indexed_slices(fetch)
+        for kind, expand in _fetch_expansions:
+            if isinstance(fetch, kind):
+                elements, contract = expand(fetch)
+                places = [self._add(_fetch_element(self._graph, e)) for e in elements]
+                return lambda values: contract([None if p is None else values[p] for p in places])
+        at = self._add(_fetch_element(self._graph, fetch))
+        if at is None:
+            return lambda values: None
+        return lambda values: values[at]
+
+    def _sequence(self, fetch):
+        parts = [self._structure(f) for f in fetch]
+        if isinstance(fetch, list):
+            return lambda values: [part(values) for part in parts]
+        if hasattr(fetch, "_fields"):
+            return lambda values: type(fetch)(*[part(values) for part in parts])
+        return lambda values: type(fetch)([part(values) for part in parts])
+
+    def _indexed_slices(self, fetch):
+        elements = [fetch.values, fetch.indices] + ([fetch.dense_shape] if fetch.dense_shape is not None else [])
+        places = [self._add(e) for e in elements]
+
+        def build_slices(values):
+            found = [values[p] for p in places]
+            return IndexedSlicesValue(found[0], found[1], found[2] if len(found) > 2 else None)
+
+        return build_slices
+
+
+IndexedSlicesValue = collections.namedtuple("IndexedSlicesValue", ["values", "indices", "dense_shape"])
+
+
+def _expand_feed(key, value):
+    for kind, expand in _feed_expansions:
+        if isinstance(key, kind):
+            return expand(key, value)
+    if isinstance(key, framework.IndexedSlices):
+        parts = [key.values, key.indices] + ([key.dense_shape] if key.dense_shape is not None else [])
+        return list(zip(parts, value))
+    return [(key, value)]
+
+
+def _feed_array(tensor, value):
+    """The value as an array of the tensor's type, checked against its static shape."""
+    if isinstance(value, framework.Tensor):
+        raise TypeError("The value of a feed cannot be a tf.Tensor object. Acceptable feed values include Python "
+                        "scalars, strings, lists, numpy ndarrays, or TensorHandles. For reference, the tensor object "
+                        "was %s which was passed to the feed with key %s." % (value, tensor))
+    dtype = tensor.dtype.base_dtype
+    if dtype == dtypes.string:
+        array = np.asarray(value)
+        if array.dtype.kind not in "SUO":
+            array = array.astype(object)
+    else:
+        kind = dtype.as_numpy_dtype
+        if type(value) is np.ndarray and value.dtype == kind:
+            array = value
+        else:
+            if isinstance(value, int) and not isinstance(value, bool) and dtype.is_integer and kind(
+                    np.array(value).astype(kind)) != value:
+                raise TypeError("Type of feed value " + str(value) + " with type " + str(type(value)) +
+                                " is not compatible with Tensor type " + str(kind) +
+                                ". Try explicitly setting the type of the feed tensor to a larger type (e.g. int64).")
+            array = np.asarray(value, dtype=kind)
+    dims = tensor._output.shape
+    if dims is not None and (len(dims) != array.ndim or any(
+            d is not None and d != s for d, s in zip(dims, array.shape))):
+        raise ValueError("Cannot feed value of shape %r for Tensor %r, which has shape %r"
+                         % (array.shape, tensor.name, str(tensor.get_shape())))
+    if dtype == dtypes.bfloat16:
+        array = array.view(np.uint16)
+    return array
+
+
+class BaseSession(object):
+    """What Session and InteractiveSession share."""
+
+    def __init__(self, target="", graph=None, config=None):
+        if graph is None:
+            self._graph = framework.get_default_graph()
+        else:
+            if not isinstance(graph, framework.Graph):
+                raise TypeError("graph must be a tf.Graph, but got %s" % type(graph))
+            self._graph = graph
+        if target is not None and not isinstance(target, (str, bytes)):
+            raise TypeError("target must be a string, but got %s" % type(target))
+        target = (target.decode() if isinstance(target, bytes) else target) or ""
+        self._target = target
+        if config is not None and not hasattr(config, "SerializeToString"):
+            raise TypeError("config must be a tf.ConfigProto, but got %s" % type(config))
+        self._config = config
+        self._closed = False
+        if target:
+            raise errors.NotFoundError(
+                None, None, "No session factory registered for the given session options: {target: \"%s\" config: %s} "
+                "Registered factories are {DIRECT_SESSION}." % (target, str(config) if config is not None else ""))
+        self._session = _muster.new_session(self._graph._g, **_session_options(config))
+        self._plans = {}
+
+    # --- Running. ---
+    def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
+        if self._closed:
+            raise RuntimeError("Attempted to use a closed Session.")
+        if options is None and run_metadata is None:
+            try:
+                key = (fetches if type(fetches) is not list else tuple(fetches), type(fetches),
+                       tuple(feed_dict) if feed_dict else ())
+                cached = self._plans.get(key)
+            except TypeError:  # an unhashable part
+                key = cached = None
+            if cached is not None:
+                return self._run_cached(cached, feed_dict)
+        else:
+            key = None
+        return self._run_new(key, fetches, feed_dict, options, run_metadata)
+
+    def _run_cached(self, cached, feed_dict):
+        plan, feed_tensors, build, _ = cached
+        if feed_dict:
+            values = list(feed_dict.values())
+            feeds = [_feed_array(t, v) for t, v in zip(feed_tensors, values)]
+        else:
+            feeds = []
+        try:
+            return build(self._session.run(plan, feeds))
+        except errors.OpError as e:
+            raise self._with_op(e) from None
+
+    def _run_new(self, key, fetches, feed_dict, options, run_metadata):
+        if self._graph.version == 0:
+            raise RuntimeError("The Session graph is empty.  Add operations to the graph before calling run().")
+        feed_tensors, feeds, plain = self._feeds(feed_dict)
+        structure = _Fetches(self._graph, fetches)
+        build = structure.build
+        if any(t.dtype.base_dtype == dtypes.bfloat16 for t in getattr(structure, "tensors", ())):
+            build = functools.partial(_view_bfloat16, structure.tensors, build)
+        try:
+            plan = self._session.prepare([t._output for t in feed_tensors], structure.outputs, structure.targets)
+            if options is None and run_metadata is None:
+                if key is not None and plain:
+                    if len(self._plans) > 1000:
+                        self._plans.clear()
+                    self._plans[key] = (plan, feed_tensors, build, fetches)
+                return build(self._session.run(plan, feeds))
+            timeout = options.timeout_in_ms if options is not None else 0
+            trace = options is not None and options.trace_level > 0
+            values, nodes = self._session.run_with_options(plan, feeds, timeout, trace)
+        except errors.OpError as e:
+            raise self._with_op(e) from None
+        if run_metadata is not None:
+            from muster import run_metadata as filler
+
+            filler.fill(run_metadata, nodes)
+        return build(values)
+
+    def _feeds(self, feed_dict):
+        tensors, arrays, plain = [], [], True
+        seen = set()
+        for key, value in (feed_dict or {}).items():
+            parts = _expand_feed(key, value)
+            plain = plain and len(parts) == 1 and parts[0][0] is key
+            for part, part_value in parts:
+                try:
+                    tensor = self._graph.as_graph_element(part, allow_tensor=True, allow_operation=False)
+                except Exception as e:
+                    raise TypeError("Cannot interpret feed_dict key as Tensor: " + (e.args[0] if e.args else str(e)))
+                if not _muster.is_feedable(tensor._output) or not self._graph.is_feedable(tensor):
+                    raise ValueError("Tensor %s may not be fed." % tensor)
+                if tensor in seen:
+                    raise RuntimeError("The tensor %s is fed more than once." % tensor.name)
+                seen.add(tensor)
+                arrays.append(_feed_array(tensor, part_value))
+                tensors.append(tensor)
+        return tensors, arrays, plain
+
+    def _with_op(self, error):
+        name = errors.failing_node_name(error.message)
+        node = self._graph._g.find(name) if name else None
+        if node is None:
+            return error
+        op = self._graph._operation(node)
+        return type(error)(None, op, error.message)
+
+    def make_callable(self, fetches, feed_list=None, accept_options=False):
+        if feed_list is not None and not isinstance(feed_list, (list, tuple)):
+            raise TypeError("`feed_list` must be a list or tuple.")
+        tensors = [self._graph.as_graph_element(f, allow_operation=False) for f in feed_list or ()]
+        structure = _Fetches(self._graph, fetches)
+        try:
+            plan = self._session.prepare([t._output for t in tensors], structure.outputs, structure.targets)
+        except errors.OpError as e:
+            raise self._with_op(e) from None
+
+        def run_callable(*args, **kwargs):
+            if self._closed:
+                raise RuntimeError("Attempted to use a closed Session.")
+            if len(args) != len(tensors):
+                raise TypeError("Expected %d args, got %d" % (len(tensors), len(args)))
+            feeds = [_feed_array(t, v) for t, v in zip(tensors, args)]
+            options, metadata = kwargs.get("options"), kwargs.get("run_metadata")
+            if options is not None or metadata is not None:
+                return self.run(fetches, dict(zip(tensors, args)), options, metadata)
+            try:
+                return structure.build(self._session.run(plan, feeds))
+            except errors.OpError as e:
+                raise self._with_op(e) from None
+
+        return run_callable
+
+    def partial_run_setup(self, fetches, feeds=None):
+        structure = _Fetches(self._graph, fetches)
+        tensors = []
+        for feed in feeds or ():
+            tensors.extend(part for part, _ in _expand_feed(feed, (None, None, None)))
+        tensors = [self._graph.as_graph_element(t, allow_operation=False) for t in tensors]
+        try:
+            return self._session.partial_run_setup([t._output for t in tensors], structure.outputs, structure.targets)
+        except errors.OpError as e:
+            raise self._with_op(e) from None
+
+    def partial_run(self, handle, fetches, feed_dict=None):
+        tensors, arrays, _ = self._feeds(feed_dict)
+        structure = _Fetches(self._graph, fetches)
+        try:
+            return structure.build(self._session.partial_run(
+                handle, [(t._output, a) for t, a in zip(tensors, arrays)], structure.outputs))
+        except errors.OpError as e:
+            raise self._with_op(e) from None
+
+    # --- The rest. ---
+    @property
+    def graph(self):
+        return self._graph
+
+    @property
+    def graph_def(self):
+        return self._graph.as_graph_def()
+
+    @property
+    def sess_str(self):
+        return self._target
+
+    def list_devices(self):
+        return [_DeviceAttributes(*d) for d in self._session.list_devices()]
+
+    def close(self):
+        if not self._closed:
+            self._closed = True
+            self._session.close()
+
+    def as_default(self):
+        return framework._default_session_stack.enter(self)
+
+    def __del__(self):
+        try:
+            self.close()
+        except Exception:  # the interpreter may be going down
+            pass
+
+
+def _view_bfloat16(tensors, build, values):
+    import ml_dtypes
+
+    values = [np.asarray(v).view(ml_dtypes.bfloat16) if t.dtype.base_dtype == dtypes.bfloat16 else v
+              for t, v in zip(tensors, values)]
+    return build(values)
+
+
+class _DeviceAttributes(object):
+    def __init__(self, name, device_type, memory_limit_bytes, incarnation):
+        self.name, self.device_type = name, device_type
+        self.memory_limit_bytes, self.incarnation = memory_limit_bytes, incarnation
+
+    def __repr__(self):
+        return "_DeviceAttributes(%s, %s, %d, %d)" % (
+            self.name, self.device_type, self.memory_limit_bytes, self.incarnation)
+
+
+def _session_options(config):
+    options = {}
+    if config is None:
+        return options
+    options["cpu_devices"] = max(1, config.device_count.get("CPU", 1))
+    options["operation_timeout_ms"] = config.operation_timeout_in_ms
+    options["log_device_placement"] = config.log_device_placement
+    options["allow_soft_placement"] = config.allow_soft_placement
+    options["optimize"] = not (config.graph_options.rewrite_options.disable_meta_optimizer or
+                               config.graph_options.optimizer_options.opt_level == -1)
+    return options
+
+
+class Session(BaseSession):
+    """A session; as a context manager it is the default one and closes at the end."""
+
+    def __init__(self, target="", graph=None, config=None):
+        super(Session, self).__init__(target, graph, config=config)
+        self._contexts = []
+
+    def __enter__(self):
+        contexts = [self.graph.as_default(), self.as_default()]
+        for context in contexts:
+            context.__enter__()
+        self._contexts.append(contexts)
+        return self
+
+    def __exit__(self, exc_type, exc_value, exc_tb):
+        for context in reversed(self._contexts.pop()):
+            context.__exit__(exc_type, exc_value, exc_tb)
+        self.close()
+        return False
+
+    @staticmethod
+    def reset(target, containers=None, config=None):
+        if not target:
+            raise errors.UnimplementedError(None, None, "Session.reset needs the target of a server")
+        raise errors.NotFoundError(None, None, "No session factory registered for target \"%s\"" % target)
+
+
+class InteractiveSession(BaseSession):
+    """A session that is the default one from the start."""
+
+    _active = 0
+
+    def __init__(self, target="", graph=None, config=None):
+        super(InteractiveSession, self).__init__(target, graph, config)
+        if InteractiveSession._active > 0:
+            warnings.warn("An interactive session is already active. This can cause out-of-memory errors in some "
+                          "cases. You must explicitly call `InteractiveSession.close()` to release resources held by "
+                          "the other session(s).")
+        InteractiveSession._active += 1
+        self._explicit_graph = graph
+        framework._default_session_stack.push(self)
+        if graph is not None:
+            framework._default_graph_stack.push(graph)
+
+    def close(self):
+        if not getattr(self, "_closed", True):
+            InteractiveSession._active -= 1
+            framework._default_session_stack.remove(self)
+            if self._explicit_graph is not None:
+                framework._default_graph_stack.remove(self._explicit_graph)
+        super(InteractiveSession, self).close()
