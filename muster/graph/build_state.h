@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct BuildState {
   absl::flat_hash_set<Output> unfeedable;
   // Per pair of static shapes: the front end emits BroadcastGradientArgs once per graph for each.
   std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, BroadcastAxes> broadcast_axes;
+  // (static shape, axes) for which the constants of a reduction's gradient have been emitted: once per graph as well.
+  std::set<std::pair<std::vector<int64_t>, std::vector<int64_t>>> reduced_shapes;
 };
 
 }  // namespace muster

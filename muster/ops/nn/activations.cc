@@ -1,6 +1,7 @@
 // The smooth activations: Elu, Selu, Softplus and Softsign with their gradients.
 #include <limits>
 
+#include "muster/graph/emit.h"
 #include "muster/ops/nn/elementwise.h"
 #include "muster/ops/nn/exponential.h"
 #include "muster/ops/nn/gradient_support.h"
@@ -87,21 +88,14 @@ GradientFunction ByOutput(const char* op) {
   };
 }
 
-Tensor ScalarOf(DType dtype, double value) {
-  switch (dtype) {
-    case DType::kDouble: return Tensor::Scalar<double>(value);
-    case DType::kHalf: return Tensor::Scalar<Half>(Half(static_cast<float>(value)));
-    case DType::kBfloat16: return Tensor::Scalar<Bfloat16>(Bfloat16(static_cast<float>(value)));
-    default: return Tensor::Scalar<float>(static_cast<float>(value));
-  }
-}
-
 // Of EluGrad and SeluGrad: dy's part is the same op again, y's part lives where y is negative.
 GradientFunction SecondOrder(const char* op) {
   return [op](GradientContext& c) {
     const Output y = c.input(1);
     c.SetDx(0, c.Op(op, {c.dy(), y}));
-    const Output negative = OpWithConstant(c, "Less", y, ScalarOf(y.base_dtype(), 0), "y");
+    const Scope less = c.scope().NameScope("Less");
+    const Output zero = EmitScalar(less, y.base_dtype(), 0, "y");
+    const Output negative = OpNamed(less, "Less", {y, zero});
     const Output product = c.Op("Mul", {c.dy(), c.input(0)}, {}, "mul");
     const Output zeros = ZerosLike(c, y);
     c.SetDx(1, c.Op("Select", {negative, product, zeros}));
@@ -117,6 +111,7 @@ absl::Status DifferentiateSoftplus(GradientContext& c) {
 
 absl::Status DifferentiateSoftplusGrad(GradientContext& c) {
   const Output ddx = c.dy();
+  if (!ddx) return c.scope().status();
   const Output dy = c.input(0);
   const Output x = c.input(1);
   Node* const after[] = {ddx.node};
@@ -125,8 +120,8 @@ absl::Status DifferentiateSoftplusGrad(GradientContext& c) {
   const Output product = scope.Op("Mul", {ddx, dy}, {}, "mul");
   const Output down = scope.Op("Exp", {scope.Op("Neg", {x})});
   const Scope add = scope.NameScope("add");
-  const Output two = add.Const(ScalarOf(x.base_dtype(), 2), "y");
-  const Output sum = scope.Op("AddV2", {down, two}, {}, add.prefix());
+  const Output two = EmitScalar(add, x.base_dtype(), 2, "y");
+  const Output sum = OpNamed(add, "AddV2", {down, two});
   const Output up = scope.Op("Exp", {x});
   const Output all = scope.Op("AddV2", {sum, up}, {}, "add");
   c.SetDx(1, scope.Op("RealDiv", {product, all}, {}, "truediv"));

@@ -1,4 +1,5 @@
 // BiasAdd: a vector added along the channels, and its gradient.
+#include "muster/graph/emit.h"
 #include "muster/ops/nn/gradient_support.h"
 #include "muster/ops/op.h"
 
@@ -169,13 +170,14 @@ absl::Status DifferentiateBiasAdd(GradientContext& c) {
 
 absl::Status DifferentiateBiasAddV1(GradientContext& c) {
   const Output dy = c.dy();
+  if (!dy) return c.scope().status();
   const Output rank = dy.shape().known_rank() ? c.scope().ConstScalar<int32_t>(dy.shape().rank(), "Rank")
                                               : c.Op("Rank", {dy});
   const Output last = OpWithConstant(c, "Sub", rank, Tensor::Scalar<int32_t>(1), "y", {}, "sub");
   const Scope range = c.scope().NameScope("range");
   const Output start = range.ConstScalar<int32_t>(0, "start");
   const Output delta = range.ConstScalar<int32_t>(1, "delta");
-  const Output axes = c.scope().Op("Range", {start, last, delta}, {}, range.prefix());
+  const Output axes = OpNamed(range, "Range", {start, last, delta});
   c.SetDx(0, dy);
   c.SetDx(1, c.Op("Sum", {dy, axes}, {{"keep_dims", false}}));
   return absl::OkStatus();
@@ -187,15 +189,16 @@ Output SliceShape(GradientContext& c, Output shape, int begin, int end, bool ope
   const Output first = inner.ConstVector({begin}, "stack");
   const Output last = inner.ConstVector({end}, "stack_1");
   const Output step = inner.ConstVector({1}, "stack_2");
-  return c.scope().Op("StridedSlice", {shape, first, last, step},
-                      {{"begin_mask", open_begin ? 1 : 0}, {"end_mask", open_end ? 1 : 0}}, inner.prefix());
+  return OpNamed(inner, "StridedSlice", {shape, first, last, step},
+                 {{"begin_mask", open_begin ? 1 : 0}, {"end_mask", open_end ? 1 : 0}});
 }
 Output OnesLike(GradientContext& c, Output x) {
+  if (!x) return x;  // an error is already recorded
   const Scope inner = c.scope().NameScope("ones_like");
   const Output sizes = x.shape().fully_known() ? inner.ConstVector({static_cast<int32_t>(x.shape().dim(0))}, "Shape")
                                                : inner.Op("Shape", {x}, {{"out_type", DType::kInt32}});
   const Output one = inner.ConstScalar<int32_t>(1);
-  return c.scope().Op("Fill", {sizes, one}, {}, inner.prefix());
+  return OpNamed(inner, "Fill", {sizes, one});
 }
 // concat(values, 0); an absent output stands for the constant [1].
 Output Concat(GradientContext& c, std::vector<Output> values) {
@@ -204,7 +207,7 @@ Output Concat(GradientContext& c, std::vector<Output> values) {
     if (!values[i]) values[i] = inner.ConstVector({1}, absl::StrCat("values_", i));
   }
   const Output axis = inner.ConstScalar<int32_t>(0, "axis");
-  return c.scope().Op("ConcatV2", {std::move(values), axis}, {}, inner.prefix());
+  return OpNamed(inner, "ConcatV2", {std::move(values), axis});
 }
 
 // The gradient of a sum: the received vector, repeated over all other axes.

@@ -171,6 +171,7 @@ Output ScaleRows(GradientContext& c, Output vector, Output matrix) {
 
 // Whether a gradient is known to be zero while the graph is built.
 bool IsZero(Output gradient) {
+  if (!gradient) return true;  // an error is already recorded
   const std::string& op = gradient.node->op();
   if (op == "ZerosLike") return true;
   const auto value = ConstantValue(gradient);
