@@ -1,0 +1,19 @@
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+
+#include "muster/base/log.h"
+#include "muster/cli/commands.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{"Muster: distributed TensorFlow 1.x training"};
+  app.set_version_flag("--version", std::string("muster ") + MUSTER_VERSION);
+  app.require_subcommand(1);
+  muster::Command chosen;
+  muster::AddRunCommand(app, chosen);
+  muster::AddOpsCommand(app, chosen);
+  if (const char* level = std::getenv("TF_CPP_MIN_LOG_LEVEL")) {
+    muster::SetLogLevel(static_cast<muster::LogLevel>(std::atoi(level)));
+  }
+  CLI11_PARSE(app, argc, argv);
+  return chosen ? chosen() : 0;
+}

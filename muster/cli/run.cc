@@ -1,0 +1,84 @@
+// muster run script.py args: runs a script in which `tensorflow` means Muster.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "muster/cli/commands.h"
+
+namespace muster {
+namespace {
+
+std::string FolderOfThisProgram() {
+  char path[PATH_MAX];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
+  if (length <= 0) return ".";
+  const std::string program(path, static_cast<size_t>(length));
+  return program.substr(0, program.rfind('/'));
+}
+
+bool Exists(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
+
+// Where the package lies relative to the program: build tree, installation, wheel.
+std::string PackageFolder(const std::string& program_folder) {
+  for (const char* candidate : {"/../python", "/../lib/muster/python", "/../.."}) {
+    const std::string folder = program_folder + candidate;
+    if (Exists(folder + "/muster/__init__.py")) return folder;
+  }
+  return "";
+}
+
+std::string Interpreter() {
+  if (const char* given = std::getenv("MUSTER_PYTHON")) return given;
+  if (Exists(MUSTER_DEFAULT_PYTHON)) return MUSTER_DEFAULT_PYTHON;
+  return "python3";
+}
+
+int Run(const std::string& script, const std::vector<std::string>& arguments) {
+  if (!Exists(script)) {
+    std::fprintf(stderr, "muster run: cannot read script '%s': %s\n", script.c_str(), std::strerror(errno));
+    return 2;
+  }
+  const std::string package = PackageFolder(FolderOfThisProgram());
+  if (!package.empty()) {
+    const char* old = std::getenv("PYTHONPATH");
+    const std::string path = old != nullptr && *old != '\0' ? absl::StrCat(package, ":", old) : package;
+    setenv("PYTHONPATH", path.c_str(), 1);
+  }
+  std::vector<std::string> words = {Interpreter(), "-m", "muster._run", script};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  std::fprintf(stderr, "muster run: cannot start '%s': %s\n", argv[0], std::strerror(errno));
+  return 127;
+}
+
+}  // namespace
+
+void AddRunCommand(CLI::App& app, Command& chosen) {
+  struct Arguments {
+    std::string script;
+  };
+  auto arguments = std::make_shared<Arguments>();
+  CLI::App* command = app.add_subcommand("run", "Run a script; `import tensorflow` gives it Muster");
+  command->prefix_command();
+  command->callback([command, arguments, &chosen] {
+    std::vector<std::string> words = command->remaining();
+    if (words.empty()) throw CLI::RequiredError("script");
+    const std::string script = words.front();
+    words.erase(words.begin());
+    chosen = [script, words] { return Run(script, words); };
+  });
+}
+
+}  // namespace muster
