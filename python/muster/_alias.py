@@ -26,6 +26,9 @@ _PATHS = {
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def __init__(self):
+        self._own_specs = {}
+
     def find_spec(self, name, path=None, target=None):
         if name == "tensorflow" or name.startswith("tensorflow."):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
@@ -42,14 +45,17 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             candidates = [mapped]
         for candidate in candidates:
             try:
-                return importlib.import_module(candidate)
+                module = importlib.import_module(candidate)
+                self._own_specs[name] = module.__spec__
+                return module
             except ModuleNotFoundError as e:
                 if e.name != candidate and not candidate.startswith(str(e.name)):
                     raise
         raise ModuleNotFoundError("No module named %r (Muster has no such part of TensorFlow)" % name, name=name)
 
     def exec_module(self, module):
-        pass
+        # The import system has put its own spec on the module; it keeps the one it was made with.
+        module.__spec__ = self._own_specs.pop(module.__spec__.name)
 
 
 def install():

@@ -4,7 +4,7 @@ import builtins
 import numpy as np
 
 from muster import dtypes, framework, tensor_shape
-from muster.convert import constant, constant_value, constant_value_as_shape, convert_to_tensor
+from muster.convert import constant, constant_value, constant_value_as_shape, convert_to_tensor  # noqa: F401
 from muster.framework import name_scope
 from muster.op_library import call
 
