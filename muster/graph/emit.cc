@@ -86,7 +86,7 @@ Output EmitConcat(const Scope& scope, std::vector<Output> values, absl::string_v
   return OpNamed(own, "ConcatV2", {std::move(values), axis});
 }
 
-absl::StatusOr<Tensor> ScalarTensor(DType dtype, double value) {
+absl::StatusOr<Tensor> TryScalarTensor(DType dtype, double value) {
   switch (dtype) {
     case DType::kFloat: return Converted<float>(value);
     case DType::kDouble: return Converted<double>(value);
@@ -109,7 +109,7 @@ absl::StatusOr<Tensor> ScalarTensor(DType dtype, double value) {
 
 Output EmitScalar(const Scope& scope, DType dtype, double value, absl::string_view name) {
   if (dtype == DType::kString && value == 0) return scope.Const(Tensor::Zeros(dtype, Shape()), name);
-  absl::StatusOr<Tensor> tensor = ScalarTensor(dtype, value);
+  absl::StatusOr<Tensor> tensor = TryScalarTensor(dtype, value);
   if (!tensor.ok()) {
     scope.UpdateStatus(tensor.status());
     return Output();

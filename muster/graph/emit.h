@@ -30,7 +30,7 @@ Output EmitReshape(const Scope& scope, Output x, absl::Span<const int64_t> shape
 // concat(values, 0): "concat" with "concat/axis".
 Output EmitConcat(const Scope& scope, std::vector<Output> values, absl::string_view name = "concat");
 // A scalar of `dtype` holding `value`. Unimplemented for types without arithmetic.
-absl::StatusOr<Tensor> ScalarTensor(DType dtype, double value);
+absl::StatusOr<Tensor> TryScalarTensor(DType dtype, double value);
 // A Const of that scalar; errors go to the scope.
 Output EmitScalar(const Scope& scope, DType dtype, double value, absl::string_view name = "Const");
 // A Const of zeros, whatever its size. InvalidArgument or ResourceExhausted when it cannot be had.

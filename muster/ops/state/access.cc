@@ -52,16 +52,6 @@ absl::Status AssignedHandleShape(ShapeContext& c) {
   return ShapeContext::Merge(handle[0].shape, c.input(1)).status();
 }
 
-std::string PositionText(const Shape& shape, int64_t i) {
-  if (shape.is_scalar()) return "";
-  Dims position(shape.rank());
-  for (int axis = shape.rank() - 1; axis >= 0; --axis) {
-    position[axis] = i % shape[axis];
-    i /= shape[axis];
-  }
-  return absl::StrCat("[", absl::StrJoin(position, ","), "]");
-}
-
 namespace {
 
 template <typename Index>

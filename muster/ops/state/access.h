@@ -6,6 +6,7 @@
 
 #include "muster/base/status.h"
 #include "muster/graph/shape_context.h"
+#include "muster/ops/array/indexing.h"
 #include "muster/runtime/kernel.h"
 
 namespace muster {
@@ -26,8 +27,6 @@ PartialShape InputVariableShape(const ShapeContext& c, int i);
 // Shape rule of ops that put input 1 into the variable behind handle 0: type and shape must agree.
 absl::Status AssignedHandleShape(ShapeContext& c);
 
-// Where element i of a tensor with this shape stands: "[0,1]", "" for a scalar.
-std::string PositionText(const Shape& shape, int64_t i);
 
 // Integer indices as int64, each in [0, limit). InvalidArgument "indices[0] = 5 is not in [0, 2)".
 absl::StatusOr<std::vector<int64_t>> CheckedIndices(const Tensor& indices, int64_t limit);
