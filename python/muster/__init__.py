@@ -21,10 +21,22 @@ COMPILER_VERSION = ""
 newaxis = None
 
 # Modules whose public functions are names of tf itself, in the order in which they are looked through.
-_MODULES = ("array_ops", "math_ops")
+_MODULES = ("array_ops", "math_ops", "state_ops", "control_flow_ops", "gradients_impl", "variables", "random_ops",
+            "init_ops", "partitioned", "variable_scope", "clip_ops", "check_ops", "logging_ops")
 for _module in _MODULES:
     _loaded = _importlib.import_module("muster." + _module)
     for _name in getattr(_loaded, "__all__", [n for n in vars(_loaded) if not n.startswith("_")]):
         _value = getattr(_loaded, _name)
         if getattr(_value, "__module__", None) == _loaded.__name__ and callable(_value):
             globals().setdefault(_name, _value)
+AUTO_REUSE = _importlib.import_module("muster.variable_scope").AUTO_REUSE
+
+# Parts that are loaded when they are first asked for.
+_LAZY = {"train": "train", "nn": "nn_ops"}
+
+
+def __getattr__(name):
+    if name in _LAZY:
+        module = globals()[name] = _importlib.import_module("muster." + _LAZY[name])
+        return module
+    raise AttributeError("module 'tensorflow' has no attribute %r" % name)

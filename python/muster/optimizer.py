@@ -1,0 +1,285 @@
+"""The base of optimizers: gradients, slots and update ops, with TensorFlow's names and order."""
+
+from muster import (array_ops, control_flow_ops, convert, dtypes, framework, gradients_impl, init_ops, math_ops,
+                    state_ops, variable_scope, variables)
+from muster.framework import GraphKeys, colocate_with, control_dependencies, name_scope
+from muster.op_library import call
+
+
+# --- Slots. ---
+def _create_slot_var(primary, val, scope, validate_shape, shape, dtype):
+    current = variable_scope.get_variable_scope()
+    partitioner = current.partitioner
+    current.set_partitioner(None)
+    slot = variable_scope.get_variable(scope, initializer=val, trainable=False,
+                                       use_resource=bool(getattr(primary, "_is_resource", False)), shape=shape,
+                                       dtype=dtype, validate_shape=validate_shape)
+    current.set_partitioner(partitioner)
+    info = primary._get_save_slice_info() if isinstance(primary, variables.Variable) else None
+    if info is not None:
+        real_slot_name = slot.name[len(primary.op.name + "/"):-2]
+        slot._set_save_slice_info(variables.Variable.SaveSliceInfo(
+            info.full_name + "/" + real_slot_name, info.full_shape[:], info.var_offset[:], info.var_shape[:]))
+    return slot
+
+
+def _slot_prefix(primary):
+    return primary._shared_name if isinstance(primary, variables.Variable) else primary.op.name
+
+
+def create_slot(primary, val, name, colocate_with_primary=True):
+    validate_shape = val.get_shape().is_fully_defined()
+    with variable_scope.variable_scope(None, _slot_prefix(primary) + "/" + name):
+        if colocate_with_primary:
+            with colocate_with(primary):
+                return _create_slot_var(primary, val, "", validate_shape, None, None)
+        return _create_slot_var(primary, val, "", validate_shape, None, None)
+
+
+def create_slot_with_initializer(primary, initializer, shape, dtype, name, colocate_with_primary=True):
+    validate_shape = shape.is_fully_defined()
+    with variable_scope.variable_scope(None, _slot_prefix(primary) + "/" + name):
+        if colocate_with_primary:
+            with colocate_with(primary):
+                return _create_slot_var(primary, initializer, "", validate_shape, shape, dtype)
+        return _create_slot_var(primary, initializer, "", validate_shape, shape, dtype)
+
+
+def create_zeros_slot(primary, name, dtype=None, colocate_with_primary=True):
+    dtype = primary.dtype.base_dtype if dtype is None else dtype
+    shape = primary.get_shape()
+    if shape.is_fully_defined():
+        return create_slot_with_initializer(primary, init_ops.zeros_initializer(dtype), shape, dtype, name,
+                                            colocate_with_primary=colocate_with_primary)
+    if isinstance(primary, variables.Variable):
+        slot_shape = array_ops.shape(primary.initialized_value())
+    else:
+        slot_shape = array_ops.shape(primary)
+    return create_slot(primary, array_ops.zeros(slot_shape, dtype=dtype), name,
+                       colocate_with_primary=colocate_with_primary)
+
+
+def _deduplicate(values, indices):
+    """Rows of repeated indices are summed."""
+    unique_indices, positions = array_ops.unique(indices)
+    summed = math_ops.unsorted_segment_sum(values, positions, array_ops.shape(unique_indices)[0])
+    return summed, unique_indices
+
+
+def _var_key(var):
+    return var
+
+
+class Optimizer(object):
+    """Subclasses override _apply_dense, _apply_sparse and their resource twins."""
+
+    GATE_NONE = 0
+    GATE_OP = 1
+    GATE_GRAPH = 2
+
+    def __init__(self, use_locking, name):
+        if not name:
+            raise ValueError("Must specify the optimizer name")
+        self._use_locking = use_locking
+        self._name = name
+        self._slots = {}
+        self._non_slot_dict = {}
+
+    def get_name(self):
+        return self._name
+
+    def minimize(self, loss, global_step=None, var_list=None, gate_gradients=GATE_OP, aggregation_method=None,
+                 colocate_gradients_with_ops=False, name=None, grad_loss=None):
+        grads_and_vars = self.compute_gradients(loss, var_list=var_list, gate_gradients=gate_gradients,
+                                                aggregation_method=aggregation_method,
+                                                colocate_gradients_with_ops=colocate_gradients_with_ops,
+                                                grad_loss=grad_loss)
+        if not any(g is not None for g, _ in grads_and_vars):
+            raise ValueError("No gradients provided for any variable, check your graph for ops that do not support "
+                             "gradients, between variables %s and loss %s." % ([str(v) for _, v in grads_and_vars], loss))
+        return self.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+
+    def compute_gradients(self, loss, var_list=None, gate_gradients=GATE_OP, aggregation_method=None,
+                          colocate_gradients_with_ops=False, grad_loss=None):
+        if gate_gradients not in (Optimizer.GATE_NONE, Optimizer.GATE_OP, Optimizer.GATE_GRAPH):
+            raise ValueError("gate_gradients must be one of: Optimizer.GATE_NONE, Optimizer.GATE_OP, "
+                             "Optimizer.GATE_GRAPH.  Not %s" % gate_gradients)
+        self._assert_valid_dtypes([loss])
+        if grad_loss is not None:
+            self._assert_valid_dtypes([grad_loss])
+        if var_list is None:
+            var_list = variables.trainable_variables() + framework.get_collection(
+                GraphKeys.TRAINABLE_RESOURCE_VARIABLES)
+        else:
+            flat = []
+            for v in var_list if isinstance(var_list, (list, tuple)) else [var_list]:
+                flat.extend(list(v) if isinstance(v, variables.PartitionedVariable) else [v])
+            var_list = flat
+        if not var_list:
+            raise ValueError("No variables to optimize.")
+        grads = gradients_impl.gradients(loss, var_list, grad_ys=grad_loss,
+                                         gate_gradients=(gate_gradients == Optimizer.GATE_OP),
+                                         aggregation_method=aggregation_method,
+                                         colocate_gradients_with_ops=colocate_gradients_with_ops)
+        if gate_gradients == Optimizer.GATE_GRAPH:
+            grads = control_flow_ops.tuple(grads)
+        grads_and_vars = list(zip(grads, var_list))
+        self._assert_valid_dtypes([v for g, v in grads_and_vars if g is not None and v.dtype != dtypes.resource])
+        return grads_and_vars
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        grads_and_vars = tuple(grads_and_vars)
+        if not grads_and_vars:
+            raise ValueError("No variables provided.")
+        converted = []
+        for g, v in grads_and_vars:
+            if g is not None:
+                try:
+                    g = convert.convert_to_tensor_or_indexed_slices(g)
+                except TypeError:
+                    raise TypeError("Gradient must be convertible to a Tensor or IndexedSlices, or None: %s" % g)
+                if not isinstance(g, (framework.Tensor, framework.IndexedSlices)):
+                    raise TypeError("Gradient must be a Tensor, IndexedSlices, or None: %s" % g)
+            converted.append((g, v))
+        var_list = [v for g, v in converted if g is not None]
+        if not var_list:
+            raise ValueError("No gradients provided for any variable: %s." % ([str(v) for _, v in converted],))
+        with control_dependencies(None):
+            self._create_slots(var_list)
+        update_ops = []
+        with name_scope(name, self._name) as name:
+            self._prepare()
+            for grad, var in converted:
+                if grad is None:
+                    continue
+                scope_name = var.op.name
+                with name_scope("update_" + scope_name), colocate_with(var):
+                    update_ops.append(self._update_op(grad, var))
+            if global_step is None:
+                apply_updates = self._finish(update_ops, name)
+            else:
+                with control_dependencies([self._finish(update_ops, "update")]):
+                    with colocate_with(global_step):
+                        if getattr(global_step, "_is_resource", False):
+                            apply_updates = call("AssignAddVariableOp", name=name, resource=global_step.handle,
+                                                 value=convert.convert_to_tensor(1, dtype=global_step.dtype))
+                        else:
+                            apply_updates = state_ops.assign_add(global_step, 1, name=name)
+            if isinstance(apply_updates, framework.Tensor):
+                apply_updates = apply_updates.op
+            train_op = framework.get_collection_ref(GraphKeys.TRAIN_OP)
+            if apply_updates not in train_op:
+                train_op.append(apply_updates)
+            return apply_updates
+
+    def _update_op(self, g, v):
+        constraint = getattr(v, "constraint", None)
+        if isinstance(g, framework.IndexedSlices):
+            if constraint is not None:
+                raise RuntimeError("Cannot use a constraint function on a sparse variable.")
+            if v._is_resource:
+                return self._resource_apply_sparse_duplicate_indices(g.values, v, g.indices)
+            return self._apply_sparse_duplicate_indices(g, v)
+        update_op = self._resource_apply_dense(g, v) if v._is_resource else self._apply_dense(g, v)
+        if constraint is None:
+            return update_op
+        with control_dependencies([update_op]):
+            return v.assign(constraint(v))
+
+    # --- Slots and other state. ---
+    def get_slot(self, var, name):
+        return self._slots.get(name, {}).get(_var_key(var))
+
+    def get_slot_names(self):
+        return sorted(self._slots.keys())
+
+    def variables(self):
+        graph = framework.get_default_graph()
+        found = [v for v in self._non_slot_dict.values() if v.graph is graph]
+        for slots in self._slots.values():
+            found.extend(v for v in slots.values() if v.graph is graph)
+        return sorted(found, key=lambda v: v.name)
+
+    def _create_non_slot_variable(self, initial_value, name, colocate_with):
+        key = (name, framework.get_default_graph())
+        v = self._non_slot_dict.get(key)
+        if v is None:
+            with framework.colocate_with(colocate_with):
+                v = variables.Variable(initial_value, name=name, trainable=False,
+                                       use_resource=bool(getattr(colocate_with, "_is_resource", False)))
+            self._non_slot_dict[key] = v
+        return v
+
+    def _get_non_slot_variable(self, name, graph=None):
+        return self._non_slot_dict.get((name, graph or framework.get_default_graph()))
+
+    def _slot_dict(self, slot_name):
+        return self._slots.setdefault(slot_name, {})
+
+    def _get_or_make_slot(self, var, val, slot_name, op_name):
+        named = self._slot_dict(slot_name)
+        if _var_key(var) not in named:
+            named[_var_key(var)] = create_slot(var, val, op_name)
+        return named[_var_key(var)]
+
+    def _get_or_make_slot_with_initializer(self, var, initializer, shape, dtype, slot_name, op_name):
+        named = self._slot_dict(slot_name)
+        if _var_key(var) not in named:
+            named[_var_key(var)] = create_slot_with_initializer(var, initializer, shape, dtype, op_name)
+        return named[_var_key(var)]
+
+    def _zeros_slot(self, var, slot_name, op_name):
+        named = self._slot_dict(slot_name)
+        if _var_key(var) not in named:
+            named[_var_key(var)] = create_zeros_slot(var, op_name)
+        return named[_var_key(var)]
+
+    def _call_if_callable(self, param):
+        return param() if callable(param) else param
+
+    def _assert_valid_dtypes(self, tensors):
+        valid = self._valid_dtypes()
+        for t in tensors:
+            if t.dtype.base_dtype not in valid:
+                raise ValueError("Invalid type %r for %s, expected: %s." % (t.dtype.base_dtype, t.name,
+                                                                           [v for v in valid]))
+
+    def _valid_dtypes(self):
+        return [dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64]
+
+    # --- To be overridden. ---
+    def _create_slots(self, var_list):
+        pass
+
+    def _prepare(self):
+        pass
+
+    def _apply_dense(self, grad, var):
+        raise NotImplementedError()
+
+    def _resource_apply_dense(self, grad, handle):
+        raise NotImplementedError()
+
+    def _apply_sparse_duplicate_indices(self, grad, var):
+        summed, unique_indices = _deduplicate(grad.values, grad.indices)
+        return self._apply_sparse(framework.IndexedSlices(summed, unique_indices, grad.dense_shape), var)
+
+    def _apply_sparse(self, grad, var):
+        raise NotImplementedError()
+
+    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+        summed, unique_indices = _deduplicate(grad, indices)
+        return self._resource_apply_sparse(summed, handle, unique_indices)
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        raise NotImplementedError()
+
+    def _resource_scatter_add(self, x, i, v):
+        with control_dependencies([call("ResourceScatterAdd", resource=x.handle, indices=i, updates=v,
+                                        dtype=x.dtype)]):
+            return x.value()
+
+    def _finish(self, update_ops, name_scope):
+        return control_flow_ops.group(*update_ops, name=name_scope)
+
+

@@ -1,0 +1,4 @@
+"""tf.train, as far as it exists: optimizers and the global step."""
+from muster.optimizer import Optimizer  # noqa: F401
+from muster.optimizers import *  # noqa: F401,F403
+from muster.training_util import *  # noqa: F401,F403
