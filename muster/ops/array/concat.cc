@@ -61,12 +61,13 @@ absl::Status Concat(KernelContext& c) {
   const Arguments args = ArgumentsOf(c.node());
   const Tensor& axis_tensor = c.input(args.axis);
   if (axis_tensor.rank() != 0) {
-    return InvalidArgument("Concat dim tensor should be a scalar integer, but got shape ",
-                           axis_tensor.shape().ToString());
+    return InvalidArgument(args.axis == 0 ? "concat_dim" : "axis",
+                           " tensor should be a scalar integer, but got shape ", axis_tensor.shape().ToString());
   }
   ASSIGN_OR_RETURN(const int64_t given_axis, ScalarInteger(axis_tensor, "axis"));
   const Shape& first = c.input(args.first_value).shape();
   const int rank = first.rank();
+  if (rank == 0) return InvalidArgument("ConcatOp : Can't concatenate scalars (use tf.stack instead)");
   const int64_t axis = given_axis < 0 ? given_axis + rank : given_axis;
   if (axis < 0 || axis >= rank) {
     return InvalidArgument("ConcatOp : Expected concatenating dimensions in the range [", -rank, ", ", rank,
@@ -121,8 +122,8 @@ absl::Status Concat(KernelContext& c) {
 absl::Status ConcatOffsetShape(ShapeContext& c) {
   RETURN_IF_ERROR(c.WithRank(c.input(0), 0).status());
   for (int i = 1; i < c.num_inputs(); ++i) {
-    ASSIGN_OR_RETURN(PartialShape shape, c.WithRank(c.input(i), 1));
-    c.SetOutput(i - 1, std::move(shape));
+    RETURN_IF_ERROR(c.WithRank(c.input(i), 1).status());
+    c.SetOutput(i - 1, c.input(i));
   }
   return absl::OkStatus();
 }
@@ -154,9 +155,9 @@ absl::Status ConcatOffset(KernelContext& c) {
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(i - 1, input.shape()));
     for (int64_t k = 0; k < rank; ++k) {
       if (k != axis && sizes[k] != first[k]) {
-        return InvalidArgument("All dimensions except ", axis, " must match. Input ", i - 1, " has shape ",
-                               input.SummarizeValues(10), " and doesn't match input 0 with shape ",
-                               c.input(1).SummarizeValues(10), ".");
+        return InvalidArgument("All dimensions except ", axis, " must match. Input ", i - 1, " has shape [",
+                               input.SummarizeValues(10), "] and doesn't match input 0 with shape [",
+                               c.input(1).SummarizeValues(10), "].");
       }
       output->data<T>()[k] = k == axis ? static_cast<T>(offset) : T{0};
     }

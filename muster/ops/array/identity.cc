@@ -1,4 +1,5 @@
 // Ops that pass their inputs on, and ops that only order others.
+#include "muster/graph/gradients.h"
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/op.h"
 
@@ -33,7 +34,7 @@ absl::Status PassGradients(GradientContext& c) {
 }
 
 absl::Status RefuseGradient(GradientContext& c) {
-  return NotFound("Gradient explicitly disabled. Reason: ", PythonBytes(c.Attr<std::string>("message")));
+  return WithErrorKind(NotFound("Gradient explicitly disabled. Reason: ", PythonBytes(c.Attr<std::string>("message"))), kLookupError);
 }
 
 class EnsureShapeKernel : public Kernel {

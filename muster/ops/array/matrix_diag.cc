@@ -94,7 +94,7 @@ absl::Status MatrixDiagShape(ShapeContext& c) {
 absl::Status MatrixDiag(KernelContext& c) {
   const Tensor input = c.input(0);
   if (input.rank() < 1) {
-    return InvalidArgument("input must be at least 1-dim, received shape: ", input.shape().ToString());
+    return InvalidArgument("diagonal must be at least 1-dim, received shape: ", input.shape().ToString());
   }
   const int64_t size = input.dim(input.rank() - 1);
   Dims dims = input.shape().dims();
@@ -180,9 +180,11 @@ absl::Status MatrixSetDiag(KernelContext& c) {
   Dims dims(shape.dims().begin(), shape.dims().end() - 2);
   dims.push_back(diagonals.size);
   if (diagonal.shape() != Shape(absl::Span<const int64_t>(dims))) {
-    return InvalidArgument("must have diagonal.shape == input.shape[:-2] + min(input.shape[-2:]), but received "
-                           "input shape: ",
-                           shape.ToString(), " and diagonal shape: ", diagonal.shape().ToString());
+    return InvalidArgument(
+        "Either first dimensions of diagonal don't match input.shape[:-2], or diagonal.shape[:-1] is not equal to the "
+        "longests diagonal in range [lower_diag_index:upper_diag_index].\nInput shape: ",
+        shape.ToString(), "\nDiagonal shape: ", diagonal.shape().ToString(),
+        "\nExpected diagonal shape: ", Shape(absl::Span<const int64_t>(dims)).ToString());
   }
   const char* const from = c.input(0).raw();
   ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));

@@ -127,8 +127,8 @@ class MirrorPadGradKernel : public MirrorKernel {
     for (int i = 0; i < dy.rank(); ++i) {
       const int64_t size = dy.dim(i), before = paddings[i].before, after = paddings[i].after;
       if (before > size || after > size - before) {
-        return InvalidArgument("Paddings must be no greater than the input: ", before, " and ", after,
-                               " for a dimension of size ", size);
+        return InvalidArgument("Total paddings must be less than the input dimension size: ",
+                               static_cast<uint64_t>(before) + static_cast<uint64_t>(after), " was not less than ", size);
       }
       dims.push_back(size - before - after);
     }

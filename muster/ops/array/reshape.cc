@@ -1,4 +1,6 @@
 // Ops that give the same elements another shape or type; the result shares the input's memory.
+#include <limits>
+
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/op.h"
 
@@ -38,6 +40,15 @@ absl::Status ReshapeShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
+// Saturates instead of overflowing.
+int64_t NonZeroProduct(const Dims& dims) {
+  int64_t product = 1;
+  for (int64_t size : dims) {
+    if (size != 0) product = MultiplyWithoutOverflow(product, size).value_or(std::numeric_limits<int64_t>::max());
+  }
+  return product;
+}
+
 absl::Status Reshape(KernelContext& c) {
   const Tensor& sizes = c.input(1);
   if (sizes.rank() != 1) return InvalidArgument("sizes input must be 1-D, not ", sizes.shape().ToString());
@@ -58,16 +69,17 @@ absl::Status Reshape(KernelContext& c) {
   ASSIGN_OR_RETURN(const muster::Shape known_shape, muster::Shape::Make(known));
   const int64_t product = known_shape.num_elements();
   if (unknown >= 0) {
-    if (product == 0) {
-      return InvalidArgument(
-          "reshape cannot infer the missing input size for an empty tensor unless all specified input sizes are "
-          "non-zero");
-    }
-    if (elements % product != 0) {
+    if (product == 0 && elements == 0) {
+      // Nothing tells the size; what the other dims leave over keeps [0,3] -> [0,-1] as it was.
+      dims[unknown] = NonZeroProduct(c.input(0).shape().dims()) / NonZeroProduct(known);
+    } else if (product == 0) {
+      return InvalidArgument("Input to reshape is a tensor with ", elements, " values, but the requested shape has 0");
+    } else if (elements % product != 0) {
       return InvalidArgument("Input to reshape is a tensor with ", elements,
                              " values, but the requested shape requires a multiple of ", product);
+    } else {
+      dims[unknown] = elements / product;
     }
-    dims[unknown] = elements / product;
   } else if (product != elements) {
     return InvalidArgument("Input to reshape is a tensor with ", elements, " values, but the requested shape has ",
                            product);
@@ -83,7 +95,7 @@ absl::Status ExpandDimsShape(ShapeContext& c) {
   const PartialShape& input = c.input(0);
   const std::optional<Tensor> dim = c.ConstantInput(1);
   if (!dim) {
-    c.SetOutput(0, input.known_rank() ? PartialShape::OfRank(input.rank() + 1) : PartialShape());
+    c.SetOutput(0, PartialShape());
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const Dims values, IntegerValues(*dim));

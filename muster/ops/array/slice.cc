@@ -19,8 +19,11 @@ absl::Status SliceShape(ShapeContext& c) {
   }
   const std::optional<Tensor> size_tensor = c.ConstantInput(2);
   if (!size_tensor) {
-    PartialShape shape;
-    if (input.known_rank()) {
+    // Sizes that are known one by one; -1 means unknown and "to the end" alike.
+    ASSIGN_OR_RETURN(PartialShape shape, c.InputAsShape(2));
+    if (shape.known_rank()) {
+      ASSIGN_OR_RETURN(input, c.WithRank(input, shape.rank()));
+    } else if (input.known_rank()) {
       shape = PartialShape::OfRank(input.rank());
     } else if (vector.known_rank() && vector.dim(0) >= 0) {
       shape = PartialShape::OfRank(static_cast<int>(vector.dim(0)));

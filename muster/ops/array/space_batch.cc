@@ -15,16 +15,15 @@ struct Blocks {
   int64_t per_batch = 1;
 };
 
-absl::StatusOr<Blocks> MakeBlocks(Dims sizes, const Dims& borders) {
+absl::StatusOr<Blocks> MakeBlocks(Dims sizes, const Dims& borders, absl::string_view name) {
   if (borders.size() != 2 * sizes.size()) {
     return InvalidArgument("Expected borders for ", sizes.size(), " dimensions, but got ", borders.size(), " values");
   }
   Blocks blocks;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] < 1) return InvalidArgument("All values in block_shape must be positive, got value, ", sizes[i], " at index, ", i, ".");
+    if (sizes[i] < 1) return InvalidArgument("All values in block_shape must be positive, got value, ", sizes[i], " at index ", i, ".");
     if (borders[2 * i] < 0 || borders[2 * i + 1] < 0) {
-      return InvalidArgument("Paddings and crops must be non-negative, but dimension ", i, " has ", borders[2 * i],
-                             " and ", borders[2 * i + 1]);
+      return InvalidArgument(name == "crops" ? "Crops" : "Paddings", " must be non-negative");
     }
     const std::optional<int64_t> product = MultiplyWithoutOverflow(blocks.per_batch, sizes[i]);
     if (!product) return InvalidArgument("The product of block_shape overflows");
@@ -88,6 +87,10 @@ absl::StatusOr<Dims> BlockSizeAttr(const Source& source) {
   return Dims{size, size};
 }
 
+// What the op calls what it adds to or takes from space.
+template <bool kToBatch>
+constexpr absl::string_view kBorderName = kToBatch ? "paddings" : "crops";
+
 using Result = absl::StatusOr<PartialShape> (*)(const PartialShape&, const Blocks&);
 
 // The ND form has the block sizes as input 1 and the borders as input 2; the old form has an attribute and input 1.
@@ -120,7 +123,7 @@ absl::Status ShapeRule(ShapeContext& c) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const Dims border_values, IntegerValues(*borders));
-  ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(*sizes, border_values));
+  ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(*sizes, border_values, kBorderName<kResult == SpaceToBatchResult>));
   ASSIGN_OR_RETURN(PartialShape shape, kResult(input, blocks));
   c.SetOutput(0, std::move(shape));
   return absl::OkStatus();
@@ -170,9 +173,9 @@ absl::Status Move(KernelContext& c, const Blocks& blocks) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Dims> Borders(const Tensor& tensor, int64_t dims) {
+absl::StatusOr<Dims> Borders(const Tensor& tensor, int64_t dims, absl::string_view name) {
   if (tensor.rank() != 2 || tensor.dim(0) != dims || tensor.dim(1) != 2) {
-    return InvalidArgument("paddings and crops should have shape [", dims, ", 2] instead of ",
+    return InvalidArgument(name, " should have shape [", dims, ", 2] instead of ",
                            tensor.shape().ToString());
   }
   return IntegerValues(tensor);
@@ -185,8 +188,8 @@ absl::Status MoveND(KernelContext& c) {
     return InvalidArgument("block_shape rank should be 1 instead of ", sizes_tensor.rank());
   }
   ASSIGN_OR_RETURN(Dims sizes, IntegerValues(sizes_tensor));
-  ASSIGN_OR_RETURN(const Dims borders, Borders(c.input(2), sizes_tensor.num_elements()));
-  ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(std::move(sizes), borders));
+  ASSIGN_OR_RETURN(const Dims borders, Borders(c.input(2), sizes_tensor.num_elements(), kBorderName<kToBatch>));
+  ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(std::move(sizes), borders, kBorderName<kToBatch>));
   return Move<kToBatch>(c, blocks);
 }
 
@@ -199,8 +202,8 @@ class OldKernel : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     if (c.input(0).rank() != 4) return InvalidArgument("input rank should be 4 instead of ", c.input(0).rank());
-    ASSIGN_OR_RETURN(const Dims borders, Borders(c.input(1), 2));
-    ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(sizes_, borders));
+    ASSIGN_OR_RETURN(const Dims borders, Borders(c.input(1), 2, kBorderName<kToBatch>));
+    ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(sizes_, borders, kBorderName<kToBatch>));
     return Move<kToBatch>(c, blocks);
   }
 

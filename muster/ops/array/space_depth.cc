@@ -85,6 +85,16 @@ class SpaceDepthKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
     if (input.rank() != 4) return InvalidArgument("Input rank should be: ", 4, " instead of: ", input.rank());
+    const int64_t rows = input.dim(layout_.rows), columns = input.dim(layout_.columns);
+    if (kToDepth && (rows % layout_.block != 0 || columns % layout_.block != 0)) {
+      return InvalidArgument("Image width ", columns, " and height ", rows,
+                             " should be divisible by block_size: ", layout_.block);
+    }
+    const int64_t block_elements = layout_.block * layout_.block;
+    if (!kToDepth && input.dim(layout_.depth) % block_elements != 0) {
+      return InvalidArgument("Input depth dimension ", input.dim(layout_.depth), " should be divisible by: ",
+                             block_elements);
+    }
     ASSIGN_OR_RETURN(const PartialShape result, kToDepth ? ToDepth(PartialShape(input.shape()), layout_)
                                                          : ToSpace(PartialShape(input.shape()), layout_));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(result.dims()));

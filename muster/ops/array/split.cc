@@ -66,8 +66,7 @@ absl::StatusOr<int64_t> SumOfSizes(const Dims& sizes, int* wildcard) {
   for (int i = 0; i < static_cast<int>(sizes.size()); ++i) {
     if (sizes[i] == -1) {
       if (*wildcard >= 0) {
-        return InvalidArgument("There can only be one -1 in size_splits, but positions ", *wildcard, " and ", i,
-                               " have it");
+        return InvalidArgument("There can only be one -1 in the input.");
       }
       *wildcard = i;
     } else if (sizes[i] < 0) {
@@ -183,7 +182,7 @@ Output JoinGradients(GradientContext& c, Output axis) {
   std::vector<Output> parts;
   for (int i = 0; i < c.num_outputs(); ++i) parts.push_back(c.dy(i));
   // One piece is the whole tensor; ConcatV2 wants two.
-  if (parts.size() == 1) return c.Op("Identity", {parts[0]}, {}, "concat");
+  if (parts.size() == 1) return c.Op("Identity", {parts[0]}, {}, "concat/concat");
   return c.Op("ConcatV2", {parts, axis}, {}, "concat");
 }
 

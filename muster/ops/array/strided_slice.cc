@@ -1,4 +1,6 @@
 // Python's indexing, its gradient, and assigning to what it selects.
+#include <algorithm>
+
 #include "muster/ops/array/sharing.h"
 #include "muster/ops/array/strided_copy.h"
 #include "muster/ops/array/strided_slice_spec.h"
@@ -131,7 +133,7 @@ class StridedSliceGradKernel : public MaskedKernel {
   }
 };
 
-// Writes `value` into the slice of `target`; a single element is repeated.
+// Writes `value` into the slice of `target`; smaller values are broadcast.
 absl::Status AssignSlice(KernelContext& c, const StridedSliceMasks& masks, const Tensor& value, Tensor& target) {
   if (value.dtype() != target.dtype()) {
     return InvalidArgument("Cannot assign ", DTypeName(value.dtype()), " to a slice of ", DTypeName(target.dtype()));
@@ -141,11 +143,19 @@ absl::Status AssignSlice(KernelContext& c, const StridedSliceMasks& masks, const
   ASSIGN_OR_RETURN(const Shape result, Shape::Make(spec.result.dims()));
   BoxOfSlice box = MakeBox(target.shape(), spec);
   if (value.shape() != result) {
-    if (value.num_elements() != 1) {
-      return Unimplemented("Cannot assign a value of shape ", value.shape().ToString(), " to a slice of shape ",
-                           result.ToString());
+    const int missing = result.rank() - value.rank();
+    const Dims value_strides = RowMajorStrides(value.shape().dims());
+    std::fill(box.box_strides.begin(), box.box_strides.end(), 0);
+    bool fits = missing >= 0;
+    for (int i = 0; i < value.rank() && fits; ++i) {
+      const int dim = spec.result_dims[i + missing];
+      fits = value.dim(i) == 1 || value.dim(i) == result.dim(i + missing);
+      if (dim >= 0 && value.dim(i) != 1) box.box_strides[dim] = value_strides[i];
     }
-    for (int64_t& stride : box.box_strides) stride = 0;
+    if (!fits) {
+      return InvalidArgument("Cannot broadcast input shape ", value.shape().ToString(), " into final shape ",
+                             result.ToString());
+    }
   }
   CopyBox(c, value.dtype(), WritingBox(std::move(box)), value.raw(), target.raw());
   return absl::OkStatus();

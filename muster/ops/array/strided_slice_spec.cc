@@ -137,8 +137,9 @@ absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const PartialShape& input, 
     spec.box.Append(size);
   }
   for (int axis : expansion.result_axes) {
-    if (axis == kNewAxis) spec.result.Append(1);
-    if (axis >= 0) spec.result.Append(spec.box.dim(axis));
+    if (axis == kShrinkAxis) continue;
+    spec.result.Append(axis == kNewAxis ? 1 : spec.box.dim(axis));
+    spec.result_dims.push_back(axis == kNewAxis ? -1 : axis);
   }
   return spec;
 }

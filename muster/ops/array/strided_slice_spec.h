@@ -28,8 +28,9 @@ struct StridedSliceSpec {
   Dims strides;
   // Sizes of the sliced box, before axes are shrunk or added; -1 where not known.
   PartialShape box;
-  // Shape of the result.
+  // Shape of the result, and the input dimension behind each of its axes (-1: a new axis).
   PartialShape result;
+  std::vector<int> result_dims;
   bool is_identity = true;
   // Only rows of dimension 0 are selected, with step 1.
   bool is_row_range = true;

@@ -42,7 +42,7 @@ absl::Status UnravelIndex(KernelContext& c) {
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
   for (int64_t k = 0; k < count; ++k) {
     int64_t rest = indices.data<T>()[k];
-    if (rest < 0 || rest >= total) return InvalidArgument("index is out of bound as with dims: ", rest);
+    if (rest < 0 || rest >= total) return InvalidArgument("index is out of bound as with dims");
     for (int64_t i = rank - 1; i >= 0; --i) {
       output->data<T>()[i * count + k] = static_cast<T>(rest % dims[i]);
       rest /= dims[i];
