@@ -14,7 +14,8 @@ absl::Status SliceShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape vector, c.Merge(begin_shape, size_shape));
   PartialShape input = c.input(0);
   if (vector.known_rank() && vector.dim(0) >= 0) {
-    if (vector.dim(0) > Shape::kMaxRank) return InvalidArgument("Slice of ", vector.dim(0), " dimensions");
+    if (vector.dim(0) > Shape::kMaxRank)
+      return InvalidArgument("Slice of ", vector.dim(0), " dimensions");
     ASSIGN_OR_RETURN(input, c.WithRank(input, static_cast<int>(vector.dim(0))));
   }
   const std::optional<Tensor> size_tensor = c.ConstantInput(2);
@@ -58,8 +59,9 @@ absl::Status Slice(KernelContext& c) {
   const int rank = input.rank();
   if (begin_tensor.rank() != 1 || size_tensor.rank() != 1 || begin_tensor.num_elements() != rank ||
       size_tensor.num_elements() != rank) {
-    return InvalidArgument("Expected begin and size arguments to be 1-D tensors of size ", rank, ", but got shapes ",
-                           begin_tensor.shape().ToString(), " and ", size_tensor.shape().ToString(), " instead.");
+    return InvalidArgument("Expected begin and size arguments to be 1-D tensors of size ", rank,
+                           ", but got shapes ", begin_tensor.shape().ToString(), " and ",
+                           size_tensor.shape().ToString(), " instead.");
   }
   ASSIGN_OR_RETURN(const Dims begin, IntegerValues(begin_tensor));
   ASSIGN_OR_RETURN(Dims size, IntegerValues(size_tensor));
@@ -71,7 +73,8 @@ absl::Status Slice(KernelContext& c) {
     }
     if (size[i] == -1) size[i] = dim - begin[i];
     if (size[i] < 0 || size[i] > dim - begin[i]) {
-      return InvalidArgument("Expected size[", i, "] in [0, ", dim - begin[i], "], but got ", size[i]);
+      return InvalidArgument("Expected size[", i, "] in [0, ", dim - begin[i], "], but got ",
+                             size[i]);
     }
     whole = whole && size[i] == dim;
     rows = rows && (i == 0 || size[i] == dim);

@@ -17,11 +17,14 @@ struct Blocks {
 
 absl::StatusOr<Blocks> MakeBlocks(Dims sizes, const Dims& borders, absl::string_view name) {
   if (borders.size() != 2 * sizes.size()) {
-    return InvalidArgument("Expected borders for ", sizes.size(), " dimensions, but got ", borders.size(), " values");
+    return InvalidArgument("Expected borders for ", sizes.size(), " dimensions, but got ",
+                           borders.size(), " values");
   }
   Blocks blocks;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] < 1) return InvalidArgument("All values in block_shape must be positive, got value, ", sizes[i], " at index ", i, ".");
+    if (sizes[i] < 1)
+      return InvalidArgument("All values in block_shape must be positive, got value, ", sizes[i],
+                             " at index ", i, ".");
     if (borders[2 * i] < 0 || borders[2 * i + 1] < 0) {
       return InvalidArgument(name == "crops" ? "Crops" : "Paddings", " must be non-negative");
     }
@@ -36,7 +39,9 @@ absl::StatusOr<Blocks> MakeBlocks(Dims sizes, const Dims& borders, absl::string_
 }
 
 // a / b rounded up, for b > 0.
-int64_t CeilDivide(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
+int64_t CeilDivide(int64_t a, int64_t b) {
+  return a >= 0 ? (a + b - 1) / b : -(-a / b);
+}
 
 absl::StatusOr<PartialShape> SpaceToBatchResult(const PartialShape& input, const Blocks& blocks) {
   PartialShape shape = input;
@@ -50,8 +55,8 @@ absl::StatusOr<PartialShape> SpaceToBatchResult(const PartialShape& input, const
       return InvalidArgument("Padding dimension ", dim, " overflows");
     }
     if (padded % blocks.sizes[i] != 0) {
-      return InvalidArgument("padded_shape[", i, "]=", padded, " is not divisible by block_shape[", i,
-                             "]=", blocks.sizes[i]);
+      return InvalidArgument("padded_shape[", i, "]=", padded, " is not divisible by block_shape[",
+                             i, "]=", blocks.sizes[i]);
     }
     shape.Set(dim, padded / blocks.sizes[i]);
   }
@@ -62,8 +67,9 @@ absl::StatusOr<PartialShape> BatchToSpaceResult(const PartialShape& input, const
   PartialShape shape = input;
   if (input.dim(0) >= 0) {
     if (input.dim(0) % blocks.per_batch != 0) {
-      return InvalidArgument("Input batch dimension (", input.dim(0), ") is not divisible by product of block sizes (",
-                             blocks.per_batch, ")");
+      return InvalidArgument("Input batch dimension (", input.dim(0),
+                             ") is not divisible by product of block sizes (", blocks.per_batch,
+                             ")");
     }
     shape.Set(0, input.dim(0) / blocks.per_batch);
   }
@@ -93,7 +99,8 @@ constexpr absl::string_view kBorderName = kToBatch ? "paddings" : "crops";
 
 using Result = absl::StatusOr<PartialShape> (*)(const PartialShape&, const Blocks&);
 
-// The ND form has the block sizes as input 1 and the borders as input 2; the old form has an attribute and input 1.
+// The ND form has the block sizes as input 1 and the borders as input 2; the old form has an
+// attribute and input 1.
 template <bool kOldForm, Result kResult>
 absl::Status ShapeRule(ShapeContext& c) {
   const std::optional<Tensor> borders = c.ConstantInput(kOldForm ? 1 : 2);
@@ -116,36 +123,42 @@ absl::Status ShapeRule(ShapeContext& c) {
   }
   if (!sizes || !borders) {
     PartialShape shape = PartialShape::OfRank(input.rank());
-    for (int i = 1 + static_cast<int>(sizes ? sizes->size() : input.rank()); i < input.rank(); ++i) {
+    for (int i = 1 + static_cast<int>(sizes ? sizes->size() : input.rank()); i < input.rank();
+         ++i) {
       shape.Set(i, input.dim(i));
     }
     c.SetOutput(0, std::move(shape));
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const Dims border_values, IntegerValues(*borders));
-  ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(*sizes, border_values, kBorderName<kResult == SpaceToBatchResult>));
+  ASSIGN_OR_RETURN(const Blocks blocks,
+                   MakeBlocks(*sizes, border_values, kBorderName<kResult == SpaceToBatchResult>));
   ASSIGN_OR_RETURN(PartialShape shape, kResult(input, blocks));
   c.SetOutput(0, std::move(shape));
   return absl::OkStatus();
 }
 
-// One strided box per position inside a block. "Space" is the tensor with the whole plane, "batch" the other one.
+// One strided box per position inside a block. "Space" is the tensor with the whole plane, "batch"
+// the other one.
 template <bool kToBatch>
 absl::Status Move(KernelContext& c, const Blocks& blocks) {
   const Tensor input = c.input(0);
   const int block_dims = static_cast<int>(blocks.sizes.size());
   if (input.rank() < block_dims + 1) {
-    return InvalidArgument("input rank should be >= ", block_dims + 1, " instead of ", input.rank());
+    return InvalidArgument("input rank should be >= ", block_dims + 1, " instead of ",
+                           input.rank());
   }
-  ASSIGN_OR_RETURN(const PartialShape result, kToBatch ? SpaceToBatchResult(PartialShape(input.shape()), blocks)
-                                                       : BatchToSpaceResult(PartialShape(input.shape()), blocks));
+  ASSIGN_OR_RETURN(const PartialShape result,
+                   kToBatch ? SpaceToBatchResult(PartialShape(input.shape()), blocks)
+                            : BatchToSpaceResult(PartialShape(input.shape()), blocks));
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(result.dims()));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
   if (kToBatch) ZeroElements(output->dtype(), output->raw(), output->num_elements());
   if (output->num_elements() == 0 || input.num_elements() == 0) return absl::OkStatus();
   const Shape& space = kToBatch ? input.shape() : shape;
   const Shape& batch = kToBatch ? shape : input.shape();
-  const Dims space_strides = RowMajorStrides(space.dims()), batch_strides = RowMajorStrides(batch.dims());
+  const Dims space_strides = RowMajorStrides(space.dims()),
+             batch_strides = RowMajorStrides(batch.dims());
   const int64_t inner = space.ElementsIn(block_dims + 1, space.rank());
   Dims position(block_dims, 0);
   for (int64_t n = 0; n < blocks.per_batch; ++n) {
@@ -188,8 +201,10 @@ absl::Status MoveND(KernelContext& c) {
     return InvalidArgument("block_shape rank should be 1 instead of ", sizes_tensor.rank());
   }
   ASSIGN_OR_RETURN(Dims sizes, IntegerValues(sizes_tensor));
-  ASSIGN_OR_RETURN(const Dims borders, Borders(c.input(2), sizes_tensor.num_elements(), kBorderName<kToBatch>));
-  ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(std::move(sizes), borders, kBorderName<kToBatch>));
+  ASSIGN_OR_RETURN(const Dims borders,
+                   Borders(c.input(2), sizes_tensor.num_elements(), kBorderName<kToBatch>));
+  ASSIGN_OR_RETURN(const Blocks blocks,
+                   MakeBlocks(std::move(sizes), borders, kBorderName<kToBatch>));
   return Move<kToBatch>(c, blocks);
 }
 
@@ -201,7 +216,8 @@ class OldKernel : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
-    if (c.input(0).rank() != 4) return InvalidArgument("input rank should be 4 instead of ", c.input(0).rank());
+    if (c.input(0).rank() != 4)
+      return InvalidArgument("input rank should be 4 instead of ", c.input(0).rank());
     ASSIGN_OR_RETURN(const Dims borders, Borders(c.input(1), 2, kBorderName<kToBatch>));
     ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(sizes_, borders, kBorderName<kToBatch>));
     return Move<kToBatch>(c, blocks);
@@ -220,7 +236,8 @@ absl::Status OppositeND(GradientContext& c, const char* op) {
 absl::Status OppositeOld(GradientContext& c, const char* op) {
   const Output dy = c.dy();
   const int64_t size = c.Attr<int64_t>("block_size");
-  const Output sizes = c.scope().Const(Tensor::Vector<int64_t>({size, size}), absl::StrCat(op, "/block_shape"));
+  const Output sizes =
+      c.scope().Const(Tensor::Vector<int64_t>({size, size}), absl::StrCat(op, "/block_shape"));
   c.SetDx(0, c.Op(op, {dy, sizes, c.input(1)}));
   return absl::OkStatus();
 }
