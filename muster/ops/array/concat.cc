@@ -32,6 +32,11 @@ absl::Status ConcatShape(ShapeContext& c) {
     c.SetOutput(0, rank < 0 ? PartialShape() : PartialShape::OfRank(rank));
     return absl::OkStatus();
   }
+  int common_rank = -1;
+  for (int i = args.first_value; i < args.end_value; ++i) {
+    if (common_rank >= 0) RETURN_IF_ERROR(c.WithRank(c.input(i), common_rank).status());
+    common_rank = std::max(common_rank, c.input(i).rank());
+  }
   const int64_t min_rank = *axis < 0 ? -*axis : *axis + 1;
   if (min_rank > Shape::kMaxRank) return InvalidArgument("Invalid concatenation axis ", *axis);
   const int at = static_cast<int>(*axis);
@@ -123,11 +128,7 @@ absl::Status Concat(KernelContext& c) {
 }
 
 absl::Status ConcatOffsetShape(ShapeContext& c) {
-  RETURN_IF_ERROR(c.WithRank(c.input(0), 0).status());
-  for (int i = 1; i < c.num_inputs(); ++i) {
-    RETURN_IF_ERROR(c.WithRank(c.input(i), 1).status());
-    c.SetOutput(i - 1, c.input(i));
-  }
+  for (int i = 1; i < c.num_inputs(); ++i) c.SetOutput(i - 1, c.input(i));
   return absl::OkStatus();
 }
 

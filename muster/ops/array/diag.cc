@@ -36,8 +36,12 @@ absl::Status DiagPartShape(ShapeContext& c) {
   if (input.rank() % 2 != 0 || input.rank() <= 0) {
     return InvalidArgument("Input must have even and non-zero rank, input rank is ", input.rank());
   }
-  ASSIGN_OR_RETURN(PartialShape shape, c.Merge(c.Subshape(input, 0, input.rank() / 2),
-                                               c.Subshape(input, input.rank() / 2)));
+  PartialShape shape = PartialShape::Scalar();
+  const int half = input.rank() / 2;
+  for (int i = 0; i < half; ++i) {
+    ASSIGN_OR_RETURN(const int64_t size, c.MergeDims(input.dim(i), input.dim(i + half)));
+    shape.Append(size);
+  }
   c.SetOutput(0, std::move(shape));
   return absl::OkStatus();
 }

@@ -30,14 +30,6 @@ absl::StatusOr<int64_t> ScalarOf(const Tensor& tensor, absl::string_view name) {
 
 // --- Band --------------------------------------------------------------------------------------
 
-absl::Status BandPartShape(ShapeContext& c) {
-  RETURN_IF_ERROR(c.WithRank(c.input(1), 0).status());
-  RETURN_IF_ERROR(c.WithRank(c.input(2), 0).status());
-  ASSIGN_OR_RETURN(PartialShape shape, c.WithRankAtLeast(c.input(0), 2));
-  c.SetOutput(0, std::move(shape));
-  return absl::OkStatus();
-}
-
 absl::Status BandPart(KernelContext& c) {
   // No reference to the input is kept: its memory may become the output's.
   const Shape shape = c.input(0).shape();
@@ -287,7 +279,7 @@ DEFINE_OP(MatrixBandPart) {
       .Doc(
           "The innermost matrices with zeros outside a band; a negative width keeps that triangle "
           "whole.")
-      .Shape(BandPartShape)
+      .Shape(UnchangedShape)
       .Gradient(BandPartGradient)
       .HostMemory({"num_lower", "num_upper"})
       .CpuDTypes("T", PlainDTypes(), Stateless(BandPart));
@@ -301,7 +293,7 @@ DEFINE_OP(BatchMatrixBandPart) {
       .Output("band: T")
       .Deprecated(14, "Use MatrixBandPart")
       .Doc("The old name of MatrixBandPart.")
-      .Shape(BandPartShape)
+      .Shape(UnchangedShape)
       .HostMemory({"num_lower", "num_upper"})
       .CpuDTypes("T", PlainDTypes(), Stateless(BandPart));
 }

@@ -72,7 +72,11 @@ absl::Status PaddedShapeRule(ShapeContext& c, int sign) {
     }
     if (!input.known_rank() || input.dim(i) < 0) continue;
     int64_t size = 0;
-    if (sign > 0 ? __builtin_add_overflow(input.dim(i), change, &size) : input.dim(i) < change) {
+    if (sign < 0 && input.dim(i) < change) {
+      return InvalidArgument("Negative dimension size caused by subtracting ", change, " from ",
+                             input.dim(i));
+    }
+    if (sign > 0 && __builtin_add_overflow(input.dim(i), change, &size)) {
       return InvalidArgument("paddings of dimension ", i, " do not fit size ", input.dim(i));
     }
     output.Set(i, sign > 0 ? size : input.dim(i) - change);

@@ -74,7 +74,7 @@ absl::Status RangeShape(ShapeContext& c) {
     absl::StatusOr<PartialShape> scalar = c.WithRank(c.input(i), 0);
     if (!scalar.ok()) {
       const char* const names[] = {"start", "limit", "delta"};
-      return Suffixed(scalar.status(), absl::StrCat(" for '", names[i], "'"));
+      return Suffixed(scalar.status(), absl::StrCat("\n\t for '", names[i], "'"));
     }
   }
   const std::optional<Tensor> start = c.ConstantInput(0), limit = c.ConstantInput(1),
@@ -117,7 +117,7 @@ absl::Status LinSpaceShape(ShapeContext& c) {
     absl::StatusOr<PartialShape> scalar = c.WithRank(c.input(i), 0);
     if (!scalar.ok()) {
       const char* const names[] = {"start", "stop", "num"};
-      return Suffixed(scalar.status(), absl::StrCat(" for '", names[i], "'"));
+      return Suffixed(scalar.status(), absl::StrCat("\n\t for '", names[i], "'"));
     }
   }
   ASSIGN_OR_RETURN(const std::optional<int64_t> num, c.ScalarInput(2));

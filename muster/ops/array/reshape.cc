@@ -178,6 +178,12 @@ absl::Status SqueezeShape(ShapeContext& c) {
     c.SetOutput(0, PartialShape());
     return absl::OkStatus();
   }
+  for (size_t i = 0; i < squeeze_dims.size(); ++i) {
+    if (squeeze_dims[i] < -input.rank() || squeeze_dims[i] >= input.rank()) {
+      return InvalidArgument("squeeze_dims[", i, "] not in [", -input.rank(), ",", input.rank(),
+                             ").");
+    }
+  }
   ASSIGN_OR_RETURN(Dims dims, SqueezeDims(input.dims(), squeeze_dims));
   c.SetOutput(0, PartialShape(std::move(dims)));
   return absl::OkStatus();

@@ -27,11 +27,12 @@ absl::Status ReverseV2Shape(ShapeContext& c) {
   if (axes_tensor && input.known_rank()) {
     ASSIGN_OR_RETURN(const Dims axes, IntegerValues(*axes_tensor));
     std::vector<bool> seen(input.rank(), false);
-    for (int64_t axis : axes) {
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const int64_t axis = axes[i];
       const int64_t canonical = axis < 0 ? axis + input.rank() : axis;
       if (canonical < 0 || canonical >= input.rank()) {
-        return InvalidArgument("'axis'[", &axis - axes.data(), "] = ", axis,
-                               " is out of valid range [", 0, ", ", input.rank() - 1);
+        return InvalidArgument("'axis'[", i, "] = ", axis, " is out of valid range [", 0, ", ",
+                               input.rank() - 1);
       }
       if (seen[canonical]) return InvalidArgument("axis ", canonical, " specified more than once.");
       seen[canonical] = true;

@@ -38,9 +38,11 @@ absl::Status SliceShape(ShapeContext& c) {
   for (int i = 0; i < static_cast<int>(sizes.size()); ++i) {
     const int64_t dim = input.known_rank() ? input.dim(i) : -1;
     const int64_t from = begin.known_rank() ? begin.dim(i) : -1;
-    if (sizes[i] < -1) return InvalidArgument("Expected size[", i, "] >= -1, but got ", sizes[i]);
-    if (dim >= 0 && from >= 0 && from > dim) {
-      return InvalidArgument("Expected begin[", i, "] in [0, ", dim, "], but got ", from);
+    if (sizes[i] < -1) {
+      return InvalidArgument("Invalid value in tensor used for shape: ", sizes[i]);
+    }
+    if (sizes[i] == -1 && dim >= 0 && from > dim) {
+      return InvalidArgument("Negative dimension size caused by subtracting ", from, " from ", dim);
     }
     if (sizes[i] >= 0) {
       dims.push_back(sizes[i]);

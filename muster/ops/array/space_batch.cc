@@ -38,12 +38,17 @@ absl::StatusOr<Blocks> MakeBlocks(Dims sizes, const Dims& borders, absl::string_
   return blocks;
 }
 
+absl::Status NotDivisible(int64_t divisor, int64_t size) {
+  return InvalidArgument("Dimension size must be evenly divisible by ", divisor, " but is ", size);
+}
+
 // a / b rounded up, for b > 0.
 int64_t CeilDivide(int64_t a, int64_t b) {
   return a >= 0 ? (a + b - 1) / b : -(-a / b);
 }
 
-absl::StatusOr<PartialShape> SpaceToBatchResult(const PartialShape& input, const Blocks& blocks) {
+absl::StatusOr<PartialShape> SpaceToBatchResult(const PartialShape& input, const Blocks& blocks,
+                                                bool in_rule) {
   PartialShape shape = input;
   shape.Set(0, ShapeContext::MultiplyDims(input.dim(0), blocks.per_batch));
   for (size_t i = 0; i < blocks.sizes.size(); ++i) {
@@ -55,6 +60,7 @@ absl::StatusOr<PartialShape> SpaceToBatchResult(const PartialShape& input, const
       return InvalidArgument("Padding dimension ", dim, " overflows");
     }
     if (padded % blocks.sizes[i] != 0) {
+      if (in_rule) return NotDivisible(blocks.sizes[i], padded);
       return InvalidArgument("padded_shape[", i, "]=", padded, " is not divisible by block_shape[",
                              i, "]=", blocks.sizes[i]);
     }
@@ -63,10 +69,12 @@ absl::StatusOr<PartialShape> SpaceToBatchResult(const PartialShape& input, const
   return shape;
 }
 
-absl::StatusOr<PartialShape> BatchToSpaceResult(const PartialShape& input, const Blocks& blocks) {
+absl::StatusOr<PartialShape> BatchToSpaceResult(const PartialShape& input, const Blocks& blocks,
+                                                bool in_rule) {
   PartialShape shape = input;
   if (input.dim(0) >= 0) {
     if (input.dim(0) % blocks.per_batch != 0) {
+      if (in_rule) return NotDivisible(blocks.per_batch, input.dim(0));
       return InvalidArgument("Input batch dimension (", input.dim(0),
                              ") is not divisible by product of block sizes (", blocks.per_batch,
                              ")");
@@ -79,6 +87,12 @@ absl::StatusOr<PartialShape> BatchToSpaceResult(const PartialShape& input, const
     const std::optional<int64_t> whole = MultiplyWithoutOverflow(input.dim(dim), blocks.sizes[i]);
     if (!whole) return InvalidArgument("Dimension ", dim, " overflows");
     if (blocks.before[i] > *whole || blocks.after[i] > *whole - blocks.before[i]) {
+      if (in_rule) {
+        const bool first = blocks.before[i] > *whole;
+        return InvalidArgument("Negative dimension size caused by subtracting ",
+                               first ? blocks.before[i] : blocks.after[i], " from ",
+                               first ? *whole : *whole - blocks.before[i]);
+      }
       return InvalidArgument("cropped_shape[", i, "]=", *whole - blocks.before[i] - blocks.after[i],
                              " must be non-negative");
     }
@@ -97,7 +111,7 @@ absl::StatusOr<Dims> BlockSizeAttr(const Source& source) {
 template <bool kToBatch>
 constexpr absl::string_view kBorderName = kToBatch ? "paddings" : "crops";
 
-using Result = absl::StatusOr<PartialShape> (*)(const PartialShape&, const Blocks&);
+using Result = absl::StatusOr<PartialShape> (*)(const PartialShape&, const Blocks&, bool in_rule);
 
 // The ND form has the block sizes as input 1 and the borders as input 2; the old form has an
 // attribute and input 1.
@@ -113,6 +127,9 @@ absl::Status ShapeRule(ShapeContext& c) {
     RETURN_IF_ERROR(c.WithRank(c.input(1), 1).status());
     if (const std::optional<Tensor> tensor = c.ConstantInput(1)) {
       ASSIGN_OR_RETURN(sizes, IntegerValues(*tensor));
+      for (int64_t size : *sizes) {
+        if (size < 1) return InvalidArgument("block_shape must be positive");
+      }
       ASSIGN_OR_RETURN(input, c.WithRankAtLeast(input, static_cast<int>(sizes->size()) + 1));
     }
   }
@@ -133,7 +150,7 @@ absl::Status ShapeRule(ShapeContext& c) {
   ASSIGN_OR_RETURN(const Dims border_values, IntegerValues(*borders));
   ASSIGN_OR_RETURN(const Blocks blocks,
                    MakeBlocks(*sizes, border_values, kBorderName<kResult == SpaceToBatchResult>));
-  ASSIGN_OR_RETURN(PartialShape shape, kResult(input, blocks));
+  ASSIGN_OR_RETURN(PartialShape shape, kResult(input, blocks, /*in_rule=*/true));
   c.SetOutput(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -149,8 +166,8 @@ absl::Status Move(KernelContext& c, const Blocks& blocks) {
                            input.rank());
   }
   ASSIGN_OR_RETURN(const PartialShape result,
-                   kToBatch ? SpaceToBatchResult(PartialShape(input.shape()), blocks)
-                            : BatchToSpaceResult(PartialShape(input.shape()), blocks));
+                   kToBatch ? SpaceToBatchResult(PartialShape(input.shape()), blocks, false)
+                            : BatchToSpaceResult(PartialShape(input.shape()), blocks, false));
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(result.dims()));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
   if (kToBatch) ZeroElements(output->dtype(), output->raw(), output->num_elements());

@@ -1,4 +1,6 @@
 // Cutting a tensor into pieces along one axis.
+#include <algorithm>
+
 #include "absl/strings/str_join.h"
 
 #include "muster/ops/array/sharing.h"
@@ -98,12 +100,18 @@ absl::Status SplitVShape(ShapeContext& c) {
   if (static_cast<int>(sizes.size()) != c.num_outputs()) {
     return InvalidArgument("Length of size_splits should be equal to num_outputs");
   }
+  const int64_t total = input.dim(*axis);
+  if (std::count(sizes.begin(), sizes.end(), -1) > 1) {
+    return InvalidArgument("size_splits can only have one -1");
+  }
   int wildcard = -1;
   ASSIGN_OR_RETURN(const int64_t sum, SumOfSizes(sizes, &wildcard));
-  const int64_t total = input.dim(*axis);
-  if (total >= 0 && (wildcard >= 0 ? sum > total : sum != total)) {
+  if (total >= 0 && wildcard < 0 && sum != total) {
     return InvalidArgument("can't split axis of size ", total, " into pieces of size [",
                            absl::StrJoin(sizes, ","), "]");
+  }
+  if (total >= 0 && wildcard >= 0 && sum > total) {
+    return InvalidArgument("Split size at index ", wildcard, " must be >= 0. Got: ", total - sum);
   }
   if (wildcard >= 0) sizes[wildcard] = total < 0 ? -1 : total - sum;
   for (int i = 0; i < c.num_outputs(); ++i) {
