@@ -53,7 +53,8 @@ absl::Status ArgShape(ShapeContext& c) {
 
 absl::Status SameShapes(ShapeContext& c) {
   if (c.num_inputs() != c.num_outputs()) {
-    return InvalidArgument("Expected as many inputs as outputs, but got ", c.num_inputs(), " and ", c.num_outputs());
+    return InvalidArgument("Expected as many inputs as outputs, but got ", c.num_inputs(), " and ",
+                           c.num_outputs());
   }
   for (int i = 0; i < c.num_outputs(); ++i) {
     c.SetOutput(i, c.input(i));
@@ -64,12 +65,13 @@ absl::Status SameShapes(ShapeContext& c) {
 
 absl::Status Forward(KernelContext& c) {
   if (c.num_inputs() != c.num_outputs()) {
-    return InvalidArgument("Expected as many inputs as outputs, but got ", c.num_inputs(), " and ", c.num_outputs());
+    return InvalidArgument("Expected as many inputs as outputs, but got ", c.num_inputs(), " and ",
+                           c.num_outputs());
   }
   for (int i = 0; i < c.num_outputs(); ++i) {
     if (c.input_type(i) != c.output_type(i)) {
-      return InvalidArgument("Input ", i, " has type ", DTypeName(c.input_type(i)), " but output ", i, " has type ",
-                             DTypeName(c.output_type(i)));
+      return InvalidArgument("Input ", i, " has type ", DTypeName(c.input_type(i)), " but output ",
+                             i, " has type ", DTypeName(c.output_type(i)));
     }
     c.SetOutput(i, c.TakeInput(i));
   }

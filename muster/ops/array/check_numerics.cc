@@ -29,7 +29,8 @@ class CheckNumericsKernel : public Kernel {
       if (nan) has_nan = true;
     });
     if (has_inf || has_nan) {
-      return InvalidArgument(message_, " : Tensor had ", has_inf && has_nan ? "Inf and NaN" : (has_inf ? "Inf" : "NaN"),
+      return InvalidArgument(message_, " : Tensor had ",
+                             has_inf && has_nan ? "Inf and NaN" : (has_inf ? "Inf" : "NaN"),
                              " values");
     }
     c.SetOutput(0, c.TakeInput(0));

@@ -32,6 +32,11 @@ absl::Status ConcatShape(ShapeContext& c) {
     c.SetOutput(0, rank < 0 ? PartialShape() : PartialShape::OfRank(rank));
     return absl::OkStatus();
   }
+  int common_rank = -1;
+  for (int i = args.first_value; i < args.end_value; ++i) {
+    if (common_rank >= 0) RETURN_IF_ERROR(c.WithRank(c.input(i), common_rank).status());
+    common_rank = std::max(common_rank, c.input(i).rank());
+  }
   const int64_t min_rank = *axis < 0 ? -*axis : *axis + 1;
   if (min_rank > Shape::kMaxRank) return InvalidArgument("Invalid concatenation axis ", *axis);
   const int at = static_cast<int>(*axis);
@@ -39,7 +44,8 @@ absl::Status ConcatShape(ShapeContext& c) {
   PartialShape before, after;
   int64_t size = 0;
   for (int i = args.end_value - 1; i >= args.first_value; --i) {
-    ASSIGN_OR_RETURN(const PartialShape input, c.WithRankAtLeast(c.input(i), static_cast<int>(min_rank)));
+    ASSIGN_OR_RETURN(const PartialShape input,
+                     c.WithRankAtLeast(c.input(i), static_cast<int>(min_rank)));
     if (!input.known_rank()) {
       size = -1;
       continue;
@@ -61,16 +67,19 @@ absl::Status Concat(KernelContext& c) {
   const Arguments args = ArgumentsOf(c.node());
   const Tensor& axis_tensor = c.input(args.axis);
   if (axis_tensor.rank() != 0) {
-    return InvalidArgument("Concat dim tensor should be a scalar integer, but got shape ",
+    return InvalidArgument(args.axis == 0 ? "concat_dim" : "axis",
+                           " tensor should be a scalar integer, but got shape ",
                            axis_tensor.shape().ToString());
   }
   ASSIGN_OR_RETURN(const int64_t given_axis, ScalarInteger(axis_tensor, "axis"));
   const Shape& first = c.input(args.first_value).shape();
   const int rank = first.rank();
+  if (rank == 0)
+    return InvalidArgument("ConcatOp : Can't concatenate scalars (use tf.stack instead)");
   const int64_t axis = given_axis < 0 ? given_axis + rank : given_axis;
   if (axis < 0 || axis >= rank) {
-    return InvalidArgument("ConcatOp : Expected concatenating dimensions in the range [", -rank, ", ", rank,
-                           "), but got ", given_axis);
+    return InvalidArgument("ConcatOp : Expected concatenating dimensions in the range [", -rank,
+                           ", ", rank, "), but got ", given_axis);
   }
   const int at = static_cast<int>(axis);
   Dims dims = first.dims();
@@ -78,13 +87,13 @@ absl::Status Concat(KernelContext& c) {
     const Shape& shape = c.input(i).shape();
     const int number = i - args.first_value;
     if (shape.rank() != rank) {
-      return InvalidArgument("ConcatOp : Ranks of all input tensors should match: shape[0] = ", first.ToString(),
-                             " vs. shape[", number, "] = ", shape.ToString());
+      return InvalidArgument("ConcatOp : Ranks of all input tensors should match: shape[0] = ",
+                             first.ToString(), " vs. shape[", number, "] = ", shape.ToString());
     }
     for (int k = 0; k < rank; ++k) {
       if (k != at && shape.dim(k) != first.dim(k)) {
-        return InvalidArgument("ConcatOp : Dimensions of inputs should match: shape[0] = ", first.ToString(),
-                               " vs. shape[", number, "] = ", shape.ToString());
+        return InvalidArgument("ConcatOp : Dimensions of inputs should match: shape[0] = ",
+                               first.ToString(), " vs. shape[", number, "] = ", shape.ToString());
       }
     }
     dims[at] += shape.dim(at);
@@ -119,11 +128,7 @@ absl::Status Concat(KernelContext& c) {
 }
 
 absl::Status ConcatOffsetShape(ShapeContext& c) {
-  RETURN_IF_ERROR(c.WithRank(c.input(0), 0).status());
-  for (int i = 1; i < c.num_inputs(); ++i) {
-    ASSIGN_OR_RETURN(PartialShape shape, c.WithRank(c.input(i), 1));
-    c.SetOutput(i - 1, std::move(shape));
-  }
+  for (int i = 1; i < c.num_inputs(); ++i) c.SetOutput(i - 1, c.input(i));
   return absl::OkStatus();
 }
 
@@ -136,27 +141,31 @@ absl::Status ConcatOffset(KernelContext& c) {
   }
   for (int i = 1; i < c.num_inputs(); ++i) {
     if (c.input(i).rank() != 1) {
-      return InvalidArgument("input ", i - 1, " should be a vector, but got shape ", c.input(i).shape().ToString());
+      return InvalidArgument("input ", i - 1, " should be a vector, but got shape ",
+                             c.input(i).shape().ToString());
     }
   }
   const int64_t rank = c.input(1).num_elements();
   ASSIGN_OR_RETURN(const int64_t given_axis, ScalarInteger(axis_tensor, "concat_dim"));
   const int64_t axis = given_axis < 0 ? given_axis + rank : given_axis;
-  if (axis < 0 || axis >= rank) return InvalidArgument("Concat dim is out of range: ", given_axis, " vs. ", rank);
+  if (axis < 0 || axis >= rank)
+    return InvalidArgument("Concat dim is out of range: ", given_axis, " vs. ", rank);
   const T* const first = c.input(1).data<T>();
   uint64_t offset = 0;
   for (int i = 1; i < c.num_inputs(); ++i) {
     const Tensor& input = c.input(i);
     if (input.num_elements() != rank) {
-      return InvalidArgument("input ", i - 1, " should contain ", rank, " elements, but got ", input.num_elements());
+      return InvalidArgument("input ", i - 1, " should contain ", rank, " elements, but got ",
+                             input.num_elements());
     }
     const T* const sizes = input.data<T>();
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(i - 1, input.shape()));
     for (int64_t k = 0; k < rank; ++k) {
       if (k != axis && sizes[k] != first[k]) {
-        return InvalidArgument("All dimensions except ", axis, " must match. Input ", i - 1, " has shape ",
-                               input.SummarizeValues(10), " and doesn't match input 0 with shape ",
-                               c.input(1).SummarizeValues(10), ".");
+        return InvalidArgument("All dimensions except ", axis, " must match. Input ", i - 1,
+                               " has shape [", input.SummarizeValues(10),
+                               "] and doesn't match input 0 with shape [",
+                               c.input(1).SummarizeValues(10), "].");
       }
       output->data<T>()[k] = k == axis ? static_cast<T>(offset) : T{0};
     }

@@ -1,7 +1,7 @@
-#include "muster/ops/array/concat.h"
-
 #include "absl/strings/str_cat.h"
+
 #include "muster/graph/shape_context.h"
+#include "muster/ops/array/concat.h"
 #include "muster/ops/array/gradients.h"
 
 namespace muster {
@@ -14,8 +14,8 @@ std::string Numbered(absl::string_view name, int i) {
   return i == 0 ? std::string(name) : absl::StrCat(name, "_", i);
 }
 
-// The shapes of all values: Consts where all are known, else one ShapeN. A Shape node that was made before the first
-// unknown one stays, as in TensorFlow.
+// The shapes of all values: Consts where all are known, else one ShapeN. A Shape node that was made
+// before the first unknown one stays, as in TensorFlow.
 std::vector<Output> ValueShapes(GradientContext& c, const std::vector<Output>& values) {
   std::vector<Output> shapes;
   for (const Output& value : values) {
@@ -30,7 +30,8 @@ std::vector<Output> ValueShapes(GradientContext& c, const std::vector<Output>& v
   return shapes;
 }
 
-std::vector<Gradient> DenseParts(GradientContext& c, Output dy, Output axis, const std::vector<Output>& values) {
+std::vector<Gradient> DenseParts(GradientContext& c, Output dy, Output axis,
+                                 const std::vector<Output>& values) {
   const std::vector<Output> shapes = ValueShapes(c, values);
   std::vector<Gradient> parts;
   if (values.size() > kMaxSlices) {
@@ -39,9 +40,10 @@ std::vector<Gradient> DenseParts(GradientContext& c, Output dy, Output axis, con
     const Output size = c.scope().ConstVector({1, -1}, "Slice/size");
     const Output row = c.Op("Slice", {stacked, begin, size});
     const Output sizes = c.Op("Squeeze", {row});
-    Node* const split =
-        c.scope().Add("SplitV", {dy, sizes, axis}, {{"num_split", static_cast<int64_t>(values.size())}}, "split");
-    for (size_t i = 0; i < values.size(); ++i) parts.emplace_back(Output(split, static_cast<int>(i)));
+    Node* const split = c.scope().Add(
+        "SplitV", {dy, sizes, axis}, {{"num_split", static_cast<int64_t>(values.size())}}, "split");
+    for (size_t i = 0; i < values.size(); ++i)
+      parts.emplace_back(Output(split, static_cast<int>(i)));
     return parts;
   }
   Node* const offsets = c.scope().Add("ConcatOffset", {axis, shapes});
@@ -55,7 +57,8 @@ std::vector<Gradient> DenseParts(GradientContext& c, Output dy, Output axis, con
 std::vector<Gradient> RowParts(GradientContext& c, const IndexedSlices& dy, Output axis,
                                const std::vector<Output>& shapes) {
   const DType index_type = dy.indices.base_dtype();
-  Output start = index_type == DType::kInt64 ? c.scope().ConstScalar<int64_t>(0) : c.scope().ConstScalar<int32_t>(0);
+  Output start = index_type == DType::kInt64 ? c.scope().ConstScalar<int64_t>(0)
+                                             : c.scope().ConstScalar<int32_t>(0);
   int gathers = 0;
   const auto gather = [&](Output params, Output indices) {
     const std::string name = Numbered("GatherV2", gathers++);
@@ -88,7 +91,8 @@ std::vector<Gradient> ColumnParts(GradientContext& c, const IndexedSlices& dy, O
   const Output rank = c.ShapeOf(shapes[0]);
   const Output expand_dim = c.scope().ConstScalar<int32_t>(0, "ExpandDims/dim");
   const Output leading = c.Op("ExpandDims", {axis, expand_dim});
-  const Output zeros_before = c.Op("Fill", {leading, c.scope().ConstScalar<int32_t>(0, "zeros/Const")}, {}, "zeros");
+  const Output zeros_before =
+      c.Op("Fill", {leading, c.scope().ConstScalar<int32_t>(0, "zeros/Const")}, {}, "zeros");
   const Output rest = c.Op("Sub", {rank, axis}, {}, "sub");
   const Output one = c.scope().ConstScalar<int32_t>(1, "sub_1/y");
   const Output trailing = c.Op("Sub", {rest, one}, {}, "sub_1");
@@ -96,7 +100,8 @@ std::vector<Gradient> ColumnParts(GradientContext& c, const IndexedSlices& dy, O
       c.Op("Fill", {trailing, c.scope().ConstScalar<int32_t>(0, "zeros_1/Const")}, {}, "zeros_1");
   const Output marker = c.scope().ConstVector({1}, "concat/values_1");
   const Output mask = ConcatOf(c, {zeros_before, marker, zeros_after}, 0, "concat");
-  Output begin = c.Op("Fill", {rank, c.scope().ConstScalar<int32_t>(0, "zeros_2/Const")}, {}, "zeros_2");
+  Output begin =
+      c.Op("Fill", {rank, c.scope().ConstScalar<int32_t>(0, "zeros_2/Const")}, {}, "zeros_2");
   std::vector<Gradient> parts;
   for (size_t i = 0; i < shapes.size(); ++i) {
     const std::string tail_name = Numbered("Slice", static_cast<int>(2 * i));
@@ -126,7 +131,8 @@ absl::Status ConcatGradient(GradientContext& c) {
   if (values.size() == 1) {
     parts.push_back(c.gradient(0));
   } else if (const Output* dense = std::get_if<Output>(&c.gradient(0))) {
-    // A constant axis of another control-flow context is repeated here rather than carried into this one.
+    // A constant axis of another control-flow context is repeated here rather than carried into
+    // this one.
     if (axis.node->op() == "Const" &&
         axis.node->control_flow_context() != dense->node->control_flow_context()) {
       if (const std::optional<Tensor> value = ConstantValue(axis)) axis = c.scope().Const(*value);
@@ -140,7 +146,8 @@ absl::Status ConcatGradient(GradientContext& c) {
     const Output positive_axis = c.Op("FloorMod", {axis, rank}, {}, "mod");
     const std::optional<Tensor> constant = ConstantValue(axis);
     if (!constant) {
-      return InvalidArgument("Can only compute IndexedSlices gradient with statically-known concat_dim");
+      return InvalidArgument(
+          "Can only compute IndexedSlices gradient with statically-known concat_dim");
     }
     ASSIGN_OR_RETURN(const Dims axis_value, IntegerValues(*constant));
     if (axis_value.size() != 1) return InvalidArgument("concat_dim must be a scalar");
@@ -149,7 +156,8 @@ absl::Status ConcatGradient(GradientContext& c) {
       RankOf(c, values[0]);
       if (!values[0].shape().known_rank()) {
         return InvalidArgument(
-            "Can only compute IndexedSlices gradient with negative concat_dim when first value rank is "
+            "Can only compute IndexedSlices gradient with negative concat_dim when first value "
+            "rank is "
             "statically-known.");
       }
       static_axis += values[0].shape().rank();
@@ -159,7 +167,8 @@ absl::Status ConcatGradient(GradientContext& c) {
     parts = static_axis > 0 ? ColumnParts(c, slices, positive_axis, shapes)
                             : RowParts(c, slices, positive_axis, shapes);
   }
-  for (size_t i = 0; i < parts.size(); ++i) c.SetDx(range.begin + static_cast<int>(i), std::move(parts[i]));
+  for (size_t i = 0; i < parts.size(); ++i)
+    c.SetDx(range.begin + static_cast<int>(i), std::move(parts[i]));
   return absl::OkStatus();
 }
 

@@ -10,8 +10,8 @@ class ConstKernel : public Kernel {
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(value_, setup.Attr<Tensor>("value"));
     if (value_.dtype() != setup.output_type(0)) {
-      return InvalidArgument("Const has a value of type ", DTypeName(value_.dtype()), " but its dtype is ",
-                             DTypeName(setup.output_type(0)));
+      return InvalidArgument("Const has a value of type ", DTypeName(value_.dtype()),
+                             " but its dtype is ", DTypeName(setup.output_type(0)));
     }
     return absl::OkStatus();
   }
@@ -47,8 +47,10 @@ absl::Status FillShape(ShapeContext& c) {
 absl::Status Fill(KernelContext& c) {
   const Tensor dims = c.input(0);
   const Tensor value = c.input(1);
-  if (dims.rank() != 1) return InvalidArgument("dims must be a vector, got shape ", dims.shape().ToString());
-  if (value.rank() != 0) return InvalidArgument("value must be a scalar, got shape ", value.shape().ToString());
+  if (dims.rank() != 1)
+    return InvalidArgument("dims must be a vector, got shape ", dims.shape().ToString());
+  if (value.rank() != 0)
+    return InvalidArgument("value must be a scalar, got shape ", value.shape().ToString());
   ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(dims));
   for (int64_t size : sizes) {
     if (size < 0) return InvalidArgument("Dimension ", size, " must be >= 0");
@@ -90,7 +92,8 @@ absl::Status OnesLike(KernelContext& c) {
   const Shape shape = c.input(0).shape();
   ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
   const T one = static_cast<T>(static_cast<Compute<T>>(1));
-  FillElements(c, output->dtype(), reinterpret_cast<const char*>(&one), output->raw(), output->num_elements());
+  FillElements(c, output->dtype(), reinterpret_cast<const char*>(&one), output->raw(),
+               output->num_elements());
   return absl::OkStatus();
 }
 
@@ -100,7 +103,8 @@ absl::Status EmptyShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-// Zeroes the memory whether or not `init` asks for it: what another step left there is nobody's business.
+// Zeroes the memory whether or not `init` asks for it: what another step left there is nobody's
+// business.
 absl::Status Empty(KernelContext& c) {
   const Tensor dims = c.input(0);
   if (dims.rank() != 1) {
@@ -153,14 +157,17 @@ DEFINE_OP(ZerosLike) {
 }
 
 DEFINE_OP(OnesLike) {
-  op.Attr("T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, uint64, complex64, "
-          "complex128, bool}")
+  op.Attr(
+        "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, "
+        "uint64, complex64, "
+        "complex128, bool}")
       .Input("x: T")
       .Output("y: T")
       .Doc("Ones with the type and shape of `x`.")
       .Shape(UnchangedShape)
       .NoGradient("the result does not depend on the values of x")
-      .CpuTypes<Join<Numbers, Types<bool>>>("T", []<typename T>() { return Stateless(OnesLike<T>); });
+      .CpuTypes<Join<Numbers, Types<bool>>>("T",
+                                            []<typename T>() { return Stateless(OnesLike<T>); });
 }
 
 DEFINE_OP(Empty) {

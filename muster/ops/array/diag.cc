@@ -36,7 +36,12 @@ absl::Status DiagPartShape(ShapeContext& c) {
   if (input.rank() % 2 != 0 || input.rank() <= 0) {
     return InvalidArgument("Input must have even and non-zero rank, input rank is ", input.rank());
   }
-  ASSIGN_OR_RETURN(PartialShape shape, c.Merge(c.Subshape(input, 0, input.rank() / 2), c.Subshape(input, input.rank() / 2)));
+  PartialShape shape = PartialShape::Scalar();
+  const int half = input.rank() / 2;
+  for (int i = 0; i < half; ++i) {
+    ASSIGN_OR_RETURN(const int64_t size, c.MergeDims(input.dim(i), input.dim(i + half)));
+    shape.Append(size);
+  }
   c.SetOutput(0, std::move(shape));
   return absl::OkStatus();
 }
@@ -45,12 +50,13 @@ absl::Status DiagPart(KernelContext& c) {
   const Tensor input = c.input(0);
   const int half = input.rank() / 2;
   if (input.rank() % 2 != 0 || input.rank() <= 0) {
-    return InvalidArgument("The rank of the tensor should be even and positive, got shape ", input.shape().ToString());
+    return InvalidArgument("The rank of the tensor should be even and positive, got shape ",
+                           input.shape().ToString());
   }
   for (int i = 0; i < half; ++i) {
     if (input.dim(i) != input.dim(i + half)) {
-      return InvalidArgument("Invalid shape ", input.shape().ToString(), ": dimensions ", i, " and ", i + half,
-                             " do not match.");
+      return InvalidArgument("Invalid shape ", input.shape().ToString(), ": dimensions ", i,
+                             " and ", i + half, " do not match.");
     }
   }
   Dims dims(input.shape().dims().begin(), input.shape().dims().begin() + half);

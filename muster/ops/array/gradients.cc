@@ -24,7 +24,8 @@ Output PackScalars(GradientContext& c, const std::vector<std::variant<Output, in
   return c.Op("Pack", {outputs}, {{"axis", 0}}, name);
 }
 
-Output ConcatOf(GradientContext& c, std::vector<Output> values, int32_t axis, const std::string& name) {
+Output ConcatOf(GradientContext& c, std::vector<Output> values, int32_t axis,
+                const std::string& name) {
   const Output axis_value = c.scope().ConstScalar<int32_t>(axis, name + "/axis");
   return c.Op("ConcatV2", {std::move(values), axis_value}, {}, name);
 }

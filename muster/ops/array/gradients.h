@@ -13,7 +13,8 @@ Output RankOf(GradientContext& c, Output x);
 Output PackScalars(GradientContext& c, const std::vector<std::variant<Output, int32_t>>& values,
                    const std::string& name);
 // ConcatV2 along `axis`, with the Const "<name>/axis".
-Output ConcatOf(GradientContext& c, std::vector<Output> values, int32_t axis, const std::string& name);
+Output ConcatOf(GradientContext& c, std::vector<Output> values, int32_t axis,
+                const std::string& name);
 // Gradient of a reshape of input 0: Reshape(dy, Shape(x)).
 absl::Status ReshapeToInput(GradientContext& c);
 // The text as Python shows a bytes object: b'text'.

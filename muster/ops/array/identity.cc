@@ -1,4 +1,5 @@
 // Ops that pass their inputs on, and ops that only order others.
+#include "muster/graph/gradients.h"
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/op.h"
 
@@ -25,7 +26,9 @@ absl::Status DeepCopy(KernelContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status DoNothing(KernelContext&) { return absl::OkStatus(); }
+absl::Status DoNothing(KernelContext&) {
+  return absl::OkStatus();
+}
 
 absl::Status PassGradients(GradientContext& c) {
   for (int i = 0; i < c.num_inputs(); ++i) c.SetDx(i, c.gradient(i));
@@ -33,7 +36,9 @@ absl::Status PassGradients(GradientContext& c) {
 }
 
 absl::Status RefuseGradient(GradientContext& c) {
-  return NotFound("Gradient explicitly disabled. Reason: ", PythonBytes(c.Attr<std::string>("message")));
+  return WithErrorKind(NotFound("Gradient explicitly disabled. Reason: ",
+                                PythonBytes(c.Attr<std::string>("message"))),
+                       kLookupError);
 }
 
 class EnsureShapeKernel : public Kernel {
@@ -45,8 +50,9 @@ class EnsureShapeKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Shape& shape = c.input(0).shape();
     if (!shape_.CompatibleWith(shape)) {
-      return InvalidArgument("Shape of tensor ", c.node().input(0).node->name(), " ", shape.ToString(),
-                             " is not compatible with expected shape ", shape_.ToString(), ".");
+      return InvalidArgument("Shape of tensor ", c.node().input(0).node->name(), " ",
+                             shape.ToString(), " is not compatible with expected shape ",
+                             shape_.ToString(), ".");
     }
     return Forward(c);
   }
@@ -82,10 +88,14 @@ DEFINE_OP(IdentityN) {
       .Cpu(Forward);
 }
 
-DEFINE_OP(NoOp) { op.Doc("Does nothing; groups control dependencies.").Shape(NoOutputs).Cpu(DoNothing); }
+DEFINE_OP(NoOp) {
+  op.Doc("Does nothing; groups control dependencies.").Shape(NoOutputs).Cpu(DoNothing);
+}
 
 DEFINE_OP(ControlTrigger) {
-  op.Doc("Does nothing; runs even when some of its control inputs are dead.").Shape(NoOutputs).Cpu(DoNothing);
+  op.Doc("Does nothing; runs even when some of its control inputs are dead.")
+      .Shape(NoOutputs)
+      .Cpu(DoNothing);
 }
 
 DEFINE_OP(StopGradient) {

@@ -13,7 +13,8 @@ namespace {
 constexpr int64_t kMaxConstElements = 1000;
 
 Output Zeros(GradientContext& c, const Shape& shape, DType dtype, const std::string& name) {
-  if (shape.num_elements() < kMaxConstElements) return c.scope().Const(Tensor::Zeros(dtype, shape), name);
+  if (shape.num_elements() < kMaxConstElements)
+    return c.scope().Const(Tensor::Zeros(dtype, shape), name);
   std::vector<int32_t> dims(shape.dims().begin(), shape.dims().end());
   const Output dims_value = c.scope().ConstVector(dims, name + "/shape_as_tensor");
   const Output zero = c.scope().Const(Tensor::Zeros(dtype, Shape()), name + "/Const");
@@ -29,14 +30,6 @@ absl::StatusOr<int64_t> ScalarOf(const Tensor& tensor, absl::string_view name) {
 
 // --- Band --------------------------------------------------------------------------------------
 
-absl::Status BandPartShape(ShapeContext& c) {
-  RETURN_IF_ERROR(c.WithRank(c.input(1), 0).status());
-  RETURN_IF_ERROR(c.WithRank(c.input(2), 0).status());
-  ASSIGN_OR_RETURN(PartialShape shape, c.WithRankAtLeast(c.input(0), 2));
-  c.SetOutput(0, std::move(shape));
-  return absl::OkStatus();
-}
-
 absl::Status BandPart(KernelContext& c) {
   // No reference to the input is kept: its memory may become the output's.
   const Shape shape = c.input(0).shape();
@@ -48,11 +41,12 @@ absl::Status BandPart(KernelContext& c) {
   ASSIGN_OR_RETURN(int64_t lower, ScalarOf(c.input(1), "num_lower"));
   ASSIGN_OR_RETURN(int64_t upper, ScalarOf(c.input(2), "num_upper"));
   if (lower > rows) {
-    return InvalidArgument("num_lower must be negative or less or equal to number of rows (", rows, ") got: ", lower);
+    return InvalidArgument("num_lower must be negative or less or equal to number of rows (", rows,
+                           ") got: ", lower);
   }
   if (upper > columns) {
-    return InvalidArgument("num_upper must be negative or less or equal to number of columns (", columns,
-                           ") got: ", upper);
+    return InvalidArgument("num_upper must be negative or less or equal to number of columns (",
+                           columns, ") got: ", upper);
   }
   if (lower < 0) lower = rows;
   if (upper < 0) upper = columns;
@@ -60,20 +54,22 @@ absl::Status BandPart(KernelContext& c) {
   const int64_t size = static_cast<int64_t>(DTypeSize(output->dtype()));
   char* const to = output->raw();
   const int64_t all_rows = columns == 0 ? 0 : shape.num_elements() / columns;
-  c.ParallelFor(all_rows, 0.1 * static_cast<double>(columns * size), [&](int64_t begin, int64_t end) {
-    for (int64_t row = begin; row < end; ++row) {
-      const int64_t at = row % rows;
-      const int64_t first = std::clamp<int64_t>(at - lower, 0, columns);
-      const int64_t last = std::clamp<int64_t>(at + upper + 1, first, columns);
-      const char* const source = from + row * columns * size;
-      char* const target = to + row * columns * size;
-      std::memset(target, 0, static_cast<size_t>(first * size));
-      if (source != target) {
-        std::memcpy(target + first * size, source + first * size, static_cast<size_t>((last - first) * size));
-      }
-      std::memset(target + last * size, 0, static_cast<size_t>((columns - last) * size));
-    }
-  });
+  c.ParallelFor(
+      all_rows, 0.1 * static_cast<double>(columns * size), [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row) {
+          const int64_t at = row % rows;
+          const int64_t first = std::clamp<int64_t>(at - lower, 0, columns);
+          const int64_t last = std::clamp<int64_t>(at + upper + 1, first, columns);
+          const char* const source = from + row * columns * size;
+          char* const target = to + row * columns * size;
+          std::memset(target, 0, static_cast<size_t>(first * size));
+          if (source != target) {
+            std::memcpy(target + first * size, source + first * size,
+                        static_cast<size_t>((last - first) * size));
+          }
+          std::memset(target + last * size, 0, static_cast<size_t>((columns - last) * size));
+        }
+      });
   return absl::OkStatus();
 }
 
@@ -94,7 +90,8 @@ absl::Status MatrixDiagShape(ShapeContext& c) {
 absl::Status MatrixDiag(KernelContext& c) {
   const Tensor input = c.input(0);
   if (input.rank() < 1) {
-    return InvalidArgument("input must be at least 1-dim, received shape: ", input.shape().ToString());
+    return InvalidArgument("diagonal must be at least 1-dim, received shape: ",
+                           input.shape().ToString());
   }
   const int64_t size = input.dim(input.rank() - 1);
   Dims dims = input.shape().dims();
@@ -132,13 +129,15 @@ struct Diagonals {
 
 Diagonals DiagonalsOf(const Shape& shape) {
   const int64_t rows = shape.dim(shape.rank() - 2), columns = shape.dim(shape.rank() - 1);
-  return {shape.ElementsIn(0, shape.rank() - 2), std::min(rows, columns), rows * columns, columns + 1};
+  return {shape.ElementsIn(0, shape.rank() - 2), std::min(rows, columns), rows * columns,
+          columns + 1};
 }
 
 absl::Status MatrixDiagPart(KernelContext& c) {
   const Tensor input = c.input(0);
   if (input.rank() < 2) {
-    return InvalidArgument("input must be at least 2-dim, received shape: ", input.shape().ToString());
+    return InvalidArgument("input must be at least 2-dim, received shape: ",
+                           input.shape().ToString());
   }
   const Diagonals diagonals = DiagonalsOf(input.shape());
   Dims dims(input.shape().dims().begin(), input.shape().dims().end() - 2);
@@ -159,9 +158,11 @@ absl::Status MatrixSetDiagShape(ShapeContext& c) {
     ASSIGN_OR_RETURN(diagonal, c.WithRank(diagonal, input.rank() - 1));
     const int64_t rows = input.dim(input.rank() - 2), columns = input.dim(input.rank() - 1);
     if (diagonal.known_rank() && rows >= 0 && columns >= 0) {
-      RETURN_IF_ERROR(c.MergeDims(std::min(rows, columns), diagonal.dim(diagonal.rank() - 1)).status());
+      RETURN_IF_ERROR(
+          c.MergeDims(std::min(rows, columns), diagonal.dim(diagonal.rank() - 1)).status());
     }
-    ASSIGN_OR_RETURN(const PartialShape batch, c.Merge(c.Subshape(input, 0, -2), c.Subshape(diagonal, 0, -1)));
+    ASSIGN_OR_RETURN(const PartialShape batch,
+                     c.Merge(c.Subshape(input, 0, -2), c.Subshape(diagonal, 0, -1)));
     input = c.Concatenate(batch, c.Subshape(input, -2));
   } else if (diagonal.known_rank()) {
     input = c.Concatenate(c.Subshape(diagonal, 0, -1), PartialShape::OfRank(2));
@@ -180,13 +181,17 @@ absl::Status MatrixSetDiag(KernelContext& c) {
   Dims dims(shape.dims().begin(), shape.dims().end() - 2);
   dims.push_back(diagonals.size);
   if (diagonal.shape() != Shape(absl::Span<const int64_t>(dims))) {
-    return InvalidArgument("must have diagonal.shape == input.shape[:-2] + min(input.shape[-2:]), but received "
-                           "input shape: ",
-                           shape.ToString(), " and diagonal shape: ", diagonal.shape().ToString());
+    return InvalidArgument(
+        "Either first dimensions of diagonal don't match input.shape[:-2], or diagonal.shape[:-1] "
+        "is not equal to the "
+        "longests diagonal in range [lower_diag_index:upper_diag_index].\nInput shape: ",
+        shape.ToString(), "\nDiagonal shape: ", diagonal.shape().ToString(),
+        "\nExpected diagonal shape: ", Shape(absl::Span<const int64_t>(dims)).ToString());
   }
   const char* const from = c.input(0).raw();
   ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
-  if (from != output->raw()) CopyElements(output->dtype(), from, output->raw(), output->num_elements());
+  if (from != output->raw())
+    CopyElements(output->dtype(), from, output->raw(), output->num_elements());
   StridedBox box;
   box.Add(diagonals.matrices, diagonals.size, diagonals.matrix_elements);
   box.Add(diagonals.size, 1, diagonals.step);
@@ -209,7 +214,8 @@ absl::Status MatrixDiagPartGradient(GradientContext& c) {
     return absl::OkStatus();
   }
   const std::optional<Shape> known = shape.ToShape();
-  const Output zeros = known ? Zeros(c, *known, x.base_dtype(), "zeros_like") : c.Op("ZerosLike", {x}, {}, "zeros_like");
+  const Output zeros = known ? Zeros(c, *known, x.base_dtype(), "zeros_like")
+                             : c.Op("ZerosLike", {x}, {}, "zeros_like");
   c.SetDx(0, c.Op("MatrixSetDiag", {zeros, dy}, {}, "set_diag"));
   return absl::OkStatus();
 }
@@ -222,7 +228,9 @@ absl::Status MatrixSetDiagGradient(GradientContext& c) {
   Output zeros;
   std::optional<Shape> diagonal_shape;
   if (input.known_rank() && input.rank() >= 2) {
-    ASSIGN_OR_RETURN(PartialShape batch, ShapeContext::Subshape(input, 0, -2).Merge(ShapeContext::Subshape(diagonal, 0, -1)));
+    ASSIGN_OR_RETURN(
+        PartialShape batch,
+        ShapeContext::Subshape(input, 0, -2).Merge(ShapeContext::Subshape(diagonal, 0, -1)));
     const int64_t rows = input.dim(input.rank() - 2), columns = input.dim(input.rank() - 1);
     if (rows >= 0 && columns >= 0) {
       batch.Append(std::min(rows, columns));
@@ -235,18 +243,24 @@ absl::Status MatrixSetDiagGradient(GradientContext& c) {
     Scope scope = c.scope().ColocatedWith(*dy.node);
     const Output shape = c.ShapeOf(dy);
     const Output rank = RankOf(c, dy);
-    const Output batch_rank = scope.Op("Sub", {rank, scope.ConstScalar<int32_t>(2, "sub/y")}, {}, "sub");
+    const Output batch_rank =
+        scope.Op("Sub", {rank, scope.ConstScalar<int32_t>(2, "sub/y")}, {}, "sub");
     const Output batch_begin = scope.ConstVector({0}, "Slice/begin");
-    const Output batch_size = scope.Op("Pack", {std::vector<Output>{batch_rank}}, {{"axis", 0}}, "Slice/size");
+    const Output batch_size =
+        scope.Op("Pack", {std::vector<Output>{batch_rank}}, {{"axis", 0}}, "Slice/size");
     const Output batch = scope.Op("Slice", {shape, batch_begin, batch_size});
-    const Output matrix_at = scope.Op("Sub", {rank, scope.ConstScalar<int32_t>(2, "sub_1/y")}, {}, "sub_1");
-    const Output matrix_begin = scope.Op("Pack", {std::vector<Output>{matrix_at}}, {{"axis", 0}}, "Slice_1/begin");
+    const Output matrix_at =
+        scope.Op("Sub", {rank, scope.ConstScalar<int32_t>(2, "sub_1/y")}, {}, "sub_1");
+    const Output matrix_begin =
+        scope.Op("Pack", {std::vector<Output>{matrix_at}}, {{"axis", 0}}, "Slice_1/begin");
     const Output matrix_size = scope.ConstVector({2}, "Slice_1/size");
     const Output matrix = scope.Op("Slice", {shape, matrix_begin, matrix_size}, {}, "Slice_1");
     const Output smaller = scope.Op("Min", {matrix, scope.ConstVector({0})});
-    const Output last = scope.Op("Pack", {std::vector<Output>{smaller}}, {{"axis", 0}}, "concat/values_1");
+    const Output last =
+        scope.Op("Pack", {std::vector<Output>{smaller}}, {{"axis", 0}}, "concat/values_1");
     const Output axis = scope.ConstScalar<int32_t>(0, "concat/axis");
-    const Output dims = scope.Op("ConcatV2", {std::vector<Output>{batch, last}, axis}, {}, "concat");
+    const Output dims =
+        scope.Op("ConcatV2", {std::vector<Output>{batch, last}, axis}, {}, "concat");
     const Output zero = c.scope().Const(Tensor::Zeros(dy.base_dtype(), Shape()), "zeros/Const");
     zeros = c.Op("Fill", {dims, zero}, {}, "zeros");
   }
@@ -262,8 +276,10 @@ DEFINE_OP(MatrixBandPart) {
       .Input("num_lower: Tindex")
       .Input("num_upper: Tindex")
       .Output("band: T")
-      .Doc("The innermost matrices with zeros outside a band; a negative width keeps that triangle whole.")
-      .Shape(BandPartShape)
+      .Doc(
+          "The innermost matrices with zeros outside a band; a negative width keeps that triangle "
+          "whole.")
+      .Shape(UnchangedShape)
       .Gradient(BandPartGradient)
       .HostMemory({"num_lower", "num_upper"})
       .CpuDTypes("T", PlainDTypes(), Stateless(BandPart));
@@ -277,7 +293,7 @@ DEFINE_OP(BatchMatrixBandPart) {
       .Output("band: T")
       .Deprecated(14, "Use MatrixBandPart")
       .Doc("The old name of MatrixBandPart.")
-      .Shape(BandPartShape)
+      .Shape(UnchangedShape)
       .HostMemory({"num_lower", "num_upper"})
       .CpuDTypes("T", PlainDTypes(), Stateless(BandPart));
 }

@@ -18,17 +18,19 @@ struct Segment {
   int64_t inner_step;
 };
 
-// Border before, interior, border after; `skip` elements at the edge are not repeated (1 for REFLECT).
+// Border before, interior, border after; `skip` elements at the edge are not repeated (1 for
+// REFLECT).
 std::vector<Segment> SegmentsOf(int64_t inner_size, const Padding& padding, int64_t skip) {
   return {{padding.before, 0, padding.before - 1 + skip, -1},
           {inner_size, padding.before, 0, 1},
           {padding.after, padding.before + inner_size, inner_size - 1 - skip, -1}};
 }
 
-// Calls `visit(box)` for every combination of segments; in the box "from" is the inner tensor, "to" the padded one.
+// Calls `visit(box)` for every combination of segments; in the box "from" is the inner tensor, "to"
+// the padded one.
 template <typename Visit>
-void ForEachBox(const Shape& inner, const Shape& padded, const std::vector<Padding>& paddings, int64_t skip,
-                Visit visit) {
+void ForEachBox(const Shape& inner, const Shape& padded, const std::vector<Padding>& paddings,
+                int64_t skip, Visit visit) {
   const int rank = inner.rank();
   const Dims from = RowMajorStrides(inner.dims()), to = RowMajorStrides(padded.dims());
   std::vector<std::vector<Segment>> segments;
@@ -67,8 +69,8 @@ class MirrorKernel : public Kernel {
     for (int i = 0; i < inner.rank(); ++i) {
       const int64_t widest = std::max(paddings[i].before, paddings[i].after);
       if (widest > inner.dim(i) - skip_ && widest > 0) {
-        return InvalidArgument("paddings must be ", skip_ ? "less than" : "no greater than", " the dimension size: ",
-                               paddings[i].before, ", ", paddings[i].after,
+        return InvalidArgument("paddings must be ", skip_ ? "less than" : "no greater than",
+                               " the dimension size: ", paddings[i].before, ", ", paddings[i].after,
                                skip_ ? " not less than " : " greater than ", inner.dim(i));
       }
     }
@@ -100,7 +102,8 @@ class MirrorPadKernel : public MirrorKernel {
 template <typename T>
 void AddBox(const StridedBox& box, const T* padded, Compute<T>* inner) {
   const int rank = static_cast<int>(box.dims.size());
-  const int64_t count = std::accumulate(box.dims.begin(), box.dims.end(), int64_t{1}, std::multiplies<int64_t>());
+  const int64_t count =
+      std::accumulate(box.dims.begin(), box.dims.end(), int64_t{1}, std::multiplies<int64_t>());
   Dims index(rank, 0);
   const T* source = padded + box.to_offset;
   Compute<T>* target = inner + box.from_offset;
@@ -127,14 +130,16 @@ class MirrorPadGradKernel : public MirrorKernel {
     for (int i = 0; i < dy.rank(); ++i) {
       const int64_t size = dy.dim(i), before = paddings[i].before, after = paddings[i].after;
       if (before > size || after > size - before) {
-        return InvalidArgument("Paddings must be no greater than the input: ", before, " and ", after,
-                               " for a dimension of size ", size);
+        return InvalidArgument("Total paddings must be less than the input dimension size: ",
+                               static_cast<uint64_t>(before) + static_cast<uint64_t>(after),
+                               " was not less than ", size);
       }
       dims.push_back(size - before - after);
     }
     const Shape shape{absl::Span<const int64_t>(dims)};
     RETURN_IF_ERROR(CheckWidths(shape, paddings));
-    std::vector<muster::Compute<T>> sums(static_cast<size_t>(shape.num_elements()), muster::Compute<T>{});
+    std::vector<muster::Compute<T>> sums(static_cast<size_t>(shape.num_elements()),
+                                         muster::Compute<T>{});
     if (shape.num_elements() > 0) {
       ForEachBox(shape, dy.shape(), paddings, this->skip_,
                  [&](const StridedBox& box) { AddBox<T>(box, dy.data<T>(), sums.data()); });
@@ -146,8 +151,12 @@ class MirrorPadGradKernel : public MirrorKernel {
   }
 };
 
-absl::Status PadShape(ShapeContext& c) { return PaddedShapeRule(c, 1); }
-absl::Status CutShape(ShapeContext& c) { return PaddedShapeRule(c, -1); }
+absl::Status PadShape(ShapeContext& c) {
+  return PaddedShapeRule(c, 1);
+}
+absl::Status CutShape(ShapeContext& c) {
+  return PaddedShapeRule(c, -1);
+}
 
 absl::Status MirrorPadGradient(GradientContext& c) {
   c.SetDx(0, c.Op("MirrorPadGrad", {c.dy(), c.input(1)}, {{"mode", c.Attr<std::string>("mode")}}));
@@ -166,7 +175,9 @@ DEFINE_OP(MirrorPad) {
       .Input("input: T")
       .Input("paddings: Tpaddings")
       .Output("output: T")
-      .Doc("A tensor with a border that mirrors it, with (SYMMETRIC) or without (REFLECT) the edge itself.")
+      .Doc(
+          "A tensor with a border that mirrors it, with (SYMMETRIC) or without (REFLECT) the edge "
+          "itself.")
       .Shape(PadShape)
       .Gradient(MirrorPadGradient)
       .HostMemory({"paddings"})

@@ -18,7 +18,8 @@ absl::Status PackShape(ShapeContext& c) {
   for (int i = c.num_inputs() - 2; i >= 0; --i) {
     absl::StatusOr<PartialShape> merged = c.Merge(c.input(i), shape);
     if (!merged.ok()) {
-      return Suffixed(merged.status(), absl::StrCat("\n\tFrom merging shape ", i, " with other shapes."));
+      return Suffixed(merged.status(),
+                      absl::StrCat("\n\tFrom merging shape ", i, " with other shapes."));
     }
     shape = *std::move(merged);
   }
@@ -47,8 +48,9 @@ class PackKernel : public Kernel {
     }
     for (int i = 1; i < c.num_inputs(); ++i) {
       if (c.input(i).shape() != first) {
-        return InvalidArgument("Shapes of all inputs must match: values[0].shape = ", first.ToString(), " != values[",
-                               i, "].shape = ", c.input(i).shape().ToString());
+        return InvalidArgument(
+            "Shapes of all inputs must match: values[0].shape = ", first.ToString(), " != values[",
+            i, "].shape = ", c.input(i).shape().ToString());
       }
     }
     const int axis = static_cast<int>(axis_ < 0 ? axis_ + rank : axis_);
@@ -78,7 +80,8 @@ class PackKernel : public Kernel {
 absl::Status PackGradient(GradientContext& c) {
   const int64_t axis = c.Attr<int64_t>("axis");
   const Output dy = c.dy();
-  Node* const parts = c.scope().Add("Unpack", {dy}, {{"num", c.num_inputs()}, {"axis", axis}}, "unstack");
+  Node* const parts =
+      c.scope().Add("Unpack", {dy}, {{"num", c.num_inputs()}, {"axis", axis}}, "unstack");
   for (int i = 0; i < c.num_inputs(); ++i) c.SetDx(i, Output(parts, i));
   return absl::OkStatus();
 }
@@ -113,13 +116,14 @@ class UnpackKernel : public Kernel {
     }
     const int axis = static_cast<int>(axis_ < 0 ? axis_ + rank : axis_);
     if (input.dim(axis) != c.num_outputs()) {
-      return InvalidArgument("Input shape axis ", axis, " must equal ", c.num_outputs(), ", got shape ",
-                             input.shape().ToString());
+      return InvalidArgument("Input shape axis ", axis, " must equal ", c.num_outputs(),
+                             ", got shape ", input.shape().ToString());
     }
     Dims dims = input.shape().dims();
     dims.erase(dims.begin() + axis);
     const Shape shape{absl::Span<const int64_t>(dims)};
-    const int64_t outer = input.shape().ElementsIn(0, axis), inner = input.shape().ElementsIn(axis + 1, rank);
+    const int64_t outer = input.shape().ElementsIn(0, axis),
+                  inner = input.shape().ElementsIn(axis + 1, rank);
     const bool share = axis == 0 && RowsKeepAlignment(input);
     for (int i = 0; i < c.num_outputs(); ++i) {
       if (share) {

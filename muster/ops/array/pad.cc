@@ -7,7 +7,9 @@
 namespace muster {
 namespace {
 
-absl::Status PadShape(ShapeContext& c) { return PaddedShapeRule(c, 1); }
+absl::Status PadShape(ShapeContext& c) {
+  return PaddedShapeRule(c, 1);
+}
 
 absl::Status Pad(KernelContext& c) {
   const Tensor input = c.input(0);
@@ -15,7 +17,8 @@ absl::Status Pad(KernelContext& c) {
   ASSIGN_OR_RETURN(const Shape shape, PaddedShape(input.shape(), paddings));
   const bool has_value = c.num_inputs() == 3;
   if (has_value && c.input(2).rank() != 0) {
-    return InvalidArgument("constant_values must be a scalar. Found: ", c.input(2).shape().ToString());
+    return InvalidArgument("constant_values must be a scalar. Found: ",
+                           c.input(2).shape().ToString());
   }
   if (shape == input.shape()) {
     c.SetOutput(0, c.TakeInput(0));

@@ -6,11 +6,12 @@ namespace muster {
 
 absl::StatusOr<std::vector<Padding>> ReadPaddings(const Tensor& paddings, const Shape& input) {
   if (paddings.rank() != 2 || paddings.dim(1) != 2) {
-    return InvalidArgument("paddings must be a matrix with 2 columns: ", paddings.shape().ToString());
+    return InvalidArgument("paddings must be a matrix with 2 columns: ",
+                           paddings.shape().ToString());
   }
   if (paddings.dim(0) != input.rank()) {
-    return InvalidArgument("The first dimension of paddings must be the rank of inputs", paddings.shape().ToString(),
-                           " ", input.ToString());
+    return InvalidArgument("The first dimension of paddings must be the rank of inputs",
+                           paddings.shape().ToString(), " ", input.ToString());
   }
   ASSIGN_OR_RETURN(const Dims values, IntegerValues(paddings));
   std::vector<Padding> result;
@@ -30,8 +31,8 @@ absl::StatusOr<Shape> PaddedShape(const Shape& input, const std::vector<Padding>
     int64_t sum = 0;
     if (__builtin_add_overflow(dims[i], paddings[i].before, &sum) ||
         __builtin_add_overflow(sum, paddings[i].after, &dims[i])) {
-      return InvalidArgument("Padding dimension ", i, " by ", paddings[i].before, " and ", paddings[i].after,
-                             " overflows");
+      return InvalidArgument("Padding dimension ", i, " by ", paddings[i].before, " and ",
+                             paddings[i].after, " overflows");
     }
   }
   return Shape::Make(dims);
@@ -58,18 +59,24 @@ absl::Status PaddedShapeRule(ShapeContext& c, int sign) {
   }
   ASSIGN_OR_RETURN(const Dims values, IntegerValues(*paddings));
   if (static_cast<int64_t>(values.size()) != 2 * rank) {
-    return InvalidArgument("paddings must have shape [", rank, ",2], but have ", values.size(), " elements");
+    return InvalidArgument("paddings must have shape [", rank, ",2], but have ", values.size(),
+                           " elements");
   }
   PartialShape output = PartialShape::OfRank(static_cast<int>(rank));
   for (int i = 0; i < rank; ++i) {
     int64_t change = 0;
-    if (values[2 * i] < 0 || values[2 * i + 1] < 0) return InvalidArgument("Paddings must be non-negative");
+    if (values[2 * i] < 0 || values[2 * i + 1] < 0)
+      return InvalidArgument("Paddings must be non-negative");
     if (__builtin_add_overflow(values[2 * i], values[2 * i + 1], &change)) {
       return InvalidArgument("paddings of dimension ", i, " overflow");
     }
     if (!input.known_rank() || input.dim(i) < 0) continue;
     int64_t size = 0;
-    if (sign > 0 ? __builtin_add_overflow(input.dim(i), change, &size) : input.dim(i) < change) {
+    if (sign < 0 && input.dim(i) < change) {
+      return InvalidArgument("Negative dimension size caused by subtracting ", change, " from ",
+                             input.dim(i));
+    }
+    if (sign > 0 && __builtin_add_overflow(input.dim(i), change, &size)) {
       return InvalidArgument("paddings of dimension ", i, " do not fit size ", input.dim(i));
     }
     output.Set(i, sign > 0 ? size : input.dim(i) - change);

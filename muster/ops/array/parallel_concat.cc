@@ -19,10 +19,13 @@ absl::Status ParallelConcatShape(ShapeContext& c) {
   PartialShape row = shape;
   row.Set(0, 1);
   for (int i = 0; i < c.num_inputs(); ++i) {
-    if (!c.input(i).fully_known()) return InvalidArgument("All input shapes must be fully defined.");
+    if (!c.input(i).fully_known())
+      return InvalidArgument("All input shapes must be fully defined.");
     ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(c.input(i), shape.rank()));
     if (input.dim(0) != 1) return InvalidArgument("Size of first dimension must be 1.");
-    if (input != row) return InvalidArgument("Expected an input of shape ", row.ToString(), ", but got ", input.ToString());
+    if (input != row)
+      return InvalidArgument("Expected an input of shape ", row.ToString(), ", but got ",
+                             input.ToString());
   }
   return absl::OkStatus();
 }
@@ -31,7 +34,8 @@ absl::Status CheckRow(const Shape& whole, const Shape& row) {
   bool fits = whole.rank() > 0 && whole.rank() == row.rank() && row.dim(0) == 1;
   for (int i = 1; fits && i < whole.rank(); ++i) fits = whole.dim(i) == row.dim(i);
   if (fits) return absl::OkStatus();
-  return InvalidArgument("Expected one row of a tensor of shape ", whole.ToString(), ", but got shape ", row.ToString());
+  return InvalidArgument("Expected one row of a tensor of shape ", whole.ToString(),
+                         ", but got shape ", row.ToString());
 }
 
 class ParallelConcatKernel : public Kernel {
@@ -44,8 +48,8 @@ class ParallelConcatKernel : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     if (shape_.rank() == 0 || shape_.dim(0) != c.num_inputs()) {
-      return InvalidArgument("Expected as many rows as inputs (", c.num_inputs(), "), but got shape ",
-                             shape_.ToString());
+      return InvalidArgument("Expected as many rows as inputs (", c.num_inputs(),
+                             "), but got shape ", shape_.ToString());
     }
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape_));
     const int64_t row = shape_.ElementsIn(1, shape_.rank());
@@ -81,8 +85,8 @@ class StartKernel : public Kernel {
   Shape shape_;
 };
 
-// Sets row `loc` of a tensor that was made by _ParallelConcatStart. Negative positions count from the end and all
-// wrap around, as in TensorFlow.
+// Sets row `loc` of a tensor that was made by _ParallelConcatStart. Negative positions count from
+// the end and all wrap around, as in TensorFlow.
 class UpdateKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
@@ -94,7 +98,9 @@ class UpdateKernel : public Kernel {
     const Shape shape = c.input(0).shape();
     RETURN_IF_ERROR(CheckRow(shape, update.shape()));
     const int64_t rows = shape.dim(0);
-    if (rows == 0) return InvalidArgument("_ParallelConcatUpdate needs a tensor with rows, but got ", shape.ToString());
+    if (rows == 0)
+      return InvalidArgument("_ParallelConcatUpdate needs a tensor with rows, but got ",
+                             shape.ToString());
     Tensor value = c.TakeInput(0);
     // In place while nobody else sees the tensor; updates of several rows then never copy it.
     if (!value.exclusive()) {

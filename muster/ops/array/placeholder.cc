@@ -7,7 +7,9 @@ namespace {
 // Graphs older than this wrote a scalar shape where they meant an unknown one.
 constexpr int kFirstVersionWithScalarShapes = 24;
 
-absl::StatusOr<PartialShape> DeclaredShape(ShapeContext& c) { return c.Attr<PartialShape>("shape"); }
+absl::StatusOr<PartialShape> DeclaredShape(ShapeContext& c) {
+  return c.Attr<PartialShape>("shape");
+}
 
 absl::Status PlaceholderShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape shape, DeclaredShape(c));
@@ -23,7 +25,8 @@ absl::Status PlaceholderV2Shape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-// The declared shape stands even where the default is known better: what is fed may differ from the default.
+// The declared shape stands even where the default is known better: what is fed may differ from the
+// default.
 absl::Status DefaultShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape shape, DeclaredShape(c));
   RETURN_IF_ERROR(c.Merge(c.input(0), shape).status());
@@ -38,9 +41,10 @@ class UnfedPlaceholder : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
-    std::string text = absl::StrCat("You must feed a value for placeholder tensor '", c.node().name(),
-                                    "' with dtype ", DTypeName(c.output_type(0)));
-    if (shape_.known_rank() && shape_.rank() > 0) absl::StrAppend(&text, " and shape ", shape_.ToString());
+    std::string text = absl::StrCat("You must feed a value for placeholder tensor '",
+                                    c.node().name(), "' with dtype ", DTypeName(c.output_type(0)));
+    if (shape_.known_rank() && shape_.rank() > 0)
+      absl::StrAppend(&text, " and shape ", shape_.ToString());
     return absl::InvalidArgumentError(text);
   }
 

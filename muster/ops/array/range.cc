@@ -19,35 +19,42 @@ absl::StatusOr<int64_t> RangeSize(T start, T limit, T delta) {
   const C from = static_cast<C>(start), to = static_cast<C>(limit), step = static_cast<C>(delta);
   if (step == C{0}) return InvalidArgument("Requires delta != 0: ", step);
   if (step > C{0}) {
-    if (!(from <= to)) return InvalidArgument("Requires start <= limit when delta > 0: ", from, "/", to);
+    if (!(from <= to))
+      return InvalidArgument("Requires start <= limit when delta > 0: ", from, "/", to);
   } else if (!(from >= to)) {
     return InvalidArgument("Requires start >= limit when delta < 0: ", from, "/", to);
   }
   if constexpr (std::is_integral_v<C>) {
     const uint64_t distance = from <= to ? static_cast<uint64_t>(to) - static_cast<uint64_t>(from)
                                          : static_cast<uint64_t>(from) - static_cast<uint64_t>(to);
-    const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
+    const uint64_t stride =
+        step > 0 ? static_cast<uint64_t>(step) : uint64_t{0} - static_cast<uint64_t>(step);
     const uint64_t size = distance / stride + (distance % stride != 0 ? 1 : 0);
     if (size > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return InvalidArgument("Requires ((limit - start) / delta) <= ", std::numeric_limits<int64_t>::max());
+      return InvalidArgument("Requires ((limit - start) / delta) <= ",
+                             std::numeric_limits<int64_t>::max());
     }
     return static_cast<int64_t>(size);
   } else {
     const C distance = static_cast<C>(Rounded<T>(to - from));
-    const double size = std::ceil(std::abs(static_cast<double>(static_cast<C>(Rounded<T>(distance / step)))));
+    const double size =
+        std::ceil(std::abs(static_cast<double>(static_cast<C>(Rounded<T>(distance / step)))));
     if (!(size <= 9.2e18)) {
-      return InvalidArgument("Requires ((limit - start) / delta) <= ", std::numeric_limits<int64_t>::max());
+      return InvalidArgument("Requires ((limit - start) / delta) <= ",
+                             std::numeric_limits<int64_t>::max());
     }
     return static_cast<int64_t>(size);
   }
 }
 
 template <typename T>
-absl::StatusOr<int64_t> SizeOfConstants(const Tensor& start, const Tensor& limit, const Tensor& delta) {
+absl::StatusOr<int64_t> SizeOfConstants(const Tensor& start, const Tensor& limit,
+                                        const Tensor& delta) {
   return RangeSize<T>(start.scalar<T>(), limit.scalar<T>(), delta.scalar<T>());
 }
 
-absl::StatusOr<int64_t> SizeOfConstants(const Tensor& start, const Tensor& limit, const Tensor& delta) {
+absl::StatusOr<int64_t> SizeOfConstants(const Tensor& start, const Tensor& limit,
+                                        const Tensor& delta) {
   switch (start.dtype()) {
     case DType::kInt32:
       return SizeOfConstants<int32_t>(start, limit, delta);
@@ -67,10 +74,11 @@ absl::Status RangeShape(ShapeContext& c) {
     absl::StatusOr<PartialShape> scalar = c.WithRank(c.input(i), 0);
     if (!scalar.ok()) {
       const char* const names[] = {"start", "limit", "delta"};
-      return Suffixed(scalar.status(), absl::StrCat(" for '", names[i], "'"));
+      return Suffixed(scalar.status(), absl::StrCat("\n\t for '", names[i], "'"));
     }
   }
-  const std::optional<Tensor> start = c.ConstantInput(0), limit = c.ConstantInput(1), delta = c.ConstantInput(2);
+  const std::optional<Tensor> start = c.ConstantInput(0), limit = c.ConstantInput(1),
+                              delta = c.ConstantInput(2);
   int64_t size = -1;
   if (start && limit && delta) {
     ASSIGN_OR_RETURN(size, SizeOfConstants(*start, *limit, *delta));
@@ -84,7 +92,8 @@ absl::Status Range(KernelContext& c) {
   const char* const names[] = {"start", "limit", "delta"};
   for (int i = 0; i < 3; ++i) {
     if (c.input(i).rank() != 0) {
-      return InvalidArgument(names[i], " must be a scalar, not shape ", c.input(i).shape().ToString());
+      return InvalidArgument(names[i], " must be a scalar, not shape ",
+                             c.input(i).shape().ToString());
     }
   }
   const T start = c.input(0).scalar<T>(), delta = c.input(2).scalar<T>();
@@ -108,7 +117,7 @@ absl::Status LinSpaceShape(ShapeContext& c) {
     absl::StatusOr<PartialShape> scalar = c.WithRank(c.input(i), 0);
     if (!scalar.ok()) {
       const char* const names[] = {"start", "stop", "num"};
-      return Suffixed(scalar.status(), absl::StrCat(" for '", names[i], "'"));
+      return Suffixed(scalar.status(), absl::StrCat("\n\t for '", names[i], "'"));
     }
   }
   ASSIGN_OR_RETURN(const std::optional<int64_t> num, c.ScalarInput(2));
@@ -122,11 +131,13 @@ absl::Status LinSpace(KernelContext& c) {
   const char* const names[] = {"start", "stop", "num"};
   for (int i = 0; i < 3; ++i) {
     if (c.input(i).rank() != 0) {
-      return InvalidArgument(names[i], " must be a scalar, not shape ", c.input(i).shape().ToString());
+      return InvalidArgument(names[i], " must be a scalar, not shape ",
+                             c.input(i).shape().ToString());
     }
   }
   using C = Compute<T>;
-  const C start = static_cast<C>(c.input(0).scalar<T>()), stop = static_cast<C>(c.input(1).scalar<T>());
+  const C start = static_cast<C>(c.input(0).scalar<T>()),
+          stop = static_cast<C>(c.input(1).scalar<T>());
   ASSIGN_OR_RETURN(const int64_t num, ScalarInteger(c.input(2), "num"));
   if (num <= 0) return InvalidArgument("Requires num > 0: ", num);
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, Shape({num})));
@@ -140,7 +151,9 @@ absl::Status LinSpace(KernelContext& c) {
 }
 
 DEFINE_OP(Range) {
-  op.Attr("Tidx: {bfloat16, half, float, double, int8, int16, int32, int64, uint16, uint32, uint64} = DT_INT32")
+  op.Attr(
+        "Tidx: {bfloat16, half, float, double, int8, int16, int32, int64, uint16, uint32, uint64} "
+        "= DT_INT32")
       .Input("start: Tidx")
       .Input("limit: Tidx")
       .Input("delta: Tidx")
@@ -149,7 +162,8 @@ DEFINE_OP(Range) {
       .Shape(RangeShape)
       .NoGradient("the number of elements depends on the inputs")
       .HostMemory({"start", "limit", "delta", "output"})
-      .CpuTypes<Join<Floats, Types<int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t>>>(
+      .CpuTypes<
+          Join<Floats, Types<int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t>>>(
           "Tidx", []<typename T>() { return Stateless(Range<T>); });
 }
 

@@ -1,4 +1,6 @@
 // Ops that give the same elements another shape or type; the result shares the input's memory.
+#include <limits>
+
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/op.h"
 
@@ -23,12 +25,13 @@ absl::Status ReshapeShape(ShapeContext& c) {
       }
     }
     if (unknowns == 0 && known != elements) {
-      return InvalidArgument("Cannot reshape a tensor with ", elements, " elements to shape ", shape.ToString(), " (",
-                             known, " elements)");
+      return InvalidArgument("Cannot reshape a tensor with ", elements, " elements to shape ",
+                             shape.ToString(), " (", known, " elements)");
     }
     if (unknowns == 1 && known > 0) {
       if (elements % known != 0) {
-        return InvalidArgument("Dimension size must be evenly divisible by ", known, " but is ", elements);
+        return InvalidArgument("Dimension size must be evenly divisible by ", known, " but is ",
+                               elements);
       }
       shape.Set(unknown, elements / known);
     }
@@ -38,16 +41,29 @@ absl::Status ReshapeShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
+// Saturates instead of overflowing.
+int64_t NonZeroProduct(const Dims& dims) {
+  int64_t product = 1;
+  for (int64_t size : dims) {
+    if (size != 0)
+      product =
+          MultiplyWithoutOverflow(product, size).value_or(std::numeric_limits<int64_t>::max());
+  }
+  return product;
+}
+
 absl::Status Reshape(KernelContext& c) {
   const Tensor& sizes = c.input(1);
-  if (sizes.rank() != 1) return InvalidArgument("sizes input must be 1-D, not ", sizes.shape().ToString());
+  if (sizes.rank() != 1)
+    return InvalidArgument("sizes input must be 1-D, not ", sizes.shape().ToString());
   ASSIGN_OR_RETURN(Dims dims, IntegerValues(sizes));
   const int64_t elements = c.input(0).num_elements();
   int unknown = -1;
   Dims known;
   for (int i = 0; i < static_cast<int>(dims.size()); ++i) {
     if (dims[i] == -1) {
-      if (unknown >= 0) return InvalidArgument("Only one input size may be -1, not both ", unknown, " and ", i);
+      if (unknown >= 0)
+        return InvalidArgument("Only one input size may be -1, not both ", unknown, " and ", i);
       unknown = i;
     } else if (dims[i] < 0) {
       return InvalidArgument("Size ", i, " must be non-negative, not ", dims[i]);
@@ -58,19 +74,21 @@ absl::Status Reshape(KernelContext& c) {
   ASSIGN_OR_RETURN(const muster::Shape known_shape, muster::Shape::Make(known));
   const int64_t product = known_shape.num_elements();
   if (unknown >= 0) {
-    if (product == 0) {
-      return InvalidArgument(
-          "reshape cannot infer the missing input size for an empty tensor unless all specified input sizes are "
-          "non-zero");
-    }
-    if (elements % product != 0) {
+    if (product == 0 && elements == 0) {
+      // Nothing tells the size; what the other dims leave over keeps [0,3] -> [0,-1] as it was.
+      dims[unknown] = NonZeroProduct(c.input(0).shape().dims()) / NonZeroProduct(known);
+    } else if (product == 0) {
+      return InvalidArgument("Input to reshape is a tensor with ", elements,
+                             " values, but the requested shape has 0");
+    } else if (elements % product != 0) {
       return InvalidArgument("Input to reshape is a tensor with ", elements,
                              " values, but the requested shape requires a multiple of ", product);
+    } else {
+      dims[unknown] = elements / product;
     }
-    dims[unknown] = elements / product;
   } else if (product != elements) {
-    return InvalidArgument("Input to reshape is a tensor with ", elements, " values, but the requested shape has ",
-                           product);
+    return InvalidArgument("Input to reshape is a tensor with ", elements,
+                           " values, but the requested shape has ", product);
   }
   ASSIGN_OR_RETURN(muster::Shape shape, muster::Shape::Make(dims));
   c.SetOutput(0, c.TakeInput(0).Reshaped(std::move(shape)));
@@ -83,18 +101,20 @@ absl::Status ExpandDimsShape(ShapeContext& c) {
   const PartialShape& input = c.input(0);
   const std::optional<Tensor> dim = c.ConstantInput(1);
   if (!dim) {
-    c.SetOutput(0, input.known_rank() ? PartialShape::OfRank(input.rank() + 1) : PartialShape());
+    c.SetOutput(0, PartialShape());
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const Dims values, IntegerValues(*dim));
-  if (values.size() != 1) return InvalidArgument("'dim' input must be a tensor with a single value");
+  if (values.size() != 1)
+    return InvalidArgument("'dim' input must be a tensor with a single value");
   const int64_t at = values[0];
   if (!input.known_rank()) {
     c.SetOutput(0, PartialShape());
     return absl::OkStatus();
   }
   if (at < -1 - input.rank() || at > input.rank()) {
-    return InvalidArgument("dim ", at, " not in the interval [", -1 - input.rank(), ", ", input.rank(), "].");
+    return InvalidArgument("dim ", at, " not in the interval [", -1 - input.rank(), ", ",
+                           input.rank(), "].");
   }
   Dims dims = input.dims();
   dims.insert(dims.begin() + (at < 0 ? at + input.rank() + 1 : at), 1);
@@ -109,7 +129,8 @@ absl::Status ExpandDims(KernelContext& c) {
   const int64_t at = values[0];
   muster::Shape shape = c.input(0).shape();
   if (at < -1 - shape.rank() || at > shape.rank()) {
-    return InvalidArgument("Tried to expand dim index ", at, " for tensor with ", shape.rank(), " dimensions.");
+    return InvalidArgument("Tried to expand dim index ", at, " for tensor with ", shape.rank(),
+                           " dimensions.");
   }
   if (shape.rank() >= muster::Shape::kMaxRank) {
     return InvalidArgument("Cannot expand a tensor with ", shape.rank(), " dimensions");
@@ -124,7 +145,8 @@ absl::StatusOr<std::vector<bool>> SqueezedDims(absl::Span<const int64_t> squeeze
   std::vector<bool> squeezed(rank, false);
   for (int64_t dim : squeeze_dims) {
     if (dim < -rank || dim >= rank) {
-      return InvalidArgument("Tried to squeeze dim index ", dim, " for tensor with ", rank, " dimensions.");
+      return InvalidArgument("Tried to squeeze dim index ", dim, " for tensor with ", rank,
+                             " dimensions.");
     }
     squeezed[dim < 0 ? dim + rank : dim] = true;
   }
@@ -132,26 +154,35 @@ absl::StatusOr<std::vector<bool>> SqueezedDims(absl::Span<const int64_t> squeeze
 }
 
 absl::StatusOr<Dims> SqueezeDims(const Dims& dims, absl::Span<const int64_t> squeeze_dims) {
-  ASSIGN_OR_RETURN(const std::vector<bool> named, SqueezedDims(squeeze_dims, static_cast<int>(dims.size())));
+  ASSIGN_OR_RETURN(const std::vector<bool> named,
+                   SqueezedDims(squeeze_dims, static_cast<int>(dims.size())));
   Dims result;
   for (size_t i = 0; i < dims.size(); ++i) {
     const bool removed = squeeze_dims.empty() ? dims[i] == 1 : named[i];
     if (!removed) {
       result.push_back(dims[i]);
     } else if (dims[i] >= 0 && dims[i] != 1) {
-      return InvalidArgument("Can not squeeze dim[", i, "], expected a dimension of 1, got ", dims[i]);
+      return InvalidArgument("Can not squeeze dim[", i, "], expected a dimension of 1, got ",
+                             dims[i]);
     }
   }
   return result;
 }
 
 absl::Status SqueezeShape(ShapeContext& c) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> squeeze_dims, c.Attr<std::vector<int64_t>>("squeeze_dims"));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> squeeze_dims,
+                   c.Attr<std::vector<int64_t>>("squeeze_dims"));
   const PartialShape& input = c.input(0);
   // Without a list, an unknown dim may or may not go away.
   if (!input.known_rank() || (squeeze_dims.empty() && !input.fully_known())) {
     c.SetOutput(0, PartialShape());
     return absl::OkStatus();
+  }
+  for (size_t i = 0; i < squeeze_dims.size(); ++i) {
+    if (squeeze_dims[i] < -input.rank() || squeeze_dims[i] >= input.rank()) {
+      return InvalidArgument("squeeze_dims[", i, "] not in [", -input.rank(), ",", input.rank(),
+                             ").");
+    }
   }
   ASSIGN_OR_RETURN(Dims dims, SqueezeDims(input.dims(), squeeze_dims));
   c.SetOutput(0, PartialShape(std::move(dims)));
@@ -179,7 +210,8 @@ class SqueezeKernel : public Kernel {
 
 absl::StatusOr<PartialShape> BitcastDims(const PartialShape& input, DType from, DType to) {
   if (!input.known_rank()) return PartialShape();
-  const int64_t from_size = static_cast<int64_t>(DTypeSize(from)), to_size = static_cast<int64_t>(DTypeSize(to));
+  const int64_t from_size = static_cast<int64_t>(DTypeSize(from)),
+                to_size = static_cast<int64_t>(DTypeSize(to));
   if (from_size == 0 || to_size == 0) {
     return InvalidArgument("Cannot bitcast from ", DTypeName(from), " to ", DTypeName(to));
   }
@@ -189,8 +221,9 @@ absl::StatusOr<PartialShape> BitcastDims(const PartialShape& input, DType from, 
   } else if (from_size < to_size) {
     const int64_t ratio = to_size / from_size;
     if (dims.empty() || (dims.back() >= 0 && dims.back() != ratio)) {
-      return InvalidArgument("Cannot bitcast from ", DTypeName(from), " to ", DTypeName(to), ": the last dimension must be ",
-                             ratio, ", but the shape is ", input.ToString());
+      return InvalidArgument("Cannot bitcast from ", DTypeName(from), " to ", DTypeName(to),
+                             ": the last dimension must be ", ratio, ", but the shape is ",
+                             input.ToString());
     }
     dims.pop_back();
   }
@@ -205,14 +238,16 @@ absl::Status BitcastShape(ShapeContext& c) {
 
 absl::Status Bitcast(KernelContext& c) {
   const Tensor& input = c.input(0);
-  ASSIGN_OR_RETURN(const PartialShape dims, BitcastDims(PartialShape(input.shape()), input.dtype(), c.output_type(0)));
+  ASSIGN_OR_RETURN(const PartialShape dims,
+                   BitcastDims(PartialShape(input.shape()), input.dtype(), c.output_type(0)));
   ASSIGN_OR_RETURN(Shape shape, Shape::Make(dims.dims()));
   c.SetOutput(0, c.TakeInput(0).Bitcast(c.output_type(0), std::move(shape)));
   return absl::OkStatus();
 }
 
 constexpr char kBitcastTypes[] =
-    "{bfloat16, half, float, double, int64, int32, uint8, uint16, uint32, uint64, int8, int16, complex64, complex128, "
+    "{bfloat16, half, float, double, int64, int32, uint8, uint16, uint32, uint64, int8, int16, "
+    "complex64, complex128, "
     "qint8, quint8, qint16, quint16, qint32}";
 
 DEFINE_OP(Reshape) {

@@ -7,7 +7,8 @@
 namespace muster {
 namespace {
 
-absl::Status CopyReversed(KernelContext& c, const Tensor& input, const std::vector<bool>& reversed) {
+absl::Status CopyReversed(KernelContext& c, const Tensor& input,
+                          const std::vector<bool>& reversed) {
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
   const Dims strides = RowMajorStrides(input.shape().dims());
   StridedBox box;
@@ -26,10 +27,11 @@ absl::Status ReverseV2Shape(ShapeContext& c) {
   if (axes_tensor && input.known_rank()) {
     ASSIGN_OR_RETURN(const Dims axes, IntegerValues(*axes_tensor));
     std::vector<bool> seen(input.rank(), false);
-    for (int64_t axis : axes) {
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const int64_t axis = axes[i];
       const int64_t canonical = axis < 0 ? axis + input.rank() : axis;
       if (canonical < 0 || canonical >= input.rank()) {
-        return InvalidArgument("'axis'[", &axis - axes.data(), "] = ", axis, " is out of valid range [", 0, ", ",
+        return InvalidArgument("'axis'[", i, "] = ", axis, " is out of valid range [", 0, ", ",
                                input.rank() - 1);
       }
       if (seen[canonical]) return InvalidArgument("axis ", canonical, " specified more than once.");
@@ -51,7 +53,8 @@ absl::Status ReverseV2(KernelContext& c) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t axis = axes[i] < 0 ? axes[i] + input.rank() : axes[i];
     if (axis < 0 || axis >= input.rank()) {
-      return InvalidArgument("'axis'[", i, "] = ", axes[i], " is out of valid range [", 0, ", ", input.rank() - 1);
+      return InvalidArgument("'axis'[", i, "] = ", axes[i], " is out of valid range [", 0, ", ",
+                             input.rank() - 1);
     }
     if (reversed[axis]) return InvalidArgument("axis ", axis, " specified more than once.");
     reversed[axis] = true;
@@ -63,7 +66,8 @@ absl::Status ReverseShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape dims, c.WithRank(c.input(1), 1));
   PartialShape input = c.input(0);
   if (dims.known_rank() && dims.dim(0) >= 0) {
-    if (dims.dim(0) > Shape::kMaxRank) return InvalidArgument("dims has ", dims.dim(0), " elements");
+    if (dims.dim(0) > Shape::kMaxRank)
+      return InvalidArgument("dims has ", dims.dim(0), " elements");
     ASSIGN_OR_RETURN(input, c.WithRank(input, static_cast<int>(dims.dim(0))));
   }
   c.SetOutput(0, std::move(input));
@@ -75,8 +79,9 @@ absl::Status Reverse(KernelContext& c) {
   const Tensor& dims = c.input(1);
   if (dims.rank() != 1) return InvalidArgument("'dims' must be 1-dimension, not ", dims.rank());
   if (dims.num_elements() != input.rank()) {
-    return InvalidArgument("'dims' must have the same number of values as 'input' has dimensions. 'input' has ",
-                           input.rank(), "'dims' has ", dims.num_elements(), " values");
+    return InvalidArgument(
+        "'dims' must have the same number of values as 'input' has dimensions. 'input' has ",
+        input.rank(), "'dims' has ", dims.num_elements(), " values");
   }
   const absl::Span<const bool> flags = dims.values<bool>();
   return CopyReversed(c, input, std::vector<bool>(flags.begin(), flags.end()));
@@ -107,7 +112,8 @@ absl::Status ReverseSequenceShape(ShapeContext& c) {
       return InvalidArgument("seq_dim must be < input rank: ", seq_dim, " vs. ", input.rank());
     }
     const int64_t count = lengths.known_rank() ? lengths.dim(0) : -1;
-    ASSIGN_OR_RETURN(const int64_t batch, c.MergeDims(input.dim(static_cast<int>(batch_dim)), count));
+    ASSIGN_OR_RETURN(const int64_t batch,
+                     c.MergeDims(input.dim(static_cast<int>(batch_dim)), count));
     input.Set(static_cast<int>(batch_dim), batch);
   }
   c.SetOutput(0, std::move(input));
@@ -130,20 +136,23 @@ class ReverseSequenceKernel : public Kernel {
     }
     if (batch_dim_ == seq_dim_) return InvalidArgument("batch_dim == seq_dim == ", seq_dim_);
     if (seq_dim_ < 0 || seq_dim_ >= rank) {
-      return InvalidArgument("seq_dim must be < input rank, but got seq_dim ", seq_dim_, " and rank ", rank);
+      return InvalidArgument("seq_dim must be < input rank, but got seq_dim ", seq_dim_,
+                             " and rank ", rank);
     }
     if (batch_dim_ < 0 || batch_dim_ >= rank) {
-      return InvalidArgument("batch_dim must be < input rank, but got batch_dim ", batch_dim_, " and rank ", rank);
+      return InvalidArgument("batch_dim must be < input rank, but got batch_dim ", batch_dim_,
+                             " and rank ", rank);
     }
     const int seq = static_cast<int>(seq_dim_), batch = static_cast<int>(batch_dim_);
     if (lengths_tensor.num_elements() != input.dim(batch)) {
-      return InvalidArgument("Length of seq_lengths != input.dims(", batch, "), (", lengths_tensor.num_elements(),
-                             " vs. ", input.dim(batch), ")");
+      return InvalidArgument("Length of seq_lengths != input.dims(", batch, "), (",
+                             lengths_tensor.num_elements(), " vs. ", input.dim(batch), ")");
     }
     ASSIGN_OR_RETURN(const Dims lengths, IntegerValues(lengths_tensor));
     for (size_t i = 0; i < lengths.size(); ++i) {
       if (lengths[i] < 0) return InvalidArgument("seq_lens(", i, ") < 0");
-      if (lengths[i] > input.dim(seq)) return InvalidArgument("seq_lens(", i, ") > input.dims(", seq, ")");
+      if (lengths[i] > input.dim(seq))
+        return InvalidArgument("seq_lens(", i, ") > input.dims(", seq, ")");
     }
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
     const Dims strides = RowMajorStrides(input.shape().dims());
@@ -152,7 +161,8 @@ class ReverseSequenceKernel : public Kernel {
       StridedBox reversed, straight;
       for (int k = 0; k < rank; ++k) {
         if (k == batch) continue;
-        reversed.Add(k == seq ? lengths[i] : input.dim(k), k == seq ? -strides[k] : strides[k], strides[k]);
+        reversed.Add(k == seq ? lengths[i] : input.dim(k), k == seq ? -strides[k] : strides[k],
+                     strides[k]);
         straight.Add(k == seq ? input.dim(k) - lengths[i] : input.dim(k), strides[k], strides[k]);
       }
       reversed.from_offset = row + (lengths[i] - 1) * strides[seq];
@@ -171,7 +181,8 @@ class ReverseSequenceKernel : public Kernel {
 
 absl::Status ReverseSequenceGradient(GradientContext& c) {
   c.SetDx(0, c.Op("ReverseSequence", {c.dy(), c.input(1)},
-                  {{"seq_dim", c.Attr<int64_t>("seq_dim")}, {"batch_dim", c.Attr<int64_t>("batch_dim")}}));
+                  {{"seq_dim", c.Attr<int64_t>("seq_dim")},
+                   {"batch_dim", c.Attr<int64_t>("batch_dim")}}));
   return absl::OkStatus();
 }
 
@@ -192,10 +203,12 @@ absl::Status Roll(KernelContext& c) {
   const int rank = input.rank();
   if (rank < 1) return InvalidArgument("input must be 1-D or higher");
   if (shift_tensor.rank() > 1) {
-    return InvalidArgument("shift must be a scalar or a 1-D vector. Found: ", shift_tensor.shape().ToString());
+    return InvalidArgument("shift must be a scalar or a 1-D vector. Found: ",
+                           shift_tensor.shape().ToString());
   }
   if (axis_tensor.rank() > 1) {
-    return InvalidArgument("axis must be a scalar or a 1-D vector. Found: ", axis_tensor.shape().ToString());
+    return InvalidArgument("axis must be a scalar or a 1-D vector. Found: ",
+                           axis_tensor.shape().ToString());
   }
   if (shift_tensor.num_elements() != axis_tensor.num_elements()) {
     return InvalidArgument("shift and axis must have the same size");
@@ -247,8 +260,10 @@ absl::Status RollGradient(GradientContext& c) {
 
 DEFINE_OP(ReverseV2) {
   op.Attr("Tidx: {int32, int64} = DT_INT32")
-      .Attr("T: {uint8, int8, uint16, int16, int32, uint32, int64, uint64, bool, bfloat16, half, float, double, "
-            "complex64, complex128, string}")
+      .Attr(
+          "T: {uint8, int8, uint16, int16, int32, uint32, int64, uint64, bool, bfloat16, half, "
+          "float, double, "
+          "complex64, complex128, string}")
       .Input("tensor: T")
       .Input("axis: Tidx")
       .Output("output: T")
@@ -260,8 +275,10 @@ DEFINE_OP(ReverseV2) {
 }
 
 DEFINE_OP(Reverse) {
-  op.Attr("T: {uint8, int8, uint16, int16, uint32, int32, uint64, int64, bool, bfloat16, half, float, double, "
-          "complex64, complex128, string}")
+  op.Attr(
+        "T: {uint8, int8, uint16, int16, uint32, int32, uint64, int64, bool, bfloat16, half, "
+        "float, double, "
+        "complex64, complex128, string}")
       .Input("tensor: T")
       .Input("dims: bool")
       .Output("output: T")

@@ -41,7 +41,8 @@ absl::Status Size(KernelContext& c) {
   if (c.output_type(0) == DType::kInt64) {
     c.SetOutput(0, Tensor::Scalar<int64_t>(size));
   } else if (size > kMaxInt32) {
-    return InvalidArgument("Number of elements was larger than representable by 32-bit output type: ", size);
+    return InvalidArgument(
+        "Number of elements was larger than representable by 32-bit output type: ", size);
   } else {
     c.SetOutput(0, Tensor::Scalar<int32_t>(static_cast<int32_t>(size)));
   }

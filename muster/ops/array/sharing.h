@@ -5,9 +5,11 @@
 
 namespace muster {
 
-// Every row of dimension 0 starts at an aligned address, so that rows can be handed out without copying.
+// Every row of dimension 0 starts at an aligned address, so that rows can be handed out without
+// copying.
 inline bool RowsKeepAlignment(const Tensor& tensor) {
-  if (!IsPlainData(tensor.dtype()) || tensor.rank() == 0 || tensor.num_elements() == 0) return false;
+  if (!IsPlainData(tensor.dtype()) || tensor.rank() == 0 || tensor.num_elements() == 0)
+    return false;
   return tensor.size_bytes() / static_cast<size_t>(tensor.dim(0)) % kBufferAlignment == 0;
 }
 

@@ -14,13 +14,17 @@ absl::Status SliceShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape vector, c.Merge(begin_shape, size_shape));
   PartialShape input = c.input(0);
   if (vector.known_rank() && vector.dim(0) >= 0) {
-    if (vector.dim(0) > Shape::kMaxRank) return InvalidArgument("Slice of ", vector.dim(0), " dimensions");
+    if (vector.dim(0) > Shape::kMaxRank)
+      return InvalidArgument("Slice of ", vector.dim(0), " dimensions");
     ASSIGN_OR_RETURN(input, c.WithRank(input, static_cast<int>(vector.dim(0))));
   }
   const std::optional<Tensor> size_tensor = c.ConstantInput(2);
   if (!size_tensor) {
-    PartialShape shape;
-    if (input.known_rank()) {
+    // Sizes that are known one by one; -1 means unknown and "to the end" alike.
+    ASSIGN_OR_RETURN(PartialShape shape, c.InputAsShape(2));
+    if (shape.known_rank()) {
+      ASSIGN_OR_RETURN(input, c.WithRank(input, shape.rank()));
+    } else if (input.known_rank()) {
       shape = PartialShape::OfRank(input.rank());
     } else if (vector.known_rank() && vector.dim(0) >= 0) {
       shape = PartialShape::OfRank(static_cast<int>(vector.dim(0)));
@@ -34,9 +38,11 @@ absl::Status SliceShape(ShapeContext& c) {
   for (int i = 0; i < static_cast<int>(sizes.size()); ++i) {
     const int64_t dim = input.known_rank() ? input.dim(i) : -1;
     const int64_t from = begin.known_rank() ? begin.dim(i) : -1;
-    if (sizes[i] < -1) return InvalidArgument("Expected size[", i, "] >= -1, but got ", sizes[i]);
-    if (dim >= 0 && from >= 0 && from > dim) {
-      return InvalidArgument("Expected begin[", i, "] in [0, ", dim, "], but got ", from);
+    if (sizes[i] < -1) {
+      return InvalidArgument("Invalid value in tensor used for shape: ", sizes[i]);
+    }
+    if (sizes[i] == -1 && dim >= 0 && from > dim) {
+      return InvalidArgument("Negative dimension size caused by subtracting ", from, " from ", dim);
     }
     if (sizes[i] >= 0) {
       dims.push_back(sizes[i]);
@@ -55,8 +61,9 @@ absl::Status Slice(KernelContext& c) {
   const int rank = input.rank();
   if (begin_tensor.rank() != 1 || size_tensor.rank() != 1 || begin_tensor.num_elements() != rank ||
       size_tensor.num_elements() != rank) {
-    return InvalidArgument("Expected begin and size arguments to be 1-D tensors of size ", rank, ", but got shapes ",
-                           begin_tensor.shape().ToString(), " and ", size_tensor.shape().ToString(), " instead.");
+    return InvalidArgument("Expected begin and size arguments to be 1-D tensors of size ", rank,
+                           ", but got shapes ", begin_tensor.shape().ToString(), " and ",
+                           size_tensor.shape().ToString(), " instead.");
   }
   ASSIGN_OR_RETURN(const Dims begin, IntegerValues(begin_tensor));
   ASSIGN_OR_RETURN(Dims size, IntegerValues(size_tensor));
@@ -68,7 +75,8 @@ absl::Status Slice(KernelContext& c) {
     }
     if (size[i] == -1) size[i] = dim - begin[i];
     if (size[i] < 0 || size[i] > dim - begin[i]) {
-      return InvalidArgument("Expected size[", i, "] in [0, ", dim - begin[i], "], but got ", size[i]);
+      return InvalidArgument("Expected size[", i, "] in [0, ", dim - begin[i], "], but got ",
+                             size[i]);
     }
     whole = whole && size[i] == dim;
     rows = rows && (i == 0 || size[i] == dim);

@@ -15,16 +15,18 @@ struct Blocks {
   int64_t per_batch = 1;
 };
 
-absl::StatusOr<Blocks> MakeBlocks(Dims sizes, const Dims& borders) {
+absl::StatusOr<Blocks> MakeBlocks(Dims sizes, const Dims& borders, absl::string_view name) {
   if (borders.size() != 2 * sizes.size()) {
-    return InvalidArgument("Expected borders for ", sizes.size(), " dimensions, but got ", borders.size(), " values");
+    return InvalidArgument("Expected borders for ", sizes.size(), " dimensions, but got ",
+                           borders.size(), " values");
   }
   Blocks blocks;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] < 1) return InvalidArgument("All values in block_shape must be positive, got value, ", sizes[i], " at index, ", i, ".");
+    if (sizes[i] < 1)
+      return InvalidArgument("All values in block_shape must be positive, got value, ", sizes[i],
+                             " at index ", i, ".");
     if (borders[2 * i] < 0 || borders[2 * i + 1] < 0) {
-      return InvalidArgument("Paddings and crops must be non-negative, but dimension ", i, " has ", borders[2 * i],
-                             " and ", borders[2 * i + 1]);
+      return InvalidArgument(name == "crops" ? "Crops" : "Paddings", " must be non-negative");
     }
     const std::optional<int64_t> product = MultiplyWithoutOverflow(blocks.per_batch, sizes[i]);
     if (!product) return InvalidArgument("The product of block_shape overflows");
@@ -36,10 +38,17 @@ absl::StatusOr<Blocks> MakeBlocks(Dims sizes, const Dims& borders) {
   return blocks;
 }
 
-// a / b rounded up, for b > 0.
-int64_t CeilDivide(int64_t a, int64_t b) { return a >= 0 ? (a + b - 1) / b : -(-a / b); }
+absl::Status NotDivisible(int64_t divisor, int64_t size) {
+  return InvalidArgument("Dimension size must be evenly divisible by ", divisor, " but is ", size);
+}
 
-absl::StatusOr<PartialShape> SpaceToBatchResult(const PartialShape& input, const Blocks& blocks) {
+// a / b rounded up, for b > 0.
+int64_t CeilDivide(int64_t a, int64_t b) {
+  return a >= 0 ? (a + b - 1) / b : -(-a / b);
+}
+
+absl::StatusOr<PartialShape> SpaceToBatchResult(const PartialShape& input, const Blocks& blocks,
+                                                bool in_rule) {
   PartialShape shape = input;
   shape.Set(0, ShapeContext::MultiplyDims(input.dim(0), blocks.per_batch));
   for (size_t i = 0; i < blocks.sizes.size(); ++i) {
@@ -51,20 +60,24 @@ absl::StatusOr<PartialShape> SpaceToBatchResult(const PartialShape& input, const
       return InvalidArgument("Padding dimension ", dim, " overflows");
     }
     if (padded % blocks.sizes[i] != 0) {
-      return InvalidArgument("padded_shape[", i, "]=", padded, " is not divisible by block_shape[", i,
-                             "]=", blocks.sizes[i]);
+      if (in_rule) return NotDivisible(blocks.sizes[i], padded);
+      return InvalidArgument("padded_shape[", i, "]=", padded, " is not divisible by block_shape[",
+                             i, "]=", blocks.sizes[i]);
     }
     shape.Set(dim, padded / blocks.sizes[i]);
   }
   return shape;
 }
 
-absl::StatusOr<PartialShape> BatchToSpaceResult(const PartialShape& input, const Blocks& blocks) {
+absl::StatusOr<PartialShape> BatchToSpaceResult(const PartialShape& input, const Blocks& blocks,
+                                                bool in_rule) {
   PartialShape shape = input;
   if (input.dim(0) >= 0) {
     if (input.dim(0) % blocks.per_batch != 0) {
-      return InvalidArgument("Input batch dimension (", input.dim(0), ") is not divisible by product of block sizes (",
-                             blocks.per_batch, ")");
+      if (in_rule) return NotDivisible(blocks.per_batch, input.dim(0));
+      return InvalidArgument("Input batch dimension (", input.dim(0),
+                             ") is not divisible by product of block sizes (", blocks.per_batch,
+                             ")");
     }
     shape.Set(0, input.dim(0) / blocks.per_batch);
   }
@@ -74,6 +87,12 @@ absl::StatusOr<PartialShape> BatchToSpaceResult(const PartialShape& input, const
     const std::optional<int64_t> whole = MultiplyWithoutOverflow(input.dim(dim), blocks.sizes[i]);
     if (!whole) return InvalidArgument("Dimension ", dim, " overflows");
     if (blocks.before[i] > *whole || blocks.after[i] > *whole - blocks.before[i]) {
+      if (in_rule) {
+        const bool first = blocks.before[i] > *whole;
+        return InvalidArgument("Negative dimension size caused by subtracting ",
+                               first ? blocks.before[i] : blocks.after[i], " from ",
+                               first ? *whole : *whole - blocks.before[i]);
+      }
       return InvalidArgument("cropped_shape[", i, "]=", *whole - blocks.before[i] - blocks.after[i],
                              " must be non-negative");
     }
@@ -88,9 +107,14 @@ absl::StatusOr<Dims> BlockSizeAttr(const Source& source) {
   return Dims{size, size};
 }
 
-using Result = absl::StatusOr<PartialShape> (*)(const PartialShape&, const Blocks&);
+// What the op calls what it adds to or takes from space.
+template <bool kToBatch>
+constexpr absl::string_view kBorderName = kToBatch ? "paddings" : "crops";
 
-// The ND form has the block sizes as input 1 and the borders as input 2; the old form has an attribute and input 1.
+using Result = absl::StatusOr<PartialShape> (*)(const PartialShape&, const Blocks&, bool in_rule);
+
+// The ND form has the block sizes as input 1 and the borders as input 2; the old form has an
+// attribute and input 1.
 template <bool kOldForm, Result kResult>
 absl::Status ShapeRule(ShapeContext& c) {
   const std::optional<Tensor> borders = c.ConstantInput(kOldForm ? 1 : 2);
@@ -103,6 +127,9 @@ absl::Status ShapeRule(ShapeContext& c) {
     RETURN_IF_ERROR(c.WithRank(c.input(1), 1).status());
     if (const std::optional<Tensor> tensor = c.ConstantInput(1)) {
       ASSIGN_OR_RETURN(sizes, IntegerValues(*tensor));
+      for (int64_t size : *sizes) {
+        if (size < 1) return InvalidArgument("block_shape must be positive");
+      }
       ASSIGN_OR_RETURN(input, c.WithRankAtLeast(input, static_cast<int>(sizes->size()) + 1));
     }
   }
@@ -113,36 +140,42 @@ absl::Status ShapeRule(ShapeContext& c) {
   }
   if (!sizes || !borders) {
     PartialShape shape = PartialShape::OfRank(input.rank());
-    for (int i = 1 + static_cast<int>(sizes ? sizes->size() : input.rank()); i < input.rank(); ++i) {
+    for (int i = 1 + static_cast<int>(sizes ? sizes->size() : input.rank()); i < input.rank();
+         ++i) {
       shape.Set(i, input.dim(i));
     }
     c.SetOutput(0, std::move(shape));
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const Dims border_values, IntegerValues(*borders));
-  ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(*sizes, border_values));
-  ASSIGN_OR_RETURN(PartialShape shape, kResult(input, blocks));
+  ASSIGN_OR_RETURN(const Blocks blocks,
+                   MakeBlocks(*sizes, border_values, kBorderName<kResult == SpaceToBatchResult>));
+  ASSIGN_OR_RETURN(PartialShape shape, kResult(input, blocks, /*in_rule=*/true));
   c.SetOutput(0, std::move(shape));
   return absl::OkStatus();
 }
 
-// One strided box per position inside a block. "Space" is the tensor with the whole plane, "batch" the other one.
+// One strided box per position inside a block. "Space" is the tensor with the whole plane, "batch"
+// the other one.
 template <bool kToBatch>
 absl::Status Move(KernelContext& c, const Blocks& blocks) {
   const Tensor input = c.input(0);
   const int block_dims = static_cast<int>(blocks.sizes.size());
   if (input.rank() < block_dims + 1) {
-    return InvalidArgument("input rank should be >= ", block_dims + 1, " instead of ", input.rank());
+    return InvalidArgument("input rank should be >= ", block_dims + 1, " instead of ",
+                           input.rank());
   }
-  ASSIGN_OR_RETURN(const PartialShape result, kToBatch ? SpaceToBatchResult(PartialShape(input.shape()), blocks)
-                                                       : BatchToSpaceResult(PartialShape(input.shape()), blocks));
+  ASSIGN_OR_RETURN(const PartialShape result,
+                   kToBatch ? SpaceToBatchResult(PartialShape(input.shape()), blocks, false)
+                            : BatchToSpaceResult(PartialShape(input.shape()), blocks, false));
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(result.dims()));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
   if (kToBatch) ZeroElements(output->dtype(), output->raw(), output->num_elements());
   if (output->num_elements() == 0 || input.num_elements() == 0) return absl::OkStatus();
   const Shape& space = kToBatch ? input.shape() : shape;
   const Shape& batch = kToBatch ? shape : input.shape();
-  const Dims space_strides = RowMajorStrides(space.dims()), batch_strides = RowMajorStrides(batch.dims());
+  const Dims space_strides = RowMajorStrides(space.dims()),
+             batch_strides = RowMajorStrides(batch.dims());
   const int64_t inner = space.ElementsIn(block_dims + 1, space.rank());
   Dims position(block_dims, 0);
   for (int64_t n = 0; n < blocks.per_batch; ++n) {
@@ -170,9 +203,9 @@ absl::Status Move(KernelContext& c, const Blocks& blocks) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Dims> Borders(const Tensor& tensor, int64_t dims) {
+absl::StatusOr<Dims> Borders(const Tensor& tensor, int64_t dims, absl::string_view name) {
   if (tensor.rank() != 2 || tensor.dim(0) != dims || tensor.dim(1) != 2) {
-    return InvalidArgument("paddings and crops should have shape [", dims, ", 2] instead of ",
+    return InvalidArgument(name, " should have shape [", dims, ", 2] instead of ",
                            tensor.shape().ToString());
   }
   return IntegerValues(tensor);
@@ -185,8 +218,10 @@ absl::Status MoveND(KernelContext& c) {
     return InvalidArgument("block_shape rank should be 1 instead of ", sizes_tensor.rank());
   }
   ASSIGN_OR_RETURN(Dims sizes, IntegerValues(sizes_tensor));
-  ASSIGN_OR_RETURN(const Dims borders, Borders(c.input(2), sizes_tensor.num_elements()));
-  ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(std::move(sizes), borders));
+  ASSIGN_OR_RETURN(const Dims borders,
+                   Borders(c.input(2), sizes_tensor.num_elements(), kBorderName<kToBatch>));
+  ASSIGN_OR_RETURN(const Blocks blocks,
+                   MakeBlocks(std::move(sizes), borders, kBorderName<kToBatch>));
   return Move<kToBatch>(c, blocks);
 }
 
@@ -198,9 +233,10 @@ class OldKernel : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
-    if (c.input(0).rank() != 4) return InvalidArgument("input rank should be 4 instead of ", c.input(0).rank());
-    ASSIGN_OR_RETURN(const Dims borders, Borders(c.input(1), 2));
-    ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(sizes_, borders));
+    if (c.input(0).rank() != 4)
+      return InvalidArgument("input rank should be 4 instead of ", c.input(0).rank());
+    ASSIGN_OR_RETURN(const Dims borders, Borders(c.input(1), 2, kBorderName<kToBatch>));
+    ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(sizes_, borders, kBorderName<kToBatch>));
     return Move<kToBatch>(c, blocks);
   }
 
@@ -217,7 +253,8 @@ absl::Status OppositeND(GradientContext& c, const char* op) {
 absl::Status OppositeOld(GradientContext& c, const char* op) {
   const Output dy = c.dy();
   const int64_t size = c.Attr<int64_t>("block_size");
-  const Output sizes = c.scope().Const(Tensor::Vector<int64_t>({size, size}), absl::StrCat(op, "/block_shape"));
+  const Output sizes =
+      c.scope().Const(Tensor::Vector<int64_t>({size, size}), absl::StrCat(op, "/block_shape"));
   c.SetDx(0, c.Op(op, {dy, sizes, c.input(1)}));
   return absl::OkStatus();
 }

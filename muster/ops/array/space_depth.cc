@@ -33,11 +33,13 @@ absl::StatusOr<PartialShape> ToDepth(PartialShape shape, const Layout& layout) {
   for (int dim : {layout.rows, layout.columns}) {
     if (shape.dim(dim) < 0) continue;
     if (shape.dim(dim) % layout.block != 0) {
-      return InvalidArgument("Dimension size must be evenly divisible by ", layout.block, " but is ", shape.dim(dim));
+      return InvalidArgument("Dimension size must be evenly divisible by ", layout.block,
+                             " but is ", shape.dim(dim));
     }
     shape.Set(dim, shape.dim(dim) / layout.block);
   }
-  shape.Set(layout.depth, ShapeContext::MultiplyDims(shape.dim(layout.depth), layout.block * layout.block));
+  shape.Set(layout.depth,
+            ShapeContext::MultiplyDims(shape.dim(layout.depth), layout.block * layout.block));
   return shape;
 }
 
@@ -48,8 +50,8 @@ absl::StatusOr<PartialShape> ToSpace(PartialShape shape, const Layout& layout) {
   }
   if (shape.dim(layout.depth) >= 0) {
     if (shape.dim(layout.depth) % block_elements != 0) {
-      return InvalidArgument("Dimension size must be evenly divisible by ", block_elements, " but is ",
-                             shape.dim(layout.depth));
+      return InvalidArgument("Dimension size must be evenly divisible by ", block_elements,
+                             " but is ", shape.dim(layout.depth));
     }
     shape.Set(layout.depth, shape.dim(layout.depth) / block_elements);
   }
@@ -74,7 +76,8 @@ absl::Status ShapeRule(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-// Both ops visit (batch, row, row in block, column, column in block, channel); only the direction differs.
+// Both ops visit (batch, row, row in block, column, column in block, channel); only the direction
+// differs.
 template <bool kToDepth>
 class SpaceDepthKernel : public Kernel {
  public:
@@ -84,14 +87,27 @@ class SpaceDepthKernel : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
-    if (input.rank() != 4) return InvalidArgument("Input rank should be: ", 4, " instead of: ", input.rank());
-    ASSIGN_OR_RETURN(const PartialShape result, kToDepth ? ToDepth(PartialShape(input.shape()), layout_)
-                                                         : ToSpace(PartialShape(input.shape()), layout_));
+    if (input.rank() != 4)
+      return InvalidArgument("Input rank should be: ", 4, " instead of: ", input.rank());
+    const int64_t rows = input.dim(layout_.rows), columns = input.dim(layout_.columns);
+    if (kToDepth && (rows % layout_.block != 0 || columns % layout_.block != 0)) {
+      return InvalidArgument("Image width ", columns, " and height ", rows,
+                             " should be divisible by block_size: ", layout_.block);
+    }
+    const int64_t block_elements = layout_.block * layout_.block;
+    if (!kToDepth && input.dim(layout_.depth) % block_elements != 0) {
+      return InvalidArgument("Input depth dimension ", input.dim(layout_.depth),
+                             " should be divisible by: ", block_elements);
+    }
+    ASSIGN_OR_RETURN(const PartialShape result,
+                     kToDepth ? ToDepth(PartialShape(input.shape()), layout_)
+                              : ToSpace(PartialShape(input.shape()), layout_));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(result.dims()));
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
     const Shape& deep = kToDepth ? shape : input.shape();
     const Shape& flat = kToDepth ? input.shape() : shape;
-    const Dims deep_strides = RowMajorStrides(deep.dims()), flat_strides = RowMajorStrides(flat.dims());
+    const Dims deep_strides = RowMajorStrides(deep.dims()),
+               flat_strides = RowMajorStrides(flat.dims());
     const int64_t block = layout_.block, depth = flat.dim(layout_.depth);
     StridedBox box;
     const auto add = [&](int64_t size, int64_t deep_stride, int64_t flat_stride) {
@@ -101,7 +117,8 @@ class SpaceDepthKernel : public Kernel {
     add(deep.dim(0), deep_strides[0], flat_strides[0]);
     add(deep.dim(layout_.rows), deep_strides[layout_.rows], flat_strides[layout_.rows] * block);
     add(block, channel * depth * block, flat_strides[layout_.rows]);
-    add(deep.dim(layout_.columns), deep_strides[layout_.columns], flat_strides[layout_.columns] * block);
+    add(deep.dim(layout_.columns), deep_strides[layout_.columns],
+        flat_strides[layout_.columns] * block);
     add(block, channel * depth, flat_strides[layout_.columns]);
     add(depth, channel, flat_strides[layout_.depth]);
     CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
@@ -114,7 +131,8 @@ class SpaceDepthKernel : public Kernel {
 
 absl::Status Opposite(GradientContext& c, const char* op) {
   c.SetDx(0, c.Op(op, {c.dy()},
-                  {{"block_size", c.Attr<int64_t>("block_size")}, {"data_format", c.Attr<std::string>("data_format")}}));
+                  {{"block_size", c.Attr<int64_t>("block_size")},
+                   {"data_format", c.Attr<std::string>("data_format")}}));
   return absl::OkStatus();
 }
 

@@ -1,5 +1,8 @@
 // Cutting a tensor into pieces along one axis.
+#include <algorithm>
+
 #include "absl/strings/str_join.h"
+
 #include "muster/ops/array/sharing.h"
 #include "muster/ops/array/strided_copy.h"
 #include "muster/ops/op.h"
@@ -16,11 +19,12 @@ absl::StatusOr<std::optional<int>> KnownAxis(ShapeContext& c, int input, int ran
   ASSIGN_OR_RETURN(const std::optional<int64_t> value, c.ScalarInput(input));
   if (!value) return std::optional<int>();
   if (rank < 0) {
-    return *value < 0 || *value > Shape::kMaxRank ? std::nullopt : std::optional<int>(static_cast<int>(*value));
+    return *value < 0 || *value > Shape::kMaxRank ? std::nullopt
+                                                  : std::optional<int>(static_cast<int>(*value));
   }
   if (*value < -rank || *value >= rank) {
-    return InvalidArgument("Dimension size, given by scalar input ", *value, " must be in range [-", rank, ", ", rank,
-                           ")");
+    return InvalidArgument("Dimension size, given by scalar input ", *value, " must be in range [-",
+                           rank, ", ", rank, ")");
   }
   return static_cast<int>(*value < 0 ? *value + rank : *value);
 }
@@ -42,9 +46,9 @@ absl::Status SplitShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape shape, c.WithRankAtLeast(c.input(1), *axis + 1));
   if (shape.known_rank() && shape.dim(*axis) >= 0) {
     if (shape.dim(*axis) % c.num_outputs() != 0) {
-      return InvalidArgument("Dimension size must be evenly divisible by ", c.num_outputs(), " but is ",
-                             shape.dim(*axis),
-                             "\n\tNumber of ways to split should evenly divide the split dimension");
+      return InvalidArgument(
+          "Dimension size must be evenly divisible by ", c.num_outputs(), " but is ",
+          shape.dim(*axis), "\n\tNumber of ways to split should evenly divide the split dimension");
     }
     shape.Set(*axis, shape.dim(*axis) / c.num_outputs());
   }
@@ -58,16 +62,15 @@ absl::StatusOr<Dims> SplitSizes(const Tensor& tensor) {
   return Dims(values.begin(), values.end());
 }
 
-// Sizes with the one -1 replaced by what is left of `total`, which may be unknown (-1). The largest sum of sizes that
-// fits is checked by the caller's words.
+// Sizes with the one -1 replaced by what is left of `total`, which may be unknown (-1). The largest
+// sum of sizes that fits is checked by the caller's words.
 absl::StatusOr<int64_t> SumOfSizes(const Dims& sizes, int* wildcard) {
   int64_t sum = 0;
   *wildcard = -1;
   for (int i = 0; i < static_cast<int>(sizes.size()); ++i) {
     if (sizes[i] == -1) {
       if (*wildcard >= 0) {
-        return InvalidArgument("There can only be one -1 in size_splits, but positions ", *wildcard, " and ", i,
-                               " have it");
+        return InvalidArgument("There can only be one -1 in the input.");
       }
       *wildcard = i;
     } else if (sizes[i] < 0) {
@@ -97,12 +100,18 @@ absl::Status SplitVShape(ShapeContext& c) {
   if (static_cast<int>(sizes.size()) != c.num_outputs()) {
     return InvalidArgument("Length of size_splits should be equal to num_outputs");
   }
+  const int64_t total = input.dim(*axis);
+  if (std::count(sizes.begin(), sizes.end(), -1) > 1) {
+    return InvalidArgument("size_splits can only have one -1");
+  }
   int wildcard = -1;
   ASSIGN_OR_RETURN(const int64_t sum, SumOfSizes(sizes, &wildcard));
-  const int64_t total = input.dim(*axis);
-  if (total >= 0 && (wildcard >= 0 ? sum > total : sum != total)) {
-    return InvalidArgument("can't split axis of size ", total, " into pieces of size [", absl::StrJoin(sizes, ","),
-                           "]");
+  if (total >= 0 && wildcard < 0 && sum != total) {
+    return InvalidArgument("can't split axis of size ", total, " into pieces of size [",
+                           absl::StrJoin(sizes, ","), "]");
+  }
+  if (total >= 0 && wildcard >= 0 && sum > total) {
+    return InvalidArgument("Split size at index ", wildcard, " must be >= 0. Got: ", total - sum);
   }
   if (wildcard >= 0) sizes[wildcard] = total < 0 ? -1 : total - sum;
   for (int i = 0; i < c.num_outputs(); ++i) {
@@ -114,7 +123,8 @@ absl::Status SplitVShape(ShapeContext& c) {
 
 // Output i = the next sizes[i] slices along `axis`.
 absl::Status Cut(KernelContext& c, const Tensor& input, int axis, const Dims& sizes) {
-  const int64_t outer = input.shape().ElementsIn(0, axis), inner = input.shape().ElementsIn(axis + 1, input.rank());
+  const int64_t outer = input.shape().ElementsIn(0, axis),
+                inner = input.shape().ElementsIn(axis + 1, input.rank());
   const bool share = axis == 0 && RowsKeepAlignment(input);
   int64_t offset = 0;
   for (int i = 0; i < c.num_outputs(); ++i) {
@@ -142,7 +152,8 @@ absl::StatusOr<int> SplitAxis(const Tensor& axis_tensor, int rank) {
   }
   ASSIGN_OR_RETURN(const int64_t axis, ScalarInteger(axis_tensor, "split_dim"));
   if (axis < -rank || axis >= rank) {
-    return InvalidArgument("-input rank(-", rank, ") <= split_dim < input rank (", rank, "), but got ", axis);
+    return InvalidArgument("-input rank(-", rank, ") <= split_dim < input rank (", rank,
+                           "), but got ", axis);
   }
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
@@ -152,8 +163,9 @@ absl::Status Split(KernelContext& c) {
   ASSIGN_OR_RETURN(const int axis, SplitAxis(c.input(0), input.rank()));
   const int pieces = c.num_outputs();
   if (input.dim(axis) % pieces != 0) {
-    return InvalidArgument("Number of ways to split should evenly divide the split dimension, but got split_dim ",
-                           axis, " (size = ", input.dim(axis), ") and num_split ", pieces);
+    return InvalidArgument(
+        "Number of ways to split should evenly divide the split dimension, but got split_dim ",
+        axis, " (size = ", input.dim(axis), ") and num_split ", pieces);
   }
   return Cut(c, input, axis, Dims(pieces, input.dim(axis) / pieces));
 }
@@ -163,15 +175,17 @@ absl::Status SplitV(KernelContext& c) {
   const Tensor& sizes_tensor = c.input(1);
   ASSIGN_OR_RETURN(const int axis, SplitAxis(c.input(2), input.rank()));
   if (sizes_tensor.rank() != 1 || sizes_tensor.num_elements() != c.num_outputs()) {
-    return InvalidArgument("size of the split_tensor must be 1-D and have the same elements as outputs got ",
-                           sizes_tensor.rank(), " -D and ", sizes_tensor.num_elements(), " elements");
+    return InvalidArgument(
+        "size of the split_tensor must be 1-D and have the same elements as outputs got ",
+        sizes_tensor.rank(), " -D and ", sizes_tensor.num_elements(), " elements");
   }
   ASSIGN_OR_RETURN(Dims sizes, SplitSizes(sizes_tensor));
   int wildcard = -1;
   ASSIGN_OR_RETURN(const int64_t sum, SumOfSizes(sizes, &wildcard));
   if (wildcard >= 0 ? sum > input.dim(axis) : sum != input.dim(axis)) {
     return InvalidArgument(
-        "Determined shape must either match input shape along split_dim exactly if fully specified, or be less than "
+        "Determined shape must either match input shape along split_dim exactly if fully "
+        "specified, or be less than "
         "the size of the input along split_dim if not fully specified.  Got: ",
         sum);
   }
@@ -183,7 +197,7 @@ Output JoinGradients(GradientContext& c, Output axis) {
   std::vector<Output> parts;
   for (int i = 0; i < c.num_outputs(); ++i) parts.push_back(c.dy(i));
   // One piece is the whole tensor; ConcatV2 wants two.
-  if (parts.size() == 1) return c.Op("Identity", {parts[0]}, {}, "concat");
+  if (parts.size() == 1) return c.Op("Identity", {parts[0]}, {}, "concat/concat");
   return c.Op("ConcatV2", {parts, axis}, {}, "concat");
 }
 

@@ -20,20 +20,23 @@ constexpr double kGatherNsPerElement = 1.0;
 constexpr double kObjectNsPerElement = 20.0;
 constexpr int64_t kTile = 32;
 
-// Drops dims of size 1, orders the others by where they write and merges neighbours that continue each other.
+// Drops dims of size 1, orders the others by where they write and merges neighbours that continue
+// each other.
 void Simplify(StridedBox& box) {
   absl::InlinedVector<int, 4> order;
   for (int i = 0; i < static_cast<int>(box.dims.size()); ++i) {
     if (box.dims[i] != 1) order.push_back(i);
   }
-  std::stable_sort(order.begin(), order.end(),
-                   [&box](int a, int b) { return std::abs(box.to_strides[a]) > std::abs(box.to_strides[b]); });
+  std::stable_sort(order.begin(), order.end(), [&box](int a, int b) {
+    return std::abs(box.to_strides[a]) > std::abs(box.to_strides[b]);
+  });
   StridedBox simple;
   simple.from_offset = box.from_offset;
   simple.to_offset = box.to_offset;
   for (int i : order) {
     const int64_t size = box.dims[i], from = box.from_strides[i], to = box.to_strides[i];
-    if (!simple.dims.empty() && simple.from_strides.back() == from * size && simple.to_strides.back() == to * size) {
+    if (!simple.dims.empty() && simple.from_strides.back() == from * size &&
+        simple.to_strides.back() == to * size) {
       simple.dims.back() *= size;
       simple.from_strides.back() = from;
       simple.to_strides.back() = to;
@@ -61,7 +64,8 @@ template <typename T>
 void CopyRuns(const KernelContext& c, const StridedBox& box, const T* from, T* to, double cost_ns) {
   const int inner = static_cast<int>(box.dims.size()) - 1;
   const int64_t run = box.dims[inner];
-  const int64_t total = std::accumulate(box.dims.begin(), box.dims.end(), int64_t{1}, std::multiplies<int64_t>());
+  const int64_t total =
+      std::accumulate(box.dims.begin(), box.dims.end(), int64_t{1}, std::multiplies<int64_t>());
   c.ParallelFor(total, cost_ns, [&](int64_t begin, int64_t end) {
     Dims index(inner);
     int64_t rest = begin / run;
@@ -76,8 +80,8 @@ void CopyRuns(const KernelContext& c, const StridedBox& box, const T* from, T* t
     }
     while (true) {
       const int64_t count = std::min(run - at, end - begin);
-      CopyRun(source + at * box.from_strides[inner], box.from_strides[inner], target + at * box.to_strides[inner],
-              box.to_strides[inner], count);
+      CopyRun(source + at * box.from_strides[inner], box.from_strides[inner],
+              target + at * box.to_strides[inner], box.to_strides[inner], count);
       begin += count;
       if (begin >= end) return;
       at = 0;
@@ -93,7 +97,8 @@ void CopyRuns(const KernelContext& c, const StridedBox& box, const T* from, T* t
   });
 }
 
-// The source is dense along dim `row`, the destination along the last one: square tiles keep both in the cache.
+// The source is dense along dim `row`, the destination along the last one: square tiles keep both
+// in the cache.
 template <typename T>
 void CopyTiles(const KernelContext& c, StridedBox box, int row, const T* from, T* to) {
   const int64_t rows = box.dims[row], row_to = box.to_strides[row];
@@ -102,32 +107,37 @@ void CopyTiles(const KernelContext& c, StridedBox box, int row, const T* from, T
     part->pop_back();
     part->erase(part->begin() + row);
   }
-  const int64_t row_tiles = (rows + kTile - 1) / kTile, column_tiles = (columns + kTile - 1) / kTile;
-  const int64_t outer = std::accumulate(box.dims.begin(), box.dims.end(), int64_t{1}, std::multiplies<int64_t>());
-  c.ParallelFor(outer * row_tiles * column_tiles, kTile * kTile * kGatherNsPerElement, [&](int64_t begin, int64_t end) {
-    for (int64_t tile = begin; tile < end; ++tile) {
-      int64_t rest = tile / (row_tiles * column_tiles);
-      const int64_t first_row = tile / column_tiles % row_tiles * kTile;
-      const int64_t first_column = tile % column_tiles * kTile;
-      const T* source = from + box.from_offset + first_row + first_column * column_from;
-      T* target = to + box.to_offset + first_row * row_to + first_column;
-      for (int i = static_cast<int>(box.dims.size()) - 1; i >= 0; --i) {
-        const int64_t index = rest % box.dims[i];
-        rest /= box.dims[i];
-        source += index * box.from_strides[i];
-        target += index * box.to_strides[i];
-      }
-      const int64_t tile_rows = std::min(kTile, rows - first_row);
-      const int64_t tile_columns = std::min(kTile, columns - first_column);
-      for (int64_t r = 0; r < tile_rows; ++r) {
-        CopyRun(source + r, column_from, target + r * row_to, 1, tile_columns);
-      }
-    }
-  });
+  const int64_t row_tiles = (rows + kTile - 1) / kTile,
+                column_tiles = (columns + kTile - 1) / kTile;
+  const int64_t outer =
+      std::accumulate(box.dims.begin(), box.dims.end(), int64_t{1}, std::multiplies<int64_t>());
+  c.ParallelFor(outer * row_tiles * column_tiles, kTile * kTile * kGatherNsPerElement,
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t tile = begin; tile < end; ++tile) {
+                    int64_t rest = tile / (row_tiles * column_tiles);
+                    const int64_t first_row = tile / column_tiles % row_tiles * kTile;
+                    const int64_t first_column = tile % column_tiles * kTile;
+                    const T* source =
+                        from + box.from_offset + first_row + first_column * column_from;
+                    T* target = to + box.to_offset + first_row * row_to + first_column;
+                    for (int i = static_cast<int>(box.dims.size()) - 1; i >= 0; --i) {
+                      const int64_t index = rest % box.dims[i];
+                      rest /= box.dims[i];
+                      source += index * box.from_strides[i];
+                      target += index * box.to_strides[i];
+                    }
+                    const int64_t tile_rows = std::min(kTile, rows - first_row);
+                    const int64_t tile_columns = std::min(kTile, columns - first_column);
+                    for (int64_t r = 0; r < tile_rows; ++r) {
+                      CopyRun(source + r, column_from, target + r * row_to, 1, tile_columns);
+                    }
+                  }
+                });
 }
 
 template <typename T>
-void CopyAs(const KernelContext& c, const StridedBox& box, const char* from, char* to, double cost_ns) {
+void CopyAs(const KernelContext& c, const StridedBox& box, const char* from, char* to,
+            double cost_ns) {
   const T* source = reinterpret_cast<const T*>(from);
   T* target = reinterpret_cast<T*>(to);
   if (box.dims.back() >= 4 && box.to_strides.back() == 1 && box.from_strides.back() > 1) {

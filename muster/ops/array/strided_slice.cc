@@ -1,4 +1,6 @@
 // Python's indexing, its gradient, and assigning to what it selects.
+#include <algorithm>
+
 #include "muster/ops/array/sharing.h"
 #include "muster/ops/array/strided_copy.h"
 #include "muster/ops/array/strided_slice_spec.h"
@@ -28,7 +30,8 @@ absl::Status StridedSliceShape(ShapeContext& c) {
   }
   ASSIGN_OR_RETURN(const std::optional<Dims> begin, KnownIndices(c, 1));
   ASSIGN_OR_RETURN(const std::optional<Dims> end, KnownIndices(c, 2));
-  ASSIGN_OR_RETURN(const StridedSliceSpec spec, ResolveStridedSlice(c.input(0), begin, end, *strides, masks));
+  ASSIGN_OR_RETURN(const StridedSliceSpec spec,
+                   ResolveStridedSlice(c.input(0), begin, end, *strides, masks));
   c.SetOutput(0, spec.result);
   return absl::OkStatus();
 }
@@ -41,7 +44,8 @@ absl::Status StridedSliceGradShape(ShapeContext& c) {
 
 // --- Kernels -----------------------------------------------------------------------------------
 
-// Between the whole tensor (strides of `whole`) and the dense box; the caller says which is the source.
+// Between the whole tensor (strides of `whole`) and the dense box; the caller says which is the
+// source.
 struct BoxOfSlice {
   Dims sizes;
   Dims whole_strides;
@@ -65,10 +69,12 @@ BoxOfSlice MakeBox(const Shape& whole, const StridedSliceSpec& spec) {
 }
 
 StridedBox ReadingBox(BoxOfSlice box) {
-  return {std::move(box.sizes), std::move(box.whole_strides), std::move(box.box_strides), box.whole_offset, 0};
+  return {std::move(box.sizes), std::move(box.whole_strides), std::move(box.box_strides),
+          box.whole_offset, 0};
 }
 StridedBox WritingBox(BoxOfSlice box) {
-  return {std::move(box.sizes), std::move(box.box_strides), std::move(box.whole_strides), 0, box.whole_offset};
+  return {std::move(box.sizes), std::move(box.box_strides), std::move(box.whole_strides), 0,
+          box.whole_offset};
 }
 
 class MaskedKernel : public Kernel {
@@ -86,8 +92,9 @@ class StridedSliceKernel : public MaskedKernel {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
-    ASSIGN_OR_RETURN(const StridedSliceSpec spec,
-                     ResolveStridedSlice(input.shape(), c.input(1), c.input(2), c.input(3), masks_));
+    ASSIGN_OR_RETURN(
+        const StridedSliceSpec spec,
+        ResolveStridedSlice(input.shape(), c.input(1), c.input(2), c.input(3), masks_));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(spec.result.dims()));
     if (spec.is_identity) {
       c.SetOutput(0, input.Reshaped(shape));
@@ -110,7 +117,8 @@ class StridedSliceGradKernel : public MaskedKernel {
     const Tensor& shape_tensor = c.input(0);
     const Tensor& dy = c.input(4);
     if (shape_tensor.rank() != 1) {
-      return InvalidArgument("shape must be 1-D, got shape.shape = ", shape_tensor.shape().ToString());
+      return InvalidArgument("shape must be 1-D, got shape.shape = ",
+                             shape_tensor.shape().ToString());
     }
     ASSIGN_OR_RETURN(const Dims dims, IntegerValues(shape_tensor));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
@@ -118,7 +126,8 @@ class StridedSliceGradKernel : public MaskedKernel {
                      ResolveStridedSlice(shape, c.input(1), c.input(2), c.input(3), masks_));
     ASSIGN_OR_RETURN(const Shape result, Shape::Make(spec.result.dims()));
     if (dy.shape() != result) {
-      return InvalidArgument("shape of dy was ", dy.shape().ToString(), " instead of ", result.ToString());
+      return InvalidArgument("shape of dy was ", dy.shape().ToString(), " instead of ",
+                             result.ToString());
     }
     if (spec.is_identity) {
       c.SetOutput(0, dy.Reshaped(shape));
@@ -131,21 +140,31 @@ class StridedSliceGradKernel : public MaskedKernel {
   }
 };
 
-// Writes `value` into the slice of `target`; a single element is repeated.
-absl::Status AssignSlice(KernelContext& c, const StridedSliceMasks& masks, const Tensor& value, Tensor& target) {
+// Writes `value` into the slice of `target`; smaller values are broadcast.
+absl::Status AssignSlice(KernelContext& c, const StridedSliceMasks& masks, const Tensor& value,
+                         Tensor& target) {
   if (value.dtype() != target.dtype()) {
-    return InvalidArgument("Cannot assign ", DTypeName(value.dtype()), " to a slice of ", DTypeName(target.dtype()));
+    return InvalidArgument("Cannot assign ", DTypeName(value.dtype()), " to a slice of ",
+                           DTypeName(target.dtype()));
   }
   ASSIGN_OR_RETURN(const StridedSliceSpec spec,
                    ResolveStridedSlice(target.shape(), c.input(1), c.input(2), c.input(3), masks));
   ASSIGN_OR_RETURN(const Shape result, Shape::Make(spec.result.dims()));
   BoxOfSlice box = MakeBox(target.shape(), spec);
   if (value.shape() != result) {
-    if (value.num_elements() != 1) {
-      return Unimplemented("Cannot assign a value of shape ", value.shape().ToString(), " to a slice of shape ",
-                           result.ToString());
+    const int missing = result.rank() - value.rank();
+    const Dims value_strides = RowMajorStrides(value.shape().dims());
+    std::fill(box.box_strides.begin(), box.box_strides.end(), 0);
+    bool fits = missing >= 0;
+    for (int i = 0; i < value.rank() && fits; ++i) {
+      const int dim = spec.result_dims[i + missing];
+      fits = value.dim(i) == 1 || value.dim(i) == result.dim(i + missing);
+      if (dim >= 0 && value.dim(i) != 1) box.box_strides[dim] = value_strides[i];
     }
-    for (int64_t& stride : box.box_strides) stride = 0;
+    if (!fits) {
+      return InvalidArgument("Cannot broadcast input shape ", value.shape().ToString(),
+                             " into final shape ", result.ToString());
+    }
   }
   CopyBox(c, value.dtype(), WritingBox(std::move(box)), value.raw(), target.raw());
   return absl::OkStatus();
@@ -155,7 +174,8 @@ class AssignKernel : public MaskedKernel {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor value = c.input(4);
-    RETURN_IF_ERROR(c.input_variable(0).Update([&](Tensor& target) { return AssignSlice(c, masks_, value, target); }));
+    RETURN_IF_ERROR(c.input_variable(0).Update(
+        [&](Tensor& target) { return AssignSlice(c, masks_, value, target); }));
     c.SetOutputReference(0, c.input_reference(0));
     return absl::OkStatus();
   }
@@ -180,7 +200,8 @@ class ResourceAssignKernel : public MaskedKernel {
 
 AttrMap MasksOf(const GradientContext& c) {
   AttrMap attrs;
-  for (const char* mask : {"begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"}) {
+  for (const char* mask :
+       {"begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"}) {
     attrs.emplace(mask, c.Attr<int64_t>(mask));
   }
   return attrs;
@@ -215,7 +236,9 @@ DEFINE_OP(StridedSlice) {
       .Input("end: Index")
       .Input("strides: Index")
       .Output("output: T")
-      .Doc("What Python's indexing selects: ranges with steps, single indices, new axes and an ellipsis.")
+      .Doc(
+          "What Python's indexing selects: ranges with steps, single indices, new axes and an "
+          "ellipsis.")
       .Shape(StridedSliceShape)
       .Gradient(StridedSliceGradient)
       .HostMemory({"begin", "end", "strides"})

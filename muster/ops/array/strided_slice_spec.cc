@@ -9,7 +9,9 @@ constexpr int kMaxPositions = 32;
 constexpr int kNewAxis = -2;
 constexpr int kShrinkAxis = -1;
 
-bool Bit(int64_t mask, int i) { return i < 64 && ((static_cast<uint64_t>(mask) >> i) & 1) != 0; }
+bool Bit(int64_t mask, int i) {
+  return i < 64 && ((static_cast<uint64_t>(mask) >> i) & 1) != 0;
+}
 
 // What the positions of the specification say about one dimension of the input.
 struct Range {
@@ -22,13 +24,15 @@ struct Range {
 };
 
 struct Expansion {
-  std::vector<Range> ranges;    // one per input dimension
+  std::vector<Range> ranges;     // one per input dimension
   std::vector<int> result_axes;  // input dimension, kNewAxis or kShrinkAxis
 };
 
-// Spreads the positions over the input's dimensions: the ellipsis (at the end when none is given) takes what is left.
-absl::StatusOr<Expansion> Expand(int rank, const std::optional<Dims>& begin, const std::optional<Dims>& end,
-                                 const Dims& strides, const StridedSliceMasks& masks) {
+// Spreads the positions over the input's dimensions: the ellipsis (at the end when none is given)
+// takes what is left.
+absl::StatusOr<Expansion> Expand(int rank, const std::optional<Dims>& begin,
+                                 const std::optional<Dims>& end, const Dims& strides,
+                                 const StridedSliceMasks& masks) {
   const int positions = static_cast<int>(strides.size());
   int ellipsis = positions;
   int new_axes_after_ellipsis = 0;
@@ -48,7 +52,8 @@ absl::StatusOr<Expansion> Expand(int rank, const std::optional<Dims>& begin, con
       expansion.result_axes.push_back(kNewAxis);
     } else {
       if (dim == rank) {
-        return InvalidArgument("Index out of range using input dim ", dim, "; input has only ", rank, " dims");
+        return InvalidArgument("Index out of range using input dim ", dim, "; input has only ",
+                               rank, " dims");
       }
       Range& range = expansion.ranges[dim];
       if (begin) range.begin = (*begin)[i];
@@ -81,16 +86,19 @@ absl::StatusOr<StridedSliceMasks> StridedSliceMasks::FromAttrs(const Node& node)
   return masks;
 }
 
-absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const PartialShape& input, const std::optional<Dims>& begin,
-                                                     const std::optional<Dims>& end, const Dims& strides,
+absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const PartialShape& input,
+                                                     const std::optional<Dims>& begin,
+                                                     const std::optional<Dims>& end,
+                                                     const Dims& strides,
                                                      const StridedSliceMasks& masks) {
   const int rank = input.rank();
   if (strides.size() > kMaxPositions) {
-    return InvalidArgument("Expected at most ", kMaxPositions, " slice positions, but got ", strides.size());
+    return InvalidArgument("Expected at most ", kMaxPositions, " slice positions, but got ",
+                           strides.size());
   }
   if ((begin && begin->size() != strides.size()) || (end && end->size() != strides.size())) {
-    return InvalidArgument("Expected begin, end, and strides to be 1D equal size tensors, but got ", strides.size(),
-                           " strides");
+    return InvalidArgument("Expected begin, end, and strides to be 1D equal size tensors, but got ",
+                           strides.size(), " strides");
   }
   if (masks.ellipsis != 0 && (masks.ellipsis & (masks.ellipsis - 1)) != 0) {
     return InvalidArgument("Multiple ellipses in slice spec not allowed");
@@ -105,7 +113,8 @@ absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const PartialShape& input, 
     const int64_t dim = input.dim(i);
     const int64_t stride = range.stride;
     if (stride == 0) return InvalidArgument("strides[", i, "] must be non-zero");
-    if (range.shrink && stride <= 0) return InvalidArgument("only stride 1 allowed on non-range indexing.");
+    if (range.shrink && stride <= 0)
+      return InvalidArgument("only stride 1 allowed on non-range indexing.");
     const bool all = range.begin_open && range.end_open && !range.shrink;
     int64_t size = -1;
     bool whole = all && stride == 1;
@@ -137,16 +146,18 @@ absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const PartialShape& input, 
     spec.box.Append(size);
   }
   for (int axis : expansion.result_axes) {
-    if (axis == kNewAxis) spec.result.Append(1);
-    if (axis >= 0) spec.result.Append(spec.box.dim(axis));
+    if (axis == kShrinkAxis) continue;
+    spec.result.Append(axis == kNewAxis ? 1 : spec.box.dim(axis));
+    spec.result_dims.push_back(axis == kNewAxis ? -1 : axis);
   }
   return spec;
 }
 
 absl::StatusOr<Dims> SliceIndices(const Tensor& tensor) {
   if (tensor.rank() != 1) {
-    return InvalidArgument("Expected begin, end, and strides to be 1D equal size tensors, but got shape ",
-                           tensor.shape().ToString());
+    return InvalidArgument(
+        "Expected begin, end, and strides to be 1D equal size tensors, but got shape ",
+        tensor.shape().ToString());
   }
   if (tensor.dtype() == DType::kInt16) {
     const absl::Span<const int16_t> values = tensor.values<int16_t>();
@@ -155,13 +166,15 @@ absl::StatusOr<Dims> SliceIndices(const Tensor& tensor) {
   return IntegerValues(tensor);
 }
 
-absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const Shape& input, const Tensor& begin, const Tensor& end,
-                                                     const Tensor& strides, const StridedSliceMasks& masks) {
+absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const Shape& input, const Tensor& begin,
+                                                     const Tensor& end, const Tensor& strides,
+                                                     const StridedSliceMasks& masks) {
   if (begin.rank() != 1 || end.rank() != 1 || strides.rank() != 1 || begin.dim(0) != end.dim(0) ||
       begin.dim(0) != strides.dim(0)) {
-    return InvalidArgument("Expected begin, end, and strides to be 1D equal size tensors, but got shapes ",
-                           begin.shape().ToString(), ", ", end.shape().ToString(), ", and ",
-                           strides.shape().ToString(), " instead.");
+    return InvalidArgument(
+        "Expected begin, end, and strides to be 1D equal size tensors, but got shapes ",
+        begin.shape().ToString(), ", ", end.shape().ToString(), ", and ",
+        strides.shape().ToString(), " instead.");
   }
   ASSIGN_OR_RETURN(std::optional<Dims> begin_values, SliceIndices(begin));
   ASSIGN_OR_RETURN(std::optional<Dims> end_values, SliceIndices(end));

@@ -1,5 +1,5 @@
-// Python's indexing x[1:3, ..., None, -1, ::2] as StridedSlice and its relatives encode it: three index vectors and
-// five bit masks over their positions.
+// Python's indexing x[1:3, ..., None, -1, ::2] as StridedSlice and its relatives encode it: three
+// index vectors and five bit masks over their positions.
 #pragma once
 
 #include <optional>
@@ -28,22 +28,27 @@ struct StridedSliceSpec {
   Dims strides;
   // Sizes of the sliced box, before axes are shrunk or added; -1 where not known.
   PartialShape box;
-  // Shape of the result.
+  // Shape of the result, and the input dimension behind each of its axes (-1: a new axis).
   PartialShape result;
+  std::vector<int> result_dims;
   bool is_identity = true;
   // Only rows of dimension 0 are selected, with step 1.
   bool is_row_range = true;
 };
 
-// `begin` and `end` may be missing while a graph is built; known values must be as many as `strides`. Requires:
-// input.known_rank(). InvalidArgument in TensorFlow's words for bad specifications.
-absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const PartialShape& input, const std::optional<Dims>& begin,
-                                                     const std::optional<Dims>& end, const Dims& strides,
+// `begin` and `end` may be missing while a graph is built; known values must be as many as
+// `strides`. Requires: input.known_rank(). InvalidArgument in TensorFlow's words for bad
+// specifications.
+absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const PartialShape& input,
+                                                     const std::optional<Dims>& begin,
+                                                     const std::optional<Dims>& end,
+                                                     const Dims& strides,
                                                      const StridedSliceMasks& masks);
 
 // The same from index tensors (int16, int32 or int64 vectors).
-absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const Shape& input, const Tensor& begin, const Tensor& end,
-                                                     const Tensor& strides, const StridedSliceMasks& masks);
+absl::StatusOr<StridedSliceSpec> ResolveStridedSlice(const Shape& input, const Tensor& begin,
+                                                     const Tensor& end, const Tensor& strides,
+                                                     const StridedSliceMasks& masks);
 
 // The elements of an int16, int32 or int64 vector.
 absl::StatusOr<Dims> SliceIndices(const Tensor& tensor);

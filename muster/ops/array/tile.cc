@@ -28,15 +28,17 @@ absl::Status TileShape(ShapeContext& c) {
 
 absl::StatusOr<Dims> CheckedMultiples(const Tensor& multiples, int rank) {
   if (multiples.rank() != 1) {
-    return InvalidArgument("Expected multiples to be 1-D, but got shape ", multiples.shape().ToString());
+    return InvalidArgument("Expected multiples to be 1-D, but got shape ",
+                           multiples.shape().ToString());
   }
   if (multiples.num_elements() != rank) {
-    return InvalidArgument("Expected multiples argument to be a vector of length ", rank, " but got length ",
-                           multiples.num_elements());
+    return InvalidArgument("Expected multiples argument to be a vector of length ", rank,
+                           " but got length ", multiples.num_elements());
   }
   ASSIGN_OR_RETURN(Dims values, IntegerValues(multiples));
   for (int i = 0; i < rank; ++i) {
-    if (values[i] < 0) return InvalidArgument("Expected multiples[", i, "] >= 0, but got ", values[i]);
+    if (values[i] < 0)
+      return InvalidArgument("Expected multiples[", i, "] >= 0, but got ", values[i]);
   }
   return values;
 }
@@ -48,7 +50,9 @@ absl::Status Tile(KernelContext& c) {
   bool same = true;
   for (int i = 0; i < input.rank(); ++i) {
     const std::optional<int64_t> size = MultiplyWithoutOverflow(input.dim(i), multiples[i]);
-    if (!size) return InvalidArgument("Tiling dimension ", i, " of size ", input.dim(i), " by ", multiples[i], " overflows");
+    if (!size)
+      return InvalidArgument("Tiling dimension ", i, " of size ", input.dim(i), " by ",
+                             multiples[i], " overflows");
     dims.push_back(*size);
     same = same && multiples[i] == 1;
   }
@@ -76,8 +80,8 @@ absl::Status TileGrad(KernelContext& c) {
   Dims dims;
   for (int i = 0; i < input.rank(); ++i) {
     if (multiples[i] == 0 || input.dim(i) % multiples[i] != 0) {
-      return InvalidArgument("Expected input_dim[", i, "] to be divisible by multiples[", i, "], but ", input.dim(i),
-                             " % ", multiples[i], " != 0");
+      return InvalidArgument("Expected input_dim[", i, "] to be divisible by multiples[", i,
+                             "], but ", input.dim(i), " % ", multiples[i], " != 0");
     }
     dims.push_back(input.dim(i) / multiples[i]);
   }
@@ -102,15 +106,17 @@ absl::Status TileGradient(GradientContext& c) {
   const Output multiples = c.input(1);
   const DType index_type = multiples.base_dtype();
   const Output input_shape = c.ShapeOf(c.input(0), "Shape", index_type);
-  const Output stacked = c.Op("Pack", {std::vector<Output>{multiples, input_shape}}, {{"axis", 0}}, "stack");
+  const Output stacked =
+      c.Op("Pack", {std::vector<Output>{multiples, input_shape}}, {{"axis", 0}}, "stack");
   const Output perm = c.scope().ConstVector({1, 0}, "transpose/perm");
   const Output pairs = c.Op("Transpose", {stacked, perm}, {}, "transpose");
   const Output flat = c.scope().ConstVector({-1}, "Reshape/shape");
   Output split_shape = c.Op("Reshape", {pairs, flat});
   if (!c.scope().status().ok()) return c.scope().status();
   const int64_t length = split_shape.shape().num_elements();
-  const Output size = length >= 0 ? c.scope().ConstScalar<int32_t>(static_cast<int32_t>(length), "Size")
-                                  : c.Op("Size", {split_shape});
+  const Output size = length >= 0
+                          ? c.scope().ConstScalar<int32_t>(static_cast<int32_t>(length), "Size")
+                          : c.Op("Size", {split_shape});
   const Output start = c.scope().ConstScalar<int32_t>(0, "range/start");
   const Output delta = c.scope().ConstScalar<int32_t>(2, "range/delta");
   const Output axes = c.Op("Range", {start, size, delta}, {}, "range");
@@ -119,7 +125,8 @@ absl::Status TileGradient(GradientContext& c) {
     const Output begin = c.scope().ConstVector({0}, "strided_slice/stack");
     const Output end = c.scope().ConstVector({1}, "strided_slice/stack_1");
     const Output step = c.scope().ConstVector({1}, "strided_slice/stack_2");
-    Output rows = c.Op("StridedSlice", {input_shape, begin, end, step}, {{"shrink_axis_mask", 1}}, "strided_slice");
+    Output rows = c.Op("StridedSlice", {input_shape, begin, end, step}, {{"shrink_axis_mask", 1}},
+                       "strided_slice");
     const DType slice_type = slices->indices.base_dtype();
     if (slice_type != index_type) rows = c.Op("Cast", {rows}, {{"DstT", slice_type}});
     const Output folded = c.Op("FloorMod", {slices->indices, rows}, {}, "mod");
@@ -127,8 +134,8 @@ absl::Status TileGradient(GradientContext& c) {
     const Output tail_begin = c.scope().ConstVector({1}, "strided_slice_1/stack");
     const Output tail_end = c.scope().ConstVector({0}, "strided_slice_1/stack_1");
     const Output tail_step = c.scope().ConstVector({1}, "strided_slice_1/stack_2");
-    const Output tail = c.Op("StridedSlice", {split_shape, tail_begin, tail_end, tail_step}, {{"end_mask", 1}},
-                             "strided_slice_1");
+    const Output tail = c.Op("StridedSlice", {split_shape, tail_begin, tail_end, tail_step},
+                             {{"end_mask", 1}}, "strided_slice_1");
     const Output one = index_type == DType::kInt64
                            ? c.scope().Const(Tensor::Vector<int64_t>({1}), "concat/values_0")
                            : c.scope().ConstVector({1}, "concat/values_0");

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_join.h"
+
 #include "muster/ops/array/strided_copy.h"
 #include "muster/ops/op.h"
 
@@ -16,7 +17,8 @@ absl::Status TransposeShape(ShapeContext& c) {
     c.SetOutput(0, PartialShape());
     return absl::OkStatus();
   }
-  const int64_t rank = input.known_rank() ? input.rank() : (length >= 0 ? length : perm->num_elements());
+  const int64_t rank =
+      input.known_rank() ? input.rank() : (length >= 0 ? length : perm->num_elements());
   if (rank > Shape::kMaxRank) return InvalidArgument("perm has ", rank, " elements");
   // One element could mean a vector or a scalar; both come out as they are.
   if (!input.known_rank() && rank < 2) {
@@ -25,7 +27,8 @@ absl::Status TransposeShape(ShapeContext& c) {
   }
   ASSIGN_OR_RETURN(input, c.WithRank(input, static_cast<int>(rank)));
   RETURN_IF_ERROR(c.WithRank(c.input(1), 1).status());
-  if (length >= 0 && length != rank) return InvalidArgument("Dimension must be ", rank, " but is ", length);
+  if (length >= 0 && length != rank)
+    return InvalidArgument("Dimension must be ", rank, " but is ", length);
   PartialShape output = PartialShape::OfRank(static_cast<int>(rank));
   if (perm && input.known_rank()) {
     ASSIGN_OR_RETURN(const Dims axes, IntegerValues(*perm));
@@ -41,15 +44,17 @@ absl::Status TransposeShape(ShapeContext& c) {
 }
 
 absl::StatusOr<Dims> CheckedPermutation(const Tensor& perm, int rank) {
-  if (perm.rank() != 1) return InvalidArgument("perm must be rank 1, got shape ", perm.shape().ToString());
+  if (perm.rank() != 1)
+    return InvalidArgument("perm must be rank 1, got shape ", perm.shape().ToString());
   if (perm.num_elements() != rank) {
-    return InvalidArgument("transpose expects a vector of size ", rank, ". But input(1) is a vector of size ",
-                           perm.num_elements());
+    return InvalidArgument("transpose expects a vector of size ", rank,
+                           ". But input(1) is a vector of size ", perm.num_elements());
   }
   ASSIGN_OR_RETURN(Dims axes, IntegerValues(perm));
   std::vector<bool> seen(rank, false);
   for (int64_t& axis : axes) {
-    if (axis < -rank || axis >= rank) return InvalidArgument(axis, " is out of range [0 .. ", rank, ")");
+    if (axis < -rank || axis >= rank)
+      return InvalidArgument(axis, " is out of range [0 .. ", rank, ")");
     if (axis < 0) axis += rank;
     seen[axis] = true;
   }
@@ -91,7 +96,8 @@ absl::Status ConjugateTranspose(KernelContext& c) {
   ASSIGN_OR_RETURN(const Dims axes, CheckedPermutation(c.input(1), input.rank()));
   Dims dims;
   for (int64_t axis : axes) dims.push_back(input.dim(static_cast<int>(axis)));
-  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, Shape(absl::Span<const int64_t>(dims))));
+  ASSIGN_OR_RETURN(Tensor* const output,
+                   c.AllocateOutput(0, Shape(absl::Span<const int64_t>(dims))));
   const Dims from = RowMajorStrides(input.shape().dims()), to = RowMajorStrides(dims);
   StridedBox box;
   for (int i = 0; i < input.rank(); ++i) box.Add(dims[i], from[axes[i]], to[i]);

@@ -23,16 +23,20 @@ absl::Status UnravelIndex(KernelContext& c) {
   const Tensor& indices = c.input(0);
   const Tensor& dims_tensor = c.input(1);
   if (indices.rank() > 1) {
-    return InvalidArgument("The indices can only be scalar or vector, got \"", indices.shape().ToString(), "\"");
+    return InvalidArgument("The indices can only be scalar or vector, got \"",
+                           indices.shape().ToString(), "\"");
   }
   if (dims_tensor.rank() != 1) {
-    return InvalidArgument("The indices can only be 1-D, got \"", dims_tensor.shape().ToString(), "\"");
+    return InvalidArgument("The indices can only be 1-D, got \"", dims_tensor.shape().ToString(),
+                           "\"");
   }
   const T* const dims = dims_tensor.data<T>();
   const int64_t rank = dims_tensor.num_elements(), count = indices.num_elements();
   int64_t total = 1;
   for (int64_t i = 0; i < rank; ++i) {
-    if (dims[i] == 0) return InvalidArgument("Input dims cannot contain a dim of zero, but dims contains zero at index ", i);
+    if (dims[i] == 0)
+      return InvalidArgument(
+          "Input dims cannot contain a dim of zero, but dims contains zero at index ", i);
     if (dims[i] < 0) return InvalidArgument("Dimension ", i, " must be positive, but is ", dims[i]);
     const std::optional<int64_t> product = MultiplyWithoutOverflow(total, dims[i]);
     if (!product) return InvalidArgument("Input dims product is causing integer overflow");
@@ -42,7 +46,7 @@ absl::Status UnravelIndex(KernelContext& c) {
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
   for (int64_t k = 0; k < count; ++k) {
     int64_t rest = indices.data<T>()[k];
-    if (rest < 0 || rest >= total) return InvalidArgument("index is out of bound as with dims: ", rest);
+    if (rest < 0 || rest >= total) return InvalidArgument("index is out of bound as with dims");
     for (int64_t i = rank - 1; i >= 0; --i) {
       output->data<T>()[i * count + k] = static_cast<T>(rest % dims[i]);
       rest /= dims[i];
