@@ -62,7 +62,7 @@ void Repeat(DType dtype, const char* element, char* to, int64_t count) {
 absl::Status RunBroadcastTo(KernelContext& c) {
   const Tensor& input = c.input(0);
   const Tensor& target = c.input(1);
-  if (target.rank() > 1) {
+  if (target.rank() != 1) {
     return InvalidArgument("shape must be a vector of {int32,int64}, got shape ", target.shape().ToString());
   }
   ASSIGN_OR_RETURN(const Dims dims, IntegerValues(target));

@@ -80,8 +80,7 @@ inline float FastTanh(float x) {
 
 inline float FastSigmoid(float x) {
   const float e = FastExp(-__builtin_fabsf(x));
-  const float r = 1.0f / (1.0f + e);
-  return x >= 0.0f ? r : e * r;
+  return (x >= 0.0f ? 1.0f : e) / (1.0f + e);
 }
 
 }  // namespace muster

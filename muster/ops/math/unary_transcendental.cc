@@ -85,8 +85,7 @@ struct Sigmoid {
       return T(1) / (T(1) + std::exp(-x));
     } else {
       const T e = std::exp(-std::fabs(x));
-      const T r = T(1) / (T(1) + e);
-      return x >= T(0) ? r : e * r;
+      return (x >= T(0) ? T(1) : e) / (T(1) + e);
     }
   }
 };
