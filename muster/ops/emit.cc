@@ -80,12 +80,9 @@ Output EmitBinary(const Scope& scope, absl::string_view op_type, absl::string_vi
 }
 
 Output EmitOne(const Scope& scope, DType dtype, absl::string_view name) {
-  absl::StatusOr<Tensor> one = ScalarTensor(dtype, 1);
-  if (!one.ok()) {
-    scope.UpdateStatus(one.status());
-    return Output();
-  }
-  return scope.Const(one->Reshaped(Shape({1})), name);
+  if (dtype == DType::kInt64) return scope.Const(Tensor::Vector<int64_t>({1}), name);
+  if (dtype == DType::kInt16) return scope.Const(Tensor::Vector<int16_t>({1}), name);
+  return scope.ConstVector({1}, name);
 }
 
 Output EmitSlice(const Scope& scope, Output x, SliceBound begin, SliceBound end) {

@@ -36,7 +36,7 @@ Output EmitOnesLike(const Scope& scope, Output x, DType dtype);
 Output EmitExpandDims(const Scope& scope, Output x, int axis);
 // x op y with a Python number y, named `name` and "<name>/y"; y takes x's type.
 Output EmitBinary(const Scope& scope, absl::string_view op, absl::string_view name, Output x, double y);
-// [1], a vector of one element of that type.
+// [1], a vector of one element of an index type.
 Output EmitOne(const Scope& scope, DType dtype, absl::string_view name);
 
 // One bound of a Python slice: a number, a scalar tensor, or absent.
