@@ -182,7 +182,7 @@ absl::Status GatherV2Shape(ShapeContext& c) {
 IndexedSlices SparseRows(GradientContext& c, Output params_shape, Output indices_size) {
   const Scope& scope = c.scope();
   const Output tail = EmitSlice(scope, params_shape, 1, {});
-  const Output values_shape = EmitConcat(scope, {ConcatPart::Of(indices_size), ConcatPart::Of(tail)});
+  const Output values_shape = EmitConcatOf(scope, {ConcatPart::Of(indices_size), ConcatPart::Of(tail)});
   const Output values = c.Op("Reshape", {c.dy(), values_shape});
   const Output indices = c.Op("Reshape", {c.input(1), indices_size});
   return IndexedSlices{values, indices, params_shape};
@@ -191,7 +191,7 @@ IndexedSlices SparseRows(GradientContext& c, Output params_shape, Output indices
 // params can be large: its shape is computed beside it, in 64 bits.
 Output ParamsShape(GradientContext& c) {
   const Scope beside = c.scope().ColocatedWith(*c.input(0).node);
-  return EmitCast(beside, EmitShape(beside, c.input(0), DType::kInt64), DType::kInt32);
+  return EmitCast(beside, EmitShape(beside, c.input(0), "Shape", DType::kInt64), DType::kInt32);
 }
 
 absl::Status GatherGradient(GradientContext& c) {
@@ -206,24 +206,24 @@ Output BatchIndices(const Scope& scope, Output params_shape, Output indices, int
   const DType dtype = indices.base_dtype();
   Output result = indices;
   const Output sizes = EmitCast(scope, params_shape, dtype);
-  Output stride = scope.Const(ScalarTensor(dtype, 1), "ones");
+  Output stride = EmitScalar(scope, dtype, 1, "ones");
   for (int dim = batch_dims; dim > 0; --dim) {
     const Output dim_size = EmitElement(scope, sizes, dim - 1);
     stride = scope.Op("Mul", {stride, EmitElement(scope, sizes, dim)}, {}, "mul");
-    const Output start = scope.Const(ScalarTensor(dtype, 0), "zeros");
-    const Output step = scope.Const(ScalarTensor(dtype, 1), "ones");
+    const Output start = EmitScalar(scope, dtype, 0, "zeros");
+    const Output step = EmitScalar(scope, dtype, 1, "ones");
     Output offsets = scope.Op("Range", {start, dim_size, step}, {}, "range");
     offsets = scope.Op("Mul", {offsets, stride}, {}, "mul");
     const NamedOp before(scope, "Tile");
-    const Output before_input = before.inner().Const(ScalarTensor(dtype, 1).Reshaped(Shape({1})), "input");
+    const Output before_input = EmitOne(before.inner(), dtype, "input");
     const Output before_multiples = before.inner().ConstVector({dim - 1}, "multiples");
     const Output ones_before = before.Op("Tile", {before_input, before_multiples});
     const Output rest = EmitBinary(scope, "Sub", "sub", EmitRank(scope, indices), dim);
     const NamedOp after(scope, "Tile");
-    const Output after_input = after.inner().Const(ScalarTensor(dtype, 1).Reshaped(Shape({1})), "input");
+    const Output after_input = EmitOne(after.inner(), dtype, "input");
     const Output after_multiples = after.inner().Op("Pack", {std::vector<Output>{rest}}, {}, "multiples");
     const Output ones_after = after.Op("Tile", {after_input, after_multiples});
-    const Output shape = EmitConcat(
+    const Output shape = EmitConcatOf(
         scope, {ConcatPart::Of(ones_before), ConcatPart::Packed(dim_size), ConcatPart::Of(ones_after)});
     result = scope.Op("AddV2", {result, scope.Op("Reshape", {offsets, shape})}, {}, "add");
   }
@@ -243,7 +243,7 @@ Output BatchGatherGradient(const Scope& scope, Output params_shape, Output value
     const NamedOp prod(scope, "Prod");
     const Output axes = prod.inner().ConstVector({0}, "reduction_indices");
     const Output batch_size = prod.Op("Prod", {outer_shape, axes}, {{"keep_dims", false}});
-    flat_shape = EmitConcat(scope, {ConcatPart::Numbers({-1}), ConcatPart::Of(inner_shape)});
+    flat_shape = EmitConcatOf(scope, {ConcatPart::Numbers({-1}), ConcatPart::Of(inner_shape)});
     rows = scope.Op("Mul", {rows, batch_size}, {}, "mul");
     indices = BatchIndices(scope, params_shape, indices, batch_dims);
     values = scope.Op("Reshape", {values, flat_shape});
@@ -251,7 +251,7 @@ Output BatchGatherGradient(const Scope& scope, Output params_shape, Output value
   indices = scope.Op("Reshape", {indices, indices_size});
   Output gradient = scope.Op("UnsortedSegmentSum", {values, indices, rows});
   if (batch_dims > 0) {
-    const Output shape = EmitConcat(scope, {ConcatPart::Of(outer_shape), ConcatPart::Of(flat_shape)});
+    const Output shape = EmitConcatOf(scope, {ConcatPart::Of(outer_shape), ConcatPart::Of(flat_shape)});
     gradient = scope.Op("Reshape", {gradient, shape});
   }
   return gradient;
@@ -283,7 +283,7 @@ absl::Status GatherV2Gradient(GradientContext& c) {
   // The axis is moved to the first place after the batch dims, and back afterwards.
   const Output outer_shape = EmitSlice(scope, params_shape, {}, axis);
   const Output inner_shape = EmitSlice(scope, EmitSlice(scope, params_shape, axis, {}), 1, {});
-  const Output values_shape = EmitConcat(
+  const Output values_shape = EmitConcatOf(
       scope, {ConcatPart::Of(outer_shape), ConcatPart::Numbers({-1}), ConcatPart::Of(inner_shape)});
   const Output values_dims = EmitSize(scope, values_shape);
   const Output axis_dims = EmitSize(scope, outer_shape);
@@ -291,14 +291,14 @@ absl::Status GatherV2Gradient(GradientContext& c) {
   const Output batch_axes = EmitRange(scope, batches, axis_dims);
   const Output inner_axes = EmitRange(scope, EmitBinary(scope, "AddV2", "add", axis_dims, 1), values_dims);
   const Output values = c.Op("Reshape", {c.dy(), values_shape});
-  const Output forward = EmitConcat(scope, {ConcatPart::Of(outer_batches), ConcatPart::Packed(axis_dims),
+  const Output forward = EmitConcatOf(scope, {ConcatPart::Of(outer_batches), ConcatPart::Packed(axis_dims),
                                             ConcatPart::Of(batch_axes), ConcatPart::Of(inner_axes)});
   const Output moved = c.Op("Transpose", {values, forward}, {}, "transpose");
   const Output moved_shape = EmitGather(scope, params_shape, forward);
-  const Output rows = EmitElement(scope, params_shape, axis);
+  const Output rows = EmitElementAt(scope, params_shape, axis);
   const Output gradient = BatchGatherGradient(scope, moved_shape, moved, indices, batches, rows);
   const Output batch_axes_after = EmitBinary(scope, "AddV2", "add", batch_axes, 1);
-  const Output back = EmitConcat(scope, {ConcatPart::Of(outer_batches), ConcatPart::Of(batch_axes_after),
+  const Output back = EmitConcatOf(scope, {ConcatPart::Of(outer_batches), ConcatPart::Of(batch_axes_after),
                                          ConcatPart::Numbers({batches}), ConcatPart::Of(inner_axes)});
   c.SetDx(0, c.Op("Transpose", {gradient, back}, {}, "transpose"));
   return absl::OkStatus();

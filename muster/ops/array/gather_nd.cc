@@ -66,7 +66,7 @@ absl::Status GatherNdShape(ShapeContext& c) {
 
 absl::Status GatherNdGradient(GradientContext& c) {
   const Output indices = c.input(1);
-  const Output shape = EmitShape(c.scope(), c.input(0), indices.base_dtype());
+  const Output shape = EmitShape(c.scope(), c.input(0), "Shape", indices.base_dtype());
   const PartialShape& known = indices.shape();
   if (known.known_rank() && known.rank() == 2 && known[1] == 1) {
     const Output rows = c.Op("Squeeze", {indices}, {{"squeeze_dims", std::vector<int64_t>{-1}}});

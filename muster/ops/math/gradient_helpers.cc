@@ -15,7 +15,7 @@ Tensor IntVector(const Dims& values) {
 
 Output FillOf(const Scope& s, absl::string_view name, Output shape, DType dtype, double value) {
   const NamedOp op(s, name);
-  const Output scalar = op.inner().Const(ScalarTensor(dtype, value), "Const");
+  const Output scalar = EmitScalar(op.inner(), dtype, value);
   return op.Op("Fill", {shape, scalar});
 }
 
@@ -23,7 +23,7 @@ Output FillOf(const Scope& s, absl::string_view name, Output shape, DType dtype,
 Output NumberFirst(const Scope& s, absl::string_view op_type, absl::string_view name, double x, Output y) {
   if (!y) return y;
   const NamedOp op(s, name);
-  const Output constant = op.inner().Const(ScalarTensor(y.base_dtype(), x), "x");
+  const Output constant = EmitScalar(op.inner(), y.base_dtype(), x, "x");
   return op.Op(op_type, {constant, y});
 }
 
@@ -52,7 +52,7 @@ Output Over(const Scope& s, Output x, Output y) { return s.Op("RealDiv", {x, y},
 Output Power(const Scope& s, Output x, double y) { return EmitBinary(s, "Pow", "pow", x, y); }
 
 Output ConstOf(const Scope& s, DType dtype, double value, absl::string_view name) {
-  return s.Const(ScalarTensor(dtype, value), name);
+  return EmitScalar(s, dtype, value, name);
 }
 
 Output Conjugate(const Scope& s, Output x) {

@@ -97,8 +97,8 @@ absl::Status MeanGradient(GradientContext& c) {
   const Output inner_rank = EmitExpandDims(scope, EmitBinary(scope, "Sub", "sub", rank, 1), 0);
   const NamedOp fill(scope, "Fill");
   const Output inner_ones = fill.Op("Fill", {inner_rank, fill.inner().ConstScalar<int32_t>(1, "value")});
-  const Output ones_shape = EmitConcat(scope, {ConcatPart::Of(ids_shape), ConcatPart::Of(inner_ones)});
-  const Output one = scope.Const(ScalarTensor(c.dy().base_dtype(), 1));
+  const Output ones_shape = EmitConcatOf(scope, {ConcatPart::Of(ids_shape), ConcatPart::Of(inner_ones)});
+  const Output one = EmitScalar(scope, c.dy().base_dtype(), 1);
   const Output ones = c.Op("Fill", {ones_shape, one});
   const Output counts = c.Op("SegmentSum", {ones, c.input(1)});
   const Output scaled = c.Op("RealDiv", {c.dy(), counts}, {}, "truediv");
