@@ -75,7 +75,7 @@ class FusedMatMul : public Kernel {
     const Shape& bias_shape = c.input(2).shape();
     if (!bias_shape.is_vector()) return InvalidArgument("bias must be 1-dimensional ", bias_shape.ToString());
     if (bias_shape[0] != product.n) {
-      return InvalidArgument("bias has ", bias_shape[0], " elements, but the product has ", product.n, " columns");
+      return InvalidArgument("Must provide as many biases as the channel size: ", bias_shape.ToString(), " vs. ", product.n);
     }
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({product.m, product.n}));
     ASSIGN_OR_RETURN(const Tensor a, AsFloat(c, c.input(0)));

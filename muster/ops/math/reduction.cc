@@ -128,29 +128,38 @@ using MaxOp = ExtremeOp<T, true>;
 template <typename T>
 using MinOp = ExtremeOp<T, false>;
 
-// Roots of sums of squares; integers by way of double.
+// Roots of sums of squares. Squares and sums of integers wrap around in their own type; the root of what became
+// negative is 0.
 template <typename Element>
 struct NormOp {
   using T = Element;
   using R = Element;
-  using A = std::conditional_t<std::is_integral_v<T>, double,
-                               std::conditional_t<std::is_same_v<T, Complex64>, float,
-                                                  std::conditional_t<std::is_same_v<T, Complex128>, double, Compute<T>>>>;
+  using A = std::conditional_t<std::is_same_v<T, Complex64>, float,
+                               std::conditional_t<std::is_same_v<T, Complex128>, double, typename SumType<T>::type>>;
   static constexpr bool kDirect = false;
   static A Identity() { return A(0); }
   template <typename V>
   static V Combine(V a, V b) {
-    return a + b;
+    return static_cast<V>(a + b);
   }
   static void Convert(const T* from, int64_t count, A* to) {
     if constexpr (kIsComplex<T>) {
       for (int64_t i = 0; i < count; ++i) to[i] = from[i].real() * from[i].real() + from[i].imag() * from[i].imag();
+    } else if constexpr (std::is_integral_v<T>) {
+      for (int64_t i = 0; i < count; ++i) to[i] = static_cast<A>(static_cast<uint64_t>(from[i]) * static_cast<uint64_t>(from[i]));
     } else {
       ConvertElements(from, count, to);
       for (int64_t i = 0; i < count; ++i) to[i] *= to[i];
     }
   }
-  static R Finish(A value, int64_t /*terms*/) { return Rounded<R>(std::sqrt(value)); }
+  static R Finish(A value, int64_t /*terms*/) {
+    if constexpr (std::is_integral_v<T>) {
+      const T sum = static_cast<T>(value);
+      return sum > 0 ? static_cast<R>(std::sqrt(static_cast<double>(sum))) : R(0);
+    } else {
+      return Rounded<R>(std::sqrt(value));
+    }
+  }
 };
 
 template <bool kAll>
