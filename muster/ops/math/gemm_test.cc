@@ -24,7 +24,14 @@ TYPED_TEST(GemmTest, AgreesWithTheDefinition) {
   struct Case {
     int64_t m, n, k;
   };
-  for (const Case& size : {Case{1, 1, 1}, {3, 5, 7}, {1, 200, 33}, {200, 1, 33}, {29, 70, 65}, {100, 10, 100}, {57, 300, 600}, {4, 3, 0}}) {
+  for (const Case& size : {Case{1, 1, 1},
+                           {3, 5, 7},
+                           {1, 200, 33},
+                           {200, 1, 33},
+                           {29, 70, 65},
+                           {100, 10, 100},
+                           {57, 300, 600},
+                           {4, 3, 0}}) {
     for (int transposes = 0; transposes < 4; ++transposes) {
       GemmShape shape;
       shape.m = size.m;
@@ -34,8 +41,10 @@ TYPED_TEST(GemmTest, AgreesWithTheDefinition) {
       shape.transpose_b = transposes & 2;
       std::vector<T> a(static_cast<size_t>(size.m * size.k + 1));
       std::vector<T> b(static_cast<size_t>(size.n * size.k + 1));
-      for (size_t i = 0; i < a.size(); ++i) a[i] = T(static_cast<float>(static_cast<int>(i * 7 % 13) - 6));
-      for (size_t i = 0; i < b.size(); ++i) b[i] = T(static_cast<float>(static_cast<int>(i * 5 % 11) - 5));
+      for (size_t i = 0; i < a.size(); ++i)
+        a[i] = T(static_cast<float>(static_cast<int>(i * 7 % 13) - 6));
+      for (size_t i = 0; i < b.size(); ++i)
+        b[i] = T(static_cast<float>(static_cast<int>(i * 5 % 11) - 5));
       std::vector<T> serial(static_cast<size_t>(size.m * size.n));
       std::vector<T> cut = serial;
       ASSERT_TRUE(Gemm(shape, a.data(), b.data(), serial.data(), RunSerially).ok());
@@ -49,7 +58,8 @@ TYPED_TEST(GemmTest, AgreesWithTheDefinition) {
             const T y = b[static_cast<size_t>(shape.transpose_b ? j * size.k + p : p * size.n + j)];
             sum = static_cast<T>(sum + x * y);
           }
-          ASSERT_EQ(serial[static_cast<size_t>(i * size.n + j)], sum) << i << " " << j << " of " << size.m << "x" << size.n;
+          ASSERT_EQ(serial[static_cast<size_t>(i * size.n + j)], sum)
+              << i << " " << j << " of " << size.m << "x" << size.n;
         }
       }
     }
