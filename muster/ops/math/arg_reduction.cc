@@ -1,4 +1,5 @@
-// ArgMax and ArgMin: where along one axis the largest or smallest element is; the first one where there are several.
+// ArgMax and ArgMin: where along one axis the largest or smallest element is; the first one where
+// there are several.
 #include <limits>
 
 #include "muster/ops/math/float16.h"
@@ -28,8 +29,9 @@ absl::Status InferShape(ShapeContext& c) {
     return absl::OkStatus();
   }
   if (*axis < -input.rank() || *axis >= input.rank()) {
-    return InvalidArgument("Dimension (", *axis, ") must be in the range [", -input.rank(), ", ", input.rank(), "), where ",
-                           input.rank(), " is the number of dimensions in the input.");
+    return InvalidArgument("Dimension (", *axis, ") must be in the range [", -input.rank(), ", ",
+                           input.rank(), "), where ", input.rank(),
+                           " is the number of dimensions in the input.");
   }
   const int64_t at = *axis < 0 ? *axis + input.rank() : *axis;
   PartialShape output = PartialShape::Scalar();
@@ -44,7 +46,9 @@ absl::Status InferShape(ShapeContext& c) {
 // One result: elements `step` apart. NaN is never better than anything.
 template <typename A, bool kMax>
 struct Better {
-  static constexpr A Worst() { return kMax ? std::numeric_limits<A>::lowest() : std::numeric_limits<A>::max(); }
+  static constexpr A Worst() {
+    return kMax ? std::numeric_limits<A>::lowest() : std::numeric_limits<A>::max();
+  }
   static bool Is(A x, A than) { return kMax ? x > than : x < than; }
 };
 
@@ -64,7 +68,8 @@ void FindRow(const T* row, int64_t length, int64_t* index) {
 }
 
 template <typename T, bool kMax>
-void FindColumns(const T* block, int64_t length, int64_t columns, Compute<T>* best, int64_t* index) {
+void FindColumns(const T* block, int64_t length, int64_t columns, Compute<T>* best,
+                 int64_t* index) {
   using A = Compute<T>;
   for (int64_t j = 0; j < columns; ++j) {
     best[j] = Better<A, kMax>::Worst();
@@ -86,16 +91,22 @@ void StoreIndices(const int64_t* from, int64_t count, Tensor& out, int64_t at) {
     for (int64_t i = 0; i < count; ++i) to[i] = static_cast<I>(from[i]);
   };
   switch (out.dtype()) {
-    case DType::kInt16: return store.operator()<int16_t>();
-    case DType::kUint16: return store.operator()<uint16_t>();
-    case DType::kInt32: return store.operator()<int32_t>();
-    default: return store.operator()<int64_t>();
+    case DType::kInt16:
+      return store.operator()<int16_t>();
+    case DType::kUint16:
+      return store.operator()<uint16_t>();
+    case DType::kInt32:
+      return store.operator()<int32_t>();
+    default:
+      return store.operator()<int64_t>();
   }
 }
 
 // The axis (int16, int32 or int64).
 absl::StatusOr<int64_t> Axis(const Tensor& tensor) {
-  if (tensor.rank() != 0) return InvalidArgument("dim must be a scalar, but received tensor of shape: ", tensor.shape().ToString());
+  if (tensor.rank() != 0)
+    return InvalidArgument("dim must be a scalar, but received tensor of shape: ",
+                           tensor.shape().ToString());
   if (tensor.dtype() == DType::kInt16) return tensor.scalar<int16_t>();
   if (tensor.dtype() == DType::kInt32) return tensor.scalar<int32_t>();
   return tensor.scalar<int64_t>();
@@ -107,11 +118,13 @@ absl::Status Run(KernelContext& c) {
   ASSIGN_OR_RETURN(const int64_t axis, Axis(c.input(1)));
   const int rank = input.rank();
   if (axis < -rank || axis >= rank) {
-    return InvalidArgument("Expected dimension in the range [", -rank, ", ", rank, "), but got ", axis);
+    return InvalidArgument("Expected dimension in the range [", -rank, ", ", rank, "), but got ",
+                           axis);
   }
   const int at = static_cast<int>(axis < 0 ? axis + rank : axis);
   const int64_t length = input.dim(at);
-  if (length == 0) return InvalidArgument("Reduction axis ", at, " is empty in shape ", input.shape().ToString());
+  if (length == 0)
+    return InvalidArgument("Reduction axis ", at, " is empty in shape ", input.shape().ToString());
   Shape shape = input.shape();
   shape.Remove(at);
   ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
@@ -134,7 +147,8 @@ absl::Status Run(KernelContext& c) {
   c.ParallelFor(outer, static_cast<double>(length * inner), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t* const index = indices.data<int64_t>() + i * inner;
-      FindColumns<T, kMax>(from + i * length * inner, length, inner, best.data<Compute<T>>() + i * inner, index);
+      FindColumns<T, kMax>(from + i * length * inner, length, inner,
+                           best.data<Compute<T>>() + i * inner, index);
       StoreIndices(index, inner, *out, i * inner);
     }
   });
@@ -143,7 +157,8 @@ absl::Status Run(KernelContext& c) {
 
 using ArgTypes = Join<Reals, Types<bool>>;
 constexpr char kArgTypes[] =
-    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, qint8, quint8, qint32, "
+    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, "
+    "qint8, quint8, qint32, "
     "qint16, quint16, bool}";
 
 DEFINE_OP(ArgMax) {

@@ -1,4 +1,5 @@
-// BatchMatMul and BatchMatMulV2/V3: products of many matrices at once, the later ones with broadcast batches.
+// BatchMatMul and BatchMatMulV2/V3: products of many matrices at once, the later ones with
+// broadcast batches.
 #include <atomic>
 
 #include "muster/graph/emit.h"
@@ -29,17 +30,23 @@ absl::Status ShapeWithBatch(ShapeContext& c, bool broadcast) {
   PartialShape batch;
   if (broadcast) {
     RETURN_IF_ERROR(ShapeContext::MergeDims(xm.columns, ym.rows).status());
-    ASSIGN_OR_RETURN(batch, BroadcastShapes(ShapeContext::Subshape(x, 0, -2), ShapeContext::Subshape(y, 0, -2)));
+    ASSIGN_OR_RETURN(
+        batch, BroadcastShapes(ShapeContext::Subshape(x, 0, -2), ShapeContext::Subshape(y, 0, -2)));
   } else {
-    ASSIGN_OR_RETURN(batch, ShapeContext::Merge(ShapeContext::Subshape(x, 0, -2), ShapeContext::Subshape(y, 0, -2)));
+    ASSIGN_OR_RETURN(batch, ShapeContext::Merge(ShapeContext::Subshape(x, 0, -2),
+                                                ShapeContext::Subshape(y, 0, -2)));
     RETURN_IF_ERROR(ShapeContext::MergeDims(xm.columns, ym.rows).status());
   }
   c.SetOutput(0, ShapeContext::Concatenate(batch, PartialShape::Matrix(xm.rows, ym.columns)));
   return absl::OkStatus();
 }
 
-absl::Status EqualBatchShape(ShapeContext& c) { return ShapeWithBatch(c, /*broadcast=*/false); }
-absl::Status BroadcastBatchShape(ShapeContext& c) { return ShapeWithBatch(c, /*broadcast=*/true); }
+absl::Status EqualBatchShape(ShapeContext& c) {
+  return ShapeWithBatch(c, /*broadcast=*/false);
+}
+absl::Status BroadcastBatchShape(ShapeContext& c) {
+  return ShapeWithBatch(c, /*broadcast=*/true);
+}
 
 // The batch: its shape, and for each product which matrix of x and of y it takes.
 struct Batch {
@@ -51,12 +58,14 @@ struct Batch {
 
 absl::Status CheckEqualBatch(const Shape& x, const Shape& y) {
   if (x.rank() != y.rank()) {
-    return InvalidArgument("In[0] and In[1] has different ndims: ", x.ToString(), " vs. ", y.ToString());
+    return InvalidArgument("In[0] and In[1] has different ndims: ", x.ToString(), " vs. ",
+                           y.ToString());
   }
   if (x.rank() < 2) return InvalidArgument("In[0] and In[1] ndims must be >= 2: ", x.rank());
   for (int i = 0; i + 2 < x.rank(); ++i) {
     if (x[i] == y[i]) continue;
-    return InvalidArgument("In[0].dim(", i, ") and In[1].dim(", i, ") must be the same: ", x.ToString(), " vs ", y.ToString());
+    return InvalidArgument("In[0].dim(", i, ") and In[1].dim(", i,
+                           ") must be the same: ", x.ToString(), " vs ", y.ToString());
   }
   return absl::OkStatus();
 }
@@ -75,17 +84,20 @@ absl::StatusOr<Batch> PlanBatch(const Shape& x, const Shape& y) {
     const int64_t a = dim(x, i);
     const int64_t b = dim(y, i);
     if (a != b && a != 1 && b != 1) {
-      return InvalidArgument("In[0] and In[1] must have compatible batch dimensions: ", x.ToString(), " vs. ", y.ToString());
+      return InvalidArgument("In[0] and In[1] must have compatible batch dimensions: ",
+                             x.ToString(), " vs. ", y.ToString());
     }
     batch.dims.push_back(a == 1 ? b : a);
     const std::optional<int64_t> product = MultiplyWithoutOverflow(count, batch.dims.back());
-    if (!product) return InvalidArgument("The batch of ", x.ToString(), " and ", y.ToString(), " is too large");
+    if (!product)
+      return InvalidArgument("The batch of ", x.ToString(), " and ", y.ToString(), " is too large");
     count = *product;
   }
   const int64_t y_count = y.ElementsIn(0, y.rank() - 2);
   batch.y_is_one_matrix = y_count == 1;
   if (batch.y_is_one_matrix && x.ElementsIn(0, x.rank() - 2) == count) return batch;
-  // Number of the matrix within its tensor, for every product: strides are zero along broadcast dims.
+  // Number of the matrix within its tensor, for every product: strides are zero along broadcast
+  // dims.
   const auto indices = [&](const Shape& shape) {
     Dims strides(rank, 0);
     int64_t stride = 1;
@@ -129,8 +141,9 @@ class BatchMatMul : public Kernel {
     const Matrix xm = LastDims(x.dims(), adj_x_);
     const Matrix ym = LastDims(y.dims(), adj_y_);
     if (xm.columns != ym.rows) {
-      return InvalidArgument("In[0] mismatch In[1] shape: ", xm.columns, " vs. ", ym.rows, ": ", x.ToString(), " ", y.ToString(),
-                             " ", adj_x_ ? 1 : 0, " ", adj_y_ ? 1 : 0);
+      return InvalidArgument("In[0] mismatch In[1] shape: ", xm.columns, " vs. ", ym.rows, ": ",
+                             x.ToString(), " ", y.ToString(), " ", adj_x_ ? 1 : 0, " ",
+                             adj_y_ ? 1 : 0);
     }
     Dims dims = batch.dims;
     dims.push_back(xm.rows);
@@ -158,8 +171,9 @@ class BatchMatMul : public Kernel {
     const auto multiply = [&](int64_t i, ParallelRunner parallel) {
       const int64_t x_at = batch.x_index.empty() ? i : batch.x_index[i];
       const int64_t y_at = batch.y_index.empty() ? 0 : batch.y_index[i];
-      return Gemm(product, x_data + x_at * product.m * product.k, y_data + y_at * product.k * product.n,
-                  out_data + i * product.m * product.n, parallel);
+      return Gemm(product, x_data + x_at * product.m * product.k,
+                  y_data + y_at * product.k * product.n, out_data + i * product.m * product.n,
+                  parallel);
     };
     const double cost = GemmCostNs<T>(product.m, product.n, product.k);
     if (count < 8 && cost > 1e6) {
@@ -172,7 +186,8 @@ class BatchMatMul : public Kernel {
         if (!multiply(i, RunSerially).ok()) failed = true;
       }
     });
-    return failed ? absl::ResourceExhaustedError("No memory for batched matrix products") : absl::OkStatus();
+    return failed ? absl::ResourceExhaustedError("No memory for batched matrix products")
+                  : absl::OkStatus();
   }
 
  private:
@@ -233,7 +248,9 @@ DEFINE_OP(BatchMatMul) {
 }
 
 DEFINE_OP(BatchMatMulV2) {
-  op.Attr("T: {bfloat16, half, float, double, int16, int32, int64, uint8, uint16, uint32, uint64, complex64, complex128}")
+  op.Attr(
+        "T: {bfloat16, half, float, double, int16, int32, int64, uint8, uint16, uint32, uint64, "
+        "complex64, complex128}")
       .Attr("adj_x: bool = false")
       .Attr("adj_y: bool = false")
       .Attr2x("grad_x: bool = false")
@@ -244,7 +261,8 @@ DEFINE_OP(BatchMatMulV2) {
       .Doc("Products of the matrices in the last two dims; the other dims broadcast.")
       .Shape(BroadcastBatchShape)
       .Gradient(DifferentiateBroadcast)
-      .CpuTypes<Join<ProductTypes, Types<int16_t>>>("T", []<typename T>() { return New<BatchMatMul<T, true>>(); });
+      .CpuTypes<Join<ProductTypes, Types<int16_t>>>(
+          "T", []<typename T>() { return New<BatchMatMul<T, true>>(); });
 }
 
 }  // namespace

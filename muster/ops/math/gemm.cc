@@ -1,7 +1,8 @@
-// Packed, blocked products after Goto: panels of a and b are laid out so that the innermost loop, which keeps a whole
-// tile of c in registers, reads both front to back. Operands that stay in the cache anyway are read where they lie.
-// Measured against oneDNN's sgemm this is within a few percent for large matrices and ahead for small ones, splits
-// over our own threads and serves every element type.
+// Packed, blocked products after Goto: panels of a and b are laid out so that the innermost loop,
+// which keeps a whole tile of c in registers, reads both front to back. Operands that stay in the
+// cache anyway are read where they lie. Measured against oneDNN's sgemm this is within a few
+// percent for large matrices and ahead for small ones, splits over our own threads and serves every
+// element type.
 #include "muster/ops/math/gemm.h"
 
 #include <algorithm>
@@ -25,8 +26,8 @@ constexpr int kRows = 6;  // 12 sums in 16 registers
 
 // Rows that one thread takes at a time.
 constexpr int64_t kUnitRows = kRows * 4;
-// Terms of the sums that are done in one go, and columns likewise: a panel of a stays in the first-level cache, a block
-// of b in the second.
+// Terms of the sums that are done in one go, and columns likewise: a panel of a stays in the
+// first-level cache, a block of b in the second.
 template <typename E>
 constexpr int64_t kDepth = 2048 / static_cast<int64_t>(sizeof(E));
 constexpr int64_t kBlockColumns = 256;
@@ -54,10 +55,13 @@ E MultiplyAdd(E sum, E x, E y) {
   }
 }
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t CeilDiv(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
-// Where the left operand of some tiles lies: element (row, p) is at data[row * row_step + p * depth_step]. Packed panels
-// have row_step 1, and `tile_step` leads from one panel of kRows rows to the next.
+// Where the left operand of some tiles lies: element (row, p) is at data[row * row_step + p *
+// depth_step]. Packed panels have row_step 1, and `tile_step` leads from one panel of kRows rows to
+// the next.
 template <typename E>
 struct Left {
   const E* data;
@@ -75,8 +79,8 @@ struct Right {
 
 // c[0..kTileRows)[0..columns) = (or +=) left · right.
 template <typename E, int kTileRows, int kVectors, bool kPacked>
-void MultiplyTile(int64_t depth, const Left<E>& left, const Right<E>& right, E* __restrict c, int64_t ldc, int columns,
-                  bool accumulate) {
+void MultiplyTile(int64_t depth, const Left<E>& left, const Right<E>& right, E* __restrict c,
+                  int64_t ldc, int columns, bool accumulate) {
   using V = typename VectorOf<E>::Type;
   const E* __restrict a = left.data;
   const E* __restrict b = right.data;
@@ -139,14 +143,16 @@ void MultiplyTile(int64_t depth, const Left<E>& left, const Right<E>& right, E* 
 
 // Any number of rows: whole tiles, then smaller ones.
 template <typename E, int kVectors, bool kPacked>
-void MultiplyRows(int64_t rows, int64_t depth, Left<E> left, const Right<E>& right, E* c, int64_t ldc, int columns,
-                  bool accumulate) {
+void MultiplyRows(int64_t rows, int64_t depth, Left<E> left, const Right<E>& right, E* c,
+                  int64_t ldc, int columns, bool accumulate) {
   for (; rows >= kRows; rows -= kRows, left.data += left.tile_step, c += kRows * ldc) {
     MultiplyTile<E, kRows, kVectors, kPacked>(depth, left, right, c, ldc, columns, accumulate);
   }
   const auto rest = [&]<int kTileRows>() {
-    for (; rows >= kTileRows; rows -= kTileRows, left.data += kTileRows * left.row_step, c += kTileRows * ldc) {
-      MultiplyTile<E, kTileRows, kVectors, kPacked>(depth, left, right, c, ldc, columns, accumulate);
+    for (; rows >= kTileRows;
+         rows -= kTileRows, left.data += kTileRows * left.row_step, c += kTileRows * ldc) {
+      MultiplyTile<E, kTileRows, kVectors, kPacked>(depth, left, right, c, ldc, columns,
+                                                    accumulate);
     }
   };
   if constexpr (kRows > 8) rest.template operator()<8>();
@@ -159,7 +165,8 @@ void MultiplyRows(int64_t rows, int64_t depth, Left<E> left, const Right<E>& rig
 template <typename E>
 void Turn4x4(const E* from, int64_t step, E* to, int64_t width) {
   typedef E V __attribute__((vector_size(4 * sizeof(E)), aligned(sizeof(E)), may_alias));
-  using Index = std::conditional_t<sizeof(E) == 8, int64_t, std::conditional_t<sizeof(E) == 4, int32_t, int16_t>>;
+  using Index = std::conditional_t<sizeof(E) == 8, int64_t,
+                                   std::conditional_t<sizeof(E) == 4, int32_t, int16_t>>;
   typedef Index M __attribute__((vector_size(4 * sizeof(E))));
   const V r0 = *reinterpret_cast<const V*>(from);
   const V r1 = *reinterpret_cast<const V*>(from + step);
@@ -175,8 +182,8 @@ void Turn4x4(const E* from, int64_t step, E* to, int64_t width) {
   *reinterpret_cast<V*>(to + 3 * width) = __builtin_shuffle(high01, high23, M{2, 3, 6, 7});
 }
 
-// `count` rows of length `depth`, interleaved: to[p * width + i]. Goes in short stretches of p, so that the lines of
-// `to` are still in the cache when the next rows come.
+// `count` rows of length `depth`, interleaved: to[p * width + i]. Goes in short stretches of p, so
+// that the lines of `to` are still in the cache when the next rows come.
 template <typename E>
 void Interleave(const E* from, int64_t step, int count, int64_t depth, int width, E* to) {
   constexpr int64_t kStretch = 64;
@@ -195,7 +202,8 @@ void Interleave(const E* from, int64_t step, int count, int64_t depth, int width
       for (int64_t p = start; p < end; ++p) to[p * width + i] = from[i * step + p];
     }
     if (count < width) {
-      for (int64_t p = start; p < end; ++p) std::fill(to + p * width + count, to + (p + 1) * width, E{0});
+      for (int64_t p = start; p < end; ++p)
+        std::fill(to + p * width + count, to + (p + 1) * width, E{0});
     }
   }
 }
@@ -209,10 +217,11 @@ void CopyRows(const E* from, int64_t step, int count, int64_t depth, int width, 
   }
 }
 
-// One operand: `count` rows of a or columns of b from `first` on, terms [p, p + depth), as a panel of the given width.
+// One operand: `count` rows of a or columns of b from `first` on, terms [p, p + depth), as a panel
+// of the given width.
 template <typename E>
-void PackPanel(const E* from, int64_t ld, bool contiguous_terms, int64_t first, int64_t p, int count, int64_t depth, int width,
-               E* to) {
+void PackPanel(const E* from, int64_t ld, bool contiguous_terms, int64_t first, int64_t p,
+               int count, int64_t depth, int width, E* to) {
   if (contiguous_terms) {
     Interleave(from + first * ld + p, ld, count, depth, width, to);
   } else {
@@ -223,7 +232,9 @@ void PackPanel(const E* from, int64_t ld, bool contiguous_terms, int64_t first, 
 absl::StatusOr<Buffer> Scratch(int64_t elements, size_t element_bytes) {
   const size_t bytes = static_cast<size_t>(std::max<int64_t>(elements, 1)) * element_bytes;
   Buffer buffer = HostAllocator().Allocate(bytes);
-  if (!buffer) return absl::ResourceExhaustedError(absl::StrCat("No ", bytes, " bytes of memory for a matrix product"));
+  if (!buffer)
+    return absl::ResourceExhaustedError(
+        absl::StrCat("No ", bytes, " bytes of memory for a matrix product"));
   return buffer;
 }
 
@@ -265,14 +276,17 @@ class Product {
     const bool a_contiguous = transpose_a_ ? lda_ == 1 || k_ == 1 : true;
     if (m_ == 1 && a_contiguous) return RunRow(parallel);
     const int64_t limit = kInPlaceBytes / static_cast<int64_t>(sizeof(E));
-    const bool in_place = m_ <= 2 * kRows ? !transpose_b_ || n_ * k_ <= limit : m_ * k_ <= limit && n_ * k_ <= limit;
+    const bool in_place =
+        m_ <= 2 * kRows ? !transpose_b_ || n_ * k_ <= limit : m_ * k_ <= limit && n_ * k_ <= limit;
     return in_place ? RunInPlace(parallel) : RunBlocked(parallel);
   }
 
  private:
   static constexpr int kWidth = kColumns<E>;
 
-  int PanelColumns(int64_t panel) const { return static_cast<int>(std::min<int64_t>(kWidth, n_ - panel * kWidth)); }
+  int PanelColumns(int64_t panel) const {
+    return static_cast<int>(std::min<int64_t>(kWidth, n_ - panel * kWidth));
+  }
 
   // One row times a matrix: every element of b is used once, so nothing is worth packing.
   absl::Status RunRow(ParallelRunner parallel) {
@@ -295,7 +309,8 @@ class Product {
         MultiplyTile<E, 1, 8, false>(k_, left, {b_ + j, ldb_}, c_ + j, ldc_, kStretch, accumulate_);
       }
       for (; j + kLanes<E> <= last; j += kLanes<E>) {
-        MultiplyTile<E, 1, 1, false>(k_, left, {b_ + j, ldb_}, c_ + j, ldc_, kLanes<E>, accumulate_);
+        MultiplyTile<E, 1, 1, false>(k_, left, {b_ + j, ldb_}, c_ + j, ldc_, kLanes<E>,
+                                     accumulate_);
       }
       for (; j < last; ++j) {
         E sum{0};
@@ -313,7 +328,8 @@ class Product {
     for (; p + 4 * kLanes<E> <= k_; p += 4 * kLanes<E>) {
 #pragma GCC unroll 4
       for (int v = 0; v < 4; ++v) {
-        sums[v] += *reinterpret_cast<const V*>(x + p + v * kLanes<E>) * *reinterpret_cast<const V*>(y + p + v * kLanes<E>);
+        sums[v] += *reinterpret_cast<const V*>(x + p + v * kLanes<E>) *
+                   *reinterpret_cast<const V*>(y + p + v * kLanes<E>);
       }
     }
     for (; p + kLanes<E> <= k_; p += kLanes<E>) {
@@ -331,20 +347,23 @@ class Product {
     const int64_t panels = CeilDiv(n_, kWidth);
     const int64_t first_packed = transpose_b_ ? 0 : n_ / kWidth;
     const int64_t panel_elements = kWidth * k_;
-    ASSIGN_OR_RETURN(const Buffer buffer, Scratch((panels - first_packed) * panel_elements, sizeof(E)));
+    ASSIGN_OR_RETURN(const Buffer buffer,
+                     Scratch((panels - first_packed) * panel_elements, sizeof(E)));
     E* const packed = reinterpret_cast<E*>(buffer.data());
     const auto padded = [](int columns) { return columns <= kLanes<E> ? kLanes<E> : kWidth; };
-    parallel(panels - first_packed, static_cast<double>(panel_elements) * 0.4, [&](int64_t begin, int64_t end) {
-      for (int64_t panel = first_packed + begin; panel < first_packed + end; ++panel) {
-        const int columns = PanelColumns(panel);
-        PackPanel(b_, ldb_, transpose_b_, panel * kWidth, 0, columns, k_, padded(columns),
-                  packed + (panel - first_packed) * panel_elements);
-      }
-    });
+    parallel(panels - first_packed, static_cast<double>(panel_elements) * 0.4,
+             [&](int64_t begin, int64_t end) {
+               for (int64_t panel = first_packed + begin; panel < first_packed + end; ++panel) {
+                 const int columns = PanelColumns(panel);
+                 PackPanel(b_, ldb_, transpose_b_, panel * kWidth, 0, columns, k_, padded(columns),
+                           packed + (panel - first_packed) * panel_elements);
+               }
+             });
     const int64_t row_units = CeilDiv(m_, kUnitRows);
     const int64_t unit_rows = CeilDiv(CeilDiv(m_, kRows), row_units) * kRows;
     const int64_t row_step = transpose_a_ ? 1 : lda_;
-    parallel(row_units * panels, GemmCostNs<E>(std::min(unit_rows, m_), std::min<int64_t>(kWidth, n_), k_),
+    parallel(row_units * panels,
+             GemmCostNs<E>(std::min(unit_rows, m_), std::min<int64_t>(kWidth, n_), k_),
              [&](int64_t begin, int64_t end) {
                for (int64_t unit = begin; unit < end;) {
                  // Units that follow each other in one panel are one call.
@@ -355,18 +374,24 @@ class Product {
                  const int64_t first = std::min(m_, row_unit * unit_rows);
                  const int64_t rows = std::min(m_, (row_unit + taken) * unit_rows) - first;
                  const int columns = PanelColumns(panel);
-                 const Right<E> right = panel < first_packed
-                                            ? Right<E>{b_ + panel * kWidth, ldb_}
-                                            : Right<E>{packed + (panel - first_packed) * panel_elements, padded(columns)};
-                 const Left<E> left{a_ + first * row_step, row_step, transpose_a_ ? lda_ : 1, kRows * row_step};
-                 const auto multiply = columns <= kLanes<E> ? MultiplyRows<E, 1, false> : MultiplyRows<E, 2, false>;
-                 multiply(rows, k_, left, right, c_ + first * ldc_ + panel * kWidth, ldc_, columns, accumulate_);
+                 const Right<E> right =
+                     panel < first_packed
+                         ? Right<E>{b_ + panel * kWidth, ldb_}
+                         : Right<E>{packed + (panel - first_packed) * panel_elements,
+                                    padded(columns)};
+                 const Left<E> left{a_ + first * row_step, row_step, transpose_a_ ? lda_ : 1,
+                                    kRows * row_step};
+                 const auto multiply =
+                     columns <= kLanes<E> ? MultiplyRows<E, 1, false> : MultiplyRows<E, 2, false>;
+                 multiply(rows, k_, left, right, c_ + first * ldc_ + panel * kWidth, ldc_, columns,
+                          accumulate_);
                }
              });
     return absl::OkStatus();
   }
 
-  // Stretch by stretch along k: b is packed once for all threads, a by the thread that multiplies with it.
+  // Stretch by stretch along k: b is packed once for all threads, a by the thread that multiplies
+  // with it.
   absl::Status RunBlocked(ParallelRunner parallel) {
     const int64_t depth_step = CeilDiv(k_, CeilDiv(k_, kDepth<E>));
     const int64_t panels = CeilDiv(n_, kWidth);
@@ -385,7 +410,8 @@ class Product {
                     packed_b + panel * kWidth * depth);
         }
       });
-      const double cost = GemmCostNs<E>(std::min(m_, kUnitRows), std::min(n_, kBlockColumns), depth);
+      const double cost =
+          GemmCostNs<E>(std::min(m_, kUnitRows), std::min(n_, kBlockColumns), depth);
       parallel(row_units * column_blocks, cost, [&](int64_t begin, int64_t end) {
         const absl::StatusOr<Buffer> a_buffer = Scratch(kUnitRows * depth, sizeof(E));
         if (!a_buffer.ok()) {
@@ -400,7 +426,8 @@ class Product {
           if (packed_unit != unit / column_blocks) {
             packed_unit = unit / column_blocks;
             for (int64_t i = 0; i < rows; i += kRows) {
-              PackPanel(a_, lda_, !transpose_a_, first + i, p, static_cast<int>(std::min<int64_t>(kRows, rows - i)), depth, kRows,
+              PackPanel(a_, lda_, !transpose_a_, first + i, p,
+                        static_cast<int>(std::min<int64_t>(kRows, rows - i)), depth, kRows,
                         packed_a + i * depth);
             }
           }
@@ -411,8 +438,8 @@ class Product {
             E* const c = c_ + (first + i) * ldc_;
             for (int64_t panel = first_panel; panel < last_panel; ++panel) {
               MultiplyRows<E, 2, true>(std::min<int64_t>(kRows, rows - i), depth, left,
-                                       {packed_b + panel * kWidth * depth, kWidth}, c + panel * kWidth, ldc_,
-                                       PanelColumns(panel), accumulate);
+                                       {packed_b + panel * kWidth * depth, kWidth},
+                                       c + panel * kWidth, ldc_, PanelColumns(panel), accumulate);
             }
           }
         }
@@ -457,8 +484,10 @@ GemmShape WithoutSteps(GemmShape shape) {
 }
 
 template <typename T>
-absl::Status GemmInFloat(const GemmShape& shape, const T* a, const T* b, T* c, ParallelRunner parallel) {
-  if (shape.accumulate) return Unimplemented("Products of 16-bit floats do not add to their output");
+absl::Status GemmInFloat(const GemmShape& shape, const T* a, const T* b, T* c,
+                         ParallelRunner parallel) {
+  if (shape.accumulate)
+    return Unimplemented("Products of 16-bit floats do not add to their output");
   const Extent ea = ExtentOfA(shape);
   const Extent eb = ExtentOfB(shape);
   ASSIGN_OR_RETURN(const Buffer a_buffer, Scratch(ea.rows * ea.columns, sizeof(float)));
@@ -469,7 +498,8 @@ absl::Status GemmInFloat(const GemmShape& shape, const T* a, const T* b, T* c, P
   float* const fc = reinterpret_cast<float*>(c_buffer.data());
   const auto widen = [&](const T* from, const Extent& e, float* to) {
     parallel(e.rows, static_cast<double>(e.columns) * 0.3, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) ConvertArray(from + i * e.step, e.columns, to + i * e.columns);
+      for (int64_t i = begin; i < end; ++i)
+        ConvertArray(from + i * e.step, e.columns, to + i * e.columns);
     });
   };
   widen(a, ea, fa);
@@ -484,8 +514,8 @@ absl::Status GemmInFloat(const GemmShape& shape, const T* a, const T* b, T* c, P
 
 // Four real products of the real and imaginary parts.
 template <typename R>
-absl::Status GemmComplex(const GemmShape& shape, const std::complex<R>* a, const std::complex<R>* b, std::complex<R>* c,
-                         ParallelRunner parallel) {
+absl::Status GemmComplex(const GemmShape& shape, const std::complex<R>* a, const std::complex<R>* b,
+                         std::complex<R>* c, ParallelRunner parallel) {
   const Extent ea = ExtentOfA(shape);
   const Extent eb = ExtentOfB(shape);
   const int64_t a_size = ea.rows * ea.columns;
@@ -501,7 +531,8 @@ absl::Status GemmComplex(const GemmShape& shape, const std::complex<R>* a, const
   R* const b_imaginary = b_real + b_size;
   R* const c_real = reinterpret_cast<R*>(c_buffer.data());
   R* const c_imaginary = c_real + c_size;
-  const auto split = [](const std::complex<R>* from, const Extent& e, bool conjugate, R* real, R* imaginary) {
+  const auto split = [](const std::complex<R>* from, const Extent& e, bool conjugate, R* real,
+                        R* imaginary) {
     for (int64_t i = 0; i < e.rows; ++i) {
       for (int64_t j = 0; j < e.columns; ++j) {
         const std::complex<R> value = from[i * e.step + j];
@@ -532,7 +563,8 @@ absl::Status GemmComplex(const GemmShape& shape, const std::complex<R>* a, const
 
 }  // namespace
 
-void RunSerially(int64_t count, double /*cost_per_item_ns*/, absl::FunctionRef<void(int64_t, int64_t)> body) {
+void RunSerially(int64_t count, double /*cost_per_item_ns*/,
+                 absl::FunctionRef<void(int64_t, int64_t)> body) {
   if (count > 0) body(0, count);
 }
 
@@ -543,7 +575,9 @@ absl::Status Gemm(const GemmShape& shape, const T* a, const T* b, T* c, Parallel
   } else if constexpr (std::is_integral_v<T>) {
     // Unsigned arithmetic wraps around without undefined behaviour and has the same bits.
     using U = std::make_unsigned_t<T>;
-    return Product<U>(shape, reinterpret_cast<const U*>(a), reinterpret_cast<const U*>(b), reinterpret_cast<U*>(c)).Run(parallel);
+    return Product<U>(shape, reinterpret_cast<const U*>(a), reinterpret_cast<const U*>(b),
+                      reinterpret_cast<U*>(c))
+        .Run(parallel);
   } else if constexpr (std::is_floating_point_v<T>) {
     return Product<T>(shape, a, b, c).Run(parallel);
   } else {
@@ -554,11 +588,17 @@ absl::Status Gemm(const GemmShape& shape, const T* a, const T* b, T* c, Parallel
 template absl::Status Gemm(const GemmShape&, const float*, const float*, float*, ParallelRunner);
 template absl::Status Gemm(const GemmShape&, const double*, const double*, double*, ParallelRunner);
 template absl::Status Gemm(const GemmShape&, const Half*, const Half*, Half*, ParallelRunner);
-template absl::Status Gemm(const GemmShape&, const Bfloat16*, const Bfloat16*, Bfloat16*, ParallelRunner);
-template absl::Status Gemm(const GemmShape&, const int16_t*, const int16_t*, int16_t*, ParallelRunner);
-template absl::Status Gemm(const GemmShape&, const int32_t*, const int32_t*, int32_t*, ParallelRunner);
-template absl::Status Gemm(const GemmShape&, const int64_t*, const int64_t*, int64_t*, ParallelRunner);
-template absl::Status Gemm(const GemmShape&, const Complex64*, const Complex64*, Complex64*, ParallelRunner);
-template absl::Status Gemm(const GemmShape&, const Complex128*, const Complex128*, Complex128*, ParallelRunner);
+template absl::Status Gemm(const GemmShape&, const Bfloat16*, const Bfloat16*, Bfloat16*,
+                           ParallelRunner);
+template absl::Status Gemm(const GemmShape&, const int16_t*, const int16_t*, int16_t*,
+                           ParallelRunner);
+template absl::Status Gemm(const GemmShape&, const int32_t*, const int32_t*, int32_t*,
+                           ParallelRunner);
+template absl::Status Gemm(const GemmShape&, const int64_t*, const int64_t*, int64_t*,
+                           ParallelRunner);
+template absl::Status Gemm(const GemmShape&, const Complex64*, const Complex64*, Complex64*,
+                           ParallelRunner);
+template absl::Status Gemm(const GemmShape&, const Complex128*, const Complex128*, Complex128*,
+                           ParallelRunner);
 
 }  // namespace muster

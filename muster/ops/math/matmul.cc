@@ -17,9 +17,12 @@ absl::Status MatMulShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<GemmShape> CheckedProduct(const Shape& a, const Shape& b, bool transpose_a, bool transpose_b) {
-  if (!a.is_matrix()) return InvalidArgument("In[0] is not a matrix. Instead it has shape ", a.ToString());
-  if (!b.is_matrix()) return InvalidArgument("In[1] is not a matrix. Instead it has shape ", b.ToString());
+absl::StatusOr<GemmShape> CheckedProduct(const Shape& a, const Shape& b, bool transpose_a,
+                                         bool transpose_b) {
+  if (!a.is_matrix())
+    return InvalidArgument("In[0] is not a matrix. Instead it has shape ", a.ToString());
+  if (!b.is_matrix())
+    return InvalidArgument("In[1] is not a matrix. Instead it has shape ", b.ToString());
   GemmShape product;
   product.transpose_a = transpose_a;
   product.transpose_b = transpose_b;
@@ -27,7 +30,8 @@ absl::StatusOr<GemmShape> CheckedProduct(const Shape& a, const Shape& b, bool tr
   product.k = a[transpose_a ? 0 : 1];
   product.n = b[transpose_b ? 0 : 1];
   if (product.k != b[transpose_b ? 1 : 0]) {
-    return InvalidArgument("Matrix size-incompatible: In[0]: ", a.ToString(), ", In[1]: ", b.ToString());
+    return InvalidArgument("Matrix size-incompatible: In[0]: ", a.ToString(),
+                           ", In[1]: ", b.ToString());
   }
   return product;
 }
@@ -38,8 +42,9 @@ absl::StatusOr<Tensor> AsFloat(KernelContext& c, const Tensor& tensor) {
   float* to = result.data<float>();
   const auto convert = [&]<typename T>() {
     const T* from = tensor.data<T>();
-    c.ParallelFor(tensor.num_elements(), 0.3,
-                  [&](int64_t begin, int64_t end) { ConvertArray(from + begin, end - begin, to + begin); });
+    c.ParallelFor(tensor.num_elements(), 0.3, [&](int64_t begin, int64_t end) {
+      ConvertArray(from + begin, end - begin, to + begin);
+    });
   };
   if (tensor.dtype() == DType::kHalf) {
     convert.operator()<Half>();
@@ -51,12 +56,15 @@ absl::StatusOr<Tensor> AsFloat(KernelContext& c, const Tensor& tensor) {
   return result;
 }
 
-Output EmitConj(GradientContext& g, Output x) { return IsComplex(x.base_dtype()) ? g.Op("Conj", {x}) : x; }
+Output EmitConj(GradientContext& g, Output x) {
+  return IsComplex(x.base_dtype()) ? g.Op("Conj", {x}) : x;
+}
 
 Output EmitMatMul(GradientContext& g, Output a, Output b, bool adjoint_a, bool adjoint_b) {
   const bool batched = a.shape().rank() != 2 || b.shape().rank() != 2;
   const Scope own = g.scope().NameScope("MatMul");
-  if (batched) return OpNamed(own, "BatchMatMulV2", {a, b}, {{"adj_x", adjoint_a}, {"adj_y", adjoint_b}});
+  if (batched)
+    return OpNamed(own, "BatchMatMulV2", {a, b}, {{"adj_x", adjoint_a}, {"adj_y", adjoint_b}});
   const auto conj = [&](Output x) { return IsComplex(x.base_dtype()) ? own.Op("Conj", {x}) : x; };
   if (adjoint_a) a = conj(a);
   if (adjoint_b) b = conj(b);
@@ -76,7 +84,8 @@ class MatMul : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& a = c.input(0);
     const Tensor& b = c.input(1);
-    ASSIGN_OR_RETURN(const GemmShape product, CheckedProduct(a.shape(), b.shape(), transpose_a_, transpose_b_));
+    ASSIGN_OR_RETURN(const GemmShape product,
+                     CheckedProduct(a.shape(), b.shape(), transpose_a_, transpose_b_));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({product.m, product.n}));
     ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     return Gemm(product, a.data<T>(), b.data<T>(), out->data<T>(), Threads(c));
@@ -87,7 +96,8 @@ class MatMul : public Kernel {
   bool transpose_b_ = false;
 };
 
-// The hints that an operand holds many zeros are not needed for the result; dense code is as quick in most cases.
+// The hints that an operand holds many zeros are not needed for the result; dense code is as quick
+// in most cases.
 class SparseMatMul : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
@@ -100,9 +110,11 @@ class SparseMatMul : public Kernel {
     const Shape& b_shape = c.input(1).shape();
     if (!a_shape.is_matrix()) return InvalidArgument("a is not a matrix");
     if (!b_shape.is_matrix()) return InvalidArgument("b is not a matrix");
-    const absl::StatusOr<GemmShape> product = CheckedProduct(a_shape, b_shape, transpose_a_, transpose_b_);
+    const absl::StatusOr<GemmShape> product =
+        CheckedProduct(a_shape, b_shape, transpose_a_, transpose_b_);
     if (!product.ok()) {
-      return InvalidArgument("Matrix size incompatible: a: ", a_shape.ToString(), ", b: ", b_shape.ToString());
+      return InvalidArgument("Matrix size incompatible: a: ", a_shape.ToString(),
+                             ", b: ", b_shape.ToString());
     }
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({product->m, product->n}));
     ASSIGN_OR_RETURN(const Tensor a, AsFloat(c, c.input(0)));
@@ -152,9 +164,13 @@ absl::Status DifferentiateSparseMatMul(GradientContext& g) {
     if (!x_sparse && !y_sparse && x.base_dtype() == y.base_dtype()) {
       return OpNamed(own, "MatMul", {x, y}, {{"transpose_a", transpose_x}, {"transpose_b", false}});
     }
-    const bool both_short = x.base_dtype() == DType::kBfloat16 && y.base_dtype() == DType::kBfloat16;
+    const bool both_short =
+        x.base_dtype() == DType::kBfloat16 && y.base_dtype() == DType::kBfloat16;
     Output product = OpNamed(own, "SparseMatMul", {x, y},
-                             {{"transpose_a", transpose_x}, {"transpose_b", false}, {"a_is_sparse", x_sparse}, {"b_is_sparse", y_sparse}});
+                             {{"transpose_a", transpose_x},
+                              {"transpose_b", false},
+                              {"a_is_sparse", x_sparse},
+                              {"b_is_sparse", y_sparse}});
     if (both_short) product = own.Op("Cast", {product}, {{"DstT", DType::kBfloat16}});
     if (product.base_dtype() != type) product = g.Op("Cast", {product}, {{"DstT", type}});
     return product;
@@ -169,7 +185,9 @@ absl::Status DifferentiateSparseMatMul(GradientContext& g) {
 DEFINE_OP(MatMul) {
   op.Attr("transpose_a: bool = false")
       .Attr("transpose_b: bool = false")
-      .Attr("T: {bfloat16, half, float, double, int32, int64, uint8, uint16, uint32, uint64, complex64, complex128}")
+      .Attr(
+          "T: {bfloat16, half, float, double, int32, int64, uint8, uint16, uint32, uint64, "
+          "complex64, complex128}")
       .Attr2x("grad_a: bool = false")
       .Attr2x("grad_b: bool = false")
       .Input("a: T")
@@ -191,7 +209,8 @@ DEFINE_OP(SparseMatMul) {
       .Input("a: Ta")
       .Input("b: Tb")
       .Output("product: float")
-      .Doc("The product of two matrices in float; the attributes say which of them hold many zeros.")
+      .Doc(
+          "The product of two matrices in float; the attributes say which of them hold many zeros.")
       .Shape(MatMulShape)
       .Gradient(DifferentiateSparseMatMul)
       .Cpu(New<SparseMatMul>());

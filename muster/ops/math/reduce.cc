@@ -5,12 +5,15 @@
 namespace muster {
 namespace {
 
-// Elements that one piece of work takes in; pieces do not depend on the number of threads, nor do the results.
+// Elements that one piece of work takes in; pieces do not depend on the number of threads, nor do
+// the results.
 constexpr int64_t kPieceElements = 32 * 1024;
 // Columns whose accumulators stay in the first-level cache.
 constexpr int64_t kColumnBlock = 2048;
 
-int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t CeilDiv(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 // A set of dims that a counter runs over, and how far each leads in the input.
 struct Walk {
@@ -37,7 +40,8 @@ struct Walk {
 struct Layout {
   int64_t rows = 1;
   int64_t length = 1;
-  bool reduces_rows = false;  // the rows are summed up (columns are kept), rather than each row into one
+  bool reduces_rows =
+      false;  // the rows are summed up (columns are kept), rather than each row into one
   Walk kept;
   Walk reduced;
 };
@@ -62,15 +66,19 @@ Layout MakeLayout(const ReductionPlan& plan) {
 
 }  // namespace
 
-absl::StatusOr<ReductionPlan> PlanReduction(const Shape& input, const Tensor& axes, bool keep_dims) {
+absl::StatusOr<ReductionPlan> PlanReduction(const Shape& input, const Tensor& axes,
+                                            bool keep_dims) {
   ASSIGN_OR_RETURN(const Dims values, IntegerValues(axes));
   std::vector<bool> reduced(input.rank(), false);
   for (const int64_t axis : values) {
     if (axis < -input.rank() || axis >= input.rank()) {
-      return InvalidArgument("Invalid reduction dimension (", axis, " for input with ", input.rank(), " dimension(s)");
+      return InvalidArgument("Invalid reduction dimension (", axis, " for input with ",
+                             input.rank(), " dimension(s)");
     }
     const int64_t at = axis < 0 ? axis + input.rank() : axis;
-    if (reduced[at]) return InvalidArgument("Invalid reduction arguments: Axes contains duplicate dimension: ", at);
+    if (reduced[at])
+      return InvalidArgument("Invalid reduction arguments: Axes contains duplicate dimension: ",
+                             at);
     reduced[at] = true;
   }
   ReductionPlan plan;
@@ -100,8 +108,8 @@ absl::StatusOr<ReductionPlan> PlanReduction(const Shape& input, const Tensor& ax
   return plan;
 }
 
-absl::Status RunReduction(KernelContext& c, const Reducer& reducer, const ReductionPlan& plan, const void* input, void* results,
-                          size_t result_bytes) {
+absl::Status RunReduction(KernelContext& c, const Reducer& reducer, const ReductionPlan& plan,
+                          const void* input, void* results, size_t result_bytes) {
   const int64_t outputs = plan.output.num_elements();
   if (outputs == 0) return absl::OkStatus();
   const size_t element = reducer.element_bytes;
@@ -125,8 +133,8 @@ absl::Status RunReduction(KernelContext& c, const Reducer& reducer, const Reduct
     reducer.take_rows(from, 1, 1, totals);
   } else {
     const Layout layout = MakeLayout(plan);
-    // Along the kept dim of the block: how many results one piece of work makes. Along the reduced one: how many
-    // pieces share a result.
+    // Along the kept dim of the block: how many results one piece of work makes. Along the reduced
+    // one: how many pieces share a result.
     const int64_t kept_size = layout.reduces_rows ? layout.length : layout.rows;
     const int64_t reduced_size = layout.reduces_rows ? layout.rows : layout.length;
     int64_t kept_block = kept_size;
@@ -152,34 +160,44 @@ absl::Status RunReduction(KernelContext& c, const Reducer& reducer, const Reduct
       const int64_t kept = std::min(kept_block, kept_size - first_kept);
       const int64_t first_reduced = piece * reduced_block;
       const int64_t reduced = std::min(reduced_block, reduced_size - first_reduced);
-      char* const base = pieces > 1 ? partial.raw() + static_cast<size_t>(piece * outputs) * accumulator : totals;
+      char* const base =
+          pieces > 1 ? partial.raw() + static_cast<size_t>(piece * outputs) * accumulator : totals;
       char* const to = base + static_cast<size_t>(outer * kept_size + first_kept) * accumulator;
       reducer.init(kept, to);
       const int64_t kept_offset = layout.kept.Offset(outer);
       for (int64_t r = 0; r < layout.reduced.count; ++r) {
         const int64_t offset = kept_offset + layout.reduced.Offset(r);
         if (layout.reduces_rows) {
-          const char* start = from + static_cast<size_t>(offset + first_reduced * layout.length + first_kept) * element;
+          const char* start =
+              from +
+              static_cast<size_t>(offset + first_reduced * layout.length + first_kept) * element;
           reducer.take_columns(start, reduced, layout.length, kept, to);
         } else if (reduced == layout.length) {
-          reducer.take_rows(from + static_cast<size_t>(offset + first_kept * layout.length) * element, kept, reduced, to);
+          reducer.take_rows(
+              from + static_cast<size_t>(offset + first_kept * layout.length) * element, kept,
+              reduced, to);
         } else {
           for (int64_t k = 0; k < kept; ++k) {
-            const char* start = from + static_cast<size_t>(offset + (first_kept + k) * layout.length + first_reduced) * element;
+            const char* start =
+                from +
+                static_cast<size_t>(offset + (first_kept + k) * layout.length + first_reduced) *
+                    element;
             reducer.take_rows(start, 1, reduced, to + static_cast<size_t>(k) * accumulator);
           }
         }
       }
     };
     const int64_t units = layout.kept.count * pieces * kept_blocks;
-    const double cost = static_cast<double>(kept_block * reduced_block * layout.reduced.count) * static_cast<double>(accumulator) * 0.06;
+    const double cost = static_cast<double>(kept_block * reduced_block * layout.reduced.count) *
+                        static_cast<double>(accumulator) * 0.06;
     c.ParallelFor(units, cost + 10, [&](int64_t begin, int64_t end) {
       for (int64_t unit = begin; unit < end; ++unit) work(unit);
     });
     if (pieces > 1) {
       reducer.init(outputs, totals);
       for (int64_t piece = 0; piece < pieces; ++piece) {
-        reducer.merge(partial.raw() + static_cast<size_t>(piece * outputs) * accumulator, outputs, totals);
+        reducer.merge(partial.raw() + static_cast<size_t>(piece * outputs) * accumulator, outputs,
+                      totals);
       }
     }
   }

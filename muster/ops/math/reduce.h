@@ -1,5 +1,5 @@
-// Reductions over some axes of a tensor. The walk over the tensor is compiled once (reduce.cc); each op and element
-// type brings a few loops over contiguous runs (Reducer).
+// Reductions over some axes of a tensor. The walk over the tensor is compiled once (reduce.cc);
+// each op and element type brings a few loops over contiguous runs (Reducer).
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace muster {
 
-// Loops over contiguous memory. Elements of the input become accumulators, which may be of another type.
+// Loops over contiguous memory. Elements of the input become accumulators, which may be of another
+// type.
 struct Reducer {
   size_t element_bytes;
   size_t accumulator_bytes;
@@ -20,14 +21,15 @@ struct Reducer {
   // accumulators[r] takes in the `length` elements of row r; rows follow each other.
   void (*take_rows)(const void* elements, int64_t rows, int64_t length, void* accumulators);
   // accumulators[j] takes in element j of every row; rows are `step` elements apart.
-  void (*take_columns)(const void* elements, int64_t rows, int64_t step, int64_t columns, void* accumulators);
+  void (*take_columns)(const void* elements, int64_t rows, int64_t step, int64_t columns,
+                       void* accumulators);
   void (*merge)(const void* others, int64_t count, void* accumulators);
   // Results from accumulators of `terms` elements each; may write over them.
   void (*finish)(const void* accumulators, int64_t count, int64_t terms, void* results);
 };
 
-// What is reduced: the shape that the op gives, and dims of the input with neighbours of the same kind put together, in
-// turn kept and reduced.
+// What is reduced: the shape that the op gives, and dims of the input with neighbours of the same
+// kind put together, in turn kept and reduced.
 struct ReductionPlan {
   Shape output;
   Dims dims;
@@ -37,10 +39,11 @@ struct ReductionPlan {
 absl::StatusOr<ReductionPlan> PlanReduction(const Shape& input, const Tensor& axes, bool keep_dims);
 
 // Reduces `input` into `results` (plan.output elements of result type).
-absl::Status RunReduction(KernelContext& c, const Reducer& reducer, const ReductionPlan& plan, const void* input, void* results,
-                          size_t result_bytes);
+absl::Status RunReduction(KernelContext& c, const Reducer& reducer, const ReductionPlan& plan,
+                          const void* input, void* results, size_t result_bytes);
 
-// --- Making a Reducer ----------------------------------------------------------------------------------------------
+// --- Making a Reducer
+// ----------------------------------------------------------------------------------------------
 
 inline constexpr int kReduceVectorBytes =
 #ifdef __AVX512F__
@@ -49,8 +52,8 @@ inline constexpr int kReduceVectorBytes =
     32;
 #endif
 
-// An Op has: T (elements), A (accumulators), R (results), kIdentity-like Identity(), `Combine` for A and for vectors of
-// A, Convert(const T*, n, A*) where T is not A, and Finish(A, terms).
+// An Op has: T (elements), A (accumulators), R (results), kIdentity-like Identity(), `Combine` for
+// A and for vectors of A, Convert(const T*, n, A*) where T is not A, and Finish(A, terms).
 template <typename Op>
 struct Reductions {
   using T = typename Op::T;
@@ -113,7 +116,8 @@ struct Reductions {
     }
   }
 
-  static void TakeColumns(const void* elements, int64_t rows, int64_t step, int64_t columns, void* accumulators) {
+  static void TakeColumns(const void* elements, int64_t rows, int64_t step, int64_t columns,
+                          void* accumulators) {
     const T* from = static_cast<const T*>(elements);
     A* __restrict to = static_cast<A*>(accumulators);
     for (int64_t r = 0; r < rows; ++r, from += step) {

@@ -13,13 +13,14 @@ constexpr bool kIsShortFloat = std::is_same_v<T, Half> || std::is_same_v<T, Bflo
 template <typename T>
 constexpr bool kIsComplex = std::is_same_v<T, Complex64> || std::is_same_v<T, Complex128>;
 
-// Sums of T without undefined overflow: integers in the unsigned type of their size, short floats in float.
+// Sums of T without undefined overflow: integers in the unsigned type of their size, short floats
+// in float.
 template <typename T>
 struct SumType {
   using type = Compute<T>;
 };
 template <typename T>
-  requires std::is_integral_v<T>
+requires std::is_integral_v<T>
 struct SumType<T> {
   using type = std::make_unsigned_t<T>;
 };
@@ -60,7 +61,8 @@ struct ProdOp : SumOp<Element> {
   template <typename V>
   static V Combine(V a, V b) {
     if constexpr (std::is_same_v<V, Complex64> || std::is_same_v<V, Complex128>) {
-      return V(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
+      return V(a.real() * b.real() - a.imag() * b.imag(),
+               a.real() * b.imag() + a.imag() * b.real());
     } else if constexpr (std::is_integral_v<V> && sizeof(V) < 4) {
       return static_cast<V>(uint32_t{a} * uint32_t{b});
     } else {
@@ -128,29 +130,41 @@ using MaxOp = ExtremeOp<T, true>;
 template <typename T>
 using MinOp = ExtremeOp<T, false>;
 
-// Roots of sums of squares; integers by way of double.
+// Roots of sums of squares. Squares and sums of integers wrap around in their own type; the root of
+// what became negative is 0.
 template <typename Element>
 struct NormOp {
   using T = Element;
   using R = Element;
-  using A = std::conditional_t<std::is_integral_v<T>, double,
-                               std::conditional_t<std::is_same_v<T, Complex64>, float,
-                                                  std::conditional_t<std::is_same_v<T, Complex128>, double, Compute<T>>>>;
+  using A = std::conditional_t<
+      std::is_same_v<T, Complex64>, float,
+      std::conditional_t<std::is_same_v<T, Complex128>, double, typename SumType<T>::type>>;
   static constexpr bool kDirect = false;
   static A Identity() { return A(0); }
   template <typename V>
   static V Combine(V a, V b) {
-    return a + b;
+    return static_cast<V>(a + b);
   }
   static void Convert(const T* from, int64_t count, A* to) {
     if constexpr (kIsComplex<T>) {
-      for (int64_t i = 0; i < count; ++i) to[i] = from[i].real() * from[i].real() + from[i].imag() * from[i].imag();
+      for (int64_t i = 0; i < count; ++i)
+        to[i] = from[i].real() * from[i].real() + from[i].imag() * from[i].imag();
+    } else if constexpr (std::is_integral_v<T>) {
+      for (int64_t i = 0; i < count; ++i)
+        to[i] = static_cast<A>(static_cast<uint64_t>(from[i]) * static_cast<uint64_t>(from[i]));
     } else {
       ConvertElements(from, count, to);
       for (int64_t i = 0; i < count; ++i) to[i] *= to[i];
     }
   }
-  static R Finish(A value, int64_t /*terms*/) { return Rounded<R>(std::sqrt(value)); }
+  static R Finish(A value, int64_t /*terms*/) {
+    if constexpr (std::is_integral_v<T>) {
+      const T sum = static_cast<T>(value);
+      return sum > 0 ? static_cast<R>(std::sqrt(static_cast<double>(sum))) : R(0);
+    } else {
+      return Rounded<R>(std::sqrt(value));
+    }
+  }
 };
 
 template <bool kAll>
@@ -167,7 +181,8 @@ struct LogicalOp {
   static R Finish(A value, int64_t /*terms*/) { return value != 0; }
 };
 
-// `kUnchanged`: one term is its own result, so that nothing need be done where no dim larger than 1 is reduced.
+// `kUnchanged`: one term is its own result, so that nothing need be done where no dim larger than 1
+// is reduced.
 template <typename Op, bool kUnchanged>
 class Reduction : public Kernel {
  public:
@@ -177,7 +192,8 @@ class Reduction : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
-    ASSIGN_OR_RETURN(const ReductionPlan plan, PlanReduction(input.shape(), c.input(1), keep_dims_));
+    ASSIGN_OR_RETURN(const ReductionPlan plan,
+                     PlanReduction(input.shape(), c.input(1), keep_dims_));
     if (kUnchanged && plan.terms == 1) {
       c.SetOutput(0, input.Reshaped(plan.output));
       return absl::OkStatus();
@@ -204,10 +220,12 @@ void DefineReduction(OpBuilder& op, const char* type_attr, const char* doc) {
 }
 
 constexpr char kNumbers[] =
-    "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, quint16, "
+    "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+    "bfloat16, qint16, quint16, "
     "uint16, complex128, half, uint32, uint64}";
 constexpr char kOrdered[] =
-    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, qint8, quint8, qint32, "
+    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, "
+    "qint8, quint8, qint32, "
     "qint16, quint16}";
 
 // Adding and multiplying need no signs: integers of one size share their code.
@@ -216,7 +234,7 @@ struct Unsigned {
   using type = T;
 };
 template <typename T>
-  requires std::is_integral_v<T>
+requires std::is_integral_v<T>
 struct Unsigned<T> {
   using type = std::make_unsigned_t<T>;
 };
@@ -225,32 +243,44 @@ using UnsignedOf = typename Unsigned<T>::type;
 
 DEFINE_OP(Sum) {
   DefineReduction(op, kNumbers, "Sums over the given axes.");
-  op.Gradient(DifferentiateSum).CpuTypes<Numbers>("T", []<typename T>() { return New<Reduction<SumOp<UnsignedOf<T>>, true>>(); });
+  op.Gradient(DifferentiateSum).CpuTypes<Numbers>("T", []<typename T>() {
+    return New<Reduction<SumOp<UnsignedOf<T>>, true>>();
+  });
 }
 
 DEFINE_OP(Mean) {
   DefineReduction(op, kNumbers, "Means over the given axes; those of integers are truncated.");
-  op.Gradient(DifferentiateMean).CpuTypes<Numbers>("T", []<typename T>() { return New<Reduction<MeanOp<T>, true>>(); });
+  op.Gradient(DifferentiateMean).CpuTypes<Numbers>("T", []<typename T>() {
+    return New<Reduction<MeanOp<T>, true>>();
+  });
 }
 
 DEFINE_OP(Prod) {
   DefineReduction(op, kNumbers, "Products over the given axes.");
-  op.Gradient(DifferentiateProd).CpuTypes<Numbers>("T", []<typename T>() { return New<Reduction<ProdOp<UnsignedOf<T>>, true>>(); });
+  op.Gradient(DifferentiateProd).CpuTypes<Numbers>("T", []<typename T>() {
+    return New<Reduction<ProdOp<UnsignedOf<T>>, true>>();
+  });
 }
 
 DEFINE_OP(Max) {
   DefineReduction(op, kOrdered, "Largest elements over the given axes.");
-  op.Gradient(DifferentiateExtreme).CpuTypes<Reals>("T", []<typename T>() { return New<Reduction<MaxOp<T>, true>>(); });
+  op.Gradient(DifferentiateExtreme).CpuTypes<Reals>("T", []<typename T>() {
+    return New<Reduction<MaxOp<T>, true>>();
+  });
 }
 
 DEFINE_OP(Min) {
   DefineReduction(op, kOrdered, "Smallest elements over the given axes.");
-  op.Gradient(DifferentiateExtreme).CpuTypes<Reals>("T", []<typename T>() { return New<Reduction<MinOp<T>, true>>(); });
+  op.Gradient(DifferentiateExtreme).CpuTypes<Reals>("T", []<typename T>() {
+    return New<Reduction<MinOp<T>, true>>();
+  });
 }
 
 DEFINE_OP(EuclideanNorm) {
   DefineReduction(op, kNumbers, "Euclidean norms over the given axes.");
-  op.NoGradient("TensorFlow 1.15 has none").CpuTypes<Numbers>("T", []<typename T>() { return New<Reduction<NormOp<T>, false>>(); });
+  op.NoGradient("TensorFlow 1.15 has none").CpuTypes<Numbers>("T", []<typename T>() {
+    return New<Reduction<NormOp<T>, false>>();
+  });
 }
 
 DEFINE_OP(All) {

@@ -45,36 +45,43 @@ Output EmitVectorProd(const Scope& scope, Output vector) {
   return scope.Op("Prod", {vector, axes});
 }
 
-// The reduction of a tensor of known shape over known axes: how many times each dim of the gradient is repeated.
+// The reduction of a tensor of known shape over known axes: how many times each dim of the gradient
+// is repeated.
 struct StaticReduction {
-  Dims kept;      // sizes with reduced dims as 1
+  Dims kept;  // sizes with reduced dims as 1
   Dims multiples;
 };
 
-absl::StatusOr<StaticReduction> ReduceStatically(const Shape& shape, absl::Span<const int64_t> axes) {
+absl::StatusOr<StaticReduction> ReduceStatically(const Shape& shape,
+                                                 absl::Span<const int64_t> axes) {
   StaticReduction result;
   result.kept = shape.dims();
   for (const int64_t axis : axes) {
     if (axis < -shape.rank() || axis >= shape.rank()) {
-      return InvalidArgument("Invalid reduction dimension ", axis, " for input with ", shape.rank(), " dimensions.");
+      return InvalidArgument("Invalid reduction dimension ", axis, " for input with ", shape.rank(),
+                             " dimensions.");
     }
     result.kept[axis < 0 ? axis + shape.rank() : axis] = 1;
   }
-  for (int i = 0; i < shape.rank(); ++i) result.multiples.push_back(shape[i] / std::max<int64_t>(result.kept[i], 1));
+  for (int i = 0; i < shape.rank(); ++i)
+    result.multiples.push_back(shape[i] / std::max<int64_t>(result.kept[i], 1));
   return result;
 }
 
-// TensorFlow computes the constants with nodes that stay in the graph, once per graph, shape and axes.
-void EmitStaticReduction(const Scope& scope, const Shape& shape, const Tensor& axes, absl::Span<const int64_t> values,
-                         const StaticReduction& reduction) {
+// TensorFlow computes the constants with nodes that stay in the graph, once per graph, shape and
+// axes.
+void EmitStaticReduction(const Scope& scope, const Shape& shape, const Tensor& axes,
+                         absl::Span<const int64_t> values, const StaticReduction& reduction) {
   auto& seen = scope.graph().build_state().reduced_shapes;
-  if (!seen.emplace(std::vector<int64_t>(shape.dims().begin(), shape.dims().end()), std::vector<int64_t>(values.begin(), values.end()))
+  if (!seen.emplace(std::vector<int64_t>(shape.dims().begin(), shape.dims().end()),
+                    std::vector<int64_t>(values.begin(), values.end()))
            .second) {
     return;
   }
   const Output input_shape = EmitCastConstant(scope, Int32Vector(shape.dims()));
   // An empty Python tuple converts to floats.
-  Tensor axes_value = values.empty() ? Tensor(DType::kFloat, Shape({0})) : axes.Reshaped(Shape({axes.num_elements()}));
+  Tensor axes_value = values.empty() ? Tensor(DType::kFloat, Shape({0}))
+                                     : axes.Reshaped(Shape({axes.num_elements()}));
   const Output axes_node = EmitCastConstant(scope, std::move(axes_value));
   EmitReducedShape(scope, input_shape, axes_node);
   const Scope maximum = scope.NameScope("Maximum");
@@ -124,9 +131,11 @@ absl::StatusOr<Output> SumGradient(GradientContext& g) {
 
 Output EmitReducedShape(const Scope& scope, Output input_shape, Output axes) {
   if (!input_shape || !axes) return Output();
-  if (axes.base_dtype() != DType::kInt32) axes = scope.Op("Cast", {axes}, {{"DstT", DType::kInt32}});
+  if (axes.base_dtype() != DType::kInt32)
+    axes = scope.Op("Cast", {axes}, {{"DstT", DType::kInt32}});
   const int64_t rank = input_shape.shape().num_elements();
-  const Output size = rank >= 0 ? scope.ConstScalar<int32_t>(static_cast<int32_t>(rank), "Size") : scope.Op("Size", {input_shape});
+  const Output size = rank >= 0 ? scope.ConstScalar<int32_t>(static_cast<int32_t>(rank), "Size")
+                                : scope.Op("Size", {input_shape});
   const Output sum = scope.Op("AddV2", {axes, size}, {}, "add");
   const Output positive = scope.Op("FloorMod", {sum, size}, {}, "mod");
   const Output axes_shape = EmitShape(scope, positive);
@@ -135,7 +144,8 @@ Output EmitReducedShape(const Scope& scope, Output input_shape, Output axes) {
   const Output one = own.ConstScalar<int32_t>(1, "value");
   const Output ones = OpNamed(own, "Fill", {axes_shape, one});
   if (!ones) return Output();
-  return scope.Op("DynamicStitch", {std::vector<Output>{range, positive}, std::vector<Output>{input_shape, ones}});
+  return scope.Op("DynamicStitch",
+                  {std::vector<Output>{range, positive}, std::vector<Output>{input_shape, ones}});
 }
 
 absl::Status DifferentiateSum(GradientContext& g) {
@@ -151,13 +161,15 @@ absl::Status DifferentiateMean(GradientContext& g) {
   const int64_t outputs = g.output().shape().num_elements();
   Output factor;
   if (inputs >= 0 && outputs >= 0) {
-    factor = EmitScalar(g.scope(), sum.base_dtype(), static_cast<double>(inputs / std::max<int64_t>(outputs, 1)));
+    factor = EmitScalar(g.scope(), sum.base_dtype(),
+                        static_cast<double>(inputs / std::max<int64_t>(outputs, 1)));
   } else {
     const Output input_shape = g.ShapeOf(g.input(0));
     const Output output_shape = g.ShapeOf(g.output());
     const Output input_size = EmitVectorProd(g.scope(), input_shape);
     const Output output_size = EmitVectorProd(g.scope(), output_shape);
-    factor = g.Op("Cast", {EmitSafeDiv(g.scope(), input_size, output_size)}, {{"DstT", sum.base_dtype()}});
+    factor = g.Op("Cast", {EmitSafeDiv(g.scope(), input_size, output_size)},
+                  {{"DstT", sum.base_dtype()}});
   }
   g.SetDx(0, g.Op("RealDiv", {sum, factor}, {}, "truediv"));
   return absl::OkStatus();
@@ -179,8 +191,8 @@ absl::Status DifferentiateExtreme(GradientContext& g) {
   return absl::OkStatus();
 }
 
-// Products of all other elements: exclusive cumulative products from both ends, with the reduced dims brought to the
-// front and made one.
+// Products of all other elements: exclusive cumulative products from both ends, with the reduced
+// dims brought to the front and made one.
 absl::Status DifferentiateProd(GradientContext& g) {
   const Scope& scope = g.scope();
   const Output x = g.input(0);
@@ -197,7 +209,8 @@ absl::Status DifferentiateProd(GradientContext& g) {
   const Output sum = cpu.Op("AddV2", {axes, rank_node}, {}, "add");
   Output reduced = cpu.Op("FloorMod", {sum, rank_node}, {}, "mod");
   if (!reduced) return scope.status();
-  if (reduced.base_dtype() != DType::kInt32) reduced = cpu.Op("Cast", {reduced}, {{"DstT", DType::kInt32}});
+  if (reduced.base_dtype() != DType::kInt32)
+    reduced = cpu.Op("Cast", {reduced}, {{"DstT", DType::kInt32}});
   const Output all = EmitRange(cpu, rank_node);
   const Output other = cpu.Op("ListDiff", {all, reduced}, {{"out_idx", DType::kInt32}});
   const Output perm = EmitConcat(cpu, {reduced, other});
@@ -212,7 +225,8 @@ absl::Status DifferentiateProd(GradientContext& g) {
   const Output permuted = g.Op("Transpose", {x, perm}, {}, "transpose");
   const Output permuted_shape = g.ShapeOf(permuted);
   const Scope reshape = scope.NameScope("Reshape");
-  const Output matrix_shape = reshape.Op("Pack", {std::vector<Output>{reduced_size, other_size}}, {{"axis", 0}}, "shape");
+  const Output matrix_shape =
+      reshape.Op("Pack", {std::vector<Output>{reduced_size, other_size}}, {{"axis", 0}}, "shape");
   const Output matrix = OpNamed(reshape, "Reshape", {permuted, matrix_shape});
   const auto cumulate = [&](bool reverse) {
     const Scope own = scope.NameScope("Cumprod");

@@ -4,13 +4,14 @@
 namespace muster {
 namespace {
 
-// Integers wrap around in the unsigned type of their size; 16-bit floats are rounded at every step, as each result is.
+// Integers wrap around in the unsigned type of their size; 16-bit floats are rounded at every step,
+// as each result is.
 template <typename T>
 struct Running {
   using type = T;
 };
 template <typename T>
-  requires std::is_integral_v<T>
+requires std::is_integral_v<T>
 struct Running<T> {
   using type = std::make_unsigned_t<T>;
 };
@@ -29,7 +30,8 @@ struct Multiply {
     if constexpr (std::is_integral_v<A> && sizeof(A) < 4) {
       return static_cast<A>(uint32_t{a} * uint32_t{b});
     } else if constexpr (std::is_same_v<A, Complex64> || std::is_same_v<A, Complex128>) {
-      return A(a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real());
+      return A(a.real() * b.real() - a.imag() * b.imag(),
+               a.real() * b.imag() + a.imag() * b.real());
     } else {
       return static_cast<A>(a * b);
     }
@@ -45,7 +47,8 @@ T Step(T a, T b) {
   }
 }
 
-// [outer, length, inner], along the middle. Columns advance together, so that the inner loop is contiguous.
+// [outer, length, inner], along the middle. Columns advance together, so that the inner loop is
+// contiguous.
 template <typename Op, typename T>
 class Scan : public Kernel {
  public:
@@ -63,7 +66,8 @@ class Scan : public Kernel {
     ASSIGN_OR_RETURN(const int64_t axis, ScalarInteger(c.input(1), "axis"));
     const int rank = input.rank();
     if (axis < -rank || axis >= rank) {
-      return InvalidArgument("ScanOp: Expected scan axis in the range [", -rank, ", ", rank, "), but got ", axis);
+      return InvalidArgument("ScanOp: Expected scan axis in the range [", -rank, ", ", rank,
+                             "), but got ", axis);
     }
     const int at = static_cast<int>(axis < 0 ? axis + rank : axis);
     ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, input.shape()));
@@ -75,7 +79,8 @@ class Scan : public Kernel {
     const int64_t length = input.dim(at);
     const int64_t inner = input.shape().ElementsIn(at + 1, rank);
     c.ParallelFor(outer, static_cast<double>(length * inner), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) ScanBlock(from + i * length * inner, to + i * length * inner, length, inner);
+      for (int64_t i = begin; i < end; ++i)
+        ScanBlock(from + i * length * inner, to + i * length * inner, length, inner);
     });
     return absl::OkStatus();
   }
@@ -85,7 +90,8 @@ class Scan : public Kernel {
   void ScanBlock(const A* from, A* to, int64_t length, int64_t inner) const {
     const int64_t first = reverse_ ? (length - 1) * inner : 0;
     const int64_t step = reverse_ ? -inner : inner;
-    for (int64_t j = 0; j < inner; ++j) to[first + j] = exclusive_ ? A(static_cast<float>(Op::kStart)) : from[first + j];
+    for (int64_t j = 0; j < inner; ++j)
+      to[first + j] = exclusive_ ? A(static_cast<float>(Op::kStart)) : from[first + j];
     for (int64_t i = 1; i < length; ++i) {
       const A* __restrict previous = to + first + (i - 1) * step;
       const A* __restrict taken = from + first + (exclusive_ ? i - 1 : i) * step;
@@ -99,8 +105,9 @@ class Scan : public Kernel {
 };
 
 absl::Status DifferentiateCumsum(GradientContext& g) {
-  g.SetDx(0, g.Op("Cumsum", {g.dy(), g.input(1)},
-                  {{"exclusive", g.Attr<bool>("exclusive")}, {"reverse", !g.Attr<bool>("reverse")}}));
+  g.SetDx(0,
+          g.Op("Cumsum", {g.dy(), g.input(1)},
+               {{"exclusive", g.Attr<bool>("exclusive")}, {"reverse", !g.Attr<bool>("reverse")}}));
   return absl::OkStatus();
 }
 
@@ -110,9 +117,11 @@ absl::Status DifferentiateCumprod(GradientContext& g) {
   const Output x = g.input(0);
   const Output axis = g.input(1);
   const Output dy = g.dy();
-  const Output product = g.Op("Cumprod", {x, axis}, {{"exclusive", exclusive}, {"reverse", reverse}});
+  const Output product =
+      g.Op("Cumprod", {x, axis}, {{"exclusive", exclusive}, {"reverse", reverse}});
   const Output scaled = g.Op("Mul", {product, dy}, {}, "mul");
-  const Output sum = g.Op("Cumsum", {scaled, axis}, {{"exclusive", exclusive}, {"reverse", !reverse}});
+  const Output sum =
+      g.Op("Cumsum", {scaled, axis}, {{"exclusive", exclusive}, {"reverse", !reverse}});
   g.SetDx(0, g.Op("RealDiv", {sum, x}, {}, "truediv"));
   return absl::OkStatus();
 }
@@ -120,8 +129,10 @@ absl::Status DifferentiateCumprod(GradientContext& g) {
 void DefineScan(OpBuilder& op, const char* doc) {
   op.Attr("exclusive: bool = false")
       .Attr("reverse: bool = false")
-      .Attr("T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, quint16, "
-            "uint16, complex128, half, uint32, uint64}")
+      .Attr(
+          "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+          "bfloat16, qint16, quint16, "
+          "uint16, complex128, half, uint32, uint64}")
       .Attr("Tidx: {int32, int64} = DT_INT32")
       .Input("x: T")
       .Input("axis: Tidx")
@@ -133,12 +144,16 @@ void DefineScan(OpBuilder& op, const char* doc) {
 
 DEFINE_OP(Cumsum) {
   DefineScan(op, "Running sums along an axis.");
-  op.Gradient(DifferentiateCumsum).CpuTypes<Numbers>("T", []<typename T>() { return New<Scan<Add, T>>(); });
+  op.Gradient(DifferentiateCumsum).CpuTypes<Numbers>("T", []<typename T>() {
+    return New<Scan<Add, T>>();
+  });
 }
 
 DEFINE_OP(Cumprod) {
   DefineScan(op, "Running products along an axis.");
-  op.Gradient(DifferentiateCumprod).CpuTypes<Numbers>("T", []<typename T>() { return New<Scan<Multiply, T>>(); });
+  op.Gradient(DifferentiateCumprod).CpuTypes<Numbers>("T", []<typename T>() {
+    return New<Scan<Multiply, T>>();
+  });
 }
 
 }  // namespace
