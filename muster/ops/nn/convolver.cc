@@ -14,6 +14,9 @@ namespace {
 constexpr size_t kMostPrograms = 32;
 // Below so many multiplications another thread costs more than it saves.
 constexpr double kSmallWork = 1e5;
+// More parts than threads even out threads that are late; each part of a filter's gradient is one more sum to add.
+constexpr int64_t kPartsPerThread = 4;
+constexpr int64_t kFilterPartsPerThread = 2;
 
 // oneDNN counts in 32 bits; what could come near its limits goes through the plain loops.
 constexpr int64_t kLargestReach = 1 << 20;
@@ -244,9 +247,9 @@ std::shared_ptr<const Convolver::Program> Convolver::Find(Kind kind, const ConvG
   return programs_.back().program;
 }
 
-int64_t Convolver::Parts(const KernelContext& c, const ConvGeometry& g) {
+int64_t Convolver::Parts(const KernelContext& c, const ConvGeometry& g, int64_t parts_per_thread) {
   if (g.work() * static_cast<double>(g.batch) < kSmallWork) return 1;
-  return std::min<int64_t>(g.batch, c.step().scheduler->parallelism());
+  return std::min<int64_t>(g.batch, parts_per_thread * c.step().scheduler->parallelism());
 }
 
 std::vector<std::shared_ptr<const Convolver::Program>> Convolver::FindAll(Kind kind, const ConvGeometry& g,
@@ -294,7 +297,7 @@ absl::Status RunParts(KernelContext& c, const ConvGeometry& g, int64_t parts, F 
 
 absl::Status Convolver::Forward(KernelContext& c, const ConvGeometry& g, const float* input, const float* filter,
                                 float* output) {
-  const int64_t parts = Parts(c, g);
+  const int64_t parts = Parts(c, g, kPartsPerThread);
   const auto programs = FindAll(Kind::kForward, g, parts);
   if (programs.empty()) {
     DirectForward(c, g, input, filter, output);
@@ -314,7 +317,7 @@ absl::Status Convolver::Forward(KernelContext& c, const ConvGeometry& g, const f
 
 absl::Status Convolver::BackwardInput(KernelContext& c, const ConvGeometry& g, const float* filter,
                                       const float* out_backprop, float* input_backprop) {
-  const int64_t parts = Parts(c, g);
+  const int64_t parts = Parts(c, g, kPartsPerThread);
   const auto programs = FindAll(Kind::kBackwardInput, g, parts);
   if (programs.empty()) {
     DirectBackwardInput(c, g, filter, out_backprop, input_backprop);
@@ -335,7 +338,7 @@ absl::Status Convolver::BackwardInput(KernelContext& c, const ConvGeometry& g, c
 
 absl::Status Convolver::BackwardFilter(KernelContext& c, const ConvGeometry& g, const float* input,
                                        const float* out_backprop, float* filter_backprop) {
-  const int64_t parts = Parts(c, g);
+  const int64_t parts = Parts(c, g, kFilterPartsPerThread);
   const auto programs = FindAll(Kind::kBackwardFilter, g, parts);
   if (programs.empty()) {
     DirectBackwardFilter(c, g, input, out_backprop, filter_backprop);

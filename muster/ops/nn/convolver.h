@@ -27,7 +27,7 @@ class Convolver {
   // The program for a batch of `g`.batch; null when oneDNN has none for these sizes.
   std::shared_ptr<const Program> Find(Kind kind, const ConvGeometry& g);
   // How many parts the batch is split into.
-  static int64_t Parts(const KernelContext& c, const ConvGeometry& g);
+  static int64_t Parts(const KernelContext& c, const ConvGeometry& g, int64_t parts_per_thread);
   // The programs for all parts; empty when oneDNN has none.
   std::vector<std::shared_ptr<const Program>> FindAll(Kind kind, const ConvGeometry& g, int64_t parts);
 
