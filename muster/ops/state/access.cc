@@ -1,5 +1,6 @@
 #include "muster/ops/state/access.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 
 namespace muster {
@@ -21,7 +22,12 @@ absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c, const Re
     }
     return RefPtr<Variable>::Share(variable);
   }
-  return c.resources().LookupAs<Variable>(handle.container, handle.name);
+  absl::StatusOr<RefPtr<Variable>> found = c.resources().LookupAs<Variable>(handle.container, handle.name);
+  if (absl::IsNotFound(found.status()) && absl::StartsWith(found.status().message(), "Resource ")) {
+    // TensorFlow's text has the C++ type of the missing thing in it.
+    return NotFound("Resource ", handle.container, "/", handle.name, "/N10tensorflow3VarE does not exist.");
+  }
+  return found;
 }
 
 absl::StatusOr<RefPtr<Variable>> InputVariable(const KernelContext& c, int i) {

@@ -29,6 +29,7 @@ struct Hyper {
   bool use_nesterov = false;
   bool update_slots = true;
   bool multiply_linear_by_lr = false;
+  bool sparse = false;
 
   C operator[](int i) const { return scalars[i]; }
 };
@@ -131,6 +132,7 @@ class TypedApplyKernel : public ApplyKernel {
     hyper.use_nesterov = use_nesterov_;
     hyper.update_slots = update_slots_;
     hyper.multiply_linear_by_lr = multiply_linear_by_lr_;
+    hyper.sparse = call.rows != nullptr;
     if constexpr (ChecksScalars<Formula, C>) RETURN_IF_ERROR(Formula::Check(hyper));
     T* var = call.variables.value(0).template data<T>();
     std::array<T*, kSlots> slots;

@@ -70,8 +70,10 @@ template <bool kShrinkage>
 struct Ftrl {
   static constexpr int kSlots = 2;
 
+  // TensorFlow looks at the signs in the sparse forms only.
   template <typename C>
   static absl::Status Check(const Hyper<C>& h) {
+    if (!h.sparse) return absl::OkStatus();
     if (!(h[0] > C(0)) && !(h.multiply_linear_by_lr && h[0] >= C(0))) {
       return InvalidArgument("lr is not a positive scalar: ", h[0]);
     }

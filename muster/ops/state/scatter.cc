@@ -33,8 +33,8 @@ class RowScatterKernel : public ScatterKernel {
 
 absl::Status ScatterShape(ShapeContext& c) {
   const PartialShape variable = InputVariableShape(c, 0);
-  RETURN_IF_ERROR(c.WithRankAtLeast(variable, 1).status());
-  if (c.input(2).rank() != 0) {
+  // A scalar variable is the kernel's to refuse, as in TensorFlow.
+  if (c.input(2).rank() != 0 && variable.rank() != 0) {
     const PartialShape wanted = ShapeContext::Concatenate(c.input(1), ShapeContext::Subshape(variable, 1));
     RETURN_IF_ERROR(ShapeContext::Merge(c.input(2), wanted).status());
   }
