@@ -1,5 +1,5 @@
-// The nodes that loops are made of. The executor gives them their meaning; the kernels only forward. Gradients are
-// made by the engine that knows the contexts of nodes.
+// The nodes that loops are made of. The executor gives them their meaning; the kernels only forward.
+#include "muster/graph/control_flow_gradients.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -55,6 +55,7 @@ DEFINE_OP(Enter) {
       .Output("output: T")
       .Doc("Makes data available in the first iteration of a frame, or in all when it is constant.")
       .Shape(EnterShape)
+      .Gradient(EnterGradient)
       .Cpu(Forward);
 }
 
@@ -67,6 +68,7 @@ DEFINE_OP(RefEnter) {
       .Output("output: Ref(T)")
       .Doc("Enter of a reference.")
       .Shape(ForwardShape)
+      .Gradient(EnterGradient)
       .Cpu(ForwardReference);
 }
 
@@ -76,6 +78,7 @@ DEFINE_OP(Exit) {
       .Output("output: T")
       .Doc("Makes data available in the frame around this one.")
       .Shape(ForwardShape)
+      .Gradient(ExitGradient)
       .Cpu(Forward);
 }
 
@@ -85,6 +88,7 @@ DEFINE_OP(RefExit) {
       .Output("output: Ref(T)")
       .Doc("Exit of a reference.")
       .Shape(ForwardShape)
+      .Gradient(ExitGradient)
       .Cpu(ForwardReference);
 }
 
@@ -94,6 +98,7 @@ DEFINE_OP(NextIteration) {
       .Output("output: T")
       .Doc("Makes data available in the next iteration.")
       .Shape(ForwardShape)
+      .Gradient(NextIterationGradient)
       .Cpu(Forward);
 }
 
@@ -103,6 +108,7 @@ DEFINE_OP(RefNextIteration) {
       .Output("output: Ref(T)")
       .Doc("NextIteration of a reference.")
       .Shape(ForwardShape)
+      .Gradient(NextIterationGradient)
       .Cpu(ForwardReference);
 }
 
@@ -111,6 +117,7 @@ DEFINE_OP(LoopCond) {
       .Output("output: bool")
       .Doc("Whether the loop goes on.")
       .Shape(LoopCondShape)
+      .NoGradient("a predicate")
       .HostMemory({"input", "output"})
       .Cpu(LoopCond);
 }

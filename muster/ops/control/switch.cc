@@ -1,5 +1,6 @@
-// Choosing between values: Switch, Merge and their kin. Gradients of control flow are made elsewhere, by the engine
-// that knows the contexts of nodes.
+// Choosing between values: Switch, Merge and their kin. Gradients of control flow depend on the contexts of nodes and
+// are therefore in the graph layer.
+#include "muster/graph/control_flow_gradients.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -147,6 +148,7 @@ DEFINE_OP(Switch) {
       .Output("output_true: T")
       .Doc("Sends data to output 1 when pred is true, else to output 0; the other output is dead.")
       .Shape(SwitchShape)
+      .Gradient(SwitchGradient)
       .HostMemory({"pred"})
       .Cpu(RunSwitch);
 }
@@ -160,6 +162,7 @@ DEFINE_OP(RefSwitch) {
       .AllowsUninitializedInput()
       .Doc("Switch of a reference.")
       .Shape(SwitchShape)
+      .Gradient(SwitchGradient)
       .HostMemory({"pred"})
       .Cpu(RunRefSwitch);
 }
@@ -184,6 +187,7 @@ DEFINE_OP(Merge) {
       .Output("value_index: int32")
       .Doc("Forwards the first live input and its index.")
       .Shape(MergeShape)
+      .Gradient(MergeGradient)
       .HostMemory({"value_index"})
       .Cpu(RunMerge);
 }
@@ -196,6 +200,7 @@ DEFINE_OP(RefMerge) {
       .Output("value_index: int32")
       .Doc("Merge of references.")
       .Shape(MergeShape)
+      .Gradient(MergeGradient)
       .HostMemory({"value_index"})
       .Cpu(RunRefMerge);
 }
