@@ -113,6 +113,7 @@ def conv3d(input, filter=None, strides=None, padding=None, data_format="NDHWC", 
 def with_space_to_batch(input, dilation_rate, padding, op, filter_shape, spatial_dims):
     """op(input, padding) on the input whose blocks of dilation_rate have become batch entries."""
     rate = np.array(dilation_rate, np.int32)
+    convert_to_tensor(rate, name="dilation_rate")
     if np.all(rate == 1):
         return op(input, padding)
     if padding == "SAME":
