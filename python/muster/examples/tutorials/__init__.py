@@ -1,0 +1,1 @@
+"""Modules of tensorflow.examples that scripts import."""
