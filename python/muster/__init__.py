@@ -12,7 +12,7 @@ from muster.framework import (  # noqa: F401
     get_default_session, get_seed, name_scope, reset_default_graph, set_random_seed)
 from muster.convert import constant, convert_to_tensor, register_tensor_conversion_function  # noqa: F401
 from muster.op_library import raw_ops  # noqa: F401
-from muster.session import InteractiveSession, Session  # noqa: F401
+from muster.session import IndexedSlicesValue, InteractiveSession, Session  # noqa: F401
 
 __version__ = "1.15.5"
 VERSION = __version__
@@ -21,22 +21,68 @@ COMPILER_VERSION = ""
 newaxis = None
 
 # Modules whose public functions are names of tf itself, in the order in which they are looked through.
-_MODULES = ("array_ops", "math_ops", "state_ops", "control_flow_ops", "gradients_impl", "variables", "random_ops",
-            "init_ops", "partitioned", "variable_scope", "clip_ops", "check_ops", "logging_ops")
-for _module in _MODULES:
-    _loaded = _importlib.import_module("muster." + _module)
-    for _name in getattr(_loaded, "__all__", [n for n in vars(_loaded) if not n.startswith("_")]):
-        _value = getattr(_loaded, _name)
-        if getattr(_value, "__module__", None) == _loaded.__name__ and callable(_value):
-            globals().setdefault(_name, _value)
-AUTO_REUSE = _importlib.import_module("muster.variable_scope").AUTO_REUSE
+_MODULES = ("array_ops", "math_ops", "state_ops", "variables", "control_flow_ops", "gradients_impl")
+# The same, loaded when one of their names is first asked for; the heavier parts of the package are here.
+_LAZY_MODULES = ("variable_scopes", "partitioned", "random_ops", "init_ops", "clip_ops", "check_ops", "logging_ops",
+                 "string_ops", "sparse_tensor", "tensor_array_ops", "functional_ops", "linalg_ops", "confusion",
+                 "script_ops", "importer", "queue_ops", "data_flow_ops", "io_ops", "parsing_ops", "template",
+                 "proto_names")
+# Sub-modules, loaded when they are first named: tf's name -> module here.
+_SUBMODULES = {name: name for name in (
+    "nn", "train", "layers", "losses", "metrics", "data", "image", "summary", "saved_model", "gfile", "logging", "app",
+    "flags", "test", "python_io", "graph_util", "contrib", "compat", "nest", "lookup", "resource_loader", "profiler",
+    "estimator", "keras")}
+_SUBMODULES["linalg"] = "linalg_ops"
+_NAMESPACES = ("math", "random", "strings", "io", "debugging", "initializers", "sparse", "dtypes")
 
-# Parts that are loaded when they are first asked for.
-_LAZY = {"train": "train", "nn": "nn_ops"}
+
+def _public(module):
+    names = getattr(module, "__all__", None)
+    if names is not None:
+        return {name: getattr(module, name) for name in names}
+    return {name: value for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__}
+
+
+for _module in _MODULES:
+    for _name, _value in _public(_importlib.import_module("muster." + _module)).items():
+        globals().setdefault(_name, _value)
+
+
+def _load(module):
+    try:
+        return _importlib.import_module("muster." + module)
+    except ModuleNotFoundError as e:
+        if e.name == "muster." + module:
+            return None
+        raise
 
 
 def __getattr__(name):
-    if name in _LAZY:
-        module = globals()[name] = _importlib.import_module("muster." + _LAZY[name])
-        return module
-    raise AttributeError("module 'tensorflow' has no attribute %r" % name)
+    if name.startswith("__"):
+        raise AttributeError(name)
+    value = None
+    if name in _NAMESPACES:
+        value = _importlib.import_module("muster.namespaces").module(name)
+    elif name in _SUBMODULES:
+        value = _load(_SUBMODULES[name])
+    else:
+        for module in _LAZY_MODULES:
+            loaded = _load(module)
+            if loaded is not None and name in _public(loaded):
+                for key, member in _public(loaded).items():
+                    globals().setdefault(key, member)
+                return globals()[name]
+    if value is None:
+        raise AttributeError("module 'tensorflow' has no attribute %r" % name)
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    names = set(globals()) | set(_NAMESPACES)
+    for module in _LAZY_MODULES:
+        loaded = _load(module)
+        if loaded is not None:
+            names.update(_public(loaded))
+    return sorted(names)

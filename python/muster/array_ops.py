@@ -671,3 +671,24 @@ def depth_to_space(input, block_size, name=None, data_format="NHWC"):
 
 def bitcast(input, type, name=None):
     return call("Bitcast", name=name, input=input, type=type)
+
+
+def matrix_transpose(a, name="matrix_transpose", conjugate=False):
+    """Swaps the last two dimensions."""
+    with name_scope(name, values=[a]):
+        a = convert_to_tensor(a, name="a")
+        ndims = a.get_shape().ndims
+        if ndims is None:
+            from muster import math_ops
+
+            rank_ = rank(a)
+            perm = concat((math_ops.range(rank_ - 2), [rank_ - 1, rank_ - 2]), 0)
+        elif ndims < 2:
+            raise ValueError("Argument 'a' should be a (batch) matrix, with rank >= 2.  Found: %s" % a.get_shape())
+        else:
+            perm = list(builtins.range(ndims - 2)) + [ndims - 1, ndims - 2]
+        return transpose(a, perm=perm, conjugate=conjugate)
+
+
+def broadcast_dynamic_shape(shape_x, shape_y):
+    return call("BroadcastArgs", s0=shape_x, s1=shape_y)

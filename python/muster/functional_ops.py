@@ -9,9 +9,9 @@ from muster.framework import name_scope
 @contextlib.contextmanager
 def _cached_variables():
     """Variables read in a loop body are cached on the device that reads them."""
-    from muster import variable_scope
+    from muster import variable_scopes
 
-    scope = variable_scope.get_variable_scope()
+    scope = variable_scopes.get_variable_scope()
     if scope.caching_device is not None:
         yield
         return

@@ -215,7 +215,7 @@ def apply_op(op_type, name=None, **arguments):
             if not valid:
                 raise ValueError("'%s' is not a valid scope name" % label)
             inner = outer.name_scope(label)
-        inputs = []
+        inputs, references = [], []
         if definition.inputs:
             graph._scope = inner
             for argument in definition.inputs:
@@ -228,11 +228,17 @@ def apply_op(op_type, name=None, **arguments):
                     raise TypeError("No argument for input %s" % argument_name)
                 is_list = bool(argument[3] or argument[4])
                 convert_argument = _convert_list if is_list else _convert_one
-                inputs.append(convert_argument(definition, op_type, argument, value, attrs, sources))
+                converted = convert_argument(definition, op_type, argument, value, attrs, sources)
+                inputs.append(converted)
+                if argument[5]:
+                    references.extend(converted if is_list else [converted])
             graph._scope = outer
         for attr in definition.attr_order:
             if attr not in attrs and attr in definition.inferred and definition.attrs[attr].has_default:
                 attrs[attr] = definition.attrs[attr].default
+        # An op lives where the variables are that it changes.
+        for reference in references:
+            graph._scope = graph._scope.colocated_with(reference.op._node, False)
         return graph._add(op_type, inputs, attrs, inner.prefix)
     finally:
         graph._scope = outer

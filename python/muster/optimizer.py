@@ -1,17 +1,17 @@
 """The base of optimizers: gradients, slots and update ops, with TensorFlow's names and order."""
 
 from muster import (array_ops, control_flow_ops, convert, dtypes, framework, gradients_impl, init_ops, math_ops,
-                    state_ops, variable_scope, variables)
+                    state_ops, variable_scopes, variables)
 from muster.framework import GraphKeys, colocate_with, control_dependencies, name_scope
 from muster.op_library import call
 
 
 # --- Slots. ---
 def _create_slot_var(primary, val, scope, validate_shape, shape, dtype):
-    current = variable_scope.get_variable_scope()
+    current = variable_scopes.get_variable_scope()
     partitioner = current.partitioner
     current.set_partitioner(None)
-    slot = variable_scope.get_variable(scope, initializer=val, trainable=False,
+    slot = variable_scopes.get_variable(scope, initializer=val, trainable=False,
                                        use_resource=bool(getattr(primary, "_is_resource", False)), shape=shape,
                                        dtype=dtype, validate_shape=validate_shape)
     current.set_partitioner(partitioner)
@@ -29,7 +29,7 @@ def _slot_prefix(primary):
 
 def create_slot(primary, val, name, colocate_with_primary=True):
     validate_shape = val.get_shape().is_fully_defined()
-    with variable_scope.variable_scope(None, _slot_prefix(primary) + "/" + name):
+    with variable_scopes.variable_scope(None, _slot_prefix(primary) + "/" + name):
         if colocate_with_primary:
             with colocate_with(primary):
                 return _create_slot_var(primary, val, "", validate_shape, None, None)
@@ -38,7 +38,7 @@ def create_slot(primary, val, name, colocate_with_primary=True):
 
 def create_slot_with_initializer(primary, initializer, shape, dtype, name, colocate_with_primary=True):
     validate_shape = shape.is_fully_defined()
-    with variable_scope.variable_scope(None, _slot_prefix(primary) + "/" + name):
+    with variable_scopes.variable_scope(None, _slot_prefix(primary) + "/" + name):
         if colocate_with_primary:
             with colocate_with(primary):
                 return _create_slot_var(primary, initializer, "", validate_shape, shape, dtype)

@@ -1,5 +1,5 @@
 """The global step."""
-from muster import dtypes, framework, init_ops, variable_scope, variables
+from muster import dtypes, framework, init_ops, variable_scopes, variables
 from muster.framework import GraphKeys
 
 
@@ -28,7 +28,7 @@ def create_global_step(graph=None):
     if get_global_step(graph) is not None:
         raise ValueError("\"global_step\" already exists.")
     with graph.as_default(), framework.name_scope(None):
-        return variable_scope.get_variable(
+        return variable_scopes.get_variable(
             GraphKeys.GLOBAL_STEP, shape=[], dtype=dtypes.int64, initializer=init_ops.zeros_initializer(),
             trainable=False, aggregation=variables.VariableAggregation.ONLY_FIRST_REPLICA,
             collections=[GraphKeys.GLOBAL_VARIABLES, GraphKeys.GLOBAL_STEP])

@@ -70,9 +70,9 @@ def _wrapped_creator(creator, next_creator):
 
 def _default_variable(use_resource=None, **arguments):
     if use_resource is None:
-        from muster import variable_scope
+        from muster import variable_scopes
 
-        use_resource = variable_scope.get_variable_scope().use_resource
+        use_resource = variable_scopes.get_variable_scope().use_resource
     if use_resource is None:
         use_resource = _use_resource_default
     return (ResourceVariable if use_resource else RefVariable)(**arguments)

@@ -1,0 +1,99 @@
+"""tf.math, tf.random, tf.strings and the like: other names of the functions of tf."""
+import importlib
+import sys
+import types
+
+# Names that are the same under tf and in the namespace, then name there -> name under tf (or module:name).
+_CONTENTS = {
+    "math": (
+        "abs accumulate_n acos acosh add add_n angle argmax argmin asin asinh atan atan2 atanh bincount ceil conj cos "
+        "cosh count_nonzero cross cumprod cumsum confusion_matrix digamma divide div_no_nan equal erf erfc exp expm1 "
+        "floor floordiv greater greater_equal imag is_nan is_inf is_finite is_non_decreasing is_strictly_increasing "
+        "less less_equal lgamma log log1p log_sigmoid logical_and logical_not logical_or logical_xor maximum minimum "
+        "mod multiply multiply_no_nan negative not_equal pow real reciprocal reduce_all reduce_any "
+        "reduce_logsumexp reduce_max reduce_mean reduce_min reduce_prod reduce_std reduce_sum reduce_variance rint "
+        "round rsqrt segment_max segment_mean segment_min segment_prod segment_sum sigmoid sign sin sinh sqrt square "
+        "squared_difference subtract tan tanh truediv unsorted_segment_max unsorted_segment_min unsorted_segment_prod "
+        "unsorted_segment_sum xdivy xlogy invert_permutation",
+        {"floormod": "mod", "softplus": "nn_ops:softplus", "softsign": "nn_ops:softsign", "top_k": "nn_ops:top_k",
+         "in_top_k": "nn_ops:in_top_k", "l2_normalize": "nn_ops:l2_normalize", "ceil": "ceil",
+         "zero_fraction": "nn_ops:zero_fraction"}),
+    "random": (
+        "set_random_seed get_seed multinomial random_shuffle truncated_normal",
+        {"normal": "random_normal", "uniform": "random_uniform", "shuffle": "random_shuffle", "gamma": "random_gamma",
+         "poisson": "random_poisson", "categorical": "random_ops:categorical",
+         "all_candidate_sampler": "candidate_sampling:all_candidate_sampler",
+         "log_uniform_candidate_sampler": "candidate_sampling:log_uniform_candidate_sampler",
+         "uniform_candidate_sampler": "candidate_sampling:uniform_candidate_sampler",
+         "learned_unigram_candidate_sampler": "candidate_sampling:learned_unigram_candidate_sampler",
+         "fixed_unigram_candidate_sampler": "candidate_sampling:fixed_unigram_candidate_sampler"}),
+    "strings": (
+        "as_string reduce_join regex_replace substr",
+        {"join": "string_join", "strip": "string_strip", "to_number": "string_to_number",
+         "to_hash_bucket": "string_to_hash_bucket", "to_hash_bucket_fast": "string_to_hash_bucket_fast",
+         "to_hash_bucket_strong": "string_to_hash_bucket_strong", "length": "string_ops:string_length",
+         "lower": "string_ops:string_lower", "upper": "string_ops:string_upper", "split": "string_ops:split",
+         "format": "string_ops:string_format", "regex_full_match": "string_ops:regex_full_match"}),
+    "io": (
+        "decode_base64 encode_base64 decode_raw read_file write_file matching_files parse_tensor serialize_tensor "
+        "parse_example parse_single_example decode_csv decode_jpeg decode_png encode_jpeg encode_png decode_image "
+        "FixedLenFeature VarLenFeature SparseFeature FixedLenSequenceFeature QueueBase FIFOQueue",
+        {"gfile": "gfile_v2:"}),
+    "debugging": (
+        "Assert assert_equal assert_none_equal assert_less assert_less_equal assert_greater assert_greater_equal "
+        "assert_negative assert_positive assert_non_negative assert_non_positive assert_near assert_rank "
+        "assert_rank_at_least assert_rank_in assert_integer assert_type assert_scalar assert_proper_iterable "
+        "assert_same_float_dtype is_numeric_tensor is_non_decreasing is_strictly_increasing is_finite is_inf is_nan "
+        "check_numerics",
+        {"assert_all_finite": "verify_tensor_all_finite"}),
+    "initializers": (
+        "global_variables local_variables variables tables_initializer",
+        {"global_variables": "global_variables_initializer", "local_variables": "local_variables_initializer",
+         "variables": "variables_initializer", "zeros": "zeros_initializer", "ones": "ones_initializer",
+         "constant": "constant_initializer", "random_uniform": "random_uniform_initializer",
+         "random_normal": "random_normal_initializer", "truncated_normal": "truncated_normal_initializer",
+         "uniform_unit_scaling": "uniform_unit_scaling_initializer", "variance_scaling": "variance_scaling_initializer",
+         "glorot_uniform": "glorot_uniform_initializer", "glorot_normal": "glorot_normal_initializer",
+         "orthogonal": "orthogonal_initializer", "identity": "init_ops:Identity", "he_normal": "init_ops:he_normal",
+         "he_uniform": "init_ops:he_uniform", "lecun_normal": "init_ops:lecun_normal",
+         "lecun_uniform": "init_ops:lecun_uniform"}),
+    "sparse": ("", {"SparseTensor": "SparseTensor", "placeholder": "sparse_placeholder"}),
+    "dtypes": ("DType as_dtype cast complex saturate_cast bfloat16 bool complex64 complex128 double float16 float32 "
+               "float64 half int8 int16 int32 int64 string uint8 uint16 uint32 uint64 resource variant", {}),
+}
+
+
+class _Namespace(types.ModuleType):
+    """Finds a name when it is first asked for."""
+
+    def __getattr__(self, name):
+        same, other = _CONTENTS[self.__name__.rsplit(".", 1)[-1]]
+        target = other.get(name, name if name in same.split() else None)
+        if target is None:
+            raise AttributeError("module 'tensorflow.%s' has no attribute %r" % (self.__name__[7:], name))
+        if ":" in target:
+            module, attribute = target.split(":")
+            value = importlib.import_module("muster." + module)
+            value = getattr(value, attribute) if attribute else value
+        else:
+            value = getattr(sys.modules["muster"], target)
+        setattr(self, name, value)
+        return value
+
+    def __dir__(self):
+        same, other = _CONTENTS[self.__name__.rsplit(".", 1)[-1]]
+        return sorted(set(same.split()) | set(other))
+
+
+def module(name):
+    """The module muster.<name>, made on demand."""
+    full = "muster." + name
+    made = sys.modules.get(full)
+    if not isinstance(made, _Namespace):
+        made = _Namespace(full, "tf.%s: other names of functions of tf." % name)
+        if full not in sys.modules:
+            sys.modules[full] = made
+    return made
+
+
+NAMES = tuple(_CONTENTS)

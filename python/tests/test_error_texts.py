@@ -1,0 +1,86 @@
+"""What bad calls raise: class and message as TensorFlow 1.15.5's."""
+import re
+
+import numpy as np
+import pytest
+
+import golden_cases
+
+_CASES = {}
+for _case in golden_cases.load("error_texts.json")["cases"]:
+    _name = _case["case"]
+    _CASES[_name if _name not in _CASES else _name + " (2)"] = _case
+
+
+def _environment(tf):
+    def placeholder(value, dtype=None):
+        value = np.asarray(value) if dtype is None else np.asarray(value, tf.as_dtype(dtype).as_numpy_dtype)
+        if dtype is None and value.dtype == np.int64:
+            return tf.placeholder_with_default(tf.constant(value.tolist()), None)
+        if dtype is None and value.dtype == np.float64:
+            return tf.placeholder_with_default(tf.constant(value.tolist()), None)
+        return tf.placeholder_with_default(tf.constant(value), None)
+
+    return {"tf": tf, "np": np, "R": tf.raw_ops, "f32": tf.float32, "ph": placeholder,
+            "p": lambda *shape: tf.placeholder(tf.float32, list(shape))}
+
+
+def _run(tf, code):
+    """Evaluates the code and whatever it gives, until something raises."""
+    environment = _environment(tf)
+    if "tf.train.ClusterSpec" not in code and re.search(r"\bcs\b", code):
+        environment["cs"] = tf.train.ClusterSpec({"ps": ["localhost:1"], "worker": ["localhost:2"]})
+    if "ex." in code:
+        environment["ex"] = tf.train.Example()
+    if code.startswith("def f"):
+        exec(code, environment)
+        result = environment["f"]()
+    else:
+        result = eval(code, environment)
+    with tf.Session() as session:
+        if callable(result) and not isinstance(result, (tf.Tensor, tf.Operation)):
+            result(session)
+        else:
+            session.run(result)
+
+
+def _without_node(message):
+    """A message without the description of the node that TensorFlow puts behind it."""
+    message = re.split(r"\n\t? ?\[\[", message)[0]
+    return re.split(r"\n\nOriginal stack trace", message)[0]
+
+
+def _pattern(message):
+    """The golden text as a pattern: some places stand for what varies."""
+    text = re.escape(message)
+    for place in ("<host>", "<path>", "…"):
+        text = text.replace(re.escape(place), ".*")
+    return re.sub(r"_\d+_", r"_\\d+_", text)
+
+
+def _check(case):
+    import muster as tf
+
+    with tf.Graph().as_default():
+        try:
+            _run(tf, case["code"])
+        except Exception as e:
+            assert type(e).__name__ == case["exception"].strip(), "%s: %s" % (type(e).__name__, e)
+            message = e.message if isinstance(e, tf.errors.OpError) else str(e)
+            message = _without_node(message)
+            assert re.match(_pattern(case["message"]), message, re.DOTALL), "\n%s\ninstead of\n%s" % (
+                message, case["message"])
+            if "…" not in case["message"] and case["case"] != "cond struct":
+                assert re.fullmatch(_pattern(case["message"]), message, re.DOTALL), "\n%s\ninstead of\n%s" % (
+                    message, case["message"])
+        else:
+            pytest.fail("nothing was raised, expected %s: %s" % (case["exception"], case["message"]))
+
+
+@pytest.mark.parametrize("name", list(_CASES))
+def test_error(name):
+    golden_cases.check("error_texts", name, lambda: _check(_CASES[name]))
+
+
+def test_waiting_list():
+    golden_cases.check_list("error_texts", _CASES)
