@@ -1,0 +1,111 @@
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <latch>
+#include <set>
+
+#include "muster/base/mutex.h"
+#include "muster/base/scheduler.h"
+
+namespace muster {
+namespace {
+
+TEST(ThreadPoolTest, RunsEverythingThatWasScheduled) {
+  std::unique_ptr<Scheduler> pool = NewThreadPool(3);
+  constexpr int kTasks = 1000;
+  std::atomic<int> ran{0};
+  std::latch done(kTasks);
+  for (int i = 0; i < kTasks; ++i) {
+    pool->Schedule([&] {
+      ++ran;
+      done.count_down();
+    });
+  }
+  done.wait();
+  EXPECT_EQ(ran, kTasks);
+}
+
+TEST(ThreadPoolTest, TasksMayScheduleTasks) {
+  std::unique_ptr<Scheduler> pool = NewThreadPool(2);
+  std::latch done(2);
+  pool->Schedule([&] {
+    pool->Schedule([&] { done.count_down(); });
+    done.count_down();
+  });
+  done.wait();
+}
+
+TEST(ThreadPoolTest, ParallelForCoversEachItemOnce) {
+  std::unique_ptr<Scheduler> pool = NewThreadPool(3);
+  for (int64_t count : {0, 1, 2, 7, 1000}) {
+    for (double cost : {1.0, 100000.0}) {
+      std::vector<std::atomic<int>> seen(static_cast<size_t>(count));
+      pool->ParallelFor(count, cost, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) ++seen[static_cast<size_t>(i)];
+      });
+      for (const auto& times : seen) EXPECT_EQ(times, 1);
+    }
+  }
+}
+
+TEST(ThreadPoolTest, NestedParallelForDoesNotDeadlock) {
+  std::unique_ptr<Scheduler> pool = NewThreadPool(1);
+  std::atomic<int> total{0};
+  pool->ParallelFor(8, 1e6, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      pool->ParallelFor(8, 1e6, [&](int64_t b, int64_t e) { total += static_cast<int>(e - b); });
+    }
+  });
+  EXPECT_EQ(total, 64);
+}
+
+TEST(ThreadPoolTest, TimersFireInOrderAndCanBeCancelled) {
+  std::unique_ptr<Scheduler> pool = NewThreadPool(1);
+  Mutex mutex;
+  std::vector<int> order;
+  std::latch done(2);
+  const auto note = [&](int which) {
+    MutexLock lock(mutex);
+    order.push_back(which);
+  };
+  pool->ScheduleAfter(absl::Milliseconds(60), [&] {
+    note(2);
+    done.count_down();
+  });
+  pool->ScheduleAfter(absl::Milliseconds(10), [&] {
+    note(1);
+    done.count_down();
+  });
+  const Scheduler::TimerId cancelled = pool->ScheduleAfter(absl::Seconds(1000), [&] { note(3); });
+  EXPECT_TRUE(pool->CancelTimer(cancelled));
+  EXPECT_FALSE(pool->CancelTimer(cancelled));
+  done.wait();
+  MutexLock lock(mutex);
+  EXPECT_EQ(order, (std::vector<int>{1, 2}));
+}
+
+TEST(SimulatedSchedulerTest, SameSeedSameOrder) {
+  const auto run = [](uint64_t seed) {
+    auto scheduler = SimulatedScheduler::Create(seed);
+    std::vector<int> order;
+    for (int i = 0; i < 20; ++i) scheduler->Schedule([&order, i] { order.push_back(i); });
+    EXPECT_FALSE(scheduler->RunUntil([] { return false; }));
+    return order;
+  };
+  EXPECT_EQ(run(1), run(1));
+  EXPECT_NE(run(1), run(2));
+}
+
+TEST(SimulatedSchedulerTest, TimeJumpsToTheNextTimer) {
+  auto scheduler = SimulatedScheduler::Create(7);
+  std::vector<absl::Time> fired;
+  const absl::Time start = scheduler->clock().Now();
+  scheduler->ScheduleAfter(absl::Hours(2), [&] { fired.push_back(scheduler->clock().Now()); });
+  scheduler->ScheduleAfter(absl::Hours(1), [&] { fired.push_back(scheduler->clock().Now()); });
+  EXPECT_TRUE(scheduler->RunUntil([&] { return fired.size() == 2; }));
+  EXPECT_EQ(fired[0] - start, absl::Hours(1));
+  EXPECT_EQ(fired[1] - start, absl::Hours(2));
+}
+
+}  // namespace
+}  // namespace muster
