@@ -178,6 +178,25 @@ struct TruncateDivReal {
     return std::trunc(x / y);
   }
 };
+struct Floor {
+  template <typename T>
+  static T Apply(T x) {
+    return std::floor(x);
+  }
+};
+struct Truncate {
+  template <typename T>
+  static T Apply(T x) {
+    return std::trunc(x);
+  }
+};
+// A 16-bit quotient is rounded before it is cut.
+template <typename Cut, typename T>
+KernelFactory CutQuotient() {
+  BinarySpec spec = BinarySpecOf<Divide, T>();
+  spec.after_rounding = elementwise::RunUnaryLoop<Cut, float>;
+  return ElementwiseKernel(spec);
+}
 struct FloorModReal {
   static constexpr double kCost = 15;
   template <typename T>
@@ -518,12 +537,14 @@ DEFINE_OP(DivNoNan) {
 }
 DEFINE_OP(TruncateDiv) {
   BinaryDef(op, kDivisionTypes, "Quotients rounded towards zero.", NoneGradient)
-      .CpuTypes<Floats>("T", Binary<TruncateDivReal>())
+      .CpuTypes<Types<float, double>>("T", Binary<TruncateDivReal>())
+      .CpuTypes<Types<Half, Bfloat16>>("T", []<typename T>() { return CutQuotient<Truncate, T>(); })
       .CpuTypes<Integers>("T", Binary<TruncateDivInteger>(kDivisionByZero));
 }
 DEFINE_OP(FloorDiv) {
   BinaryDef(op, kDivisionTypes, "Quotients rounded downwards.", NoneGradient)
-      .CpuTypes<Floats>("T", Binary<FloorDivReal>())
+      .CpuTypes<Types<float, double>>("T", Binary<FloorDivReal>())
+      .CpuTypes<Types<Half, Bfloat16>>("T", []<typename T>() { return CutQuotient<Floor, T>(); })
       .CpuTypes<Integers>("T", Binary<FloorDivInteger>(kDivisionByZero));
 }
 DEFINE_OP(FloorMod) {

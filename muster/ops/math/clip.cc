@@ -11,12 +11,12 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 
-// The lower bound wins where the bounds contradict each other; NaN stays NaN. Complex numbers compare by modulus.
+// The lower bound wins where the bounds contradict each other; NaN stays NaN. Complex numbers are clipped by parts.
 template <typename T>
 T Clipped(const T& x, const T& low, const T& high) {
   if constexpr (std::is_same_v<T, Complex64> || std::is_same_v<T, Complex128>) {
-    const T upper = std::norm(x) > std::norm(high) ? high : x;
-    return std::norm(upper) < std::norm(low) ? low : upper;
+    using R = typename T::value_type;
+    return T(Clipped<R>(x.real(), low.real(), high.real()), Clipped<R>(x.imag(), low.imag(), high.imag()));
   } else {
     const T upper = x > high ? high : x;
     return upper < low ? low : upper;

@@ -61,6 +61,11 @@ bool RunBinaryRun(const BinarySpec& spec, const void* x, bool x_steps, const voi
     if (IsSmallFloat(spec.out)) {
       ok &= spec.loop(a.data(), x_steps, b.data(), y_steps, result.data(), n);
       FromFloat(spec.out, result.data(), At(z, i, 2), n);
+      if (spec.after_rounding != nullptr) {
+        ToFloat(spec.out, At(z, i, 2), result.data(), n);
+        spec.after_rounding(result.data(), result.data(), n);
+        FromFloat(spec.out, result.data(), At(z, i, 2), n);
+      }
     } else {
       ok &= spec.loop(a.data(), x_steps, b.data(), y_steps, At(z, i, out_size), n);
     }

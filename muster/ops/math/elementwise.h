@@ -77,6 +77,8 @@ struct BinarySpec {
   double cost_ns = 1;
   const char* error = "";  // InvalidArgument when the loop fails
   bool broadcasts = true;  // false: operands must have equally many elements
+  // For 16-bit floats only: applied after the result has been rounded (FloorDiv cuts the rounded quotient).
+  UnaryLoop after_rounding = nullptr;
 };
 
 KernelFactory ElementwiseKernel(UnarySpec spec);

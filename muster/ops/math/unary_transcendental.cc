@@ -19,12 +19,6 @@ constexpr bool kIsComplex = false;
 template <typename T>
 constexpr bool kIsComplex<std::complex<T>> = true;
 
-template <typename T>
-T Conjugated(T x) {
-  if constexpr (kIsComplex<T>) return std::conj(x);
-  else return x;
-}
-
 struct Exp {
   static constexpr double kCost = 1;
   template <typename T>
@@ -113,20 +107,19 @@ MUSTER_LIBRARY_FUNCTION(Erf, erf)
 MUSTER_LIBRARY_FUNCTION(Erfc, erfc)
 #undef MUSTER_LIBRARY_FUNCTION
 
+// Gradient functions conjugate y before they call these.
 struct TanhGrad {
   static constexpr double kCost = 0.4;
   template <typename T>
   static T Apply(const T& y, const T& dy) {
-    const T conjugate = Conjugated(y);
-    return dy * (T(1) - conjugate * conjugate);
+    return dy * (T(1) - y * y);
   }
 };
 struct SigmoidGrad {
   static constexpr double kCost = 0.4;
   template <typename T>
   static T Apply(const T& y, const T& dy) {
-    const T conjugate = Conjugated(y);
-    return dy * conjugate * (T(1) - conjugate);
+    return dy * y * (T(1) - y);
   }
 };
 
