@@ -41,10 +41,13 @@ absl::Status Selu(KernelContext& c) {
 template <typename T>
 absl::Status SeluGrad(KernelContext& c) {
   using V = Compute<T>;
-  return MapPairs<T>(c, kCheap, [](V dy, V y) { return y < V(0) ? dy * (y + V(kSeluScaleAlpha)) : dy * V(kSeluScale); });
+  return MapPairs<T>(c, kCheap, [](V dy, V y) {
+    return y < V(0) ? dy * (y + V(kSeluScaleAlpha)) : dy * V(kSeluScale);
+  });
 }
 
-// Half and bfloat16 have their own precision, which fixes where softplus turns linear or exponential.
+// Half and bfloat16 have their own precision, which fixes where softplus turns linear or
+// exponential.
 template <typename T>
 constexpr double kEpsilonOf = std::numeric_limits<T>::epsilon();
 template <>

@@ -11,7 +11,8 @@ void AddRow(const T* __restrict from, int64_t n, V* __restrict to) {
 }
 
 int64_t CellsIn(PoolWindow::Range rows, PoolWindow::Range columns) {
-  return std::max<int64_t>(rows.end - rows.begin, 0) * std::max<int64_t>(columns.end - columns.begin, 0);
+  return std::max<int64_t>(rows.end - rows.begin, 0) *
+         std::max<int64_t>(columns.end - columns.begin, 0);
 }
 
 template <typename T>
@@ -85,7 +86,8 @@ class AvgPool : public Pool {
     const double cost = 0.3 * static_cast<double>(row * w.window_height * w.window_width);
     c.ParallelFor(w.batch * w.out_height, cost, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        PoolRow(w, in + i / w.out_height * (w.height * w.width * w.channels), i % w.out_height, out + i * row);
+        PoolRow(w, in + i / w.out_height * (w.height * w.width * w.channels), i % w.out_height,
+                out + i * row);
       }
     });
     return absl::OkStatus();
@@ -107,8 +109,8 @@ class AvgPoolGrad : public Pool {
     ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, shape, "AvgPoolingGradOp"));
     RETURN_IF_ERROR(CheckDepth(w));
     if (grad.shape() != w.output_shape()) {
-      return InvalidArgument("Expected grad shape to be ", w.output_shape().ToString(), ", but got ",
-                             grad.shape().ToString());
+      return InvalidArgument("Expected grad shape to be ", w.output_shape().ToString(),
+                             ", but got ", grad.shape().ToString());
     }
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
@@ -140,13 +142,15 @@ absl::Status InferAvgPoolGrad(ShapeContext& c) {
 
 absl::Status Differentiate(GradientContext& c) {
   const Output shape = c.ShapeOf(c.input(0));
-  c.SetDx(0, c.Op("AvgPoolGrad", {shape, c.dy()}, CopyAttrs(c, {"ksize", "strides", "padding", "data_format"})));
+  c.SetDx(0, c.Op("AvgPoolGrad", {shape, c.dy()},
+                  CopyAttrs(c, {"ksize", "strides", "padding", "data_format"})));
   return absl::OkStatus();
 }
 
 absl::Status DifferentiateGrad(GradientContext& c) {
   c.SetDx(0, c.Op("StopGradient", {c.input(0)}));
-  c.SetDx(1, c.Op("AvgPool", {c.dy()}, CopyAttrs(c, {"ksize", "strides", "padding", "data_format"})));
+  c.SetDx(1,
+          c.Op("AvgPool", {c.dy()}, CopyAttrs(c, {"ksize", "strides", "padding", "data_format"})));
   return absl::OkStatus();
 }
 
@@ -178,6 +182,7 @@ DEFINE_OP(AvgPoolGrad) {
       .Doc("Gradient of AvgPool: each window's gradient in equal shares.")
       .Shape(InferAvgPoolGrad)
       .Gradient(DifferentiateGrad)
+      .HostMemory({"orig_input_shape"})
       .CpuTypes<Floats>("T", []<typename T>() { return New<AvgPoolGrad<T>>(); });
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "absl/strings/match.h"
+
 #include "muster/ops/nn/gradient_support.h"
 
 namespace muster {
@@ -19,10 +20,13 @@ absl::StatusOr<BatchNormAttrs> ReadBatchNormAttrs(const Node& node) {
   return attrs;
 }
 
-absl::Status CheckPerChannel(const Tensor& tensor, const ChannelView& view, absl::string_view what) {
-  if (tensor.rank() != 1) return InvalidArgument(what, " must be 1-dimensional", tensor.shape().ToString());
+absl::Status CheckPerChannel(const Tensor& tensor, const ChannelView& view,
+                             absl::string_view what) {
+  if (tensor.rank() != 1)
+    return InvalidArgument(what, " must be 1-dimensional", tensor.shape().ToString());
   if (tensor.num_elements() != view.channels) {
-    return InvalidArgument(what, " must have the same number of elements as the channels of x, got ",
+    return InvalidArgument(what,
+                           " must have the same number of elements as the channels of x, got ",
                            tensor.num_elements(), " and ", view.channels);
   }
   return absl::OkStatus();
@@ -30,7 +34,8 @@ absl::Status CheckPerChannel(const Tensor& tensor, const ChannelView& view, absl
 
 absl::StatusOr<ChannelView> ViewChannels(const Shape& shape, absl::string_view data_format) {
   const int rank = static_cast<int>(data_format.size());
-  if (shape.rank() != rank) return InvalidArgument("input must be ", rank, "-dimensional", shape.ToString());
+  if (shape.rank() != rank)
+    return InvalidArgument("input must be ", rank, "-dimensional", shape.ToString());
   ChannelView view;
   if (data_format[1] == 'C') {
     view.outer = shape.dim(0);
@@ -49,7 +54,8 @@ namespace {
 absl::Status CheckStatistics(const Tensor& tensor, const ChannelView& view, absl::string_view when,
                              absl::string_view what) {
   if (tensor.num_elements() == view.channels) return absl::OkStatus();
-  return InvalidArgument("When ", when, ", ", what, " must have the same number of elements as the channels of x, got ",
+  return InvalidArgument("When ", when, ", ", what,
+                         " must have the same number of elements as the channels of x, got ",
                          tensor.num_elements(), " and ", view.channels);
 }
 
@@ -128,9 +134,11 @@ class FusedBatchNorm : public Kernel {
     RETURN_IF_ERROR(CheckPerChannel(c.input(2), view, "offset"));
     const Tensor& mean = c.input(3);
     const Tensor& variance = c.input(4);
-    if (mean.rank() != 1) return InvalidArgument("estimated_mean must be 1-dimensional", mean.shape().ToString());
+    if (mean.rank() != 1)
+      return InvalidArgument("estimated_mean must be 1-dimensional", mean.shape().ToString());
     if (variance.rank() != 1) {
-      return InvalidArgument("estimated_variance must be 1-dimensional", variance.shape().ToString());
+      return InvalidArgument("estimated_variance must be 1-dimensional",
+                             variance.shape().ToString());
     }
     if (!attrs_.is_training) {
       RETURN_IF_ERROR(CheckStatistics(mean, view, "is_training=false", "mean"));
@@ -140,27 +148,31 @@ class FusedBatchNorm : public Kernel {
       RETURN_IF_ERROR(CheckStatistics(variance, view, "exponential_avg_factor != 1", "variance"));
     }
     if (has_side_input_ && c.input(5).shape() != c.input(0).shape()) {
-      return InvalidArgument("side_input shape must be equal to input shape: ", c.input(5).shape().ToString(),
-                             " != ", c.input(0).shape().ToString());
+      return InvalidArgument("side_input shape must be equal to input shape: ",
+                             c.input(5).shape().ToString(), " != ", c.input(0).shape().ToString());
     }
     return absl::OkStatus();
   }
 
   // Mean and biased variance, in two passes.
-  static void Measure(KernelContext& c, const ChannelView& view, const T* x, float* mean, float* variance) {
+  static void Measure(KernelContext& c, const ChannelView& view, const T* x, float* mean,
+                      float* variance) {
     const double count = static_cast<double>(view.per_channel());
     const std::vector<double> sums =
         SumPerChannel(c, view, [x](int64_t i, int64_t) { return static_cast<float>(x[i]); });
     for (int64_t i = 0; i < view.channels; ++i) mean[i] = static_cast<float>(sums[i] / count);
-    const std::vector<double> squares = SumPerChannel(c, view, [x, mean](int64_t i, int64_t channel) {
-      const float d = static_cast<float>(x[i]) - mean[channel];
-      return d * d;
-    });
-    for (int64_t i = 0; i < view.channels; ++i) variance[i] = static_cast<float>(squares[i] / count);
+    const std::vector<double> squares =
+        SumPerChannel(c, view, [x, mean](int64_t i, int64_t channel) {
+          const float d = static_cast<float>(x[i]) - mean[channel];
+          return d * d;
+        });
+    for (int64_t i = 0; i < view.channels; ++i)
+      variance[i] = static_cast<float>(squares[i] / count);
   }
 
-  void Normalise(KernelContext& c, const ChannelView& view, const Tensor& input, const Tensor& scale,
-                 const Tensor& offset, const float* mean, const float* variance, T* y) const {
+  void Normalise(KernelContext& c, const ChannelView& view, const Tensor& input,
+                 const Tensor& scale, const Tensor& offset, const float* mean,
+                 const float* variance, T* y) const {
     std::vector<float> factors(static_cast<size_t>(view.channels));
     for (int64_t i = 0; i < view.channels; ++i) {
       factors[i] = scale.data<float>()[i] / std::sqrt(variance[i] + attrs_.epsilon);
@@ -284,8 +296,8 @@ DEFINE_OP(FusedBatchNormV2) {
       .Doc("FusedBatchNorm with parameters of a type of their own.")
       .Shape(InferShape)
       .Gradient(ByOp("FusedBatchNormGradV2"))
-      .CpuTypes<Types<Half, Bfloat16, float>>("T", []<typename T>() { return New<FusedBatchNorm<T>>(); },
-                                              {{"U", DType::kFloat}});
+      .CpuTypes<Types<Half, Bfloat16, float>>(
+          "T", []<typename T>() { return New<FusedBatchNorm<T>>(); }, {{"U", DType::kFloat}});
 }
 
 DEFINE_OP(FusedBatchNormV3) {
@@ -309,8 +321,8 @@ DEFINE_OP(FusedBatchNormV3) {
       .Doc("FusedBatchNormV2 with a further output that only GPUs use.")
       .Shape(InferShape)
       .Gradient(ByOp("FusedBatchNormGradV3"))
-      .CpuTypes<Types<Half, Bfloat16, float>>("T", []<typename T>() { return New<FusedBatchNorm<T>>(); },
-                                              {{"U", DType::kFloat}});
+      .CpuTypes<Types<Half, Bfloat16, float>>(
+          "T", []<typename T>() { return New<FusedBatchNorm<T>>(); }, {{"U", DType::kFloat}});
 }
 
 DEFINE_OP(_FusedBatchNormEx) {
@@ -336,8 +348,8 @@ DEFINE_OP(_FusedBatchNormEx) {
       .Output("reserve_space_3: U")
       .Doc("FusedBatchNormV3 with a sum and an activation behind it; made by graph rewriting.")
       .Shape(InferShape)
-      .CpuTypes<Types<Half, Bfloat16, float>>("T", []<typename T>() { return New<FusedBatchNorm<T>>(); },
-                                              {{"U", DType::kFloat}});
+      .CpuTypes<Types<Half, Bfloat16, float>>(
+          "T", []<typename T>() { return New<FusedBatchNorm<T>>(); }, {{"U", DType::kFloat}});
 }
 
 }  // namespace muster

@@ -23,8 +23,9 @@ class FusedBatchNormGrad : public Kernel {
     RETURN_IF_ERROR(ViewChannels(dy.shape(), attrs_.data_format).status());
     ASSIGN_OR_RETURN(const ChannelView view, ViewChannels(x.shape(), attrs_.data_format));
     if (x.shape() != dy.shape()) {
-      return InvalidArgument("x and y_backprop must have same shape, but x has shape ", x.shape().ToString(),
-                             " and y_backprop has shape ", dy.shape().ToString());
+      return InvalidArgument("x and y_backprop must have same shape, but x has shape ",
+                             x.shape().ToString(), " and y_backprop has shape ",
+                             dy.shape().ToString());
     }
     RETURN_IF_ERROR(CheckPerChannel(scale, view, "scale"));
     RETURN_IF_ERROR(CheckPerChannel(mean, view, "reserve_space_1"));
@@ -46,10 +47,12 @@ class FusedBatchNormGrad : public Kernel {
     const float* const m = mean.data<float>();
     const std::vector<double> sums =
         SumPerChannel(c, view, [g](int64_t i, int64_t) { return static_cast<float>(g[i]); });
-    const std::vector<double> products = SumPerChannel(c, view, [g, v, m](int64_t i, int64_t channel) {
-      return static_cast<float>(g[i]) * (static_cast<float>(v[i]) - m[channel]);
-    });
-    // dx = factor * (dy - constant - slope * (x - mean)); the last two only when the statistics depend on x.
+    const std::vector<double> products =
+        SumPerChannel(c, view, [g, v, m](int64_t i, int64_t channel) {
+          return static_cast<float>(g[i]) * (static_cast<float>(v[i]) - m[channel]);
+        });
+    // dx = factor * (dy - constant - slope * (x - mean)); the last two only when the statistics
+    // depend on x.
     std::vector<float> coefficients(static_cast<size_t>(3 * n));
     float* const factor = coefficients.data();
     float* const constant = factor + n;
@@ -67,7 +70,8 @@ class FusedBatchNormGrad : public Kernel {
     T* const out = dx->data<T>();
     ForEachElement(c, view, [=](int64_t i, int64_t channel) {
       const float centred = static_cast<float>(v[i]) - m[channel];
-      out[i] = static_cast<T>(factor[channel] * ((static_cast<float>(g[i]) - constant[channel]) - slope[channel] * centred));
+      out[i] = static_cast<T>(factor[channel] * ((static_cast<float>(g[i]) - constant[channel]) -
+                                                 slope[channel] * centred));
     });
     return absl::OkStatus();
   }

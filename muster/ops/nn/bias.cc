@@ -46,12 +46,15 @@ class BiasAdd : public Bias {
     using V = muster::Compute<T>;
     const Shape shape = c.input(0).shape();
     const Shape& bias_shape = c.input(1).shape();
-    if (shape.rank() < 2) return InvalidArgument("Input tensor must be at least 2D: ", shape.ToString());
-    if (bias_shape.rank() != 1) return InvalidArgument("Biases must be 1D: ", bias_shape.ToString());
+    if (shape.rank() < 2)
+      return InvalidArgument("Input tensor must be at least 2D: ", shape.ToString());
+    if (bias_shape.rank() != 1)
+      return InvalidArgument("Biases must be 1D: ", bias_shape.ToString());
     const Channels d = SplitAtChannels(shape, channels_first_);
     if (bias_shape.dim(0) != d.count) {
-      return InvalidArgument("Must provide as many biases as the ", channels_first_ ? "channel" : "last",
-                             " dimension of the input tensor: ", bias_shape.ToString(), " vs. ", shape.ToString());
+      return InvalidArgument(
+          "Must provide as many biases as the ", channels_first_ ? "channel" : "last",
+          " dimension of the input tensor: ", bias_shape.ToString(), " vs. ", shape.ToString());
     }
     const T* const in = c.input(0).data<T>();
     const Tensor bias = c.input(1);
@@ -71,15 +74,17 @@ class BiasAdd : public Bias {
         }
       });
     } else {
-      c.ParallelFor(d.outer * d.count, 0.3 * static_cast<double>(d.inner), [=](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
-          const T* const from = in + row * d.inner;
-          T* const to = out + row * d.inner;
-          const V add = static_cast<V>(b[row % d.count]);
+      c.ParallelFor(d.outer * d.count, 0.3 * static_cast<double>(d.inner),
+                    [=](int64_t begin, int64_t end) {
+                      for (int64_t row = begin; row < end; ++row) {
+                        const T* const from = in + row * d.inner;
+                        T* const to = out + row * d.inner;
+                        const V add = static_cast<V>(b[row % d.count]);
 #pragma GCC ivdep
-          for (int64_t i = 0; i < d.inner; ++i) to[i] = static_cast<T>(Sum(static_cast<V>(from[i]), add));
-        }
-      });
+                        for (int64_t i = 0; i < d.inner; ++i)
+                          to[i] = static_cast<T>(Sum(static_cast<V>(from[i]), add));
+                      }
+                    });
     }
     return absl::OkStatus();
   }
@@ -91,21 +96,22 @@ class BiasAddGrad : public Bias {
   absl::Status Compute(KernelContext& c) override {
     using V = muster::Compute<T>;
     const Tensor& dy = c.input(0);
-    if (dy.rank() < (channels_first_ ? 3 : 2)) {
-      return InvalidArgument("Input tensor must be at least ", channels_first_ ? 3 : 2, "D: ", dy.shape().ToString());
-    }
+    if (dy.rank() < 2)
+      return InvalidArgument("Input tensor must be at least 2D: ", dy.shape().ToString());
     const Channels d = SplitAtChannels(dy.shape(), channels_first_);
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({d.count})));
     T* const out = output->data<T>();
     const T* const in = dy.data<T>();
-    // Each part of the rows has sums of its own; their order is fixed by the parts, not by the threads.
+    // Each part of the rows has sums of its own; their order is fixed by the parts, not by the
+    // threads.
     const int64_t rows = d.outer;
     const int64_t parts = std::clamp<int64_t>(dy.num_elements() / 32768, 1, 16);
     std::vector<V> sums(static_cast<size_t>(parts * d.count), V(0));
     c.ParallelFor(parts, 0.3 * static_cast<double>(dy.num_elements()) / static_cast<double>(parts),
                   [&](int64_t begin, int64_t end) {
                     for (int64_t part = begin; part < end; ++part) {
-                      SumRows(in, d, rows * part / parts, rows * (part + 1) / parts, sums.data() + part * d.count);
+                      SumRows(in, d, rows * part / parts, rows * (part + 1) / parts,
+                              sums.data() + part * d.count);
                     }
                   });
     for (int64_t i = 0; i < d.count; ++i) {
@@ -117,7 +123,8 @@ class BiasAddGrad : public Bias {
   }
 
  private:
-  static void SumRows(const T* in, const Channels& d, int64_t begin, int64_t end, muster::Compute<T>* __restrict sums) {
+  static void SumRows(const T* in, const Channels& d, int64_t begin, int64_t end,
+                      muster::Compute<T>* __restrict sums) {
     using V = muster::Compute<T>;
     for (int64_t row = begin; row < end; ++row) {
       if (d.inner == 1) {
@@ -157,7 +164,8 @@ absl::Status InferBiasAdd(ShapeContext& c) {
 absl::Status InferBiasAddGrad(ShapeContext& c) {
   ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c));
   ASSIGN_OR_RETURN(const PartialShape value, c.WithRankAtLeast(c.input(0), channels_first ? 3 : 2));
-  const int64_t channels = value.known_rank() ? value.dim(channels_first ? 1 : value.rank() - 1) : -1;
+  const int64_t channels =
+      value.known_rank() ? value.dim(channels_first ? 1 : value.rank() - 1) : -1;
   c.SetOutput(0, PartialShape::Vector(channels));
   return absl::OkStatus();
 }
@@ -171,8 +179,9 @@ absl::Status DifferentiateBiasAdd(GradientContext& c) {
 absl::Status DifferentiateBiasAddV1(GradientContext& c) {
   const Output dy = c.dy();
   if (!dy) return c.scope().status();
-  const Output rank = dy.shape().known_rank() ? c.scope().ConstScalar<int32_t>(dy.shape().rank(), "Rank")
-                                              : c.Op("Rank", {dy});
+  const Output rank = dy.shape().known_rank()
+                          ? c.scope().ConstScalar<int32_t>(dy.shape().rank(), "Rank")
+                          : c.Op("Rank", {dy});
   const Output last = OpWithConstant(c, "Sub", rank, Tensor::Scalar<int32_t>(1), "y", {}, "sub");
   const Scope range = c.scope().NameScope("range");
   const Output start = range.ConstScalar<int32_t>(0, "start");
@@ -184,7 +193,8 @@ absl::Status DifferentiateBiasAddV1(GradientContext& c) {
 }
 
 // shape[begin:end]; `open_begin`/`open_end` leave that side out.
-Output SliceShape(GradientContext& c, Output shape, int begin, int end, bool open_begin, bool open_end) {
+Output SliceShape(GradientContext& c, Output shape, int begin, int end, bool open_begin,
+                  bool open_end) {
   const Scope inner = c.scope().NameScope("strided_slice");
   const Output first = inner.ConstVector({begin}, "stack");
   const Output last = inner.ConstVector({end}, "stack_1");
@@ -195,8 +205,9 @@ Output SliceShape(GradientContext& c, Output shape, int begin, int end, bool ope
 Output OnesLike(GradientContext& c, Output x) {
   if (!x) return x;  // an error is already recorded
   const Scope inner = c.scope().NameScope("ones_like");
-  const Output sizes = x.shape().fully_known() ? inner.ConstVector({static_cast<int32_t>(x.shape().dim(0))}, "Shape")
-                                               : inner.Op("Shape", {x}, {{"out_type", DType::kInt32}});
+  const Output sizes = x.shape().fully_known()
+                           ? inner.ConstVector({static_cast<int32_t>(x.shape().dim(0))}, "Shape")
+                           : inner.Op("Shape", {x}, {{"out_type", DType::kInt32}});
   const Output one = inner.ConstScalar<int32_t>(1);
   return OpNamed(inner, "Fill", {sizes, one});
 }
@@ -236,7 +247,8 @@ absl::Status DifferentiateBiasAddGrad(GradientContext& c) {
 }
 
 constexpr char kNumberTypes[] =
-    "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, quint16, "
+    "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+    "bfloat16, qint16, quint16, "
     "uint16, complex128, half, uint32, uint64}";
 
 }  // namespace

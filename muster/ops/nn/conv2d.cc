@@ -23,9 +23,11 @@ class Conv2D : public Conv {
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(attrs_, ReadConvAttrs(setup.node()));
     if (attrs_.data_format != "NHWC") {
-      return Unimplemented("The Conv2D op currently only supports the NHWC tensor format on the CPU. The op was given "
-                           "the format: ",
-                           attrs_.data_format);
+      return Unimplemented(
+          "The Conv2D op currently only supports the NHWC tensor format on the CPU. The op was "
+          "given "
+          "the format: ",
+          attrs_.data_format);
     }
     return CheckConvAttrs(attrs_);
   }
@@ -39,18 +41,22 @@ class Conv2D : public Conv {
   }
 };
 
-// The shape in `sizes`. Two sizes are height and width only: batch and depth come from the other arguments.
-absl::StatusOr<Shape> InputShapeFrom(const Tensor& sizes, const Shape& filter, const Shape& out_backprop) {
+// The shape in `sizes`. Two sizes are height and width only: batch and depth come from the other
+// arguments.
+absl::StatusOr<Shape> InputShapeFrom(const Tensor& sizes, const Shape& filter,
+                                     const Shape& out_backprop) {
   if (sizes.rank() != 1) {
-    return InvalidArgument("Conv2DBackpropInput: input_sizes input must be 1-dim, not ", sizes.rank());
+    return InvalidArgument("Conv2DBackpropInput: input_sizes input must be 1-dim, not ",
+                           sizes.rank());
   }
   ASSIGN_OR_RETURN(Dims dims, IntegerValues(sizes));
   if (dims.size() == 2 && filter.rank() == 4 && out_backprop.rank() == 4) {
     dims = {out_backprop.dim(0), dims[0], dims[1], filter.dim(2)};
   }
   if (dims.size() != 4) {
-    return InvalidArgument("Conv2DBackpropInput requires input_sizes to contain 4 values or 2 values, but got: ",
-                           dims.size());
+    return InvalidArgument(
+        "Conv2DBackpropInput requires input_sizes to contain 4 values or 2 values, but got: ",
+        dims.size());
   }
   return Shape::Make(dims);
 }
@@ -61,7 +67,8 @@ class Conv2DBackpropInput : public Conv {
   absl::Status Compute(KernelContext& c) override {
     const Tensor filter = c.input(1);
     const Tensor dy = c.input(2);
-    if (attrs_.data_format != "NHWC") return InvalidArgument("Conv2DCustomBackpropInputOp only supports NHWC.");
+    if (attrs_.data_format != "NHWC")
+      return InvalidArgument("Conv2DCustomBackpropInputOp only supports NHWC.");
     ASSIGN_OR_RETURN(const Shape shape, InputShapeFrom(c.input(0), filter.shape(), dy.shape()));
     ASSIGN_OR_RETURN(const ConvGeometry g, MakeConvGeometry(attrs_, shape, filter.shape()));
     RETURN_IF_ERROR(CheckOutBackprop(g, dy.shape(), "Conv2DBackpropInput"));
@@ -87,7 +94,8 @@ class Conv2DBackpropFilter : public Conv {
       return Unimplemented("Conv2DCustomBackpropFilterOp only supports NHWC.");
     }
     if (sizes.rank() != 1) {
-      return InvalidArgument("Conv2DBackpropFilter: filter_sizes input must be 1-dim, not ", sizes.rank());
+      return InvalidArgument("Conv2DBackpropFilter: filter_sizes input must be 1-dim, not ",
+                             sizes.rank());
     }
     ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
@@ -109,7 +117,8 @@ absl::Status InferBackpropInput(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape sizes, c.InputAsShape(0));
   ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(c.input(1), 4));
   ASSIGN_OR_RETURN(const PartialShape dy, c.WithRank(c.input(2), 4));
-  ASSIGN_OR_RETURN(const int64_t depth, ShapeContext::MergeDims(dy.dim(axes.channels), filter.dim(3)));
+  ASSIGN_OR_RETURN(const int64_t depth,
+                   ShapeContext::MergeDims(dy.dim(axes.channels), filter.dim(3)));
   static_cast<void>(depth);
   if (!sizes.known_rank()) sizes = PartialShape::OfRank(4);
   if (sizes.rank() == 2) {
@@ -123,8 +132,9 @@ absl::Status InferBackpropInput(ShapeContext& c) {
     ASSIGN_OR_RETURN(const int64_t batch, ShapeContext::MergeDims(sizes.dim(0), dy.dim(0)));
     sizes.Set(0, batch);
   } else {
-    return InvalidArgument("Conv2DBackpropInput requires input_sizes to contain 4 values or 2 values, but got: ",
-                           sizes.rank());
+    return InvalidArgument(
+        "Conv2DBackpropInput requires input_sizes to contain 4 values or 2 values, but got: ",
+        sizes.rank());
   }
   c.SetOutput(0, std::move(sizes));
   return absl::OkStatus();
@@ -137,13 +147,15 @@ absl::Status InferBackpropFilter(ShapeContext& c) {
 }
 
 AttrMap ConvAttrsOf(const GradientContext& c) {
-  return CopyAttrs(c, {"dilations", "strides", "padding", "explicit_paddings", "use_cudnn_on_gpu", "data_format"});
+  return CopyAttrs(c, {"dilations", "strides", "padding", "explicit_paddings", "use_cudnn_on_gpu",
+                       "data_format"});
 }
 
 absl::Status Differentiate(GradientContext& c) {
   const Output x = c.input(0);
   const Output w = c.input(1);
-  Node* const shapes = c.scope().Add("ShapeN", {NodeInput(std::vector<Output>{x, w})}, {{"out_type", DType::kInt32}});
+  Node* const shapes = c.scope().Add("ShapeN", {NodeInput(std::vector<Output>{x, w})},
+                                     {{"out_type", DType::kInt32}});
   if (shapes == nullptr) return c.scope().status();
   c.SetDx(0, c.Op("Conv2DBackpropInput", {Output(shapes, 0), w, c.dy()}, ConvAttrsOf(c)));
   c.SetDx(1, c.Op("Conv2DBackpropFilter", {x, Output(shapes, 1), c.dy()}, ConvAttrsOf(c)));

@@ -18,16 +18,20 @@ absl::Status CheckSizes(const Shape& shape, absl::string_view what) {
 }
 
 // Everything but the depths.
-absl::StatusOr<ConvGeometry> MakeSpatial(const ConvAttrs& attrs, const Shape& input, const Shape& filter) {
+absl::StatusOr<ConvGeometry> MakeSpatial(const ConvAttrs& attrs, const Shape& input,
+                                         const Shape& filter) {
   RETURN_IF_ERROR(CheckConvAttrs(attrs));
   RETURN_IF_ERROR(CheckRank4(input, "input"));
   RETURN_IF_ERROR(CheckRank4(filter, "filter"));
   RETURN_IF_ERROR(CheckSizes(input, "Input"));
   RETURN_IF_ERROR(CheckSizes(filter, "filter"));
   if (filter.num_elements() == 0) {
-    return InvalidArgument("filter must not have zero elements (i.e. all dimensions must be non-zero)");
+    return InvalidArgument(
+        "filter must not have zero elements (i.e. all dimensions must be non-zero)");
   }
-  const auto pad = [&](int i) { return attrs.padding == "EXPLICIT" ? attrs.explicit_paddings[i] : 0; };
+  const auto pad = [&](int i) {
+    return attrs.padding == "EXPLICIT" ? attrs.explicit_paddings[i] : 0;
+  };
   ConvGeometry g;
   g.batch = input.dim(0);
   g.height = input.dim(1);
@@ -41,12 +45,15 @@ absl::StatusOr<ConvGeometry> MakeSpatial(const ConvAttrs& attrs, const Shape& in
   g.dilation_height = attrs.dilations[1];
   g.dilation_width = attrs.dilations[2];
   for (int64_t value : {g.stride_height, g.stride_width, g.dilation_height, g.dilation_width}) {
-    if (value > kLargestSize) return InvalidArgument("Strides and dilations must be below 2^31, but got ", value);
+    if (value > kLargestSize)
+      return InvalidArgument("Strides and dilations must be below 2^31, but got ", value);
   }
-  ASSIGN_OR_RETURN(const WindowSize rows, WindowedOutputSize(g.height, g.filter_height, g.dilation_height,
-                                                             g.stride_height, attrs.padding, pad(2), pad(3)));
-  ASSIGN_OR_RETURN(const WindowSize columns, WindowedOutputSize(g.width, g.filter_width, g.dilation_width,
-                                                                g.stride_width, attrs.padding, pad(4), pad(5)));
+  ASSIGN_OR_RETURN(const WindowSize rows,
+                   WindowedOutputSize(g.height, g.filter_height, g.dilation_height, g.stride_height,
+                                      attrs.padding, pad(2), pad(3)));
+  ASSIGN_OR_RETURN(const WindowSize columns,
+                   WindowedOutputSize(g.width, g.filter_width, g.dilation_width, g.stride_width,
+                                      attrs.padding, pad(4), pad(5)));
   g.out_height = rows.output;
   g.out_width = columns.output;
   g.pad_top = rows.padding_before;
@@ -69,16 +76,20 @@ absl::StatusOr<ConvAttrs> ReadConvAttrs(const Node& node) {
 }
 
 absl::Status CheckConvAttrs(const ConvAttrs& attrs) {
-  if (attrs.strides.size() != 4) return InvalidArgument("Sliding window strides field must specify 4 dimensions");
-  if (attrs.dilations.size() != 4) return InvalidArgument("Sliding window dilations field must specify 4 dimensions");
+  if (attrs.strides.size() != 4)
+    return InvalidArgument("Sliding window strides field must specify 4 dimensions");
+  if (attrs.dilations.size() != 4)
+    return InvalidArgument("Sliding window dilations field must specify 4 dimensions");
   if (attrs.strides[0] != 1 || attrs.strides[3] != 1) {
-    return Unimplemented("Current implementation does not yet support strides in the batch and depth dimensions.");
+    return Unimplemented(
+        "Current implementation does not yet support strides in the batch and depth dimensions.");
   }
   if (attrs.strides[1] <= 0 || attrs.strides[2] <= 0) {
     return InvalidArgument("Row and column strides should be larger than 0.");
   }
   if (attrs.dilations[0] != 1 || attrs.dilations[3] != 1) {
-    return InvalidArgument("Current implementation does not yet support dilations in the batch and depth dimensions.");
+    return InvalidArgument(
+        "Current implementation does not yet support dilations in the batch and depth dimensions.");
   }
   if (attrs.dilations[1] <= 0 || attrs.dilations[2] <= 0) {
     return InvalidArgument("Dilated rates should be larger than 0.");
@@ -86,29 +97,34 @@ absl::Status CheckConvAttrs(const ConvAttrs& attrs) {
   return CheckExplicitPadding(attrs.padding, attrs.explicit_paddings, ImageAxes());
 }
 
-absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shape& input, const Shape& filter) {
+absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shape& input,
+                                              const Shape& filter) {
   ASSIGN_OR_RETURN(ConvGeometry g, MakeSpatial(attrs, input, filter));
   if (g.channels % g.filter_channels != 0) {
-    return InvalidArgument("input depth must be evenly divisible by filter depth: ", g.channels, " vs ",
-                           g.filter_channels);
+    return InvalidArgument("input depth must be evenly divisible by filter depth: ", g.channels,
+                           " vs ", g.filter_channels);
   }
   g.groups = g.channels / g.filter_channels;
   g.out_channels = filter.dim(3);
-  if (g.groups == 0) return InvalidArgument("number of groups must not be 0: input ", input.ToString());
+  if (g.groups == 0)
+    return InvalidArgument("number of groups must not be 0: input ", input.ToString());
   if (g.out_channels % g.groups != 0) {
-    return InvalidArgument("output depth must be evenly divisible by number of groups: ", g.out_channels, " vs ",
-                           g.groups);
+    return InvalidArgument("output depth must be evenly divisible by number of groups: ",
+                           g.out_channels, " vs ", g.groups);
   }
   RETURN_IF_ERROR(Shape::Make({g.batch, g.out_height, g.out_width, g.out_channels}).status());
   return g;
 }
 
-absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const Shape& input, const Shape& filter) {
+absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const Shape& input,
+                                                   const Shape& filter) {
   ASSIGN_OR_RETURN(ConvGeometry g, MakeSpatial(attrs, input, filter));
   if (g.channels != g.filter_channels) {
-    return InvalidArgument("input and filter must have the same depth: ", g.channels, " vs ", g.filter_channels);
+    return InvalidArgument("input and filter must have the same depth: ", g.channels, " vs ",
+                           g.filter_channels);
   }
-  // A group per channel: [h, w, channels, multiplier] lies in memory like [h, w, 1, channels * multiplier].
+  // A group per channel: [h, w, channels, multiplier] lies in memory like [h, w, 1, channels *
+  // multiplier].
   g.groups = g.channels;
   g.filter_channels = 1;
   g.out_channels = g.channels * filter.dim(3);
@@ -116,11 +132,13 @@ absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const
   return g;
 }
 
-absl::Status CheckOutBackprop(const ConvGeometry& g, const Shape& out_backprop, absl::string_view op) {
+absl::Status CheckOutBackprop(const ConvGeometry& g, const Shape& out_backprop,
+                              absl::string_view op) {
   if (out_backprop.rank() != 4) return InvalidArgument(op, ": out_backprop must be 4-dimensional");
   if (out_backprop.dim(0) != g.batch) {
-    return InvalidArgument(op, ": input and out_backprop must have the same batch size. Input batch: ", g.batch,
-                           ", outbackprop batch: ", out_backprop.dim(0), ", batch_dim: 0");
+    return InvalidArgument(
+        op, ": input and out_backprop must have the same batch size. Input batch: ", g.batch,
+        ", outbackprop batch: ", out_backprop.dim(0), ", batch_dim: 0");
   }
   if (out_backprop.dim(3) != g.out_channels) {
     return InvalidArgument(op, ": filter and out_backprop must have the same out_depth");
@@ -133,9 +151,10 @@ absl::Status CheckOutBackprop(const ConvGeometry& g, const Shape& out_backprop, 
   for (const auto& check : checks) {
     const int64_t actual = out_backprop.dim(check.axis);
     if (actual == check.computed) continue;
-    return InvalidArgument(op, ": Size of out_backprop doesn't match computed: actual = ", actual, ", computed = ",
-                           check.computed, " spatial_dim: ", check.axis, " input: ", check.input, " filter: ",
-                           check.filter, " output: ", actual, " stride: ", check.stride, " dilation: ", check.dilation);
+    return InvalidArgument(op, ": Size of out_backprop doesn't match computed: actual = ", actual,
+                           ", computed = ", check.computed, " spatial_dim: ", check.axis,
+                           " input: ", check.input, " filter: ", check.filter, " output: ", actual,
+                           " stride: ", check.stride, " dilation: ", check.dilation);
   }
   return absl::OkStatus();
 }
@@ -144,7 +163,8 @@ absl::StatusOr<PartialShape> InferConv(ShapeContext& c, const ConvAttrs& attrs, 
   const absl::string_view op = depthwise ? "DepthwiseConv2D" : "Conv2D";
   ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
   if (depthwise && attrs.strides.size() != 4) {
-    return InvalidArgument(op, " requires the stride attribute to contain 4 values, but got: ", attrs.strides.size());
+    return InvalidArgument(
+        op, " requires the stride attribute to contain 4 values, but got: ", attrs.strides.size());
   }
   ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(c.input(0), 4));
   ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(c.input(1), 4));
@@ -153,8 +173,9 @@ absl::StatusOr<PartialShape> InferConv(ShapeContext& c, const ConvAttrs& attrs, 
                            attrs.dilations.size());
   }
   if (attrs.strides.size() != 4) {
-    return InvalidArgument(op, " on data format ", attrs.data_format,
-                           " requires the stride attribute to contain 4 values, but got: ", attrs.strides.size());
+    return InvalidArgument(
+        op, " on data format ", attrs.data_format,
+        " requires the stride attribute to contain 4 values, but got: ", attrs.strides.size());
   }
   const int64_t depth = input.dim(axes.channels);
   int64_t out_depth = filter.dim(3);
@@ -164,14 +185,14 @@ absl::StatusOr<PartialShape> InferConv(ShapeContext& c, const ConvAttrs& attrs, 
   } else if (depth >= 0 && filter.dim(2) >= 0) {
     if (filter.dim(2) == 0) return InvalidArgument("Depth of filter must not be 0");
     if (depth % filter.dim(2) != 0) {
-      return InvalidArgument("Depth of input (", depth, ") is not a multiple of input depth of filter (", filter.dim(2),
-                             ")");
+      return InvalidArgument("Depth of input (", depth,
+                             ") is not a multiple of input depth of filter (", filter.dim(2), ")");
     }
     const int64_t groups = depth / filter.dim(2);
     if (groups == 0) return InvalidArgument("Number of groups must not be 0");
     if (out_depth >= 0 && out_depth % groups != 0) {
-      return InvalidArgument("Depth of output (", out_depth, ") is not a multiple of the number of groups (", groups,
-                             ")");
+      return InvalidArgument("Depth of output (", out_depth,
+                             ") is not a multiple of the number of groups (", groups, ")");
     }
   }
   RETURN_IF_ERROR(CheckExplicitPadding(attrs.padding, attrs.explicit_paddings, axes));
@@ -182,8 +203,9 @@ absl::StatusOr<PartialShape> InferConv(ShapeContext& c, const ConvAttrs& attrs, 
   for (int i = 0; i < 2; ++i) {
     const int axis = axes.height + i;
     ASSIGN_OR_RETURN(const int64_t size,
-                     InferWindowedSize(input.dim(axis), filter.dim(i), attrs.dilations[axis], attrs.strides[axis],
-                                       attrs.padding, padded ? attrs.explicit_paddings[2 * axis] : 0,
+                     InferWindowedSize(input.dim(axis), filter.dim(i), attrs.dilations[axis],
+                                       attrs.strides[axis], attrs.padding,
+                                       padded ? attrs.explicit_paddings[2 * axis] : 0,
                                        padded ? attrs.explicit_paddings[2 * axis + 1] : 0));
     output.Set(axis, size);
   }

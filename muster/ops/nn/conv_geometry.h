@@ -22,7 +22,8 @@ absl::Status CheckConvAttrs(const ConvAttrs& attrs);
 
 struct ConvGeometry {
   int64_t batch = 0, height = 0, width = 0, channels = 0;
-  int64_t filter_height = 0, filter_width = 0, filter_channels = 0;  // channels = filter_channels * groups
+  int64_t filter_height = 0, filter_width = 0,
+          filter_channels = 0;  // channels = filter_channels * groups
   int64_t out_height = 0, out_width = 0, out_channels = 0;
   int64_t stride_height = 1, stride_width = 1;
   int64_t dilation_height = 1, dilation_width = 1;
@@ -30,23 +31,33 @@ struct ConvGeometry {
   int64_t groups = 1;
 
   Shape input_shape() const { return Shape({batch, height, width, channels}); }
-  Shape filter_shape() const { return Shape({filter_height, filter_width, filter_channels, out_channels}); }
+  Shape filter_shape() const {
+    return Shape({filter_height, filter_width, filter_channels, out_channels});
+  }
   Shape output_shape() const { return Shape({batch, out_height, out_width, out_channels}); }
   int64_t image_size() const { return height * width * channels; }
-  int64_t filter_size() const { return filter_height * filter_width * filter_channels * out_channels; }
+  int64_t filter_size() const {
+    return filter_height * filter_width * filter_channels * out_channels;
+  }
   int64_t output_size() const { return out_height * out_width * out_channels; }  // of one image
   // Multiplications for one image.
   double work() const {
-    return static_cast<double>(output_size()) * static_cast<double>(filter_height * filter_width * filter_channels);
+    return static_cast<double>(output_size()) *
+           static_cast<double>(filter_height * filter_width * filter_channels);
   }
   friend bool operator==(const ConvGeometry&, const ConvGeometry&) = default;
 };
 // Checks everything that a kernel relies on: ranks, sizes, depths, and that no product overflows.
-absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shape& input, const Shape& filter);
-// The same for a depthwise convolution: filter [h, w, channels, multiplier]; out_channels = channels * multiplier.
-absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const Shape& input, const Shape& filter);
-// InvalidArgument in TensorFlow's words when the gradient of the output does not fit; `op` names the op.
-absl::Status CheckOutBackprop(const ConvGeometry& g, const Shape& out_backprop, absl::string_view op);
+absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shape& input,
+                                              const Shape& filter);
+// The same for a depthwise convolution: filter [h, w, channels, multiplier]; out_channels =
+// channels * multiplier.
+absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const Shape& input,
+                                                   const Shape& filter);
+// InvalidArgument in TensorFlow's words when the gradient of the output does not fit; `op` names
+// the op.
+absl::Status CheckOutBackprop(const ConvGeometry& g, const Shape& out_backprop,
+                              absl::string_view op);
 
 // Shape rules.
 absl::Status InferConv2D(ShapeContext& c);

@@ -1,4 +1,5 @@
-// Convolutions for every type: float by oneDNN, the 16-bit floats through float, the rest by plain loops.
+// Convolutions for every type: float by oneDNN, the 16-bit floats through float, the rest by plain
+// loops.
 #pragma once
 
 #include "muster/ops/nn/convolver.h"
@@ -20,7 +21,8 @@ absl::StatusOr<Tensor> ToFloats(const T* from, int64_t count) {
 
 // Runs run(a, b, out) on float copies of two arrays and rounds the result.
 template <typename T, typename F>
-absl::Status ThroughFloats(const T* a, int64_t a_size, const T* b, int64_t b_size, T* out, int64_t out_size, F run) {
+absl::Status ThroughFloats(const T* a, int64_t a_size, const T* b, int64_t b_size, T* out,
+                           int64_t out_size, F run) {
   ASSIGN_OR_RETURN(Tensor a_floats, ToFloats(a, a_size));
   ASSIGN_OR_RETURN(Tensor b_floats, ToFloats(b, b_size));
   ASSIGN_OR_RETURN(Tensor result, Tensor::Make(DType::kFloat, Shape({out_size})));
@@ -31,13 +33,14 @@ absl::Status ThroughFloats(const T* a, int64_t a_size, const T* b, int64_t b_siz
 }
 
 template <typename T>
-absl::Status ConvForward(KernelContext& c, Convolver& convolver, const ConvGeometry& g, const T* input,
-                         const T* filter, T* output) {
+absl::Status ConvForward(KernelContext& c, Convolver& convolver, const ConvGeometry& g,
+                         const T* input, const T* filter, T* output) {
   if constexpr (std::is_same_v<T, float>) {
     return convolver.Forward(c, g, input, filter, output);
   } else if constexpr (kThroughFloat<T>) {
-    return ThroughFloats(input, g.batch * g.image_size(), filter, g.filter_size(), output, g.batch * g.output_size(),
-                         [&](const float* x, const float* w, float* y) { return convolver.Forward(c, g, x, w, y); });
+    return ThroughFloats(
+        input, g.batch * g.image_size(), filter, g.filter_size(), output, g.batch * g.output_size(),
+        [&](const float* x, const float* w, float* y) { return convolver.Forward(c, g, x, w, y); });
   } else {
     DirectForward(c, g, input, filter, output);
     return absl::OkStatus();
@@ -45,13 +48,15 @@ absl::Status ConvForward(KernelContext& c, Convolver& convolver, const ConvGeome
 }
 
 template <typename T>
-absl::Status ConvBackwardInput(KernelContext& c, Convolver& convolver, const ConvGeometry& g, const T* filter,
-                               const T* dy, T* dx) {
+absl::Status ConvBackwardInput(KernelContext& c, Convolver& convolver, const ConvGeometry& g,
+                               const T* filter, const T* dy, T* dx) {
   if constexpr (std::is_same_v<T, float>) {
     return convolver.BackwardInput(c, g, filter, dy, dx);
   } else if constexpr (kThroughFloat<T>) {
-    return ThroughFloats(filter, g.filter_size(), dy, g.batch * g.output_size(), dx, g.batch * g.image_size(),
-                         [&](const float* w, const float* y, float* x) { return convolver.BackwardInput(c, g, w, y, x); });
+    return ThroughFloats(filter, g.filter_size(), dy, g.batch * g.output_size(), dx,
+                         g.batch * g.image_size(), [&](const float* w, const float* y, float* x) {
+                           return convolver.BackwardInput(c, g, w, y, x);
+                         });
   } else {
     DirectBackwardInput(c, g, filter, dy, dx);
     return absl::OkStatus();
@@ -59,13 +64,15 @@ absl::Status ConvBackwardInput(KernelContext& c, Convolver& convolver, const Con
 }
 
 template <typename T>
-absl::Status ConvBackwardFilter(KernelContext& c, Convolver& convolver, const ConvGeometry& g, const T* input,
-                                const T* dy, T* dw) {
+absl::Status ConvBackwardFilter(KernelContext& c, Convolver& convolver, const ConvGeometry& g,
+                                const T* input, const T* dy, T* dw) {
   if constexpr (std::is_same_v<T, float>) {
     return convolver.BackwardFilter(c, g, input, dy, dw);
   } else if constexpr (kThroughFloat<T>) {
-    return ThroughFloats(input, g.batch * g.image_size(), dy, g.batch * g.output_size(), dw, g.filter_size(),
-                         [&](const float* x, const float* y, float* w) { return convolver.BackwardFilter(c, g, x, y, w); });
+    return ThroughFloats(input, g.batch * g.image_size(), dy, g.batch * g.output_size(), dw,
+                         g.filter_size(), [&](const float* x, const float* y, float* w) {
+                           return convolver.BackwardFilter(c, g, x, y, w);
+                         });
   } else {
     DirectBackwardFilter(c, g, input, dy, dw);
     return absl::OkStatus();

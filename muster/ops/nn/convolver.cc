@@ -10,19 +10,22 @@ extern "C" void omp_set_num_threads(int threads);
 namespace muster {
 namespace {
 
-// Sizes that one kernel meets are few; a graph with ever changing sizes must not collect programs for ever.
+// Sizes that one kernel meets are few; a graph with ever changing sizes must not collect programs
+// for ever.
 constexpr size_t kMostPrograms = 32;
 // Below so many multiplications another thread costs more than it saves.
 constexpr double kSmallWork = 1e5;
-// More parts than threads even out threads that are late; each part of a filter's gradient is one more sum to add.
+// More parts than threads even out threads that are late; each part of a filter's gradient is one
+// more sum to add.
 constexpr int64_t kPartsPerThread = 4;
 constexpr int64_t kFilterPartsPerThread = 2;
 
 // oneDNN counts in 32 bits; what could come near its limits goes through the plain loops.
 constexpr int64_t kLargestReach = 1 << 20;
 bool WithinReach(const ConvGeometry& g) {
-  for (int64_t reach : {g.pad_top, g.pad_bottom, g.pad_left, g.pad_right, g.stride_height, g.stride_width,
-                        g.dilation_height * (g.filter_height - 1), g.dilation_width * (g.filter_width - 1)}) {
+  for (int64_t reach :
+       {g.pad_top, g.pad_bottom, g.pad_left, g.pad_right, g.stride_height, g.stride_width,
+        g.dilation_height * (g.filter_height - 1), g.dilation_width * (g.filter_width - 1)}) {
     if (reach > kLargestReach) return false;
   }
   return true;
@@ -86,20 +89,23 @@ class Stage {
     std::vector<dnnl_exec_arg_t> list;
     const auto add = [&](int name, const dnnl_memory_desc_t& desc, const void* data) {
       dnnl_memory_t memory = nullptr;
-      if (dnnl_memory_create(&memory, &desc, Engine(), const_cast<void*>(data)) != dnnl_success) return false;
+      if (dnnl_memory_create(&memory, &desc, Engine(), const_cast<void*>(data)) != dnnl_success)
+        return false;
       memories.emplace_back(memory);
       list.push_back({name, memory});
       return true;
     };
     bool good = true;
-    for (const Argument& argument : arguments) good = good && add(argument.name, *argument.desc, argument.data);
+    for (const Argument& argument : arguments)
+      good = good && add(argument.name, *argument.desc, argument.data);
     Tensor scratch;
     if (const size_t size = dnnl_memory_desc_get_size(&scratch_); size > 0) {
       ASSIGN_OR_RETURN(scratch, Tensor::Make(DType::kUint8, Shape({static_cast<int64_t>(size)})));
       good = good && add(DNNL_ARG_SCRATCHPAD, scratch_, scratch.raw());
     }
-    if (!good || dnnl_primitive_execute(primitive_.get(), stream.get(), static_cast<int>(list.size()), list.data()) !=
-                     dnnl_success) {
+    if (!good ||
+        dnnl_primitive_execute(primitive_.get(), stream.get(), static_cast<int>(list.size()),
+                               list.data()) != dnnl_success) {
       return Internal("oneDNN failed to run a convolution");
     }
     dnnl_stream_wait(stream.get());
@@ -114,23 +120,26 @@ class Stage {
 bool CompileReorder(const dnnl_memory_desc_t& from, const dnnl_memory_desc_t& to, Stage& step) {
   const Attributes attributes = ScratchByUser();
   dnnl_primitive_desc_t made = nullptr;
-  if (attributes == nullptr || dnnl_reorder_primitive_desc_create(&made, &from, Engine(), &to, Engine(),
-                                                                  attributes.get()) != dnnl_success) {
+  if (attributes == nullptr ||
+      dnnl_reorder_primitive_desc_create(&made, &from, Engine(), &to, Engine(), attributes.get()) !=
+          dnnl_success) {
     return false;
   }
   return step.Compile(PrimitiveDesc(made));
 }
 
-PrimitiveDesc MakeDesc(const dnnl_convolution_desc_t& desc, const Attributes& attributes, dnnl_primitive_desc_t hint) {
+PrimitiveDesc MakeDesc(const dnnl_convolution_desc_t& desc, const Attributes& attributes,
+                       dnnl_primitive_desc_t hint) {
   dnnl_primitive_desc_t made = nullptr;
-  if (dnnl_primitive_desc_create(&made, &desc, attributes.get(), Engine(), hint) != dnnl_success) return nullptr;
+  if (dnnl_primitive_desc_create(&made, &desc, attributes.get(), Engine(), hint) != dnnl_success)
+    return nullptr;
   return PrimitiveDesc(made);
 }
 
 }  // namespace
 
-// A compiled convolution: of images and gradients as they lie in memory, and of filters in the layout that oneDNN
-// likes best, to and from which `reorder_` turns them.
+// A compiled convolution: of images and gradients as they lie in memory, and of filters in the
+// layout that oneDNN likes best, to and from which `reorder_` turns them.
 class Convolver::Program {
  public:
   static std::shared_ptr<const Program> Compile(Kind kind, const ConvGeometry& g) {
@@ -143,48 +152,62 @@ class Convolver::Program {
   }
 
   size_t filter_bytes() const { return dnnl_memory_desc_get_size(&filter_); }
-  bool SameFilterLayout(const Program& other) const { return dnnl_memory_desc_equal(&filter_, &other.filter_) != 0; }
+  bool SameFilterLayout(const Program& other) const {
+    return dnnl_memory_desc_equal(&filter_, &other.filter_) != 0;
+  }
   // Filters come in as HWIO; `to` has filter_bytes(). Null when HWIO will do.
   absl::StatusOr<Tensor> PrepareFilter(const float* hwio) const {
     if (!reorder_) return Tensor();
-    ASSIGN_OR_RETURN(Tensor prepared, Tensor::Make(DType::kUint8, Shape({static_cast<int64_t>(filter_bytes())})));
-    RETURN_IF_ERROR(reorder_.Run({{DNNL_ARG_FROM, &hwio_, hwio}, {DNNL_ARG_TO, &filter_, prepared.raw()}}));
+    ASSIGN_OR_RETURN(Tensor prepared,
+                     Tensor::Make(DType::kUint8, Shape({static_cast<int64_t>(filter_bytes())})));
+    RETURN_IF_ERROR(
+        reorder_.Run({{DNNL_ARG_FROM, &hwio_, hwio}, {DNNL_ARG_TO, &filter_, prepared.raw()}}));
     return prepared;
   }
   absl::Status Forward(const float* input, const void* filter, float* output) const {
-    return step_.Run({{DNNL_ARG_SRC, &input_, input}, {DNNL_ARG_WEIGHTS, &filter_, filter}, {DNNL_ARG_DST, &output_, output}});
+    return step_.Run({{DNNL_ARG_SRC, &input_, input},
+                      {DNNL_ARG_WEIGHTS, &filter_, filter},
+                      {DNNL_ARG_DST, &output_, output}});
   }
   absl::Status BackwardInput(const void* filter, const float* dy, float* dx) const {
-    return step_.Run({{DNNL_ARG_DIFF_DST, &output_, dy}, {DNNL_ARG_WEIGHTS, &filter_, filter}, {DNNL_ARG_DIFF_SRC, &input_, dx}});
+    return step_.Run({{DNNL_ARG_DIFF_DST, &output_, dy},
+                      {DNNL_ARG_WEIGHTS, &filter_, filter},
+                      {DNNL_ARG_DIFF_SRC, &input_, dx}});
   }
   // Writes an HWIO filter.
   absl::Status BackwardFilter(const float* input, const float* dy, float* hwio) const {
     if (!reorder_) return RunBackwardFilter(input, dy, hwio);
-    ASSIGN_OR_RETURN(Tensor own, Tensor::Make(DType::kUint8, Shape({static_cast<int64_t>(filter_bytes())})));
+    ASSIGN_OR_RETURN(Tensor own,
+                     Tensor::Make(DType::kUint8, Shape({static_cast<int64_t>(filter_bytes())})));
     RETURN_IF_ERROR(RunBackwardFilter(input, dy, own.raw()));
     return reorder_.Run({{DNNL_ARG_FROM, &filter_, own.raw()}, {DNNL_ARG_TO, &hwio_, hwio}});
   }
 
  private:
   absl::Status RunBackwardFilter(const float* input, const float* dy, void* filter) const {
-    return step_.Run({{DNNL_ARG_SRC, &input_, input}, {DNNL_ARG_DIFF_DST, &output_, dy}, {DNNL_ARG_DIFF_WEIGHTS, &filter_, filter}});
+    return step_.Run({{DNNL_ARG_SRC, &input_, input},
+                      {DNNL_ARG_DIFF_DST, &output_, dy},
+                      {DNNL_ARG_DIFF_WEIGHTS, &filter_, filter}});
   }
 
   bool Init(Kind kind, const ConvGeometry& g) {
     const dnnl_dims_t input = {g.batch, g.channels, g.height, g.width};
     const dnnl_dims_t output = {g.batch, g.out_channels, g.out_height, g.out_width};
     const int64_t group_outputs = g.out_channels / g.groups;
-    const dnnl_dims_t grouped = {g.groups, group_outputs, g.filter_channels, g.filter_height, g.filter_width};
+    const dnnl_dims_t grouped = {g.groups, group_outputs, g.filter_channels, g.filter_height,
+                                 g.filter_width};
     const int64_t per_cell = g.filter_channels * g.out_channels;
-    const dnnl_dims_t grouped_strides = {group_outputs, 1, g.out_channels, g.filter_width * per_cell, per_cell};
+    const dnnl_dims_t grouped_strides = {group_outputs, 1, g.out_channels,
+                                         g.filter_width * per_cell, per_cell};
     // Without groups the first dimension is left out.
     const int skip = g.groups == 1 ? 1 : 0;
     dnnl_memory_desc_t any;
     if (dnnl_memory_desc_init_by_tag(&input_, 4, input, dnnl_f32, dnnl_nhwc) != dnnl_success ||
         dnnl_memory_desc_init_by_tag(&output_, 4, output, dnnl_f32, dnnl_nhwc) != dnnl_success ||
-        dnnl_memory_desc_init_by_strides(&hwio_, 5 - skip, grouped + skip, dnnl_f32, grouped_strides + skip) !=
-            dnnl_success ||
-        dnnl_memory_desc_init_by_tag(&any, 5 - skip, grouped + skip, dnnl_f32, dnnl_format_tag_any) != dnnl_success) {
+        dnnl_memory_desc_init_by_strides(&hwio_, 5 - skip, grouped + skip, dnnl_f32,
+                                         grouped_strides + skip) != dnnl_success ||
+        dnnl_memory_desc_init_by_tag(&any, 5 - skip, grouped + skip, dnnl_f32,
+                                     dnnl_format_tag_any) != dnnl_success) {
       return false;
     }
     const dnnl_dims_t strides = {g.stride_height, g.stride_width};
@@ -195,24 +218,25 @@ class Convolver::Program {
     if (attributes == nullptr) return false;
 
     dnnl_convolution_desc_t desc;
-    if (dnnl_dilated_convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct, &input_, &any,
-                                                   nullptr, &output_, strides, dilations, before,
-                                                   after) != dnnl_success) {
+    if (dnnl_dilated_convolution_forward_desc_init(
+            &desc, dnnl_forward_training, dnnl_convolution_direct, &input_, &any, nullptr, &output_,
+            strides, dilations, before, after) != dnnl_success) {
       return false;
     }
     PrimitiveDesc forward = MakeDesc(desc, attributes, nullptr);
     if (forward == nullptr) return false;
     if (kind == Kind::kForward) return Finish(std::move(forward), dnnl_query_weights_md, true);
     if (kind == Kind::kBackwardInput) {
-      if (dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &input_, &any, &output_,
-                                                           strides, dilations, before, after) != dnnl_success) {
+      if (dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &input_,
+                                                           &any, &output_, strides, dilations,
+                                                           before, after) != dnnl_success) {
         return false;
       }
       return Finish(MakeDesc(desc, attributes, forward.get()), dnnl_query_weights_md, true);
     }
-    if (dnnl_dilated_convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, &input_, &any, nullptr,
-                                                            &output_, strides, dilations, before,
-                                                            after) != dnnl_success) {
+    if (dnnl_dilated_convolution_backward_weights_desc_init(
+            &desc, dnnl_convolution_direct, &input_, &any, nullptr, &output_, strides, dilations,
+            before, after) != dnnl_success) {
       return false;
     }
     return Finish(MakeDesc(desc, attributes, forward.get()), dnnl_query_diff_weights_md, false);
@@ -222,7 +246,8 @@ class Convolver::Program {
     if (desc == nullptr) return false;
     filter_ = *dnnl_primitive_desc_query_md(desc.get(), filter_query, 0);
     if (!dnnl_memory_desc_equal(&filter_, &hwio_)) {
-      if (!(to_own_layout ? CompileReorder(hwio_, filter_, reorder_) : CompileReorder(filter_, hwio_, reorder_))) {
+      if (!(to_own_layout ? CompileReorder(hwio_, filter_, reorder_)
+                          : CompileReorder(filter_, hwio_, reorder_))) {
         return false;
       }
     }
@@ -252,7 +277,8 @@ int64_t Convolver::Parts(const KernelContext& c, const ConvGeometry& g, int64_t 
   return std::min<int64_t>(g.batch, parts_per_thread * c.step().scheduler->parallelism());
 }
 
-std::vector<std::shared_ptr<const Convolver::Program>> Convolver::FindAll(Kind kind, const ConvGeometry& g,
+std::vector<std::shared_ptr<const Convolver::Program>> Convolver::FindAll(Kind kind,
+                                                                          const ConvGeometry& g,
                                                                           int64_t parts) {
   std::vector<std::shared_ptr<const Program>> programs;
   ConvGeometry part = g;
@@ -295,8 +321,8 @@ absl::Status RunParts(KernelContext& c, const ConvGeometry& g, int64_t parts, F 
 
 }  // namespace
 
-absl::Status Convolver::Forward(KernelContext& c, const ConvGeometry& g, const float* input, const float* filter,
-                                float* output) {
+absl::Status Convolver::Forward(KernelContext& c, const ConvGeometry& g, const float* input,
+                                const float* filter, float* output) {
   const int64_t parts = Parts(c, g, kPartsPerThread);
   const auto programs = FindAll(Kind::kForward, g, parts);
   if (programs.empty()) {
@@ -310,8 +336,10 @@ absl::Status Convolver::Forward(KernelContext& c, const ConvGeometry& g, const f
     if (!programs[i]->SameFilterLayout(*programs[0])) {
       ASSIGN_OR_RETURN(prepared, programs[i]->PrepareFilter(filter));
     }
-    const void* const weights = prepared.valid() ? prepared.raw() : reinterpret_cast<const char*>(filter);
-    return programs[i]->Forward(input + first * g.image_size(), weights, output + first * g.output_size());
+    const void* const weights =
+        prepared.valid() ? prepared.raw() : reinterpret_cast<const char*>(filter);
+    return programs[i]->Forward(input + first * g.image_size(), weights,
+                                output + first * g.output_size());
   });
 }
 
@@ -330,7 +358,8 @@ absl::Status Convolver::BackwardInput(KernelContext& c, const ConvGeometry& g, c
     if (!programs[i]->SameFilterLayout(*programs[0])) {
       ASSIGN_OR_RETURN(prepared, programs[i]->PrepareFilter(filter));
     }
-    const void* const weights = prepared.valid() ? prepared.raw() : reinterpret_cast<const char*>(filter);
+    const void* const weights =
+        prepared.valid() ? prepared.raw() : reinterpret_cast<const char*>(filter);
     return programs[i]->BackwardInput(weights, out_backprop + first * g.output_size(),
                                       input_backprop + first * g.image_size());
   });
@@ -352,7 +381,8 @@ absl::Status Convolver::BackwardFilter(KernelContext& c, const ConvGeometry& g, 
   }
   float* const others = parts > 1 ? partial.data<float>() : nullptr;
   RETURN_IF_ERROR(RunParts(c, g, parts, [&](int64_t i, int64_t first) {
-    return programs[i]->BackwardFilter(input + first * g.image_size(), out_backprop + first * g.output_size(),
+    return programs[i]->BackwardFilter(input + first * g.image_size(),
+                                       out_backprop + first * g.output_size(),
                                        i == 0 ? filter_backprop : others + (i - 1) * size);
   }));
   for (int64_t i = 1; i < parts; ++i) {

@@ -15,11 +15,12 @@ class Convolver {
   Convolver();
   ~Convolver();
 
-  absl::Status Forward(KernelContext& c, const ConvGeometry& g, const float* input, const float* filter, float* output);
-  absl::Status BackwardInput(KernelContext& c, const ConvGeometry& g, const float* filter, const float* out_backprop,
-                             float* input_backprop);
-  absl::Status BackwardFilter(KernelContext& c, const ConvGeometry& g, const float* input, const float* out_backprop,
-                              float* filter_backprop);
+  absl::Status Forward(KernelContext& c, const ConvGeometry& g, const float* input,
+                       const float* filter, float* output);
+  absl::Status BackwardInput(KernelContext& c, const ConvGeometry& g, const float* filter,
+                             const float* out_backprop, float* input_backprop);
+  absl::Status BackwardFilter(KernelContext& c, const ConvGeometry& g, const float* input,
+                              const float* out_backprop, float* filter_backprop);
 
  private:
   class Program;
@@ -29,7 +30,8 @@ class Convolver {
   // How many parts the batch is split into.
   static int64_t Parts(const KernelContext& c, const ConvGeometry& g, int64_t parts_per_thread);
   // The programs for all parts; empty when oneDNN has none.
-  std::vector<std::shared_ptr<const Program>> FindAll(Kind kind, const ConvGeometry& g, int64_t parts);
+  std::vector<std::shared_ptr<const Program>> FindAll(Kind kind, const ConvGeometry& g,
+                                                      int64_t parts);
 
   struct Entry {
     Kind kind;

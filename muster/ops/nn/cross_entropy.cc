@@ -1,4 +1,5 @@
-// Cross entropy of logits and labels, fused with softmax; the second output is the gradient of the logits.
+// Cross entropy of logits and labels, fused with softmax; the second output is the gradient of the
+// logits.
 #include "muster/ops/nn/gradient_support.h"
 #include "muster/ops/nn/softmax_row.h"
 #include "muster/ops/op.h"
@@ -42,11 +43,12 @@ absl::Status Dense(KernelContext& c) {
   const Tensor labels = c.input(1);
   const auto shape = BroadcastPair(logits.shape(), labels.shape());
   if (!shape) {
-    return InvalidArgument("logits and labels must be broadcastable: logits_size=", logits.shape().ToString(),
-                           " labels_size=", labels.shape().ToString());
+    return InvalidArgument("logits and labels must be broadcastable: logits_size=",
+                           logits.shape().ToString(), " labels_size=", labels.shape().ToString());
   }
   if (shape->rank() != 2) {
-    return InvalidArgument("logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional");
+    return InvalidArgument(
+        "logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional");
   }
   const int64_t rows = shape->dim(0);
   const int64_t n = shape->dim(1);
@@ -86,7 +88,8 @@ absl::Status Dense(KernelContext& c) {
 
 std::string JoinValues(const Tensor& labels) {
   std::string text;
-  for (int64_t value : *IntegerValues(labels)) absl::StrAppend(&text, text.empty() ? "" : " ", value);
+  for (int64_t value : *IntegerValues(labels))
+    absl::StrAppend(&text, text.empty() ? "" : " ", value);
   return text;
 }
 
@@ -95,21 +98,26 @@ absl::Status Sparse(KernelContext& c) {
   using V = Compute<T>;
   const Tensor logits = c.input(0);
   const Tensor labels = c.input(1);
-  if (logits.rank() != 2) return InvalidArgument("logits must be 2-D, but got shape ", logits.shape().ToString());
-  if (labels.rank() != 1) return InvalidArgument("labels must be 1-D, but got shape ", labels.shape().ToString());
+  if (logits.rank() != 2)
+    return InvalidArgument("logits must be 2-D, but got shape ", logits.shape().ToString());
+  if (labels.rank() != 1)
+    return InvalidArgument("labels must be 1-D, but got shape ", labels.shape().ToString());
   if (logits.dim(0) != labels.dim(0)) {
-    return InvalidArgument("logits and labels must have the same first dimension, got logits shape ",
-                           logits.shape().ToString(), " and labels shape ", labels.shape().ToString());
+    return InvalidArgument(
+        "logits and labels must have the same first dimension, got logits shape ",
+        logits.shape().ToString(), " and labels shape ", labels.shape().ToString());
   }
   if (logits.dim(1) <= 0) {
-    return InvalidArgument("Must have at least one class, but got logits shape ", logits.shape().ToString());
+    return InvalidArgument("Must have at least one class, but got logits shape ",
+                           logits.shape().ToString());
   }
   const int64_t rows = logits.dim(0);
   const int64_t n = logits.dim(1);
   const Index* const classes = labels.data<Index>();
   for (int64_t r = 0; r < rows; ++r) {
     if (classes[r] < 0 || classes[r] >= n) {
-      return InvalidArgument("Received a label value of ", classes[r], " which is outside the valid range of [0, ", n,
+      return InvalidArgument("Received a label value of ", classes[r],
+                             " which is outside the valid range of [0, ", n,
                              ").  Label values: ", JoinValues(labels));
     }
   }
@@ -187,7 +195,8 @@ absl::Status DifferentiateDense(GradientContext& c) {
     const Output softmax = c.Op("Softmax", {logits});
     const Output row = ExpandDims(c, ddy, 1);
     const Output column = ExpandDims(c, softmax, 2);
-    const Output product = c.Op("BatchMatMulV2", {row, column}, {{"adj_x", false}, {"adj_y", false}}, "MatMul");
+    const Output product =
+        c.Op("BatchMatMulV2", {row, column}, {{"adj_x", false}, {"adj_y", false}}, "MatMul");
     const Output inner = c.Op("Squeeze", {product}, {{"squeeze_dims", std::vector<int64_t>{1}}});
     const Output centred = c.Op("Sub", {ddy, inner}, {}, "sub");
     const Output second = c.Op("Mul", {centred, softmax}, {}, "mul");
@@ -201,11 +210,11 @@ absl::Status DifferentiateDense(GradientContext& c) {
 }
 
 absl::Status DifferentiateSparse(GradientContext& c) {
-  const Output backprop =
-      c.Op("PreventGradient", {c.output(1)},
-           {{"message",
-             "Currently there is no way to take the second derivative of sparse_softmax_cross_entropy_with_logits due "
-             "to the fused implementation's interaction with tf.gradients()"}});
+  const Output backprop = c.Op("PreventGradient", {c.output(1)},
+                               {{"message",
+                                 "Currently there is no way to take the second derivative of "
+                                 "sparse_softmax_cross_entropy_with_logits due "
+                                 "to the fused implementation's interaction with tf.gradients()"}});
   c.SetDx(0, ScaleRows(c, c.dy(0), backprop));
   return absl::OkStatus();
 }
@@ -218,7 +227,9 @@ DEFINE_OP(SoftmaxCrossEntropyWithLogits) {
       .Input("labels: T")
       .Output("loss: T")
       .Output("backprop: T")
-      .Doc("Cross entropy between rows of probabilities and the softmax of the features, and its gradient.")
+      .Doc(
+          "Cross entropy between rows of probabilities and the softmax of the features, and its "
+          "gradient.")
       .Shape(InferDense)
       .Gradient(DifferentiateDense)
       .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Dense<T>); });
@@ -231,11 +242,15 @@ DEFINE_OP(SparseSoftmaxCrossEntropyWithLogits) {
       .Input("labels: Tlabels")
       .Output("loss: T")
       .Output("backprop: T")
-      .Doc("Cross entropy between one class per row and the softmax of the features, and its gradient.")
+      .Doc(
+          "Cross entropy between one class per row and the softmax of the features, and its "
+          "gradient.")
       .Shape(InferSparse)
       .Gradient(DifferentiateSparse)
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Sparse<T, int32_t>); }, {{"Tlabels", DType::kInt32}})
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Sparse<T, int64_t>); }, {{"Tlabels", DType::kInt64}});
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Sparse<T, int32_t>); },
+                        {{"Tlabels", DType::kInt32}})
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Sparse<T, int64_t>); },
+                        {{"Tlabels", DType::kInt64}});
 }
 
 }  // namespace muster

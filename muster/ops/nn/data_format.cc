@@ -1,5 +1,6 @@
 // Axes and per-axis vectors carried from one data format to another.
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -8,19 +9,21 @@ namespace {
 // For each axis of the first format where its letter stands in the second.
 absl::StatusOr<std::vector<int>> Mapping(absl::string_view source, absl::string_view destination) {
   if (source.size() < 3 || source.size() > 5) {
-    return InvalidArgument("Source format must be of length 3, 4 or 5, received src_format = ", source);
+    return InvalidArgument("Source format must be of length 3, 4 or 5, received src_format = ",
+                           source);
   }
   if (destination.size() != source.size()) {
-    return InvalidArgument("Destination format must have the length of the source format, received dst_format = ",
-                           destination, " for src_format = ", source);
+    return InvalidArgument(
+        "Destination format must have the length of the source format, received dst_format = ",
+        destination, " for src_format = ", source);
   }
   absl::flat_hash_set<char> letters(source.begin(), source.end());
   std::vector<int> mapping;
   for (char letter : source) {
     const size_t at = destination.find(letter);
     if (at == absl::string_view::npos || letters.size() != source.size()) {
-      return InvalidArgument("Destination and source format must determine a permutation, got ", source, " and ",
-                             destination);
+      return InvalidArgument("Destination and source format must determine a permutation, got ",
+                             source, " and ", destination);
     }
     mapping.push_back(static_cast<int>(at));
   }
@@ -52,9 +55,11 @@ class DimMap : public FormatChange {
     for (int64_t i = 0; i < x.num_elements(); ++i) {
       const T axis = x.data<T>()[i];
       if (axis < -n || axis >= n) {
-        return InvalidArgument("Dimension index ", axis, " is outside [", -n, ", ", n, ") of format ", source_);
+        return InvalidArgument("Dimension index ", axis, " is outside [", -n, ", ", n,
+                               ") of format ", source_);
       }
-      output->data<T>()[i] = static_cast<T>(mapping_[static_cast<size_t>(axis < 0 ? axis + n : axis)]);
+      output->data<T>()[i] =
+          static_cast<T>(mapping_[static_cast<size_t>(axis < 0 ? axis + n : axis)]);
     }
     return absl::OkStatus();
   }
@@ -66,7 +71,8 @@ class VecPermute : public FormatChange {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& x = c.input(0);
     if (x.rank() != 1 && x.rank() != 2) {
-      return InvalidArgument("Input must be a vector or matrix, but got shape ", x.shape().ToString());
+      return InvalidArgument("Input must be a vector or matrix, but got shape ",
+                             x.shape().ToString());
     }
     const int64_t all = static_cast<int64_t>(mapping_.size());
     const int64_t spatial = all - 2;
@@ -76,7 +82,8 @@ class VecPermute : public FormatChange {
                              x.shape().ToString());
     }
     if (x.rank() == 2 && x.dim(1) != 2) {
-      return InvalidArgument("Second dimension of 2D input must be of size 2, but got shape ", x.shape().ToString());
+      return InvalidArgument("Second dimension of 2D input must be of size 2, but got shape ",
+                             x.shape().ToString());
     }
     // Without batch and channels only the axes of space remain, in their order.
     std::string source = source_;
@@ -86,14 +93,16 @@ class VecPermute : public FormatChange {
       std::erase_if(source, drop);
       std::erase_if(destination, drop);
       if (static_cast<int64_t>(source.size()) != spatial) {
-        return InvalidArgument("Formats ", source_, " and ", destination_, " do not name N and C once each");
+        return InvalidArgument("Formats ", source_, " and ", destination_,
+                               " do not name N and C once each");
       }
     }
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, x.shape()));
     const int64_t width = x.rank() == 2 ? 2 : 1;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t to = static_cast<int64_t>(destination.find(source[static_cast<size_t>(i)]));
-      for (int64_t k = 0; k < width; ++k) output->data<T>()[to * width + k] = x.data<T>()[i * width + k];
+      for (int64_t k = 0; k < width; ++k)
+        output->data<T>()[to * width + k] = x.data<T>()[i * width + k];
     }
     return absl::OkStatus();
   }

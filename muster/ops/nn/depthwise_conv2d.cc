@@ -22,7 +22,8 @@ class Depthwise : public Kernel {
 
 // The shape in a vector of four sizes.
 absl::StatusOr<Shape> ShapeFrom(const Tensor& sizes, absl::string_view op, absl::string_view what) {
-  if (sizes.rank() != 1) return InvalidArgument(op, ": ", what, " input must be 1-dim, not ", sizes.rank());
+  if (sizes.rank() != 1)
+    return InvalidArgument(op, ": ", what, " input must be 1-dim, not ", sizes.rank());
   ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
   return Shape::Make(dims);
 }
@@ -33,7 +34,8 @@ class DepthwiseForward : public Depthwise {
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
     const Tensor filter = c.input(1);
-    ASSIGN_OR_RETURN(const ConvGeometry g, MakeDepthwiseGeometry(attrs_, input.shape(), filter.shape()));
+    ASSIGN_OR_RETURN(const ConvGeometry g,
+                     MakeDepthwiseGeometry(attrs_, input.shape(), filter.shape()));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, g.output_shape()));
     if (output->num_elements() == 0) return absl::OkStatus();
     return ConvForward(c, convolver_, g, input.data<T>(), filter.data<T>(), output->data<T>());
@@ -46,7 +48,8 @@ class DepthwiseBackpropInput : public Depthwise {
   absl::Status Compute(KernelContext& c) override {
     const Tensor filter = c.input(1);
     const Tensor dy = c.input(2);
-    ASSIGN_OR_RETURN(const Shape shape, ShapeFrom(c.input(0), "Conv2DBackpropInput", "input_sizes"));
+    ASSIGN_OR_RETURN(const Shape shape,
+                     ShapeFrom(c.input(0), "Conv2DBackpropInput", "input_sizes"));
     ASSIGN_OR_RETURN(const ConvGeometry g, MakeDepthwiseGeometry(attrs_, shape, filter.shape()));
     RETURN_IF_ERROR(CheckOutBackprop(g, dy.shape(), "DepthwiseConv2DBackpropInput"));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
@@ -66,7 +69,8 @@ class DepthwiseBackpropFilter : public Depthwise {
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
     const Tensor dy = c.input(2);
-    ASSIGN_OR_RETURN(const Shape shape, ShapeFrom(c.input(1), "Conv2DBackpropFilter", "filter_sizes"));
+    ASSIGN_OR_RETURN(const Shape shape,
+                     ShapeFrom(c.input(1), "Conv2DBackpropFilter", "filter_sizes"));
     ASSIGN_OR_RETURN(const ConvGeometry g, MakeDepthwiseGeometry(attrs_, input.shape(), shape));
     RETURN_IF_ERROR(CheckOutBackprop(g, dy.shape(), "DepthwiseConv2DBackpropFilter"));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));

@@ -1,4 +1,5 @@
-// Convolutions by plain loops, for the types and sizes that oneDNN does not take. Requires: sizes that are positive.
+// Convolutions by plain loops, for the types and sizes that oneDNN does not take. Requires: sizes
+// that are positive.
 #pragma once
 
 #include "muster/ops/nn/conv_geometry.h"
@@ -16,8 +17,8 @@ T MultiplyAdd(T a, T b, T c) {
   }
 }
 
-// Calls visit(filter cell, image cell, output cell) for each pair that meets in output row `row` of an image;
-// cells are positions y * width + x.
+// Calls visit(filter cell, image cell, output cell) for each pair that meets in output row `row` of
+// an image; cells are positions y * width + x.
 template <typename F>
 void VisitRow(const ConvGeometry& g, int64_t row, F visit) {
   for (int64_t ky = 0; ky < g.filter_height; ++ky) {
@@ -34,31 +35,37 @@ void VisitRow(const ConvGeometry& g, int64_t row, F visit) {
 }
 
 template <typename T>
-void DirectForward(KernelContext& c, const ConvGeometry& g, const T* input, const T* filter, T* output) {
+void DirectForward(KernelContext& c, const ConvGeometry& g, const T* input, const T* filter,
+                   T* output) {
   const int64_t outputs = g.out_channels / g.groups;
   const int64_t row_size = g.out_width * g.out_channels;
-  c.ParallelFor(g.batch * g.out_height, g.work() / static_cast<double>(g.out_height), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const T* const image = input + i / g.out_height * g.image_size();
-      T* const out = output + i / g.out_height * g.output_size();
-      const int64_t row = i % g.out_height;
-      std::fill(out + row * row_size, out + (row + 1) * row_size, T(0));
-      VisitRow(g, row, [&](int64_t k, int64_t from, int64_t to) {
-        for (int64_t channel = 0; channel < g.channels; ++channel) {
-          const int64_t group = channel / g.filter_channels;
-          const T value = image[from * g.channels + channel];
-          const T* __restrict const w =
-              filter + (k * g.filter_channels + channel % g.filter_channels) * g.out_channels + group * outputs;
-          T* __restrict const sums = out + to * g.out_channels + group * outputs;
-          for (int64_t o = 0; o < outputs; ++o) sums[o] = MultiplyAdd(sums[o], value, w[o]);
-        }
-      });
-    }
-  });
+  c.ParallelFor(g.batch * g.out_height, g.work() / static_cast<double>(g.out_height),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t i = begin; i < end; ++i) {
+                    const T* const image = input + i / g.out_height * g.image_size();
+                    T* const out = output + i / g.out_height * g.output_size();
+                    const int64_t row = i % g.out_height;
+                    std::fill(out + row * row_size, out + (row + 1) * row_size, T(0));
+                    VisitRow(g, row, [&](int64_t k, int64_t from, int64_t to) {
+                      for (int64_t channel = 0; channel < g.channels; ++channel) {
+                        const int64_t group = channel / g.filter_channels;
+                        const T value = image[from * g.channels + channel];
+                        const T* __restrict const w =
+                            filter +
+                            (k * g.filter_channels + channel % g.filter_channels) * g.out_channels +
+                            group * outputs;
+                        T* __restrict const sums = out + to * g.out_channels + group * outputs;
+                        for (int64_t o = 0; o < outputs; ++o)
+                          sums[o] = MultiplyAdd(sums[o], value, w[o]);
+                      }
+                    });
+                  }
+                });
 }
 
 template <typename T>
-void DirectBackwardInput(KernelContext& c, const ConvGeometry& g, const T* filter, const T* dy, T* dx) {
+void DirectBackwardInput(KernelContext& c, const ConvGeometry& g, const T* filter, const T* dy,
+                         T* dx) {
   const int64_t outputs = g.out_channels / g.groups;
   c.ParallelFor(g.batch, g.work(), [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
@@ -70,7 +77,8 @@ void DirectBackwardInput(KernelContext& c, const ConvGeometry& g, const T* filte
           for (int64_t channel = 0; channel < g.channels; ++channel) {
             const int64_t group = channel / g.filter_channels;
             const T* const w =
-                filter + (k * g.filter_channels + channel % g.filter_channels) * g.out_channels + group * outputs;
+                filter + (k * g.filter_channels + channel % g.filter_channels) * g.out_channels +
+                group * outputs;
             const T* const received = gradient + from * g.out_channels + group * outputs;
             T sum = T(0);
             for (int64_t o = 0; o < outputs; ++o) sum = MultiplyAdd(sum, received[o], w[o]);
@@ -84,30 +92,33 @@ void DirectBackwardInput(KernelContext& c, const ConvGeometry& g, const T* filte
 }
 
 template <typename T>
-void DirectBackwardFilter(KernelContext& c, const ConvGeometry& g, const T* input, const T* dy, T* dw) {
+void DirectBackwardFilter(KernelContext& c, const ConvGeometry& g, const T* input, const T* dy,
+                          T* dw) {
   const int64_t outputs = g.out_channels / g.groups;
   const int64_t cells = g.filter_height * g.filter_width;
   const int64_t cell_size = g.filter_channels * g.out_channels;
   // Each cell of the filter is one thread's: no sums to merge.
-  c.ParallelFor(cells, g.work() * static_cast<double>(g.batch) / static_cast<double>(cells),
-                [&](int64_t begin, int64_t end) {
-                  std::fill(dw + begin * cell_size, dw + end * cell_size, T(0));
-                  for (int64_t i = 0; i < g.batch * g.out_height; ++i) {
-                    const T* const image = input + i / g.out_height * g.image_size();
-                    const T* const gradient = dy + i / g.out_height * g.output_size();
-                    VisitRow(g, i % g.out_height, [&](int64_t k, int64_t from, int64_t at) {
-                      if (k < begin || k >= end) return;
-                      for (int64_t channel = 0; channel < g.channels; ++channel) {
-                        const int64_t group = channel / g.filter_channels;
-                        const T value = image[from * g.channels + channel];
-                        const T* __restrict const received = gradient + at * g.out_channels + group * outputs;
-                        T* __restrict const to =
-                            dw + (k * g.filter_channels + channel % g.filter_channels) * g.out_channels + group * outputs;
-                        for (int64_t o = 0; o < outputs; ++o) to[o] = MultiplyAdd(to[o], value, received[o]);
-                      }
-                    });
-                  }
-                });
+  c.ParallelFor(
+      cells, g.work() * static_cast<double>(g.batch) / static_cast<double>(cells),
+      [&](int64_t begin, int64_t end) {
+        std::fill(dw + begin * cell_size, dw + end * cell_size, T(0));
+        for (int64_t i = 0; i < g.batch * g.out_height; ++i) {
+          const T* const image = input + i / g.out_height * g.image_size();
+          const T* const gradient = dy + i / g.out_height * g.output_size();
+          VisitRow(g, i % g.out_height, [&](int64_t k, int64_t from, int64_t at) {
+            if (k < begin || k >= end) return;
+            for (int64_t channel = 0; channel < g.channels; ++channel) {
+              const int64_t group = channel / g.filter_channels;
+              const T value = image[from * g.channels + channel];
+              const T* __restrict const received = gradient + at * g.out_channels + group * outputs;
+              T* __restrict const to =
+                  dw + (k * g.filter_channels + channel % g.filter_channels) * g.out_channels +
+                  group * outputs;
+              for (int64_t o = 0; o < outputs; ++o) to[o] = MultiplyAdd(to[o], value, received[o]);
+            }
+          });
+        }
+      });
 }
 
 }  // namespace muster

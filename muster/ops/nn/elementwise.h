@@ -17,7 +17,8 @@ absl::Status MapElements(KernelContext& c, double cost_ns, F f) {
     T* const to = out;
 // Input and output are the same memory or do not touch.
 #pragma GCC ivdep
-    for (int64_t i = begin; i < end; ++i) to[i] = static_cast<T>(f(static_cast<Compute<T>>(from[i])));
+    for (int64_t i = begin; i < end; ++i)
+      to[i] = static_cast<T>(f(static_cast<Compute<T>>(from[i])));
   });
   return absl::OkStatus();
 }

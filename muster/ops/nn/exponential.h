@@ -1,4 +1,5 @@
-// The exponential in a form that compilers turn into vector code: no calls, no branches, no conversions to integers.
+// The exponential in a form that compilers turn into vector code: no calls, no branches, no
+// conversions to integers.
 #pragma once
 
 #include <bit>
@@ -9,7 +10,8 @@ namespace muster {
 
 // Within 2 ulp of e^x, denormal results included; 0 and infinity beyond the range, NaN stays NaN.
 inline float Exponential(float x) {
-  constexpr float kRound = 12582912.0f;  // 1.5 * 2^23: adding it leaves the integer part in the low bits
+  constexpr float kRound =
+      12582912.0f;  // 1.5 * 2^23: adding it leaves the integer part in the low bits
   x = x > 89.0f ? 89.0f : x;
   x = x < -104.0f ? -104.0f : x;
   const float shifted = x * 1.44269504088896341f + kRound;
@@ -30,6 +32,8 @@ inline float Exponential(float x) {
   const float y = p * a * b;
   return x != x ? x : y;
 }
-inline double Exponential(double x) { return std::exp(x); }
+inline double Exponential(double x) {
+  return std::exp(x);
+}
 
 }  // namespace muster

@@ -12,14 +12,17 @@ Output OpWithConstant(GradientContext& c, absl::string_view op, Output input, Te
 }
 
 Output SumOverLastAxis(GradientContext& c, Output x) {
-  return OpWithConstant(c, "Sum", x, Tensor::Scalar<int32_t>(-1), "reduction_indices", {{"keep_dims", true}});
+  return OpWithConstant(c, "Sum", x, Tensor::Scalar<int32_t>(-1), "reduction_indices",
+                        {{"keep_dims", true}});
 }
 
 Output ExpandDims(GradientContext& c, Output x, int axis) {
   return OpWithConstant(c, "ExpandDims", x, Tensor::Scalar<int32_t>(axis), "dim");
 }
 
-Output ZerosLike(GradientContext& c, Output x) { return EmitZerosLike(c.scope(), x); }
+Output ZerosLike(GradientContext& c, Output x) {
+  return EmitZerosLike(c.scope(), x);
+}
 
 AttrMap CopyAttrs(const GradientContext& c, std::initializer_list<const char*> names) {
   AttrMap attrs;
@@ -28,7 +31,8 @@ AttrMap CopyAttrs(const GradientContext& c, std::initializer_list<const char*> n
     const AttrValue* value = c.node().FindAttr(name);
     if (value == nullptr) continue;
     // What TensorFlow 1.15 does not know stays away while it says nothing new.
-    if (def != nullptr && def->since_2x && def->default_value && *def->default_value == *value) continue;
+    if (def != nullptr && def->since_2x && def->default_value && *def->default_value == *value)
+      continue;
     attrs.insert_or_assign(name, *value);
   }
   return attrs;

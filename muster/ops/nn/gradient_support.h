@@ -1,4 +1,5 @@
-// Pieces of gradient graphs that several gradients of this folder share, named as the Python front end names them.
+// Pieces of gradient graphs that several gradients of this folder share, named as the Python front
+// end names them.
 #pragma once
 
 #include "muster/graph/gradient_context.h"
@@ -7,7 +8,8 @@ namespace muster {
 
 // op(input, constant): the constant is named `<name>/<constant_name>`.
 Output OpWithConstant(GradientContext& c, absl::string_view op, Output input, Tensor constant,
-                      absl::string_view constant_name, AttrMap attrs = {}, absl::string_view name = "");
+                      absl::string_view constant_name, AttrMap attrs = {},
+                      absl::string_view name = "");
 // reduce_sum over the last axis, which stays with size one.
 Output SumOverLastAxis(GradientContext& c, Output x);
 // expand_dims(x, axis).

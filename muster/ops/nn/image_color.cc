@@ -34,7 +34,8 @@ Pixel<V> ToRgb(Pixel<V> hsv) {
   const V green = clip(V(2) - std::abs(h - V(2)));
   const V blue = clip(V(2) - std::abs(h - V(4)));
   const V rest = V(1) - hsv.b;
-  return {(rest + hsv.b * red) * hsv.c, (rest + hsv.b * green) * hsv.c, (rest + hsv.b * blue) * hsv.c};
+  return {(rest + hsv.b * red) * hsv.c, (rest + hsv.b * green) * hsv.c,
+          (rest + hsv.b * blue) * hsv.c};
 }
 
 template <typename T, typename F>
@@ -46,7 +47,8 @@ absl::Status MapPixels(KernelContext& c, F map) {
   T* const out = output->data<T>();
   c.ParallelFor(shape.num_elements() / 3, 15, [=](int64_t begin, int64_t end) {
     for (int64_t i = 3 * begin; i < 3 * end; i += 3) {
-      const Pixel<V> p = map(Pixel<V>{static_cast<V>(in[i]), static_cast<V>(in[i + 1]), static_cast<V>(in[i + 2])});
+      const Pixel<V> p = map(
+          Pixel<V>{static_cast<V>(in[i]), static_cast<V>(in[i + 1]), static_cast<V>(in[i + 2])});
       out[i] = static_cast<T>(p.a);
       out[i + 1] = static_cast<T>(p.b);
       out[i + 2] = static_cast<T>(p.c);
@@ -56,8 +58,10 @@ absl::Status MapPixels(KernelContext& c, F map) {
 }
 
 absl::Status CheckColours(const Tensor& images) {
-  if (images.rank() < 1) return InvalidArgument("input must be at least 1D", images.shape().ToString());
-  if (images.dim(images.rank() - 1) != 3) return InvalidArgument("input must have 3 channels, but got shape ", images.shape().ToString());
+  if (images.rank() < 1)
+    return InvalidArgument("input must be at least 1D", images.shape().ToString());
+  if (images.dim(images.rank() - 1) != 3)
+    return InvalidArgument("input must have 3 channels, but got shape ", images.shape().ToString());
   return absl::OkStatus();
 }
 
@@ -76,8 +80,10 @@ absl::Status HsvToRgb(KernelContext& c) {
 absl::StatusOr<float> Adjustment(const KernelContext& c, absl::string_view what) {
   const Tensor& images = c.input(0);
   const Tensor& amount = c.input(1);
-  if (images.rank() < 3) return InvalidArgument("input must be at least 3-D, got shape", images.shape().ToString());
-  if (amount.rank() != 0) return InvalidArgument(what, " must be scalar: ", amount.shape().ToString());
+  if (images.rank() < 3)
+    return InvalidArgument("input must be at least 3-D, got shape", images.shape().ToString());
+  if (amount.rank() != 0)
+    return InvalidArgument(what, " must be scalar: ", amount.shape().ToString());
   return amount.scalar<float>();
 }
 absl::Status CheckThreeChannels(const Tensor& images) {
@@ -100,7 +106,8 @@ absl::Status AdjustHue(KernelContext& c) {
     // Back from hue and range, so that values outside [0, 1] survive.
     const Pixel<float> pure = ToRgb(Pixel<float>{hsv.a, 1, 1});
     const float range = largest - smallest;
-    return Pixel<float>{smallest + range * pure.a, smallest + range * pure.b, smallest + range * pure.c};
+    return Pixel<float>{smallest + range * pure.a, smallest + range * pure.b,
+                        smallest + range * pure.c};
   });
 }
 
@@ -133,10 +140,12 @@ absl::Status AdjustContrast(KernelContext& c) {
     const std::vector<double> sums =
         SumPerChannel(c, view, [from](int64_t i, int64_t) { return static_cast<float>(from[i]); });
     std::vector<float> means(static_cast<size_t>(channels));
-    for (int64_t i = 0; i < channels; ++i) means[i] = static_cast<float>(sums[i] / static_cast<double>(cells));
+    for (int64_t i = 0; i < channels; ++i)
+      means[i] = static_cast<float>(sums[i] / static_cast<double>(cells));
     const float* const mean = means.data();
     ForEachElement(c, view, [=](int64_t i, int64_t channel) {
-      to[i] = static_cast<T>((static_cast<float>(from[i]) - mean[channel]) * factor + mean[channel]);
+      to[i] =
+          static_cast<T>((static_cast<float>(from[i]) - mean[channel]) * factor + mean[channel]);
     });
   }
   return absl::OkStatus();
@@ -146,7 +155,8 @@ absl::Status InferColours(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape shape, c.WithRankAtLeast(c.input(0), 1));
   if (shape.known_rank()) {
     const int64_t channels = shape.dim(shape.rank() - 1);
-    if (channels >= 0 && channels != 3) return InvalidArgument("Dimension must be 3 but is ", channels);
+    if (channels >= 0 && channels != 3)
+      return InvalidArgument("Dimension must be 3 but is ", channels);
     shape.Set(shape.rank() - 1, 3);
   }
   c.SetOutput(0, std::move(shape));
@@ -215,7 +225,8 @@ DEFINE_OP(AdjustSaturation) {
       .Output("output: T")
       .Doc("Multiplies the saturation of RGB images, up to 1.")
       .Shape(InferAdjusted)
-      .CpuTypes<Types<Half, float>>("T", []<typename T>() { return Stateless(AdjustSaturation<T>); });
+      .CpuTypes<Types<Half, float>>("T",
+                                    []<typename T>() { return Stateless(AdjustSaturation<T>); });
 }
 
 }  // namespace muster

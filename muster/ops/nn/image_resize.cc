@@ -14,8 +14,9 @@ struct Scaling {
   bool half_pixel = false;
 
   static Scaling Make(int64_t in, int64_t out, bool align_corners, bool half_pixel) {
-    const float scale = align_corners && out > 1 ? static_cast<float>(in - 1) / static_cast<float>(out - 1)
-                                                 : static_cast<float>(in) / static_cast<float>(out);
+    const float scale = align_corners && out > 1
+                            ? static_cast<float>(in - 1) / static_cast<float>(out - 1)
+                            : static_cast<float>(in) / static_cast<float>(out);
     return {scale, half_pixel};
   }
   float Linear(int64_t i) const {
@@ -59,16 +60,24 @@ class Resize : public Kernel {
   }
 
  protected:
-  Scaling ScalingOf(int64_t in, int64_t out) const { return Scaling::Make(in, out, align_corners_, half_pixel_); }
+  Scaling ScalingOf(int64_t in, int64_t out) const {
+    return Scaling::Make(in, out, align_corners_, half_pixel_);
+  }
   // Checks images and sizes; gives the output's shape.
   static absl::StatusOr<Shape> OutputShape(const Tensor& images, const Tensor& size) {
-    if (images.rank() != 4) return InvalidArgument("input must be 4-dimensional", images.shape().ToString());
-    if (size.rank() != 1) return InvalidArgument("shape_t must be 1-dimensional", size.shape().ToString());
-    if (size.num_elements() != 2) return InvalidArgument("shape_t must have two elements", size.shape().ToString());
+    if (images.rank() != 4)
+      return InvalidArgument("input must be 4-dimensional", images.shape().ToString());
+    if (size.rank() != 1)
+      return InvalidArgument("shape_t must be 1-dimensional", size.shape().ToString());
+    if (size.num_elements() != 2)
+      return InvalidArgument("shape_t must have two elements", size.shape().ToString());
     ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(size));
-    if (sizes[0] <= 0 || sizes[1] <= 0) return InvalidArgument("output dimensions must be positive");
-    if (images.dim(1) <= 0 || images.dim(2) <= 0) return InvalidArgument("input image must be of non-zero size");
-    if (images.dim(1) > kLargest || images.dim(2) > kLargest) return InvalidArgument("input sizes must be between 0 and max int32");
+    if (sizes[0] <= 0 || sizes[1] <= 0)
+      return InvalidArgument("output dimensions must be positive");
+    if (images.dim(1) <= 0 || images.dim(2) <= 0)
+      return InvalidArgument("input image must be of non-zero size");
+    if (images.dim(1) > kLargest || images.dim(2) > kLargest)
+      return InvalidArgument("input sizes must be between 0 and max int32");
     return Shape::Make({images.dim(0), sizes[0], sizes[1], images.dim(3)});
   }
 
@@ -91,25 +100,30 @@ class ResizeBilinear : public Resize {
     const auto columns = Interpolation(ScalingOf(width, out_width), width, out_width);
     const T* const in = images.data<T>();
     float* const out = output->data<float>();
-    c.ParallelFor(shape.dim(0) * out_height, 2.0 * static_cast<double>(out_width * n), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const T* const image = in + i / out_height * height * width * n;
-        const Neighbours& row = rows[i % out_height];
-        const T* const top = image + row.lower * width * n;
-        const T* const bottom = image + row.upper * width * n;
-        float* to = out + i * out_width * n;
-        for (const Neighbours& column : columns) {
-          const int64_t left = column.lower * n, right = column.upper * n;
-          for (int64_t k = 0; k < n; ++k, ++to) {
-            const float top_left = static_cast<float>(top[left + k]);
-            const float bottom_left = static_cast<float>(bottom[left + k]);
-            const float upper = top_left + (static_cast<float>(top[right + k]) - top_left) * column.weight;
-            const float lower = bottom_left + (static_cast<float>(bottom[right + k]) - bottom_left) * column.weight;
-            *to = upper + (lower - upper) * row.weight;
-          }
-        }
-      }
-    });
+    c.ParallelFor(shape.dim(0) * out_height, 2.0 * static_cast<double>(out_width * n),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i) {
+                      const T* const image = in + i / out_height * height * width * n;
+                      const Neighbours& row = rows[i % out_height];
+                      const T* const top = image + row.lower * width * n;
+                      const T* const bottom = image + row.upper * width * n;
+                      float* to = out + i * out_width * n;
+                      for (const Neighbours& column : columns) {
+                        const int64_t left = column.lower * n, right = column.upper * n;
+                        for (int64_t k = 0; k < n; ++k, ++to) {
+                          const float top_left = static_cast<float>(top[left + k]);
+                          const float bottom_left = static_cast<float>(bottom[left + k]);
+                          const float upper =
+                              top_left +
+                              (static_cast<float>(top[right + k]) - top_left) * column.weight;
+                          const float lower =
+                              bottom_left +
+                              (static_cast<float>(bottom[right + k]) - bottom_left) * column.weight;
+                          *to = upper + (lower - upper) * row.weight;
+                        }
+                      }
+                    }
+                  });
     return absl::OkStatus();
   }
 };
@@ -121,7 +135,8 @@ class ResizeBilinearGrad : public Resize {
     using V = muster::Compute<T>;
     const Tensor& grads = c.input(0);
     const Tensor& original = c.input(1);
-    if (grads.rank() != 4) return InvalidArgument("input_grad must be 4-dimensional", grads.shape().ToString());
+    if (grads.rank() != 4)
+      return InvalidArgument("input_grad must be 4-dimensional", grads.shape().ToString());
     if (original.rank() != 4) {
       return InvalidArgument("original_image must be 4-dimensional", original.shape().ToString());
     }
@@ -154,8 +169,8 @@ class ResizeBilinearGrad : public Resize {
 
  private:
   template <typename V>
-  static void Spread(const float* from, int64_t n, const Neighbours& row, const Neighbours& column, int64_t width,
-                     V* sums) {
+  static void Spread(const float* from, int64_t n, const Neighbours& row, const Neighbours& column,
+                     int64_t width, V* sums) {
     const float right = column.weight, left = 1 - right;
     const float bottom = row.weight, top = 1 - bottom;
     V* const upper = sums + row.lower * width * n;
@@ -183,16 +198,18 @@ class ResizeNearest : public Resize {
     const Scaling columns = ScalingOf(width, out_width);
     const T* const in = images.data<T>();
     T* const out = output->data<T>();
-    c.ParallelFor(shape.dim(0) * out_height, static_cast<double>(out_width * n), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t y = rows.Nearest(i % out_height, height, align_corners_);
-        const T* const row = in + (i / out_height * height + y) * width * n;
-        T* const to = out + i * out_width * n;
-        for (int64_t x = 0; x < out_width; ++x) {
-          std::copy_n(row + columns.Nearest(x, width, align_corners_) * n, n, to + x * n);
-        }
-      }
-    });
+    c.ParallelFor(shape.dim(0) * out_height, static_cast<double>(out_width * n),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i) {
+                      const int64_t y = rows.Nearest(i % out_height, height, align_corners_);
+                      const T* const row = in + (i / out_height * height + y) * width * n;
+                      T* const to = out + i * out_width * n;
+                      for (int64_t x = 0; x < out_width; ++x) {
+                        std::copy_n(row + columns.Nearest(x, width, align_corners_) * n, n,
+                                    to + x * n);
+                      }
+                    }
+                  });
     return absl::OkStatus();
   }
 };
@@ -203,11 +220,15 @@ class ResizeNearestGrad : public Resize {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& grads = c.input(0);
     const Tensor& size = c.input(1);
-    if (grads.rank() != 4) return InvalidArgument("input must be 4-dimensional", grads.shape().ToString());
-    if (size.rank() != 1) return InvalidArgument("shape_t must be 1-dimensional", size.shape().ToString());
-    if (size.num_elements() != 2) return InvalidArgument("shape_t must have two elements", size.shape().ToString());
+    if (grads.rank() != 4)
+      return InvalidArgument("input must be 4-dimensional", grads.shape().ToString());
+    if (size.rank() != 1)
+      return InvalidArgument("shape_t must be 1-dimensional", size.shape().ToString());
+    if (size.num_elements() != 2)
+      return InvalidArgument("shape_t must have two elements", size.shape().ToString());
     ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(size));
-    if (sizes[0] <= 0 || sizes[1] <= 0) return InvalidArgument("shape_t's elements must be positive");
+    if (sizes[0] <= 0 || sizes[1] <= 0)
+      return InvalidArgument("shape_t's elements must be positive");
     const int64_t in_height = grads.dim(1), in_width = grads.dim(2), n = grads.dim(3);
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({grads.dim(0), sizes[0], sizes[1], n}));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
@@ -215,25 +236,27 @@ class ResizeNearestGrad : public Resize {
     const Scaling rows = ScalingOf(sizes[0], in_height);
     const Scaling columns = ScalingOf(sizes[1], in_width);
     const int64_t image = sizes[0] * sizes[1] * n;
-    c.ParallelFor(shape.dim(0), static_cast<double>(in_height * in_width * n + image), [&](int64_t begin, int64_t end) {
-      for (int64_t b = begin; b < end; ++b) {
-        Spread(grads.data<T>() + b * in_height * in_width * n, grads.shape(), rows, columns, shape,
-               output->data<T>() + b * image);
-      }
-    });
+    c.ParallelFor(shape.dim(0), static_cast<double>(in_height * in_width * n + image),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t b = begin; b < end; ++b) {
+                      Spread(grads.data<T>() + b * in_height * in_width * n, grads.shape(), rows,
+                             columns, shape, output->data<T>() + b * image);
+                    }
+                  });
     return absl::OkStatus();
   }
 
  private:
-  void Spread(const T* from, const Shape& grads, const Scaling& rows, const Scaling& columns, const Shape& shape,
-              T* out) const {
+  void Spread(const T* from, const Shape& grads, const Scaling& rows, const Scaling& columns,
+              const Shape& shape, T* out) const {
     using V = muster::Compute<T>;
     const int64_t n = shape.dim(3);
     std::vector<V> sums(static_cast<size_t>(shape.dim(1) * shape.dim(2) * n), V(0));
     for (int64_t y = 0; y < grads.dim(1); ++y) {
       const int64_t to_y = rows.Nearest(y, shape.dim(1), align_corners_);
       for (int64_t x = 0; x < grads.dim(2); ++x, from += n) {
-        V* const to = sums.data() + (to_y * shape.dim(2) + columns.Nearest(x, shape.dim(2), align_corners_)) * n;
+        V* const to = sums.data() +
+                      (to_y * shape.dim(2) + columns.Nearest(x, shape.dim(2), align_corners_)) * n;
         for (int64_t k = 0; k < n; ++k) {
           if constexpr (std::is_integral_v<V>) {
             to[k] = static_cast<V>(static_cast<uint64_t>(to[k]) + static_cast<uint64_t>(from[k]));
@@ -251,7 +274,8 @@ class ResizeNearestGrad : public Resize {
 absl::Status InferResized(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape images, c.WithRank(c.input(0), 4));
   ASSIGN_OR_RETURN(const PartialShape size, c.WithRank(c.input(1), 1));
-  if (size.dim(0) >= 0 && size.dim(0) != 2) return InvalidArgument("Dimension must be 2 but is ", size.dim(0));
+  if (size.dim(0) >= 0 && size.dim(0) != 2)
+    return InvalidArgument("Dimension must be 2 but is ", size.dim(0));
   PartialShape output = PartialShape::OfRank(4);
   output.Set(0, images.dim(0));
   output.Set(3, images.dim(3));
@@ -267,7 +291,8 @@ absl::Status InferResized(ShapeContext& c) {
 }
 
 absl::Status DifferentiateBilinear(GradientContext& c) {
-  c.SetDx(0, c.Op("ResizeBilinearGrad", {c.dy(), c.input(0)}, CopyAttrs(c, {"align_corners", "half_pixel_centers"})));
+  c.SetDx(0, c.Op("ResizeBilinearGrad", {c.dy(), c.input(0)},
+                  CopyAttrs(c, {"align_corners", "half_pixel_centers"})));
   return absl::OkStatus();
 }
 
@@ -275,8 +300,10 @@ absl::Status DifferentiateNearest(GradientContext& c) {
   const PartialShape& shape = c.input(0).shape();
   const AttrMap attrs = CopyAttrs(c, {"align_corners", "half_pixel_centers"});
   if (shape.known_rank() && shape.rank() == 4 && shape.dim(1) >= 0 && shape.dim(2) >= 0) {
-    const int32_t sizes[] = {static_cast<int32_t>(shape.dim(1)), static_cast<int32_t>(shape.dim(2))};
-    c.SetDx(0, OpWithConstant(c, "ResizeNearestNeighborGrad", c.dy(), Tensor::Vector<int32_t>(sizes), "size", attrs));
+    const int32_t sizes[] = {static_cast<int32_t>(shape.dim(1)),
+                             static_cast<int32_t>(shape.dim(2))};
+    c.SetDx(0, OpWithConstant(c, "ResizeNearestNeighborGrad", c.dy(),
+                              Tensor::Vector<int32_t>(sizes), "size", attrs));
     return absl::OkStatus();
   }
   const Output whole = c.ShapeOf(c.input(0));
@@ -302,8 +329,8 @@ DEFINE_OP(ResizeBilinear) {
       .Shape(InferResized)
       .Gradient(DifferentiateBilinear)
       .HostMemory({"size"})
-      .CpuTypes<Types<int8_t, uint8_t, int16_t, uint16_t, int32_t, int64_t, Bfloat16, Half, float, double>>(
-          "T", []<typename T>() { return New<ResizeBilinear<T>>(); });
+      .CpuTypes<Types<int8_t, uint8_t, int16_t, uint16_t, int32_t, int64_t, Bfloat16, Half, float,
+                      double>>("T", []<typename T>() { return New<ResizeBilinear<T>>(); });
 }
 
 DEFINE_OP(ResizeBilinearGrad) {
@@ -333,8 +360,8 @@ DEFINE_OP(ResizeNearestNeighbor) {
       .Shape(InferResized)
       .Gradient(DifferentiateNearest)
       .HostMemory({"size"})
-      .CpuTypes<Types<int8_t, uint8_t, int16_t, uint16_t, int32_t, int64_t, Bfloat16, Half, float, double>>(
-          "T", []<typename T>() { return New<ResizeNearest<T>>(); });
+      .CpuTypes<Types<int8_t, uint8_t, int16_t, uint16_t, int32_t, int64_t, Bfloat16, Half, float,
+                      double>>("T", []<typename T>() { return New<ResizeNearest<T>>(); });
 }
 
 DEFINE_OP(ResizeNearestNeighborGrad) {

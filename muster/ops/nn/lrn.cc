@@ -29,7 +29,8 @@ class Normalisation : public Kernel {
       const int64_t begin = std::max<int64_t>(i - radius_, 0);
       const int64_t end = std::min(i + radius_ + 1, depth);
       float sum = 0;
-      for (int64_t k = begin; k < end; ++k) sum += static_cast<float>(x[k]) * static_cast<float>(x[k]);
+      for (int64_t k = begin; k < end; ++k)
+        sum += static_cast<float>(x[k]) * static_cast<float>(x[k]);
       norms[i] = bias_ + alpha_ * sum;
     }
   }
@@ -39,7 +40,8 @@ class Normalisation : public Kernel {
     return std::pow(norm, -beta_);
   }
   double Cost(int64_t depth) const {
-    return static_cast<double>(depth) * (20 + static_cast<double>(std::min(2 * radius_ + 1, depth)));
+    return static_cast<double>(depth) *
+           (20 + static_cast<double>(std::min(2 * radius_ + 1, depth)));
   }
 
   int64_t radius_ = 0;
@@ -78,11 +80,13 @@ class LrnGrad : public Normalisation {
     const Tensor& gradients = c.input(0);
     const Tensor& images = c.input(1);
     const Tensor& outputs = c.input(2);
-    if (gradients.rank() != 4 || images.rank() != 4) return InvalidArgument("inputs must be 4-dimensional");
+    if (gradients.rank() != 4 || images.rank() != 4)
+      return InvalidArgument("inputs must be 4-dimensional");
     if (gradients.shape() != images.shape() || outputs.shape() != images.shape()) {
       return InvalidArgument(
-          "input_grads, input_image, and out_image should have the same shape, but got ", gradients.shape().ToString(),
-          ", ", images.shape().ToString(), " and ", outputs.shape().ToString());
+          "input_grads, input_image, and out_image should have the same shape, but got ",
+          gradients.shape().ToString(), ", ", images.shape().ToString(), " and ",
+          outputs.shape().ToString());
     }
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, images.shape()));
     if (images.num_elements() == 0) return absl::OkStatus();
@@ -98,7 +102,8 @@ class LrnGrad : public Normalisation {
         const int64_t at = cell * depth;
         Norms(in + at, depth, norms.data());
         for (int64_t i = 0; i < depth; ++i) {
-          ratios[i] = static_cast<float>(dy[at + i]) * static_cast<float>(activations[at + i]) / norms[i];
+          ratios[i] =
+              static_cast<float>(dy[at + i]) * static_cast<float>(activations[at + i]) / norms[i];
         }
         for (int64_t i = 0; i < depth; ++i) {
           const int64_t first = std::max<int64_t>(i - radius_, 0);
@@ -106,7 +111,8 @@ class LrnGrad : public Normalisation {
           float sum = 0;
           for (int64_t k = first; k < last; ++k) sum += ratios[k];
           const float own = static_cast<float>(dy[at + i]) * Power(norms[i]);
-          dx[at + i] = static_cast<T>(own - 2 * alpha_ * beta_ * static_cast<float>(in[at + i]) * sum);
+          dx[at + i] =
+              static_cast<T>(own - 2 * alpha_ * beta_ * static_cast<float>(in[at + i]) * sum);
         }
       }
     });

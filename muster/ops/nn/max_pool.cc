@@ -1,6 +1,7 @@
 // Maximum pooling.
-#include "muster/ops/nn/gradient_support.h"
 #include "muster/ops/nn/max_pool.h"
+
+#include "muster/ops/nn/gradient_support.h"
 #include "muster/ops/nn/window.h"
 
 namespace muster {
@@ -10,7 +11,8 @@ namespace {
 template <typename T>
 void Enlarge(const T* __restrict cell, int64_t n, T* __restrict out) {
   using V = Compute<T>;
-  for (int64_t i = 0; i < n; ++i) out[i] = static_cast<V>(out[i]) < static_cast<V>(cell[i]) ? cell[i] : out[i];
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = static_cast<V>(out[i]) < static_cast<V>(cell[i]) ? cell[i] : out[i];
 }
 
 template <typename T>
@@ -119,8 +121,9 @@ absl::Status InferMaxPoolV2(ShapeContext& c) {
 }
 
 absl::Status Differentiate(GradientContext& c) {
-  c.SetDx(0, c.Op("MaxPoolGrad", {c.input(0), c.output(), c.dy()},
-                  CopyAttrs(c, {"ksize", "strides", "padding", "explicit_paddings", "data_format"})));
+  c.SetDx(0,
+          c.Op("MaxPoolGrad", {c.input(0), c.output(), c.dy()},
+               CopyAttrs(c, {"ksize", "strides", "padding", "explicit_paddings", "data_format"})));
   return absl::OkStatus();
 }
 
@@ -132,7 +135,8 @@ absl::Status DifferentiateV2(GradientContext& c) {
 
 }  // namespace
 
-absl::StatusOr<PoolAttrs> WithInputWindow(PoolAttrs attrs, const Tensor& ksize, const Tensor& strides) {
+absl::StatusOr<PoolAttrs> WithInputWindow(PoolAttrs attrs, const Tensor& ksize,
+                                          const Tensor& strides) {
   ASSIGN_OR_RETURN(const Dims sizes, IntegerVector(ksize, "ksize"));
   ASSIGN_OR_RETURN(const Dims steps, IntegerVector(strides, "strides"));
   attrs.ksize.assign(sizes.begin(), sizes.end());
@@ -141,7 +145,9 @@ absl::StatusOr<PoolAttrs> WithInputWindow(PoolAttrs attrs, const Tensor& ksize, 
 }
 
 DEFINE_OP(MaxPool) {
-  op.Attr("T: {half, bfloat16, float, double, int32, int64, uint8, int16, int8, uint16, qint8} = DT_FLOAT")
+  op.Attr(
+        "T: {half, bfloat16, float, double, int32, int64, uint8, int16, int8, uint16, qint8} = "
+        "DT_FLOAT")
       .Attr("ksize: list(int) >= 4")
       .Attr("strides: list(int) >= 4")
       .Attr("padding: {'SAME', 'VALID', 'EXPLICIT'}")
@@ -156,7 +162,9 @@ DEFINE_OP(MaxPool) {
 }
 
 DEFINE_OP(MaxPoolV2) {
-  op.Attr("T: {half, bfloat16, float, double, int32, int64, uint8, int16, int8, uint16, qint8} = DT_FLOAT")
+  op.Attr(
+        "T: {half, bfloat16, float, double, int32, int64, uint8, int16, int8, uint16, qint8} = "
+        "DT_FLOAT")
       .Attr("padding: {'SAME', 'VALID'}")
       .Attr("data_format: {'NHWC', 'NCHW', 'NCHW_VECT_C'} = 'NHWC'")
       .Input("input: T")
@@ -166,6 +174,7 @@ DEFINE_OP(MaxPoolV2) {
       .Doc("MaxPool whose window is an input.")
       .Shape(InferMaxPoolV2)
       .Gradient(DifferentiateV2)
+      .HostMemory({"ksize", "strides"})
       .CpuTypes<PoolTypes>("T", []<typename T>() { return New<MaxPool<T>>(); });
 }
 

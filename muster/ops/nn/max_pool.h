@@ -7,7 +7,8 @@
 
 namespace muster {
 
-using PoolTypes = Types<Half, Bfloat16, float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t>;
+using PoolTypes =
+    Types<Half, Bfloat16, float, double, int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t>;
 
 // The value below all others of T: what an empty window gives.
 template <typename T>
@@ -24,6 +25,7 @@ inline Bfloat16 LowestOf<Bfloat16>() {
 }
 
 // `attrs` with the window that MaxPoolV2 and its gradients take as inputs.
-absl::StatusOr<PoolAttrs> WithInputWindow(PoolAttrs attrs, const Tensor& ksize, const Tensor& strides);
+absl::StatusOr<PoolAttrs> WithInputWindow(PoolAttrs attrs, const Tensor& ksize,
+                                          const Tensor& strides);
 
 }  // namespace muster

@@ -1,4 +1,5 @@
-// Gradients of maximum pooling: everything goes through the first maximum of each window in scan order.
+// Gradients of maximum pooling: everything goes through the first maximum of each window in scan
+// order.
 #include "muster/ops/nn/gradient_support.h"
 #include "muster/ops/nn/max_pool.h"
 #include "muster/ops/nn/window.h"
@@ -6,7 +7,8 @@
 namespace muster {
 namespace {
 
-// For every channel of one window the first cell with the largest value, as its position y * width + x in the image
+// For every channel of one window the first cell with the largest value, as its position y * width
+// + x in the image
 // (-1 for a window outside the image), and that value. NaN is never larger than anything.
 template <typename T>
 class WindowMaximum {
@@ -65,11 +67,14 @@ T Plus(T a, T b) {
 
 // to[i] += dy[i] where cell[i] is `position`.
 template <typename T>
-void AddWhere(const int32_t* __restrict cell, int32_t position, const T* __restrict dy, int64_t n, T* __restrict to) {
-  for (int64_t i = 0; i < n; ++i) to[i] = Plus(to[i], cell[i] == position ? dy[i] : static_cast<T>(0));
+void AddWhere(const int32_t* __restrict cell, int32_t position, const T* __restrict dy, int64_t n,
+              T* __restrict to) {
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = Plus(to[i], cell[i] == position ? dy[i] : static_cast<T>(0));
 }
 
-// Windows of up to so many cells are added cell by cell, in vectors; larger ones element by element.
+// Windows of up to so many cells are added cell by cell, in vectors; larger ones element by
+// element.
 constexpr int64_t kSmallWindow = 16;
 
 template <typename T>
@@ -85,7 +90,8 @@ void SpreadImage(const PoolWindow& w, const T* image, const T* dy, T* dx) {
         for (int64_t y = rows.begin; y < rows.end; ++y) {
           for (int64_t x = columns.begin; x < columns.end; ++x) {
             const int64_t position = y * w.width + x;
-            AddWhere(maximum.cell(), static_cast<int32_t>(position), dy, w.channels, dx + position * w.channels);
+            AddWhere(maximum.cell(), static_cast<int32_t>(position), dy, w.channels,
+                     dx + position * w.channels);
           }
         }
         continue;
@@ -115,14 +121,17 @@ void CollectImage(const PoolWindow& w, const T* image, const T* ddx, T* out) {
 }
 
 absl::Status CheckWindow(const PoolWindow& w) {
-  if (w.window_channels != 1) return Unimplemented("MaxPoolingGrad is not yet supported on the depth dimension.");
+  if (w.window_channels != 1)
+    return Unimplemented("MaxPoolingGrad is not yet supported on the depth dimension.");
   if (w.height * w.width > std::numeric_limits<int32_t>::max()) {
-    return InvalidArgument("Pooling gradients need images of fewer than 2^31 cells, but got ", w.height, "x", w.width);
+    return InvalidArgument("Pooling gradients need images of fewer than 2^31 cells, but got ",
+                           w.height, "x", w.width);
   }
   return absl::OkStatus();
 }
 
-// MaxPoolGrad (kBackward: from outputs to inputs) and MaxPoolGradGrad, with the window as attributes or inputs.
+// MaxPoolGrad (kBackward: from outputs to inputs) and MaxPoolGradGrad, with the window as
+// attributes or inputs.
 template <typename T, bool kBackward>
 class MaxPoolGradient : public Kernel {
  public:
@@ -142,7 +151,8 @@ class MaxPoolGradient : public Kernel {
     if (orig_output.rank() != 4) return InvalidArgument("tensor_out must be 4-dimensional");
     if (grad.rank() != 4) return InvalidArgument("out_backprop must be 4-dimensional");
     ASSIGN_OR_RETURN(const PoolWindow w,
-                     MakePoolWindow(attrs, input.shape(), kBackward ? "MaxPoolingGradOp" : "MaxPoolingGradGradOp"));
+                     MakePoolWindow(attrs, input.shape(),
+                                    kBackward ? "MaxPoolingGradOp" : "MaxPoolingGradGradOp"));
     RETURN_IF_ERROR(CheckWindow(w));
     const Shape pooled = w.output_shape();
     if (orig_output.shape() != pooled) {
@@ -151,7 +161,8 @@ class MaxPoolGradient : public Kernel {
     }
     const Shape& expected = kBackward ? pooled : input.shape();
     if (grad.shape() != expected) {
-      return InvalidArgument("Expected grad shape to be ", expected.ToString(), ", but got ", grad.shape().ToString());
+      return InvalidArgument("Expected grad shape to be ", expected.ToString(), ", but got ",
+                             grad.shape().ToString());
     }
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, kBackward ? input.shape() : pooled));
     if (output->num_elements() == 0) return absl::OkStatus();
@@ -186,7 +197,8 @@ class MaxPoolWithArgmax : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
-    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, input.shape(), "MaxPoolingWithArgmaxOp"));
+    ASSIGN_OR_RETURN(const PoolWindow w,
+                     MakePoolWindow(attrs_, input.shape(), "MaxPoolingWithArgmaxOp"));
     RETURN_IF_ERROR(CheckWindow(w));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, w.output_shape()));
     ASSIGN_OR_RETURN(Tensor * argmax, c.AllocateOutput(1, w.output_shape()));
@@ -195,7 +207,8 @@ class MaxPoolWithArgmax : public Kernel {
     const int64_t small = w.out_height * w.out_width * w.channels;
     if (static_cast<uint64_t>(batch_in_index_ ? input.num_elements() : image) >
         static_cast<uint64_t>(std::numeric_limits<Index>::max())) {
-      return InvalidArgument("The indices of input ", input.shape().ToString(), " do not fit into Targmax");
+      return InvalidArgument("The indices of input ", input.shape().ToString(),
+                             " do not fit into Targmax");
     }
     const T* const in = input.data<T>();
     c.ParallelFor(w.batch, static_cast<double>(image), [&](int64_t begin, int64_t end) {
@@ -205,7 +218,8 @@ class MaxPoolWithArgmax : public Kernel {
         Index* at = argmax->data<Index>() + n * small;
         const int64_t base = batch_in_index_ ? n * image : 0;
         for (int64_t row = 0; row < w.out_height; ++row) {
-          for (int64_t column = 0; column < w.out_width; ++column, to += w.channels, at += w.channels) {
+          for (int64_t column = 0; column < w.out_width;
+               ++column, to += w.channels, at += w.channels) {
             maximum.Find(in + n * image, w.Rows(row), w.Columns(column));
             std::copy(maximum.best(), maximum.best() + w.channels, to);
             for (int64_t i = 0; i < w.channels; ++i) {
@@ -235,10 +249,12 @@ class MaxPoolGradWithArgmax : public Kernel {
     const Tensor& input = c.input(0);
     const Tensor& grad = c.input(1);
     const Tensor& argmax = c.input(2);
-    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, input.shape(), "MaxPoolingGradWithArgmaxOp"));
+    ASSIGN_OR_RETURN(const PoolWindow w,
+                     MakePoolWindow(attrs_, input.shape(), "MaxPoolingGradWithArgmaxOp"));
     const Shape pooled = w.output_shape();
     if (grad.shape() != pooled) {
-      return InvalidArgument("Expected grad shape to be ", pooled.ToString(), ", but got ", grad.shape().ToString());
+      return InvalidArgument("Expected grad shape to be ", pooled.ToString(), ", but got ",
+                             grad.shape().ToString());
     }
     if (argmax.shape() != pooled) {
       return InvalidArgument("Expected argmax shape to be ", pooled.ToString(), ", but got ",
@@ -255,8 +271,8 @@ class MaxPoolGradWithArgmax : public Kernel {
       for (int64_t i = n * small; i < (n + 1) * small; ++i) {
         const int64_t position = static_cast<int64_t>(at[i]) + (batch_in_index_ ? 0 : n * image);
         if (position < n * image || position >= (n + 1) * image) {
-          return InvalidArgument("Invalid output index: argmax[", i, "] = ", at[i], " is outside image ", n, " of input ",
-                                 input.shape().ToString());
+          return InvalidArgument("Invalid output index: argmax[", i, "] = ", at[i],
+                                 " is outside image ", n, " of input ", input.shape().ToString());
         }
         to[position] = Plus(to[position], dy[i]);
       }
@@ -320,7 +336,8 @@ absl::Status DifferentiateWithArgmax(GradientContext& c) {
 constexpr char kRealTypes[] =
     "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}";
 constexpr char kRealTypesDefaultFloat[] =
-    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64} = DT_FLOAT";
+    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64} "
+    "= DT_FLOAT";
 
 }  // namespace
 
@@ -354,6 +371,7 @@ DEFINE_OP(MaxPoolGradV2) {
       .Doc("MaxPoolGrad whose window is an input.")
       .Shape(InferLikeInput)
       .Gradient(DifferentiateGradV2)
+      .HostMemory({"ksize", "strides"})
       .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, true>>(); });
 }
 

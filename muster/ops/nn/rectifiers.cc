@@ -87,7 +87,9 @@ GradientFunction LinearInGradient(const char* op) {
 }  // namespace
 
 DEFINE_OP(Relu) {
-  op.Attr("T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, qint8}")
+  op.Attr(
+        "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, "
+        "uint64, qint8}")
       .Input("features: T")
       .Output("activations: T")
       .Doc("The larger of x and 0.")
@@ -97,7 +99,9 @@ DEFINE_OP(Relu) {
 }
 
 DEFINE_OP(ReluGrad) {
-  op.Attr("T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}")
+  op.Attr(
+        "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, "
+        "uint64}")
       .Input("gradients: T")
       .Input("features: T")
       .Output("backprops: T")
@@ -108,7 +112,9 @@ DEFINE_OP(ReluGrad) {
 }
 
 DEFINE_OP(Relu6) {
-  op.Attr("T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}")
+  op.Attr(
+        "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, "
+        "uint64}")
       .Input("features: T")
       .Output("activations: T")
       .Doc("x held between 0 and 6.")
@@ -118,7 +124,9 @@ DEFINE_OP(Relu6) {
 }
 
 DEFINE_OP(Relu6Grad) {
-  op.Attr("T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}")
+  op.Attr(
+        "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, "
+        "uint64}")
       .Input("gradients: T")
       .Input("features: T")
       .Output("backprops: T")

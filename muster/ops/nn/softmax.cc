@@ -10,29 +10,32 @@ template <typename T, bool kLog>
 absl::Status Run(KernelContext& c) {
   using V = Compute<T>;
   const Shape shape = c.input(0).shape();
-  if (shape.rank() < 1) return InvalidArgument("logits must have >= 1 dimension, got ", shape.ToString());
+  if (shape.rank() < 1)
+    return InvalidArgument("logits must have >= 1 dimension, got ", shape.ToString());
   const T* const in = c.input(0).data<T>();
   ASSIGN_OR_RETURN(Tensor * output, c.ForwardOrAllocate({0}, 0, shape));
   if (shape.num_elements() == 0) return absl::OkStatus();
   T* const out = output->data<T>();
   const int64_t n = shape.dim(shape.rank() - 1);
-  c.ParallelFor(shape.num_elements() / n, 3.0 * static_cast<double>(n), [=](int64_t begin, int64_t end) {
-    std::vector<V> scratch(static_cast<size_t>(n));
-    V* const e = scratch.data();
-    for (int64_t row = begin; row < end; ++row) {
-      const T* const from = in + row * n;
-      T* const to = out + row * n;
-      const V maximum = RowMaximum(from, n);
-      const V sum = RowExponentials(from, n, maximum, e);
-      if constexpr (kLog) {
-        const V log_sum = std::log(sum);
-        for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>((static_cast<V>(from[i]) - maximum) - log_sum);
-      } else {
-        const V scale = V(1) / sum;
-        for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(e[i] * scale);
-      }
-    }
-  });
+  c.ParallelFor(shape.num_elements() / n, 3.0 * static_cast<double>(n),
+                [=](int64_t begin, int64_t end) {
+                  std::vector<V> scratch(static_cast<size_t>(n));
+                  V* const e = scratch.data();
+                  for (int64_t row = begin; row < end; ++row) {
+                    const T* const from = in + row * n;
+                    T* const to = out + row * n;
+                    const V maximum = RowMaximum(from, n);
+                    const V sum = RowExponentials(from, n, maximum, e);
+                    if constexpr (kLog) {
+                      const V log_sum = std::log(sum);
+                      for (int64_t i = 0; i < n; ++i)
+                        to[i] = static_cast<T>((static_cast<V>(from[i]) - maximum) - log_sum);
+                    } else {
+                      const V scale = V(1) / sum;
+                      for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(e[i] * scale);
+                    }
+                  }
+                });
   return absl::OkStatus();
 }
 

@@ -20,9 +20,11 @@ Compute<T> RowMaximum(const T* row, int64_t n) {
   return maximum;
 }
 
-// to[i] = e^(row[i] - shift) in the computing type; gives their sum. Requires: `to` does not overlap `row`.
+// to[i] = e^(row[i] - shift) in the computing type; gives their sum. Requires: `to` does not
+// overlap `row`.
 template <typename T>
-Compute<T> RowExponentials(const T* __restrict row, int64_t n, Compute<T> shift, Compute<T>* __restrict to) {
+Compute<T> RowExponentials(const T* __restrict row, int64_t n, Compute<T> shift,
+                           Compute<T>* __restrict to) {
   using V = Compute<T>;
   for (int64_t i = 0; i < n; ++i) to[i] = Exponential(static_cast<V>(row[i]) - shift);
   // Several sums side by side: quick, and the order depends on n alone.

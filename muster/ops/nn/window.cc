@@ -9,7 +9,8 @@ constexpr int64_t kLargestSize = int64_t{1} << 31;
 absl::Status CheckPositive(absl::Span<const int64_t> values, absl::string_view what) {
   for (int64_t value : values) {
     if (value <= 0 || value >= kLargestSize) {
-      return InvalidArgument("Sliding window ", what, " for dimension must be positive, but got ", value);
+      return InvalidArgument("Sliding window ", what, " for dimension must be positive, but got ",
+                             value);
     }
   }
   return absl::OkStatus();
@@ -17,8 +18,9 @@ absl::Status CheckPositive(absl::Span<const int64_t> values, absl::string_view w
 
 }  // namespace
 
-absl::StatusOr<int64_t> InferWindowedSize(int64_t input, int64_t filter, int64_t dilation, int64_t stride,
-                                          absl::string_view padding, int64_t before, int64_t after) {
+absl::StatusOr<int64_t> InferWindowedSize(int64_t input, int64_t filter, int64_t dilation,
+                                          int64_t stride, absl::string_view padding, int64_t before,
+                                          int64_t after) {
   if (stride <= 0) return InvalidArgument("Stride must be > 0, but got ", stride);
   if (dilation < 1) return InvalidArgument("Dilation rate must be >= 1, but got ", dilation);
   if (padding == "SAME") return input < 0 ? -1 : (input + stride - 1) / stride;
@@ -26,7 +28,8 @@ absl::StatusOr<int64_t> InferWindowedSize(int64_t input, int64_t filter, int64_t
   const int64_t effective = filter == 0 ? 0 : (filter - 1) * dilation + 1;
   const int64_t padded = input + before + after;
   if (padded < effective) {
-    return InvalidArgument("Negative dimension size caused by subtracting ", effective, " from ", padded);
+    return InvalidArgument("Negative dimension size caused by subtracting ", effective, " from ",
+                           padded);
   }
   return (padded - effective + stride) / stride;
 }
@@ -37,14 +40,17 @@ absl::StatusOr<ImageAxes> AxesOf(absl::string_view data_format) {
   return Unimplemented("data format ", data_format, " is not supported");
 }
 
-absl::Status CheckExplicitPadding(absl::string_view padding, absl::Span<const int64_t> explicit_paddings,
+absl::Status CheckExplicitPadding(absl::string_view padding,
+                                  absl::Span<const int64_t> explicit_paddings,
                                   const ImageAxes& axes) {
   if (padding != "EXPLICIT") {
     if (explicit_paddings.empty()) return absl::OkStatus();
-    return InvalidArgument("explicit_paddings attribute must be empty if the padding attribute is not EXPLICIT");
+    return InvalidArgument(
+        "explicit_paddings attribute must be empty if the padding attribute is not EXPLICIT");
   }
   if (explicit_paddings.size() != 8) {
-    return InvalidArgument("explicit_paddings attribute must contain 8 values, but got: ", explicit_paddings.size());
+    return InvalidArgument("explicit_paddings attribute must contain 8 values, but got: ",
+                           explicit_paddings.size());
   }
   for (int64_t value : explicit_paddings) {
     if (value < 0) return InvalidArgument("All elements of explicit_paddings must be nonnegative");
@@ -53,7 +59,8 @@ absl::Status CheckExplicitPadding(absl::string_view padding, absl::Span<const in
   const int c = axes.channels;
   if (explicit_paddings[0] != 0 || explicit_paddings[1] != 0 || explicit_paddings[2 * c] != 0 ||
       explicit_paddings[2 * c + 1] != 0) {
-    return InvalidArgument("Nonzero explicit padding in the batch or depth dimensions is not supported");
+    return InvalidArgument(
+        "Nonzero explicit padding in the batch or depth dimensions is not supported");
   }
   return absl::OkStatus();
 }
@@ -75,19 +82,25 @@ absl::StatusOr<PoolAttrs> ReadPoolAttrs(const Node& node) {
   return attrs;
 }
 
-absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& input, absl::string_view op) {
-  if (attrs.data_format != "NHWC") return InvalidArgument("Default ", op, " only supports NHWC on device type CPU");
-  if (attrs.ksize.size() != 4) return InvalidArgument("Sliding window ksize field must specify 4 dimensions");
-  if (attrs.strides.size() != 4) return InvalidArgument("Sliding window stride field must specify 4 dimensions");
+absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& input,
+                                          absl::string_view op) {
+  if (attrs.data_format != "NHWC")
+    return InvalidArgument("Default ", op, " only supports NHWC on device type CPU");
+  if (attrs.ksize.size() != 4)
+    return InvalidArgument("Sliding window ksize field must specify 4 dimensions");
+  if (attrs.strides.size() != 4)
+    return InvalidArgument("Sliding window stride field must specify 4 dimensions");
   RETURN_IF_ERROR(CheckPositive(attrs.ksize, "ksize"));
   RETURN_IF_ERROR(CheckPositive(attrs.strides, "stride"));
   if (attrs.ksize[0] != 1 || attrs.strides[0] != 1) {
     return Unimplemented("Pooling is not yet supported on the batch dimension.");
   }
   // The last number is the data format, NHWC.
-  if (input.rank() != 4) return InvalidArgument("tensor_in_shape must have 2 spatial dimensions. ", input.rank(), " 0");
+  if (input.rank() != 4)
+    return InvalidArgument("tensor_in_shape must have 2 spatial dimensions. ", input.rank(), " 0");
   for (int64_t size : input.dims()) {
-    if (size >= kLargestSize) return InvalidArgument("Pooling input is too large: ", input.ToString());
+    if (size >= kLargestSize)
+      return InvalidArgument("Pooling input is too large: ", input.ToString());
   }
   RETURN_IF_ERROR(CheckExplicitPadding(attrs.padding, attrs.explicit_paddings, ImageAxes()));
   const bool is_explicit = attrs.padding == "EXPLICIT";
@@ -106,40 +119,49 @@ absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& i
   if (w.window_channels != 1) {
     if (w.window_height != 1 || w.window_width != 1) {
       return Unimplemented(
-          "MaxPooling supports exactly one of pooling across depth or pooling across width/height.");
+          "MaxPooling supports exactly one of pooling across depth or pooling across "
+          "width/height.");
     }
     if (w.channels % w.window_channels != 0) {
-      return Unimplemented("Depthwise max pooling requires the depth window to evenly divide the input depth");
+      return Unimplemented(
+          "Depthwise max pooling requires the depth window to evenly divide the input depth");
     }
     if (attrs.strides[3] != w.window_channels) {
-      return Unimplemented("Depthwise max pooling requires the depth window to equal the depth stride");
+      return Unimplemented(
+          "Depthwise max pooling requires the depth window to equal the depth stride");
     }
   }
   w.out_channels = w.channels / w.window_channels;
-  ASSIGN_OR_RETURN(const WindowSize rows, WindowedOutputSize(w.height, w.window_height, 1, w.stride_height,
-                                                             attrs.padding, pad(2), pad(3)));
-  ASSIGN_OR_RETURN(const WindowSize columns, WindowedOutputSize(w.width, w.window_width, 1, w.stride_width,
-                                                                attrs.padding, pad(4), pad(5)));
+  ASSIGN_OR_RETURN(const WindowSize rows,
+                   WindowedOutputSize(w.height, w.window_height, 1, w.stride_height, attrs.padding,
+                                      pad(2), pad(3)));
+  ASSIGN_OR_RETURN(const WindowSize columns,
+                   WindowedOutputSize(w.width, w.window_width, 1, w.stride_width, attrs.padding,
+                                      pad(4), pad(5)));
   w.out_height = rows.output;
   w.out_width = columns.output;
   w.pad_top = rows.padding_before;
   w.pad_left = columns.padding_before;
   if (w.pad_top >= w.window_height || w.pad_left >= w.window_width) {
-    return InvalidArgument("Pooling padding must be smaller than the window, but got padding ", w.pad_top, "x",
-                           w.pad_left, " for window ", w.window_height, "x", w.window_width);
+    return InvalidArgument("Pooling padding must be smaller than the window, but got padding ",
+                           w.pad_top, "x", w.pad_left, " for window ", w.window_height, "x",
+                           w.window_width);
   }
   RETURN_IF_ERROR(Shape::Make({w.batch, w.out_height, w.out_width, w.out_channels}).status());
   return w;
 }
 
-absl::StatusOr<PartialShape> InferPool(ShapeContext& c, const PartialShape& input, const PoolAttrs& attrs,
-                                       absl::string_view op, bool pools_depth) {
+absl::StatusOr<PartialShape> InferPool(ShapeContext& c, const PartialShape& input,
+                                       const PoolAttrs& attrs, absl::string_view op,
+                                       bool pools_depth) {
   ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
   if (attrs.strides.size() != 4) {
-    return InvalidArgument(op, " requires the stride attribute to contain 4 values, but got: ", attrs.strides.size());
+    return InvalidArgument(
+        op, " requires the stride attribute to contain 4 values, but got: ", attrs.strides.size());
   }
   if (attrs.ksize.size() != 4) {
-    return InvalidArgument(op, " requires the ksize attribute to contain 4 values, but got: ", attrs.ksize.size());
+    return InvalidArgument(
+        op, " requires the ksize attribute to contain 4 values, but got: ", attrs.ksize.size());
   }
   ASSIGN_OR_RETURN(const PartialShape shape, c.WithRank(input, 4));
   RETURN_IF_ERROR(CheckExplicitPadding(attrs.padding, attrs.explicit_paddings, axes));
@@ -147,10 +169,11 @@ absl::StatusOr<PartialShape> InferPool(ShapeContext& c, const PartialShape& inpu
   for (const int axis : {axes.height, axes.width, axes.channels}) {
     if (axis == axes.channels && !pools_depth) continue;
     const bool padded = attrs.padding == "EXPLICIT";
-    ASSIGN_OR_RETURN(const int64_t size,
-                     InferWindowedSize(shape.dim(axis), attrs.ksize[axis], 1, attrs.strides[axis], attrs.padding,
-                                       padded ? attrs.explicit_paddings[2 * axis] : 0,
-                                       padded ? attrs.explicit_paddings[2 * axis + 1] : 0));
+    ASSIGN_OR_RETURN(
+        const int64_t size,
+        InferWindowedSize(shape.dim(axis), attrs.ksize[axis], 1, attrs.strides[axis], attrs.padding,
+                          padded ? attrs.explicit_paddings[2 * axis] : 0,
+                          padded ? attrs.explicit_paddings[2 * axis + 1] : 0));
     output.Set(axis, size);
   }
   return output;

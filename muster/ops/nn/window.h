@@ -9,8 +9,9 @@
 namespace muster {
 
 // Output size of a window along one axis for shape rules; -1 where it cannot be known yet.
-absl::StatusOr<int64_t> InferWindowedSize(int64_t input, int64_t filter, int64_t dilation, int64_t stride,
-                                          absl::string_view padding, int64_t before = 0, int64_t after = 0);
+absl::StatusOr<int64_t> InferWindowedSize(int64_t input, int64_t filter, int64_t dilation,
+                                          int64_t stride, absl::string_view padding,
+                                          int64_t before = 0, int64_t after = 0);
 
 // Where height, width and channels stand in a shape of rank 4.
 struct ImageAxes {
@@ -22,7 +23,8 @@ struct ImageAxes {
 absl::StatusOr<ImageAxes> AxesOf(absl::string_view data_format);
 
 // Explicit padding of rank-4 windows: [before, after] per axis, valid for the padding.
-absl::Status CheckExplicitPadding(absl::string_view padding, absl::Span<const int64_t> explicit_paddings,
+absl::Status CheckExplicitPadding(absl::string_view padding,
+                                  absl::Span<const int64_t> explicit_paddings,
                                   const ImageAxes& axes);
 
 // The attributes of a pooling op.
@@ -57,10 +59,13 @@ struct PoolWindow {
   }
 };
 // `op` ("MaxPoolingOp", "AvgPoolingOp") names the kernel in errors.
-absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& input, absl::string_view op);
+absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& input,
+                                          absl::string_view op);
 
-// Shape rule of a pooling with known window; `op` names it in errors. `pools_depth`: the channels may shrink too.
-absl::StatusOr<PartialShape> InferPool(ShapeContext& c, const PartialShape& input, const PoolAttrs& attrs,
-                                       absl::string_view op, bool pools_depth);
+// Shape rule of a pooling with known window; `op` names it in errors. `pools_depth`: the channels
+// may shrink too.
+absl::StatusOr<PartialShape> InferPool(ShapeContext& c, const PartialShape& input,
+                                       const PoolAttrs& attrs, absl::string_view op,
+                                       bool pools_depth);
 
 }  // namespace muster
