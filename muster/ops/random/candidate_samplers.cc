@@ -308,6 +308,11 @@ class AllSamplerKernel : public Kernel {
     if (true_classes.dim(1) != num_true_) {
       return InvalidArgument("true_classes must have num_true columns, expected: ", num_true_, " was: ", true_classes.dim(1));
     }
+    for (int64_t value : true_classes.values<int64_t>()) {
+      if (value < 0 || value >= num_sampled_) {
+        return InvalidArgument("`true_candidate` out of range [0, ", num_sampled_, "), received ", value);
+      }
+    }
     ASSIGN_OR_RETURN(Tensor * sampled, c.AllocateOutput(0, Shape({num_sampled_})));
     ASSIGN_OR_RETURN(Tensor * true_expected, c.AllocateOutput(1, true_classes.shape()));
     ASSIGN_OR_RETURN(Tensor * sampled_expected, c.AllocateOutput(2, Shape({num_sampled_})));

@@ -145,7 +145,7 @@ class TypedApplyKernel : public ApplyKernel {
     };
     Formula::Run(hyper, [&](const auto& formula) {
       if (call.rows == nullptr) {
-        call.context.ParallelFor(call.gradient.num_elements(), 0.5 * (kSlots + 1), [&](int64_t begin, int64_t end) {
+        call.context.ParallelFor(call.gradient.num_elements(), 0.15 * (kSlots + 1), [&](int64_t begin, int64_t end) {
           ApplyElements<kSlots>(var + begin, at(begin), gradient + begin, end - begin, formula);
         });
       } else {

@@ -167,7 +167,7 @@ absl::Status ChangeVariable(KernelContext& c, Variable& variable, const Tensor& 
     }
     T* to = current.data<T>();
     const T* from = value.data<T>();
-    c.ParallelFor(current.num_elements(), 0.5, [&](int64_t begin, int64_t end) {
+    c.ParallelFor(current.num_elements(), 0.2, [&](int64_t begin, int64_t end) {
       CombineElements<kChange>(to + begin, from + begin, end - begin);
     });
     return absl::OkStatus();
