@@ -167,9 +167,7 @@ absl::Status GatherV2Shape(ShapeContext& c) {
     return InvalidArgument("batch_dims must be less than or equal to the rank of indices, got ", batch_dims, " and ",
                            indices.rank());
   }
-  if (batch_dims < 0 || batch_dims > axis) {
-    return InvalidArgument("batch_dims (", batch_dims, ") must be between 0 and axis (", axis, ")");
-  }
+  if (batch_dims < 0 || batch_dims > axis) return UnknownShape(c);  // the kernel refuses it
   const int at = static_cast<int>(axis);
   const PartialShape picked =
       batch_dims == 0 ? indices : ShapeContext::Subshape(indices, static_cast<int>(batch_dims));

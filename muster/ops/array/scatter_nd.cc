@@ -59,8 +59,34 @@ void Scatter(Combine combine, CombineFunction add, Tensor& output, const Tensor&
   }
 }
 
+// How ScatterNd and TensorScatter* say that shapes do not fit.
+absl::Status OuterMismatch(const Tensor& indices, const Tensor& updates, bool into_tensor) {
+  const std::string indices_text = indices.shape().ToString();
+  const std::string updates_text = updates.shape().ToString();
+  if (into_tensor) {
+    return InvalidArgument("Outer dimensions of indices and update must match. Indices shape: ", indices_text,
+                           ", updates shape:", updates_text);
+  }
+  const int outer = indices.rank() - 1;
+  return InvalidArgument("Dimensions [0,", outer, ") of indices[shape=", indices_text, "] must match dimensions [0,",
+                         outer, ") of updates[shape=", updates_text, "]");
+}
+
+absl::Status InnerMismatch(const Tensor& indices, const Tensor& updates, const Shape& shape, bool into_tensor) {
+  const std::string updates_text = updates.shape().ToString();
+  if (into_tensor) {
+    return InvalidArgument("Inner dimensions of output shape must match inner dimensions of updates shape. Output: ",
+                           shape.ToString(), " updates: ", updates_text);
+  }
+  const int outer = indices.rank() - 1;
+  return InvalidArgument("Dimensions [", indices.dim(outer), ",", shape.rank(), ") of input[shape=", shape.ToString(),
+                         "] must match dimensions [", outer, ",", updates.rank(), ") of updates[shape=", updates_text,
+                         "]");
+}
+
 // The ranks and sizes of indices and updates against the output; gives the elements per slice.
-absl::StatusOr<int64_t> CheckScatter(const Tensor& indices, const Tensor& updates, const Shape& shape) {
+absl::StatusOr<int64_t> CheckScatter(const Tensor& indices, const Tensor& updates, const Shape& shape,
+                                     bool into_tensor) {
   if (indices.rank() < 1) {
     return InvalidArgument("Indices shape must have rank at least one. Found:", indices.shape().ToString());
   }
@@ -69,21 +95,14 @@ absl::StatusOr<int64_t> CheckScatter(const Tensor& indices, const Tensor& update
   }
   const int outer = indices.rank() - 1;
   for (int i = 0; i < outer; ++i) {
-    if (i >= updates.rank() || updates.dim(i) != indices.dim(i)) {
-      return InvalidArgument("Dimensions [0,", outer, ") of indices[shape=", indices.shape().ToString(),
-                             "] must match dimensions [0,", outer, ") of updates[shape=", updates.shape().ToString(),
-                             "]");
-    }
+    if (i >= updates.rank() || updates.dim(i) != indices.dim(i)) return OuterMismatch(indices, updates, into_tensor);
   }
   const int64_t depth = indices.dim(outer);
-  const absl::Status mismatch =
-      InvalidArgument("Dimensions [", depth, ",", shape.rank(), ") of input[shape=", shape.ToString(),
-                      "] must match dimensions [", outer, ",", updates.rank(), ") of updates[shape=",
-                      updates.shape().ToString(), "]");
-  if (depth > shape.rank() || shape.rank() - depth != updates.rank() - outer) return mismatch;
-  for (int i = 0; i < shape.rank() - depth; ++i) {
-    if (updates.dim(outer + i) != shape.dim(static_cast<int>(depth) + i)) return mismatch;
+  bool fits = depth <= shape.rank() && shape.rank() - depth == updates.rank() - outer;
+  for (int i = 0; fits && i < shape.rank() - depth; ++i) {
+    fits = updates.dim(outer + i) == shape.dim(static_cast<int>(depth) + i);
   }
+  if (!fits) return InnerMismatch(indices, updates, shape, into_tensor);
   if (shape.num_elements() == 0 && (indices.num_elements() > 0 || updates.num_elements() > 0)) {
     return InvalidArgument("Indices and updates specified for empty output.  indices shape: ",
                            indices.shape().ToString());
@@ -101,7 +120,7 @@ absl::Status RunScatterNd(KernelContext& c) {
     if (dim < 0) return InvalidArgument("Dimension ", dim, " must be >= 0");
   }
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  ASSIGN_OR_RETURN(const int64_t inner, CheckScatter(indices, updates, shape));
+  ASSIGN_OR_RETURN(const int64_t inner, CheckScatter(indices, updates, shape, /*into_tensor=*/false));
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   if constexpr (!std::is_same_v<T, std::string>) {
     if (output->size_bytes() > 0) std::memset(output->raw(), 0, output->size_bytes());
@@ -117,7 +136,7 @@ absl::Status RunTensorScatter(KernelContext& c, Combine combine, CombineFunction
   const Tensor indices = c.input(1);
   const Tensor updates = c.input(2);
   const Shape shape = c.input(0).shape();
-  ASSIGN_OR_RETURN(const int64_t inner, CheckScatter(indices, updates, shape));
+  ASSIGN_OR_RETURN(const int64_t inner, CheckScatter(indices, updates, shape, /*into_tensor=*/true));
   std::vector<int64_t> slices;
   if (indices.num_elements() > 0 || updates.num_elements() > 0) {
     ASSIGN_OR_RETURN(slices, FlatSlices(indices, shape, "shape"));

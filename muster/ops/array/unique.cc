@@ -19,6 +19,11 @@ auto Key(const T& value) {
     return value;
   }
 }
+// Nothing equals a NaN, which a hash table would not bear.
+template <typename T>
+bool EqualsNothing(const T& value) {
+  return !(Key(value) == Key(value));
+}
 template <typename T>
 using KeyType = decltype(Key(std::declval<const T&>()));
 
@@ -35,9 +40,9 @@ Groups GroupElements(const T* values, int64_t count) {
   absl::flat_hash_map<KeyType<T>, int64_t> seen;
   seen.reserve(static_cast<size_t>(std::min<int64_t>(count, 1 << 20)));
   for (int64_t i = 0; i < count; ++i) {
-    const auto [it, inserted] = seen.try_emplace(Key(values[i]), static_cast<int64_t>(groups.first.size()));
-    if (inserted) groups.first.push_back(i);
-    groups.of_item[i] = it->second;
+    const int64_t next = static_cast<int64_t>(groups.first.size());
+    groups.of_item[i] = EqualsNothing(values[i]) ? next : seen.try_emplace(Key(values[i]), next).first->second;
+    if (groups.of_item[i] == next) groups.first.push_back(i);
   }
   return groups;
 }
@@ -67,9 +72,9 @@ Groups GroupSlices(const T* values, int64_t outer, int64_t count, int64_t inner)
   groups.of_item.resize(count);
   absl::flat_hash_map<int64_t, int64_t, decltype(hash), decltype(equal)> seen(0, hash, equal);
   for (int64_t i = 0; i < count; ++i) {
-    const auto [it, inserted] = seen.try_emplace(i, static_cast<int64_t>(groups.first.size()));
-    if (inserted) groups.first.push_back(i);
-    groups.of_item[i] = it->second;
+    const int64_t next = static_cast<int64_t>(groups.first.size());
+    groups.of_item[i] = equal(i, i) ? seen.try_emplace(i, next).first->second : next;
+    if (groups.of_item[i] == next) groups.first.push_back(i);
   }
   return groups;
 }
@@ -148,10 +153,13 @@ absl::Status RunListDiff(KernelContext& c) {
   if (!y.shape().is_vector()) return InvalidArgument("y should be a 1D vector.");
   absl::flat_hash_set<KeyType<T>> excluded;
   excluded.reserve(y.num_elements());
-  for (const T& value : y.values<T>()) excluded.insert(Key(value));
+  for (const T& value : y.values<T>()) {
+    if (!EqualsNothing(value)) excluded.insert(Key(value));
+  }
   std::vector<int64_t> kept;
   for (int64_t i = 0; i < x.num_elements(); ++i) {
-    if (!excluded.contains(Key(x.data<T>()[i]))) kept.push_back(i);
+    const T& value = x.data<T>()[i];
+    if (EqualsNothing(value) || !excluded.contains(Key(value))) kept.push_back(i);
   }
   if (c.output_type(1) == DType::kInt32 && x.num_elements() > std::numeric_limits<int32_t>::max()) {
     return InvalidArgument("x has ", x.num_elements(), " elements, too many for int32 indices");
@@ -247,7 +255,7 @@ DEFINE_OP(ListDiff) {
       .Output("idx: out_idx")
       .Doc("The elements of x that are not in y, in their order, and where they stood.")
       .Shape(ListDiffShape)
-      .CpuTypes<UniqueTypes>("T", []<typename T>() { return Stateless(RunListDiff<T>); });
+      .CpuTypes<Join<Reals, Types<std::string>>>("T", []<typename T>() { return Stateless(RunListDiff<T>); });
 }
 
 }  // namespace muster
