@@ -259,7 +259,6 @@ TEST_F(ControlFlowTest, GradientOfNestedLoops) {
   });
   ASSERT_EQ(exits.status(), absl::OkStatus());
   const Outputs gradients = Differentiate((*exits)[1], {x, y});
-  // The constant of the outer body comes after the counter here, as CountedLoop adds it first.
   const auto values = Run({{x, Pair(0.5f, -1)}, {y, Pair(1.5f, 0.75f)}}, gradients);
   ASSERT_EQ(values.size(), 2u);
   for (int k = 0; k < 2; ++k) {
@@ -346,12 +345,62 @@ TEST_F(ControlFlowTest, UnusedResultsOfALoopTakePartInItsGradient) {
   EXPECT_NEAR(Run({{x, Pair(0.5f, 1)}}, dx)[0][0], expected, 1e-6);
 }
 
+TEST_F(ControlFlowTest, SparseGradientsAreCollectedOverIterations) {
+  // acc += table[i] * (i + 1), so the gradient of row i is i + 1.
+  for (const PartialShape& shape : {PartialShape({4, 2}), PartialShape({-1, -1})}) {
+    const Output table = Placeholder(scope_, "table", DType::kFloat, shape);
+    const Output start = EmitZeros(scope_, Shape({1, 2}), DType::kFloat);
+    WhileOptions options;
+    options.shape_invariants = {PartialShape::Scalar(), PartialShape()};
+    const auto exits = WhileLoop(
+        scope_, {scope_.ConstScalar<int32_t>(0), start},
+        [](const Scope& s, const Outputs& v) { return WithNumber(s, "Less", "Less", v[0], 3); },
+        [&](const Scope& s, const Outputs& v) -> absl::StatusOr<Outputs> {
+          const Output next = WithNumber(s, "AddV2", "add", v[0], 1);
+          const Output ids = EmitReshape(s, v[0], {1});
+          const Output row = s.Op("GatherV2", {table, ids, s.ConstScalar<int32_t>(0)});
+          const Output factor = s.Op("Cast", {next}, {{"DstT", DType::kFloat}});
+          return Outputs{next, s.Op("AddV2", {v[1], s.Op("Mul", {row, factor})})};
+        },
+        options);
+    ASSERT_EQ(exits.status(), absl::OkStatus());
+    const auto gradients = Gradients(scope_, {(*exits)[1]}, {table});
+    ASSERT_EQ(gradients.status(), absl::OkStatus());
+    const auto* slices = std::get_if<IndexedSlices>(&(*gradients)[0]);
+    ASSERT_NE(slices, nullptr);
+    const Output rows = scope_.ConstScalar<int32_t>(4);
+    const Output dense = scope_.Op("UnsortedSegmentSum", {slices->values, slices->indices, rows});
+    ASSERT_EQ(scope_.status(), absl::OkStatus());
+    const Tensor fed = Tensor::Zeros(DType::kFloat, Shape({4, 2}));
+    EXPECT_THAT(Run({{table, fed}}, {dense}), ElementsAreArray({std::vector<float>{1, 1, 2, 2, 3, 3, 0, 0}}));
+  }
+}
+
+TEST_F(ControlFlowTest, InvariantsOfUnknownShapeAreSummed) {
+  const Output x = Vector("x", -1);
+  const Output y = Vector("y", -1);
+  const auto exits = CountedLoop(scope_, 2, {x}, [&](const Scope& s, const Outputs& v) {
+    const auto inner = CountedLoop(s, 2, {v[0]}, [&](const Scope& t, const Outputs& w) {
+      return Outputs{t.Op("Mul", {w[0], y}, {}, "mul")};
+    });
+    EXPECT_EQ(inner.status(), absl::OkStatus());
+    return inner.ok() ? Outputs{(*inner)[1]} : Outputs{Output()};
+  });
+  ASSERT_EQ(exits.status(), absl::OkStatus());
+  // x*y^4: y^4 and 4*x*y^3.
+  EXPECT_THAT(Run({{x, Pair(2, 5)}, {y, Pair(3, -1)}}, Differentiate((*exits)[1], {x, y})),
+              ElementsAreArray({std::vector<float>{81, 1}, std::vector<float>{216, -20}}));
+}
+
 TEST_F(ControlFlowTest, SecondDerivativesOfLoopsAreRefused) {
   const Output x = Vector("x");
-  const auto exits = CountedLoop(scope_, 3, {x}, [](const Scope& s, const Outputs& v) { return Outputs{s.Op("Tanh", {v[0]})}; });
+  const Output y = Vector("y");
+  const auto exits = CountedLoop(scope_, 3, {x}, [&](const Scope& s, const Outputs& v) {
+    return Outputs{s.Op("Mul", {v[0], y}, {}, "mul")};
+  });
   ASSERT_EQ(exits.status(), absl::OkStatus());
   const Outputs dx = Differentiate((*exits)[1], {x});
-  const auto second = Gradients(scope_, dx, {x});
+  const auto second = Gradients(scope_, dx, {y});
   EXPECT_EQ(second.status().message(), "Second-order gradient for while loops not supported.");
   EXPECT_EQ(ErrorKind(second.status()), kTypeError);
 }

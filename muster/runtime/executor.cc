@@ -583,14 +583,15 @@ void StepRun::FrameDone(Frame& frame, ReadyList& ready) {
     dropped = std::move(found->second);
     frames_.erase(found);
   }
-  if (parent.frame->id == 0) return;
+  Frame& parent_frame = *parent.frame;  // the iteration itself may go with the clean-up
+  if (parent_frame.id == 0) return;
   bool parent_done = false;
   {
-    MutexLock lock(parent.frame->mutex);
+    MutexLock lock(parent_frame.mutex);
     --parent.outstanding_frames;
-    if (parent.outstanding_nodes == 0 && parent.outstanding_frames == 0) parent_done = CleanUpLocked(*parent.frame, ready);
+    if (parent.outstanding_nodes == 0 && parent.outstanding_frames == 0) parent_done = CleanUpLocked(parent_frame, ready);
   }
-  if (parent_done) FrameDone(*parent.frame, ready);
+  if (parent_done) FrameDone(parent_frame, ready);
 }
 
 void StepRun::Finish() {
