@@ -25,7 +25,7 @@ def placeholder(dtype, shape=None, name=None):
 
 
 def placeholder_with_default(input, shape, name=None):
-    return call("PlaceholderWithDefault", name=name, input=input, shape=shape)
+    return call("PlaceholderWithDefault", name=name, input=input, shape=tensor_shape.as_shape(shape))
 
 
 def identity(input, name=None):

@@ -45,7 +45,7 @@ absl::Status RunSparseSegment(KernelContext& c) {
   }
   if (segments < 0) return InvalidArgument("segment ids must be >= 0");
   for (int64_t i = 0; i < rows; ++i) {
-    if (i > 0 && ids[i] < ids[i - 1]) return InvalidArgument("segment ids are not increasing");
+    if (i + 1 < rows && ids[i + 1] < ids[i]) return InvalidArgument("segment ids are not increasing");
     if (ids[i] < 0 || ids[i] >= segments) {
       return InvalidArgument("Segment id ", ids[i], " out of range [0, ", segments,
                              "), possibly because 'segment_ids' input is not sorted.");
