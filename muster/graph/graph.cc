@@ -67,6 +67,18 @@ ArgRange RangeOf(const std::vector<ArgDef>& args, int index, const AttrMap& attr
   return (*ranges)[index];
 }
 
+// The attributes with the defaults of those that only newer TensorFlow knows, which nodes do not carry; empty when
+// there are none.
+AttrMap WithAllDefaults(const OpDef& op, const AttrMap& attrs) {
+  AttrMap completed;
+  for (const AttrDef& attr : op.attrs) {
+    if (!attr.since_2x || !attr.default_value || attrs.find(attr.name) != attrs.end()) continue;
+    if (completed.empty()) completed = attrs;
+    completed.emplace(attr.name, *attr.default_value);
+  }
+  return completed;
+}
+
 }  // namespace
 
 ArgRange Node::InputRange(absl::string_view arg) const { return RangeOf(def().inputs, def().FindInput(arg), attrs_); }
@@ -110,8 +122,10 @@ absl::StatusOr<Node*> Graph::AddNode(NodeSpec spec) {
   } else {
     RETURN_IF_ERROR(ResolveAttrs(registration->def, spec.inputs, node->name_, node->attrs_));
   }
-  ASSIGN_OR_RETURN(node->input_types_, ArgTypes(registration->def.inputs, node->attrs_));
-  ASSIGN_OR_RETURN(node->output_types_, ArgTypes(registration->def.outputs, node->attrs_));
+  const AttrMap completed = WithAllDefaults(registration->def, node->attrs_);
+  const AttrMap& typing = completed.empty() ? node->attrs_ : completed;
+  ASSIGN_OR_RETURN(node->input_types_, ArgTypes(registration->def.inputs, typing));
+  ASSIGN_OR_RETURN(node->output_types_, ArgTypes(registration->def.outputs, typing));
   for (const NodeInput& input : spec.inputs) {
     node->inputs_.insert(node->inputs_.end(), input.outputs().begin(), input.outputs().end());
   }

@@ -25,7 +25,7 @@ def placeholder(dtype, shape=None, name=None):
 
 
 def placeholder_with_default(input, shape, name=None):
-    return call("PlaceholderWithDefault", name=name, input=input, shape=shape)
+    return call("PlaceholderWithDefault", name=name, input=input, shape=tensor_shape.as_shape(shape))
 
 
 def identity(input, name=None):
@@ -357,17 +357,18 @@ framework.Tensor._override_operator("__getitem__", _slice_helper)
 
 
 def transpose(a, perm=None, name="transpose", conjugate=False):
-    from muster import math_ops
-
     with name_scope(name, "transpose", [a]) as name:
         op = "ConjugateTranspose" if conjugate else "Transpose"
         if perm is not None:
             return call(op, name=name, x=a, perm=perm)
         a = convert_to_tensor(a, name="a")
-        rank_ = rank(a)
-        reversed_perm = (rank_ - 1) - math_ops.range(0, rank_, 1)
-        result = call(op, name=name, x=a, perm=reversed_perm)
         dims = a._output.shape
+        if not dims:
+            rank_ = call("Rank", input=a)
+            reversed_perm = (rank_ - 1) - call("Range", start=0, limit=rank_, delta=1)
+        else:
+            reversed_perm = np.arange(len(dims) - 1, -1, -1, dtype=np.int32)
+        result = call(op, name=name, x=a, perm=reversed_perm)
         if dims is not None:
             result.set_shape(list(reversed(dims)))
         return result

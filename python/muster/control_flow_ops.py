@@ -134,11 +134,11 @@ def cond(pred, true_fn=None, false_fn=None, strict=False, name=None, fn1=None, f
         pred = convert.convert_to_tensor(pred) if not isinstance(pred, framework.Tensor) else pred
         builder = _muster.CondBuilder.create(graph._scope, pred._output)
         with graph._in_scope(builder.true_scope()):
-            original_true, elements = _branch_results(graph, true_fn())
-            builder.finish_true([] if original_true is None else elements)
+            original_true, true_elements = _branch_results(graph, true_fn())
+            builder.finish_true([] if original_true is None else true_elements)
         with graph._in_scope(builder.false_scope()):
-            original_false, elements = _branch_results(graph, false_fn())
-            builder.finish_false([] if original_false is None else elements)
+            original_false, false_elements = _branch_results(graph, false_fn())
+            builder.finish_false([] if original_false is None else false_elements)
         if (original_true is None) != (original_false is None):
             raise ValueError("true_fn and false_fn must have the same return type")
         if original_true is None:
@@ -147,6 +147,11 @@ def cond(pred, true_fn=None, false_fn=None, strict=False, name=None, fn1=None, f
             nest.assert_same_structure(original_true, original_false)
         except TypeError as e:
             raise TypeError("Incompatible return types of true_fn and false_fn: {}".format(e))
+        for x, y in zip(true_elements, false_elements):
+            x_type, y_type = (dtypes.as_dtype(e.dtype) if hasattr(e, "dtype") else dtypes.bool for e in (x, y))
+            if x_type.base_dtype != y_type.base_dtype:
+                raise ValueError("Outputs of true_fn and false_fn must have the same type: %s, %s"
+                                 % (x_type.name, y_type.name))
         merged = [graph._tensor(output) for output in builder.merge()]
         result = nest.pack_sequence_as(original_true, merged)
         if not strict:

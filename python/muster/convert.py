@@ -103,6 +103,9 @@ def _array_of(values, dtype):
         raise ValueError("None values not supported.")
     if flat and all(isinstance(v, (str, bytes)) for v in flat):
         return np.array(_encoded(values), dtype=object), dtypes.string
+    if any(isinstance(v, (str, bytes)) for v in flat):
+        raise TypeError("Failed to convert object of type %s to Tensor. Contents: %s. Consider casting elements to a "
+                        "supported type." % (type(values), values))
     try:
         array = np.array(values)
     except ValueError:

@@ -65,7 +65,8 @@ def _safe_tensor(tensor, variable_name, cache):
     if not modified:
         cache[op] = op
         return tensor
-    new_name = (op.name.replace(":", "_") + "_" + variable_name).replace(":", "_")
+    # The slash at the end makes it the whole name, whatever scope is open.
+    new_name = (op.name + "_" + variable_name).replace(":", "_") + "/"
     attrs = {name: op._node.attr(name) for name in op._node.attr_names}
     cache[op] = op.graph.create_op(op.type, new_inputs, name=new_name, attrs=attrs)
     return cache[op].outputs[tensor.value_index]

@@ -284,6 +284,13 @@ def call(op_type, name=None, **arguments):
     return results(apply_op(op_type, name=name, **arguments))
 
 
+# Arguments that TensorFlow's Python functions call by another name than the definition.
+_AXIS = {"axis": "reduction_indices"}
+_RENAMED = dict.fromkeys(("All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"), _AXIS)
+_RENAMED.update({"ExpandDims": {"axis": "dim"}, "Select": {"x": "t", "y": "e"}, "Split": {"axis": "split_dim"},
+                 "SplitV": {"axis": "split_dim"}, "Squeeze": {"axis": "squeeze_dims"}, "Where": {"condition": "input"}})
+
+
 class RawOps(object):
     """tf.raw_ops.MatMul(a=x, b=y)."""
 
@@ -300,7 +307,8 @@ class RawOps(object):
                 raise TypeError("%s only takes keyword args (possible keys: %s). Please pass these args as kwargs instead."
                                 % (op_type, [a[0] for a in _definition(op_type).inputs] + _definition(op_type).attr_order))
             name = arguments.pop("name", None)
-            return call(op_type, name=name, **arguments)
+            renamed = _RENAMED.get(op_type, {})
+            return call(op_type, name=name, **{renamed.get(key, key): value for key, value in arguments.items()})
 
         function.__name__ = op_type
         setattr(self, op_type, function)

@@ -334,8 +334,10 @@ class FtrlOptimizer(_TableOptimizer):
 
     def _create_slots(self, var_list):
         for v in var_list:
-            val = array_ops.constant(self._initial_accumulator_value, dtype=v.dtype.base_dtype, shape=v.get_shape())
-            self._get_or_make_slot(v, val, "accum", self._accum_name or self._name)
+            with framework.colocate_with(v):
+                val = array_ops.constant(self._initial_accumulator_value, dtype=v.dtype.base_dtype,
+                                         shape=v.get_shape())
+                self._get_or_make_slot(v, val, "accum", self._accum_name or self._name)
         for v in var_list:
             self._zeros_slot(v, "linear", self._linear_name or self._name)
 

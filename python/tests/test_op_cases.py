@@ -12,6 +12,11 @@ _SUMS = re.compile(r"reduce_|cum|matmul|conv|pool|norm|moments|softmax|entropy|l
                    r"resize|contrast|brightness|bias_add|gather|tile|x\*y|x\+y|x/y|squared_diff|average|zero_fraction|"
                    r"div_no_nan|maximum|minimum|pow")
 
+# TensorFlow 1.15 leaves the batch statistics of an inference step as it finds the memory.
+_UNDEFINED = {("fused_batch_norm_infer", 1), ("fused_batch_norm_infer", 2)}
+# What 1.15's approximation calls zero is below this; newer TensorFlow and we are more exact.
+_ABSOLUTE = {"sigmoid": 1e-8}
+
 
 def _array(entry):
     kind = entry["dtype"]
@@ -25,7 +30,7 @@ def _array(entry):
     return array.reshape(entry["shape"])
 
 
-def _compare(ours, entry, loose, what):
+def _compare(ours, entry, loose, what, absolute=0.0):
     theirs = _array(entry)
     ours = np.asarray(ours)
     assert ours.shape == theirs.shape, what
@@ -42,7 +47,7 @@ def _compare(ours, entry, loose, what):
         return
     same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
     with np.errstate(all="ignore"):
-        close = np.abs(ours - theirs) <= 4 * np.spacing(np.abs(theirs))
+        close = np.abs(ours - theirs) <= np.maximum(4 * np.spacing(np.abs(theirs)), absolute)
     assert np.all(same | close), "%s: %s instead of %s" % (what, ours, theirs)
 
 
@@ -72,7 +77,9 @@ def _check(case):
     loose = bool(_SUMS.search(case["code"]))
     assert len(got["outputs"]) == len(case["outputs"])
     for i, (ours, entry) in enumerate(zip(got["outputs"], case["outputs"])):
-        _compare(ours, entry, loose, "output %d" % i)
+        if (case["name"], i) in _UNDEFINED:
+            continue
+        _compare(ours, entry, loose, "output %d" % i, _ABSOLUTE.get(case["name"], 0.0))
     for i, name in enumerate(gradients):
         _compare(got["gradients"][i], gradients[name], True, "gradient of %s" % name)
 
