@@ -194,8 +194,7 @@ absl::Status InferShapes(Node& node) {
   std::vector<std::string> values;
   for (const auto& [index, tensor] : context.constants_used()) {
     if (tensor.num_elements() <= 20) {
-      std::string text = tensor.SummarizeValues(20);
-      values.push_back(absl::StrCat("input[", index, "] = <", tensor.rank() > 0 ? absl::StrCat("[", text, "]") : text, ">"));
+      values.push_back(absl::StrCat("input[", index, "] = <", tensor.SummarizeValues(20), ">"));
     }
   }
   absl::StrAppend(&suffix, values.empty() ? "" : absl::StrCat(" and with computed input tensors: ", absl::StrJoin(values, ", ")),
