@@ -1,0 +1,51 @@
+#include "muster/runtime/rendezvous.h"
+
+#include <gtest/gtest.h>
+
+namespace muster {
+namespace {
+
+TEST(RendezvousTest, PairsSendAndReceiveInEitherOrder) {
+  auto rendezvous = NewLocalRendezvous();
+  int got = 0;
+  const auto receive = [&](absl::StatusOr<Rendezvous::Value> value) {
+    ASSERT_TRUE(value.ok());
+    got = value->tensor.scalar<int32_t>();
+  };
+  rendezvous->RecvAsync("early", receive);
+  EXPECT_EQ(got, 0);
+  ASSERT_TRUE(rendezvous->Send("early", {Tensor::Scalar<int32_t>(1), false}).ok());
+  EXPECT_EQ(got, 1);
+  ASSERT_TRUE(rendezvous->Send("late", {Tensor::Scalar<int32_t>(2), false}).ok());
+  rendezvous->RecvAsync("late", receive);
+  EXPECT_EQ(got, 2);
+}
+
+TEST(RendezvousTest, DeadnessTravels) {
+  auto rendezvous = NewLocalRendezvous();
+  bool dead = false;
+  ASSERT_TRUE(rendezvous->Send("k", {Tensor(), true}).ok());
+  rendezvous->RecvAsync("k", [&](absl::StatusOr<Rendezvous::Value> value) { dead = value->is_dead; });
+  EXPECT_TRUE(dead);
+}
+
+TEST(RendezvousTest, AKeyIsUsedOnce) {
+  auto rendezvous = NewLocalRendezvous();
+  ASSERT_TRUE(rendezvous->Send("k", {Tensor::Scalar<int32_t>(1), false}).ok());
+  EXPECT_EQ(rendezvous->Send("k", {Tensor::Scalar<int32_t>(1), false}).code(), absl::StatusCode::kAborted);
+}
+
+TEST(RendezvousTest, AbortReachesThoseWhoWaitAndThoseWhoCome) {
+  auto rendezvous = NewLocalRendezvous();
+  absl::Status waiting, late;
+  rendezvous->RecvAsync("a", [&](absl::StatusOr<Rendezvous::Value> value) { waiting = value.status(); });
+  rendezvous->Abort(absl::AbortedError("step failed"));
+  rendezvous->Abort(absl::InternalError("later reasons do not count"));
+  rendezvous->RecvAsync("b", [&](absl::StatusOr<Rendezvous::Value> value) { late = value.status(); });
+  EXPECT_EQ(waiting.message(), "step failed");
+  EXPECT_EQ(late.message(), "step failed");
+  EXPECT_FALSE(rendezvous->Send("c", {Tensor(), false}).ok());
+}
+
+}  // namespace
+}  // namespace muster
