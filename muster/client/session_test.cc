@@ -88,7 +88,7 @@ TEST_F(SessionTest, VariablesKeepTheirValueAndMustBeInitialized) {
 }
 
 TEST_F(SessionTest, LoopsRunAndCanBeDifferentiated) {
-  const Output x = Placeholder(DType::kFloat, "x");
+  const Output x = scope_.Op("Placeholder", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape::Scalar()}}, "x");
   absl::StatusOr<std::vector<Output>> exits = WhileLoop(
       scope_, {scope_.ConstScalar<int32_t>(0), Float(1)},
       [](const Scope& s, const std::vector<Output>& v) -> absl::StatusOr<Output> {

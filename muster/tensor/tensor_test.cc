@@ -94,7 +94,9 @@ TEST(HalfTest, RoundsToNearestEvenAndKeepsSpecials) {
   for (uint32_t bits = 0; bits < 0x10000; ++bits) {
     const Half h = Half::FromBits(static_cast<uint16_t>(bits));
     const float f = static_cast<float>(h);
-    if (!std::isnan(f)) EXPECT_EQ(Half(f).bits, bits);
+    if (!std::isnan(f)) {
+      EXPECT_EQ(Half(f).bits, bits);
+    }
   }
 }
 

@@ -189,6 +189,7 @@ absl::StatusOr<BroadcastPlan> BroadcastPlan::Make(absl::Span<const Shape* const>
 
 void BroadcastPlan::ForEachRow(int64_t begin, int64_t end,
                                absl::FunctionRef<void(int64_t, const BroadcastOffsets&)> body) const {
+  if (begin >= end) return;  // an empty output may have dims of size zero
   const int depth = static_cast<int>(outer_.size());
   absl::InlinedVector<int64_t, 4> index(depth, 0);
   BroadcastOffsets offsets = {};
