@@ -439,27 +439,27 @@ def tensor_scatter_update(tensor, indices, updates, name=None):
 
 def one_hot(indices, depth, on_value=None, off_value=None, axis=None, dtype=None, name=None):
     with name_scope(name, "one_hot", [indices, depth, on_value, off_value, axis, dtype]) as name:
-        on_dtype = None if on_value is None else convert_to_tensor(on_value, dtype_hint=dtype, name="on_value").dtype \
-            if isinstance(on_value, framework.Tensor) else (None if on_value is None else dtypes.as_dtype(
-                np.asarray(on_value).dtype))
-        off_dtype = None if off_value is None else (off_value.dtype if isinstance(
-            off_value, framework.Tensor) else dtypes.as_dtype(np.asarray(off_value).dtype))
-        if on_value is not None or off_value is not None:
+        dtype = None if dtype is None else dtypes.as_dtype(dtype)
+        # The types of given values are found by converting them, which leaves constants in the graph.
+        on_dtype = None if on_value is None else convert_to_tensor(on_value).dtype.base_dtype
+        off_dtype = None if off_value is None else convert_to_tensor(off_value).dtype.base_dtype
+        if on_dtype is not None or off_dtype is not None:
             if dtype is not None:
-                if on_value is not None and isinstance(on_value, framework.Tensor) and on_dtype != dtype:
+                if on_dtype is not None and on_dtype != dtype:
                     raise TypeError("dtype {0} of on_value does not match dtype parameter {1}".format(on_dtype, dtype))
-                if off_value is not None and isinstance(off_value, framework.Tensor) and off_dtype != dtype:
-                    raise TypeError("dtype {0} of off_value does not match dtype parameter {1}".format(off_dtype, dtype))
-        else:
-            dtype = dtypes.float32 if dtype is None else dtype
+                if off_dtype is not None and off_dtype != dtype:
+                    raise TypeError("dtype {0} of off_value does not match dtype parameter {1}".format(
+                        off_dtype, dtype))
+            else:
+                dtype = on_dtype if on_dtype is not None else off_dtype
+        elif dtype is None:
+            dtype = dtypes.float32
         if on_value is None:
-            on_value = convert_to_tensor(1, dtype=dtype, name="on_value")
-        else:
-            on_value = convert_to_tensor(on_value, dtype=dtype, name="on_value")
+            on_value, on_dtype = convert_to_tensor(1, dtype=dtype, name="on_value"), dtype
         if off_value is None:
-            off_value = convert_to_tensor(0, dtype=dtype or on_value.dtype, name="off_value")
-        else:
-            off_value = convert_to_tensor(off_value, dtype=dtype, name="off_value")
+            off_value, off_dtype = convert_to_tensor(0, dtype=dtype, name="off_value"), dtype
+        if on_dtype != off_dtype:
+            raise TypeError("dtype {0} of on_value does not match dtype {1} of off_value".format(on_dtype, off_dtype))
         return call("OneHot", name=name, indices=indices, depth=depth, on_value=on_value, off_value=off_value,
                     axis=-1 if axis is None else axis)
 
@@ -537,22 +537,18 @@ def sequence_mask(lengths, maxlen=None, dtype=dtypes.bool, name=None):
     with name_scope(name, "SequenceMask", [lengths, maxlen]):
         lengths = convert_to_tensor(lengths)
         if maxlen is None:
-            maxlen = math_ops.maximum(math_ops.reduce_max(lengths, math_ops._all_dimensions(lengths)),
-                                      constant(0, maxlen_dtype(lengths)))
+            maxlen = call("Max", input=lengths, reduction_indices=math_ops._all_dimensions(lengths))
+            maxlen = math_ops.maximum(constant(0, maxlen.dtype), maxlen)
         else:
             maxlen = convert_to_tensor(maxlen)
         if maxlen.get_shape().ndims is not None and maxlen.get_shape().ndims != 0:
             raise ValueError("maxlen must be scalar for sequence_mask")
-        row_vector = math_ops.range(constant(0, maxlen.dtype), maxlen, constant(1, maxlen.dtype))
-        matrix = math_ops.cast(expand_dims(lengths, -1), maxlen.dtype)
-        result = row_vector < matrix
+        row = call("Range", start=constant(0, maxlen.dtype), limit=maxlen, delta=constant(1, maxlen.dtype))
+        matrix = call("Cast", x=expand_dims(lengths, -1), DstT=maxlen.dtype)
+        result = row < matrix
         if dtype is None or result.dtype.base_dtype == dtypes.as_dtype(dtype).base_dtype:
             return result
-        return math_ops.cast(result, dtype)
-
-
-def maxlen_dtype(lengths):
-    return lengths.dtype
+        return call("Cast", x=result, DstT=dtype)
 
 
 def invert_permutation(x, name=None):
@@ -693,3 +689,59 @@ def matrix_transpose(a, name="matrix_transpose", conjugate=False):
 
 def broadcast_dynamic_shape(shape_x, shape_y):
     return call("BroadcastArgs", s0=shape_x, s1=shape_y)
+
+
+def required_space_to_batch_paddings(input_shape, block_shape, base_paddings=None, name=None):
+    """(paddings, crops) that make a shape divisible by a block."""
+    with name_scope(name, "required_space_to_batch_paddings", [input_shape, block_shape]):
+        input_shape = convert_to_tensor(input_shape, dtype=dtypes.int32, name="input_shape")
+        block_shape = convert_to_tensor(block_shape, dtype=dtypes.int32, name="block_shape")
+        block_shape.get_shape().assert_is_fully_defined()
+        block_shape.get_shape().assert_has_rank(1)
+        count = block_shape.get_shape().as_list()[0]
+        if count == 0:
+            return zeros([0, 2], dtypes.int32), zeros([0, 2], dtypes.int32)
+        input_shape.get_shape().assert_is_compatible_with([count])
+        if base_paddings is not None:
+            base_paddings = convert_to_tensor(base_paddings, dtype=dtypes.int32, name="base_paddings")
+            base_paddings.get_shape().assert_is_compatible_with([count, 2])
+        else:
+            base_paddings = zeros([count, 2], dtypes.int32)
+        known = [constant_value(t) for t in (block_shape, input_shape, base_paddings)]
+        if all(k is not None for k in known):
+            block_shape, input_shape, base_paddings = known
+        start, end = base_paddings[:, 0], base_paddings[:, 1]
+        full = input_shape + start + end
+        extra = (block_shape - full % block_shape) % block_shape
+        padded_end = end + extra
+        paddings = stack([[start[i], padded_end[i]] for i in builtins.range(count)], name="paddings")
+        crops = stack([[0, extra[i]] for i in builtins.range(count)], name="crops")
+        return paddings, crops
+
+
+def space_to_batch_nd(input, block_shape, paddings, name=None):
+    return call("SpaceToBatchND", name=name, input=input, block_shape=block_shape, paddings=paddings)
+
+
+def batch_to_space_nd(input, block_shape, crops, name=None):
+    return call("BatchToSpaceND", name=name, input=input, block_shape=block_shape, crops=crops)
+
+
+def space_to_batch(input, paddings, block_size=None, name=None, block_shape=None):
+    block_size = _merge_deprecated("block_shape", block_shape, "block_size", block_size)
+    return space_to_batch_nd(input, np.array([block_size, block_size], np.int64), paddings, name=name)
+
+
+def batch_to_space(input, crops, block_size, name=None, block_shape=None):
+    block_size = _merge_deprecated("block_shape", block_shape, "block_size", block_size)
+    return batch_to_space_nd(input, np.array([block_size, block_size], np.int64), crops, name=name)
+
+
+def extract_image_patches(images, ksizes=None, strides=None, rates=None, padding=None, name=None, sizes=None):
+    return call("ExtractImagePatches", name=name, images=images,
+                ksizes=_merge_deprecated("sizes", sizes, "ksizes", ksizes), strides=strides, rates=rates,
+                padding=padding)
+
+
+def get_static_value(tensor, partial=False):
+    return constant_value(tensor, partial)

@@ -1,7 +1,7 @@
 """Convolutions and pooling."""
 import numpy as np
 
-from muster import array_ops, framework, math_ops
+from muster import array_ops, convert, framework
 from muster.array_ops import _merge_deprecated
 from muster.convert import convert_to_tensor
 from muster.framework import name_scope
@@ -110,45 +110,50 @@ def conv3d(input, filter=None, strides=None, padding=None, data_format="NDHWC", 
 
 
 # --- Dilation by moving blocks to the batch. ---
-def with_space_to_batch(input, dilation_rate, padding, op, filter_shape, spatial_dims):
+def _adjusted(values, fill, spatial_dims):
+    """A constant per spatial dimension, widened by `fill` for dimensions between the batch and the space."""
+    known = convert.constant_value(values)
+    lead = np.full([spatial_dims[0] - 1] + values.get_shape().as_list()[1:], fill, np.int32)
+    if known is not None:
+        return np.concatenate([lead, known]) if len(lead) else known
+    return array_ops.concat([lead, values], 0) if len(lead) else values
+
+
+def with_space_to_batch(input, dilation_rate, padding, op, filter_shape=None, spatial_dims=None, data_format=None):
     """op(input, padding) on the input whose blocks of dilation_rate have become batch entries."""
-    rate = np.array(dilation_rate, np.int32)
-    convert_to_tensor(rate, name="dilation_rate")
+    rate_tensor = convert_to_tensor(np.array(dilation_rate, np.int32), name="dilation_rate")
+    rate = convert.constant_value(rate_tensor)
+    n = len(rate)
+    if np.any(rate < 1):
+        raise ValueError("dilation_rate must be positive")
     if np.all(rate == 1):
         return op(input, padding)
+    if spatial_dims is None:
+        first = 2 if data_format is not None and data_format.startswith("NC") else 1
+        spatial_dims = range(first, first + n)
+    spatial_dims = list(spatial_dims)
     if padding == "SAME":
         if filter_shape is None:
             raise ValueError("filter_shape must be specified for SAME padding")
-        window = np.array(filter_shape, np.int32)
-        extra = (window - 1) * (rate - 1) + window - 1
-        base = [[int(e // 2), int(e - e // 2)] for e in extra]
+        window = convert.constant_value(convert_to_tensor(filter_shape, name="filter_shape"))
+        extra = (window[:n] - 1) * rate
+        before = extra // 2
+        base = array_ops.stack([[before[i], extra[i] - before[i]] for i in range(n)])
     elif padding == "VALID":
-        base = np.zeros([len(rate), 2], np.int32).tolist()
+        base = np.zeros([n, 2], np.int32)
     else:
         raise ValueError("Invalid padding method %r" % padding)
-    first, last = min(spatial_dims), max(spatial_dims)
-    if list(spatial_dims) != list(range(first, last + 1)):
-        raise ValueError("spatial_dims must be consecutive, got %s" % (spatial_dims,))
-    # Leading dimensions between the batch and the space take part with a block of one.
-    lead = first - 1
-    block = [1] * lead + rate.tolist()
-    base = [[0, 0]] * lead + base
     dims = input._output.shape
-    spatial = None if dims is None else dims[1:last + 1]
-    if spatial is not None and None not in spatial:
-        paddings = [[b[0], b[1] + (-(s + b[0] + b[1])) % k] for s, b, k in zip(spatial, base, block)]
-        crops = [[0, (-(s + b[0] + b[1])) % k] for s, b, k in zip(spatial, base, block)]
-    else:
-        sizes = array_ops.shape(input)[1:last + 1]
-        starts = [b[0] for b in base]
-        ends = [b[1] for b in base]
-        extra = math_ops.floormod(-(sizes + np.array(starts, np.int32) + np.array(ends, np.int32)),
-                                  np.array(block, np.int32))
-        paddings = array_ops.stack([array_ops.stack([starts[i], ends[i] + extra[i]]) for i in range(len(block))])
-        crops = array_ops.stack([array_ops.stack([0, extra[i]]) for i in range(len(block))])
-    spread = call("SpaceToBatchND", input=input, block_shape=block, paddings=paddings)
-    result = op(spread, "VALID")
-    return call("BatchToSpaceND", input=result, block_shape=block, crops=crops)
+    spatial = None if dims is None else [dims[i] for i in spatial_dims]
+    if spatial is None or None in spatial:
+        whole = array_ops.shape(input)
+        spatial = array_ops.stack([whole[i] for i in spatial_dims])
+    paddings, crops = array_ops.required_space_to_batch_paddings(spatial, rate_tensor, base)
+    block = _adjusted(rate_tensor, 1, spatial_dims)
+    paddings = _adjusted(paddings, 0, spatial_dims)
+    crops = _adjusted(crops, 0, spatial_dims)
+    spread = array_ops.space_to_batch_nd(input, block, paddings)
+    return array_ops.batch_to_space_nd(op(spread, "VALID"), block, crops)
 
 
 def convolution(input, filter, padding, strides=None, dilation_rate=None, name=None, data_format=None, filters=None,
@@ -187,8 +192,7 @@ def convolution_with(input, filter, padding, strides, dilation_rate, name, data_
                         data_format="NCDHW" if channels_first else "NDHWC")
         raise ValueError("num_spatial_dims must be 1, 2, or 3.  num_spatial_dims=%d." % n)
 
-    window = filter._output.shape
-    return with_space_to_batch(input, rate, padding, op, None if window is None else window[:n], spatial_dims)
+    return with_space_to_batch(input, rate, padding, op, filter._output.shape, spatial_dims)
 
 
 def atrous_conv2d(value, filters, rate, padding, name=None):
@@ -201,12 +205,11 @@ def depthwise_conv2d_native(input, filter, strides, padding, data_format="NHWC",
 
 
 def _depthwise(input, filter, strides, padding, rate, data_format, name):
-    spatial_dims = [2, 3] if data_format == "NCHW" else [1, 2]
     return with_space_to_batch(
         input, [1, 1] if rate is None else np.broadcast_to(rate, [2]).tolist(), padding,
         lambda value, padding_: depthwise_conv2d_native(value, filter, strides, padding_,
                                                         data_format=data_format or "NHWC", name=name),
-        filter._output.shape[:2] if filter._output.shape is not None else None, spatial_dims)
+        filter_shape=array_ops.shape(filter), data_format=data_format)
 
 
 def depthwise_conv2d(input, filter, strides, padding, rate=None, name=None, data_format=None, dilations=None):
@@ -214,7 +217,6 @@ def depthwise_conv2d(input, filter, strides, padding, rate=None, name=None, data
     with name_scope(name, "depthwise", [input, filter]) as name:
         input = convert_to_tensor(input, name="tensor_in")
         filter = convert_to_tensor(filter, name="filter_in")
-        array_ops.shape(filter)
         return _depthwise(input, filter, strides, padding, rate, data_format, name)
 
 
@@ -228,7 +230,6 @@ def separable_conv2d(input, depthwise_filter, pointwise_filter, strides, padding
         point = pointwise_filter.get_shape().with_rank(4)
         point[0].assert_is_compatible_with(1)
         point[1].assert_is_compatible_with(1)
-        array_ops.shape(depthwise_filter)
         depthwise = _depthwise(input, depthwise_filter, strides, padding, rate, data_format, "depthwise")
         return conv2d(depthwise, pointwise_filter, [1, 1, 1, 1], padding="VALID", data_format=data_format, name=name)
 

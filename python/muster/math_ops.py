@@ -443,11 +443,7 @@ def tensordot(a, b, axes, name=None):
             prod_free = int(np.prod([dims[i] for i in free]))
             prod_axes = int(np.prod([dims[i] for i in side_axes]))
             new_shape = [prod_axes, prod_free] if flipped else [prod_free, prod_axes]
-            if perm != list(builtins.range(len(dims))):
-                side = array_ops.transpose(side, perm)
-            if side.get_shape().as_list() != new_shape:
-                side = reshape(side, new_shape)
-            return side, free_dims, free_dims
+            return reshape(array_ops.transpose(side, perm), new_shape), free_dims, free_dims
         free_static = [dims[i] for i in free]
         shape_ = array_ops.shape(side)
         free_dims = array_ops.gather(shape_, free)
