@@ -137,6 +137,30 @@ guard/Merge Merge guard/control_dependency_1,guard/control_dependency
   EXPECT_THAT(Run({{x, Pair(1, 2)}, {p, Tensor::Scalar<bool>(true)}}, *merged), ElementsAreArray({std::vector<float>{1, 2}}));
 }
 
+TEST_F(ControlFlowTest, VariablesEnterABranchAsReferences) {
+  const Output v = scope_.Op("VariableV2", {}, {{"shape", PartialShape::Scalar()}, {"dtype", DType::kFloat}}, "v");
+  const Output value = scope_.ConstScalar<float>(1, "value");
+  scope_.Op("Assign", {v, value}, {}, "v/Assign");
+  const auto merged = Cond(
+      scope_, Predicate(), [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.Op("Identity", {v}, {}, "read")}; },
+      [&](const Scope&) -> absl::StatusOr<Results> { return Results{value}; });
+  ASSERT_EQ(merged.status(), absl::OkStatus());
+  ExpectNodes(R"(
+v VariableV2
+value Const
+v/Assign Assign v,value @v
+p Placeholder
+cond/Switch Switch p,p
+cond/switch_t Identity cond/Switch:1
+cond/switch_f Identity cond/Switch
+cond/pred_id Identity p
+cond/read Identity cond/read/Switch:1
+cond/read/Switch RefSwitch v,cond/pred_id @v
+cond/Switch_1 Switch value,cond/pred_id @value
+cond/Merge Merge cond/Switch_1,cond/read
+)");
+}
+
 TEST_F(ControlFlowTest, WhileHasTensorFlowsNodes) {
   const Output i = scope_.ConstScalar<int32_t>(0);
   const Output y = Vector("Placeholder");

@@ -206,6 +206,19 @@ void ApplyColocation(absl::Span<Node* const> colocated_with, Node& node) {
 
 absl::StatusOr<Node*> Scope::TryAdd(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs,
                                     absl::string_view name) const {
+  Scope at = *this;
+  if (const OpRegistration* registration = OpRegistry::Global().Find(op)) {
+    const std::vector<ArgDef>& args = registration->def.inputs;
+    for (size_t i = 0; i < std::min(args.size(), inputs.size()); ++i) {
+      if (!args[i].is_ref || inputs[i].outputs().empty()) continue;
+      if (Node* node = inputs[i].outputs()[0].node) at = at.ColocatedWith(*node);
+    }
+  }
+  return at.AddHere(op, std::move(inputs), std::move(attrs), name);
+}
+
+absl::StatusOr<Node*> Scope::AddHere(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs,
+                                     absl::string_view name) const {
   NodeSpec spec;
   spec.op = std::string(op);
   if (name.empty()) name = op;

@@ -51,7 +51,8 @@ class Scope {
   ControlFlowContext* control_flow_context() const;
 
   // --- Making nodes ---------------------------------------------------------------------------------------------
-  // `name` is relative to the scope, "" means the op's own name; it is made unique unless it ends in "/".
+  // `name` is relative to the scope, "" means the op's own name; it is made unique unless it ends in "/". A node that
+  // takes a reference is colocated with where it comes from.
   absl::StatusOr<Node*> TryAdd(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs = {},
                                absl::string_view name = "") const;
   // The first error of this scope and of all derived from it; after one, Add and Op make nothing.
@@ -81,6 +82,8 @@ class Scope {
   struct State;
   explicit Scope(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   std::shared_ptr<State> Copy() const;
+  absl::StatusOr<Node*> AddHere(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs,
+                                absl::string_view name) const;
   std::shared_ptr<const State> state_;
 };
 
