@@ -159,7 +159,11 @@ def _loop(cell, inputs, state, parallel_iterations, swap_memory, sequence_length
         return tensor_array_ops.TensorArray(dtype=kind, size=time_steps, element_shape=element_shape,
                                             tensor_array_name=base_name + name)
 
-    outputs = tuple(array("output_%d" % i, rnn_cell.concat_shape([const_batch], size, static=True), output_dtype)
+    def element_shape(size):
+        size = [size] if isinstance(size, (int, tensor_shape.Dimension)) else size
+        return tensor_shape.TensorShape([const_batch]).concatenate(size)
+
+    outputs = tuple(array("output_%d" % i, element_shape(size), output_dtype)
                     for i, size in enumerate(flat_output_size))
     input_arrays = [array("input_%d" % i, value.get_shape()[1:], value.dtype) for i, value in enumerate(flat_input)]
     input_arrays = [a.unstack(value) for a, value in zip(input_arrays, flat_input)]

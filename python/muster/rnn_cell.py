@@ -69,7 +69,7 @@ class RNNCell(object):
         self._trainable, self._reuse = trainable, _reuse
         self._base_name = name or _snake_case(type(self).__name__)
         self._dtype = None if dtype is None else dtypes.as_dtype(dtype)
-        self._scope = None
+        self._scope = self._outer_scope = None
         self._variables = []
         self.built = False
 
@@ -156,7 +156,10 @@ class RNNCell(object):
         if scope is not None:
             with variable_scopes.variable_scope(scope) as opened:
                 return self._run(inputs, state, opened)
-        return self._run(inputs, state)
+        # The scope of the first call is opened again by later ones.
+        self._outer_scope = self._outer_scope or variable_scopes.get_variable_scope()
+        with variable_scopes.variable_scope(self._outer_scope):
+            return self._run(inputs, state)
 
 
 class _LayerCell(RNNCell):
