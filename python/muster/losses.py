@@ -80,14 +80,13 @@ def compute_weighted_loss(losses, weights=1.0, scope=None, loss_collection=Graph
             weights = math_ops.cast(weights, dtype=dtypes.float32)
             loss = math_ops.multiply(losses, weights)
             if reduction != Reduction.NONE:
-                weighted = loss
-                loss = math_ops.reduce_sum(weighted)
+                loss = math_ops.reduce_sum(loss)
                 if reduction == Reduction.MEAN:
-                    loss = _safe_mean(loss, math_ops.reduce_sum(array_ops.ones_like(weighted) * weights))
+                    loss = _safe_mean(loss, math_ops.reduce_sum(array_ops.ones_like(losses) * weights))
                 elif reduction == Reduction.SUM_BY_NONZERO_WEIGHTS:
-                    loss = _safe_mean(loss, _num_present(weighted, weights))
+                    loss = _safe_mean(loss, _num_present(losses, weights))
                 elif reduction == Reduction.SUM_OVER_BATCH_SIZE:
-                    loss = _safe_mean(loss, _num_elements(weighted))
+                    loss = _safe_mean(loss, _num_elements(losses))
             loss = math_ops.cast(loss, input_dtype)
             add_loss(loss, loss_collection)
             return loss
