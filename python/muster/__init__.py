@@ -21,7 +21,7 @@ COMPILER_VERSION = ""
 newaxis = None
 
 # Modules whose public functions are names of tf itself, in the order in which they are looked through.
-_MODULES = ("array_ops", "math_ops", "state_ops", "variables", "control_flow_ops", "gradients_impl")
+_MODULES = ("array_ops", "math_ops", "variables", "state_ops", "control_flow_ops", "gradients_impl")
 # The same, loaded when one of their names is first asked for; the heavier parts of the package are here.
 _LAZY_MODULES = ("variable_scopes", "partitioned", "random_ops", "init_ops", "clip_ops", "check_ops", "logging_ops",
                  "string_ops", "sparse_tensor", "tensor_array_ops", "functional_ops", "linalg_ops", "confusion",

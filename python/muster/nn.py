@@ -15,7 +15,7 @@ from muster.nn_ops import (  # noqa: F401
     sparse_softmax_cross_entropy_with_logits, sufficient_statistics, swish, tanh, top_k,
     weighted_cross_entropy_with_logits, weighted_moments, xw_plus_b, zero_fraction)
 
-_RNN = ("dynamic_rnn", "static_rnn", "bidirectional_dynamic_rnn", "raw_rnn")
+_RNN = ("dynamic_rnn", "static_rnn", "bidirectional_dynamic_rnn")
 
 
 def __getattr__(name):

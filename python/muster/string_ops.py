@@ -43,18 +43,26 @@ def _sparse(results):
     return sparse_tensor.SparseTensor(indices, values, shape)
 
 
-def string_split(source, sep=None, skip_empty=True, delimiter=None):
-    delimiter = _merge_deprecated("sep", sep, "delimiter", delimiter)
-    delimiter = convert_to_tensor(" " if delimiter is None else delimiter, dtype=dtypes.string)
-    source = convert_to_tensor(source, dtype=dtypes.string)
-    return _sparse(call("StringSplit", input=source, delimiter=delimiter, skip_empty=skip_empty))
+def string_split(source, sep=None, skip_empty=True, delimiter=None, result_type="SparseTensor", name=None):
+    _only_sparse("tf.string_split", result_type)
+    with name_scope(name, "StringSplit", [source]):
+        delimiter = _merge_deprecated("sep", sep, "delimiter", delimiter)
+        delimiter = convert_to_tensor(" " if delimiter is None else delimiter, dtype=dtypes.string)
+        source = convert_to_tensor(source, dtype=dtypes.string)
+        return _sparse(call("StringSplit", input=source, delimiter=delimiter, skip_empty=skip_empty))
+
+
+def _only_sparse(function, result_type):
+    if result_type == "RaggedTensor":
+        raise NotImplementedError("%s does not support result_type='RaggedTensor'" % function)
+    if result_type != "SparseTensor":
+        raise ValueError("result_type must be 'RaggedTensor' or 'SparseTensor'.")
 
 
 def split(input=None, sep=None, maxsplit=-1, result_type="SparseTensor", source=None, name=None):
     """tf.strings.split: the pieces of a vector of strings as a SparseTensor."""
     source = _merge_deprecated("input", input, "source", source)
-    if result_type != "SparseTensor":
-        raise NotImplementedError("tf.strings.split gives only SparseTensor, not %s" % result_type)
+    _only_sparse("tf.strings.split", result_type)
     with name_scope(name, "StringSplit", [source]):
         sep = convert_to_tensor("" if sep is None else sep, dtype=dtypes.string)
         source = convert_to_tensor(source, dtype=dtypes.string)
