@@ -284,7 +284,7 @@ class RefVariable(Variable):
                             self._initial_value = convert.convert_to_tensor(initial_value(), name="initial_value",
                                                                             dtype=dtype)
                             shape = self._initial_value.get_shape() if validate_shape else tensor_shape.unknown_shape()
-                    self._variable = self._make_node(shape, self._initial_value.dtype.base_dtype, name)
+                        self._variable = self._make_node(shape, self._initial_value.dtype.base_dtype, name)
                 else:
                     self._initial_value = convert.convert_to_tensor(initial_value, name="initial_value", dtype=dtype)
                     if not _muster.is_fetchable(self._initial_value.op._node) and self._in_control_flow(
@@ -420,10 +420,10 @@ class ResourceVariable(Variable):
                     with name_scope("Initializer"), device(None):
                         self._initial_value = convert.convert_to_tensor(
                             initial_value() if init_from_fn else initial_value, name="initial_value", dtype=dtype)
-                shape = shape if shape is not None else self._initial_value.get_shape()
-                self._value_dtype = self._initial_value.dtype.base_dtype
-                self._handle = call("VarHandleOp", name=name, shape=shape, dtype=self._value_dtype,
-                                    shared_name=handle_name)
+                    shape = shape if shape is not None else self._initial_value.get_shape()
+                    self._value_dtype = self._initial_value.dtype.base_dtype
+                    self._handle = call("VarHandleOp", name=name, shape=shape, dtype=self._value_dtype,
+                                        shared_name=handle_name)
                 self._variable = self._handle
                 with name_scope("IsInitialized"):
                     self._is_initialized_op = call("VarIsInitializedOp", resource=self._handle)
