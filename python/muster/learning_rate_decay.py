@@ -129,7 +129,8 @@ def cosine_decay_restarts(learning_rate, global_step, first_decay_steps, t_mul=2
 
 def _cosine_times(linear, step, decay_steps, num_periods, alpha, beta):
     done = step / decay_steps
-    decayed = 0.5 * (1.0 + math_ops.cos(convert.constant(math.pi) * (2.0 * num_periods * done)))
+    fraction = 2.0 * num_periods * done
+    decayed = 0.5 * (1.0 + math_ops.cos(convert.constant(math.pi) * fraction))
     return (alpha + linear) * decayed + beta
 
 
