@@ -302,26 +302,37 @@ def case(pred_fn_pairs, default=None, exclusive=False, strict=False, name="case"
             raise TypeError("fn for pred %s must be callable." % pair[0].name)
     if default is not None and not callable(default):
         raise TypeError("default must be callable.")
-    preds = [p for p, _ in pairs]
-    with name_scope(name, "case", preds):
+    with name_scope(name, "case", [p for p, _ in pairs]):
         if default is None:
-            default = pairs[-1][1]
-            default_message = "None of conditions evaluated as True. Conditions: (%s)" % ", ".join(p.name for p in preds)
-            assertion = Assert(math_ops.reduce_any(array_ops.stack(preds)), [default_message])
-            last = pairs.pop()[1]
+            default, pairs = _last_as_default(pairs)
+        if not exclusive:
+            return _nested_conds(pairs, default, strict)
+        with control_dependencies([_assert_at_most_n_true([p for p, _ in pairs], 1, "Input error: exclusive=True")]):
+            return _nested_conds(pairs, default, strict)
 
-            def default():
-                with control_dependencies([assertion]):
-                    return last()
 
-        if exclusive and len(preds) > 1:
-            count = math_ops.reduce_sum(math_ops.cast(array_ops.stack(preds), dtypes.int32), name="num_true_conds")
-            only_one = Assert(math_ops.less(count, 2, name="at_most_one_true_cond"),
-                              ["Input error: exclusive=True: more than 1 conditions (%s) evaluated as True:"
-                               % ", ".join(p.name for p in preds), array_ops.stack(preds)], summarize=len(preds))
-            with control_dependencies([only_one]):
-                return _nested_conds(pairs, default, strict)
-        return _nested_conds(pairs, default, strict)
+def _assert_at_most_n_true(preds, n, message):
+    packed = array_ops.stack(preds, name="preds_c")
+    count = math_ops.reduce_sum(math_ops.cast(packed, dtypes.int32), name="num_true_conds")
+    condition = math_ops.less_equal(count, array_ops.constant(n, name="n_true_conds"))
+    names = ", ".join(getattr(p, "name", "?") for p in preds)
+    return Assert(condition, ["%s: more than %d conditions (%s) evaluated as True:" % (message, n, names), packed],
+                  summarize=len(preds))
+
+
+def _last_as_default(pairs):
+    """The last branch, which then has to be the one that holds, and the branches before it."""
+    at = len(pairs) - 1
+    preds = [p for p, _ in pairs]
+
+    def default():
+        none = ("Input error: None of conditions evaluated as True:", array_ops.stack(preds, name="preds_c"))
+        others = ("Implementation error: selected default action #%d was called, but some of other predicates are "
+                  "True: " % at)
+        with control_dependencies([_assert_at_most_n_true(preds[:at], 0, others), Assert(preds[at], none)]):
+            return pairs[at][1]()
+
+    return default, pairs[:at]
 
 
 def _nested_conds(pairs, default, strict):

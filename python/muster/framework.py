@@ -663,8 +663,8 @@ class Graph(object):
     def _control_input(self, value):
         if isinstance(value, IndexedSlices):
             return value.op
-        if hasattr(value, "_handle_op"):
-            return value._handle_op
+        if getattr(value, "_is_resource", False):
+            return value.op  # Waiting for a variable does not read it.
         value = self.as_graph_element(value)
         return value.op if isinstance(value, Tensor) else value
 
@@ -675,7 +675,9 @@ class Graph(object):
                 raise ValueError("Trying to reset colocation (op is None) but ignore_existing is not True")
             scope = self._scope.without_colocation()
         else:
-            if not isinstance(op, Operation):
+            if isinstance(getattr(op, "handle", None), Tensor):
+                op = op.handle.op  # A resource variable is where its handle is.
+            elif not isinstance(op, Operation):
                 op = self._control_input(op)
             scope = self._scope.colocated_with(op._node, ignore_existing)
         with self._in_scope(scope):

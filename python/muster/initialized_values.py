@@ -68,5 +68,7 @@ def _safe_tensor(tensor, variable_name, cache):
     # The slash at the end makes it the whole name, whatever scope is open.
     new_name = (op.name + "_" + variable_name).replace(":", "_") + "/"
     attrs = {name: op._node.attr(name) for name in op._node.attr_names}
-    cache[op] = op.graph.create_op(op.type, new_inputs, name=new_name, attrs=attrs)
+    # What a conditional gives in place of a variable is a value, not a reference.
+    new_type = "Switch" if op.type == "RefSwitch" else op.type
+    cache[op] = op.graph.create_op(new_type, new_inputs, name=new_name, attrs=attrs)
     return cache[op].outputs[tensor.value_index]

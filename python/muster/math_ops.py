@@ -198,7 +198,8 @@ def div_no_nan(x, y, name=None):
 
 def cast(x, dtype, name=None):
     base = dtypes.as_dtype(dtype).base_dtype
-    if isinstance(x, framework.Tensor) and base == x.dtype:
+    # A resource variable of that type stays unread until the value is needed.
+    if (isinstance(x, framework.Tensor) or getattr(x, "_is_resource", False)) and base == x.dtype:
         return x
     with name_scope(name, "Cast", [x]) as name:
         if isinstance(x, framework.IndexedSlices):

@@ -34,8 +34,7 @@ def count_up_to(ref, limit, name=None):
 def _scatter(op):
     def function(ref, indices, updates, use_locking=op == "ScatterUpdate", name=None):
         if _is_resource(ref):
-            ref._scatter(op, indices, updates, name)
-            return ref._lazy_read()
+            return ref._lazy_read(ref._scatter(op, indices, updates, name))
         return call(op, name=name, ref=ref, indices=indices, updates=updates, use_locking=use_locking)
 
     return function
@@ -53,8 +52,8 @@ scatter_max = _scatter("ScatterMax")
 def _scatter_nd(op):
     def function(ref, indices, updates, use_locking=op == "ScatterNdUpdate", name=None):
         if _is_resource(ref):
-            call("Resource" + op, name=name, ref=ref.handle, indices=indices, updates=updates, use_locking=use_locking)
-            return ref._lazy_read()
+            return ref._lazy_read(call("Resource" + op, name=name, ref=ref.handle, indices=indices, updates=updates,
+                                       use_locking=use_locking))
         return call(op, name=name, ref=ref, indices=indices, updates=updates, use_locking=use_locking)
 
     return function

@@ -284,7 +284,7 @@ class RefVariable(Variable):
                             self._initial_value = convert.convert_to_tensor(initial_value(), name="initial_value",
                                                                             dtype=dtype)
                             shape = self._initial_value.get_shape() if validate_shape else tensor_shape.unknown_shape()
-                    self._variable = self._make_node(shape, self._initial_value.dtype.base_dtype, name)
+                        self._variable = self._make_node(shape, self._initial_value.dtype.base_dtype, name)
                 else:
                     self._initial_value = convert.convert_to_tensor(initial_value, name="initial_value", dtype=dtype)
                     if not _muster.is_fetchable(self._initial_value.op._node) and self._in_control_flow(
@@ -420,16 +420,17 @@ class ResourceVariable(Variable):
                     with name_scope("Initializer"), device(None):
                         self._initial_value = convert.convert_to_tensor(
                             initial_value() if init_from_fn else initial_value, name="initial_value", dtype=dtype)
-                shape = shape if shape is not None else self._initial_value.get_shape()
-                self._value_dtype = self._initial_value.dtype.base_dtype
-                self._handle = call("VarHandleOp", name=name, shape=shape, dtype=self._value_dtype,
-                                    shared_name=handle_name)
+                    shape = shape if shape is not None else self._initial_value.get_shape()
+                    self._value_dtype = self._initial_value.dtype.base_dtype
+                    self._handle = call("VarHandleOp", name=name, shape=shape, dtype=self._value_dtype,
+                                        shared_name=handle_name)
                 self._variable = self._handle
                 with name_scope("IsInitialized"):
                     self._is_initialized_op = call("VarIsInitializedOp", resource=self._handle)
                 from muster import initialized_values
 
-                with name_scope("Assign") as assign_name, device(self._handle.device):
+                with name_scope("Assign") as assign_name, colocate_with(None, ignore_existing=True), device(
+                        self._handle.device):
                     self._initializer_op = call("AssignVariableOp", name=assign_name, resource=self._handle,
                                                 value=initialized_values.guard(self._initial_value, handle_name))
                 with name_scope("Read"), device(self._handle.device):
@@ -480,8 +481,9 @@ class ResourceVariable(Variable):
                 value = self._read()
         return array_ops.identity(value)
 
-    def _lazy_read(self):
-        return self.read_value()
+    def _lazy_read(self, op):
+        """The variable after `op`, read where someone asks for its value."""
+        return _ChangedVariable(self, op)
 
     def _variable_value_for_eval(self):
         return self._graph_element
@@ -512,10 +514,7 @@ class ResourceVariable(Variable):
         value = convert.convert_to_tensor(value, dtype=self._value_dtype)
         self.shape.assert_is_compatible_with(value.get_shape())
         changed = call(op, name=name, resource=self._handle, value=value)
-        if not read_value:
-            return changed
-        with control_dependencies([changed]):
-            return self.read_value()
+        return self._lazy_read(changed) if read_value else changed
 
     def assign(self, value, use_locking=None, name=None, read_value=True):
         return self._change("AssignVariableOp", value, name, read_value)
@@ -532,6 +531,67 @@ class ResourceVariable(Variable):
 
     def __repr__(self):
         return "<tf.Variable '%s' shape=%s dtype=%s>" % (self.name, self.shape, self.dtype.name)
+
+
+def _add_resource_scatters():
+    for kind in ("sub", "add", "max", "min", "mul", "div", "update"):
+        def method(self, sparse_delta, use_locking=False, name=None, _op="Scatter" + kind.capitalize()):
+            if not isinstance(sparse_delta, framework.IndexedSlices):
+                raise ValueError("sparse_delta is not IndexedSlices: %s" % sparse_delta)
+            values = convert.convert_to_tensor(sparse_delta.values, dtype=self._value_dtype)
+            return self._lazy_read(self._scatter(_op, sparse_delta.indices, values, name))
+
+        setattr(ResourceVariable, "scatter_" + kind, method)
+    for kind in ("sub", "add", "update"):
+        def nd_method(self, indices, updates, name=None, _op="ResourceScatterNd" + kind.capitalize()):
+            updates = convert.convert_to_tensor(updates, dtype=self._value_dtype)
+            return self._lazy_read(call(_op, name=name, ref=self._handle, indices=indices, updates=updates))
+
+        setattr(ResourceVariable, "scatter_nd_" + kind, nd_method)
+
+
+_add_resource_scatters()
+
+
+class _ChangedVariable(ResourceVariable):
+    """What assign returns: a variable whose reads and changes come after that assignment."""
+
+    def __init__(self, variable, op):
+        self._handle = self._variable = variable._handle
+        self._parent_op = op
+        self._value_dtype, self._graph = variable._value_dtype, variable._graph
+        self._trainable, self._constraint, self._save_slice_info = False, None, None
+        self._synchronization, self._aggregation = variable._synchronization, variable._aggregation
+        self._initializer_op, self._initial_value = None, None
+        self._graph_element = self._snapshot = self._read()
+        if variable.shape.ndims is not None:
+            self._graph_element.set_shape(variable.shape)
+
+    @property
+    def op(self):
+        return self._parent_op
+
+    @property
+    def name(self):
+        return self._parent_op.name
+
+    def _read(self):
+        with control_dependencies([self._parent_op]):
+            return super(_ChangedVariable, self)._read()
+
+    def value(self):
+        return self._read()
+
+    def read_value(self):
+        return self._read()
+
+    def _change(self, op, value, name, read_value):
+        with control_dependencies([self._parent_op]):
+            return super(_ChangedVariable, self)._change(op, value, name, read_value)
+
+    def _scatter(self, op, indices, updates, name=None):
+        with control_dependencies([self._parent_op]):
+            return super(_ChangedVariable, self)._scatter(op, indices, updates, name)
 
 
 def _dense_var_to_tensor(var, dtype=None, name=None, as_ref=False):

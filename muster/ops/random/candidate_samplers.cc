@@ -151,7 +151,8 @@ class FixedUnigramSampler : public RangeSampler {
 
 float ExpectedCount(float probability, int64_t sampled, int64_t tries) {
   if (tries == sampled) return probability * static_cast<float>(sampled);
-  return static_cast<float>(-std::expm1(static_cast<double>(tries) * std::log1p(-static_cast<double>(probability))));
+  // In floats, as TensorFlow: the last bit depends on it.
+  return -std::expm1(static_cast<float>(tries) * std::log1p(-probability));
 }
 
 class SamplerKernel : public Kernel {

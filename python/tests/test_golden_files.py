@@ -1,0 +1,13 @@
+"""No file of golden values lies unused."""
+import golden_cases
+
+
+def test_every_file_is_compared_or_waits(root, golden):
+    tests = "\n".join(p.read_text(encoding="utf-8") for folder in ("python/tests", "muster", "tests")
+                      for p in sorted((root / folder).rglob("*")) if p.suffix in (".py", ".cc", ".cmake"))
+    for path in sorted(golden.iterdir()):
+        if path.suffix == ".md":
+            continue
+        waits = "all" in golden_cases.waiting(path.stem)
+        assert waits or path.name in tests, "%s is in no test and does not wait" % path.name
+        assert not (waits and path.name in tests), "%s is tested: take it out of golden_waiting.txt" % path.name

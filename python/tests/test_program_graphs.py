@@ -1,0 +1,154 @@
+"""The graphs of the sample programs as worker 0 builds them, before its session starts, against TensorFlow 1.15.5's.
+
+The functions here are the graph-building parts of the programs; servers and training loops are tested elsewhere.
+"""
+import math
+
+import pytest
+
+import golden_cases
+
+_GOLDEN = golden_cases.load("program_graphs.json")
+_ATTRS = ("seed", "seed2", "shared_name", "_class")
+
+
+def _hello(tf):
+    tf.constant("Hello, distributed TensorFlow!")
+
+
+def _model_parallel(tf):
+    with tf.device("/job:ps/task:0"):
+        weights_1 = tf.Variable(tf.truncated_normal([16, 32], stddev=0.3, seed=1), name="weights_1")
+        biases_1 = tf.Variable(tf.zeros([32]), name="biases_1")
+    with tf.device("/job:ps/task:1"):
+        weights_2 = tf.Variable(tf.truncated_normal([32, 1], stddev=0.3, seed=2), name="weights_2")
+        biases_2 = tf.Variable(tf.zeros([1]), name="biases_2")
+    with tf.device("/job:worker/task:0"):
+        x = tf.placeholder(tf.float32, [None, 16])
+        y = tf.placeholder(tf.float32, [None, 1])
+        layer_1 = tf.nn.relu(tf.matmul(x, weights_1) + biases_1)
+        prediction = tf.matmul(layer_1, weights_2) + biases_2
+        loss = tf.reduce_mean(tf.square(prediction - y))
+        tf.train.GradientDescentOptimizer(0.05).minimize(loss)
+
+
+def _in_graph(tf):
+    with tf.device("/job:ps/task:0"):
+        w = tf.get_variable("w", [8, 3], initializer=tf.random_normal_initializer(stddev=0.1, seed=7))
+        b = tf.get_variable("b", [3], initializer=tf.zeros_initializer())
+    optimizer = tf.train.MomentumOptimizer(0.1, 0.9)
+    x = tf.placeholder(tf.float32, [None, 8])
+    labels = tf.placeholder(tf.int64, [None])
+    shards_x, shards_y = tf.split(x, 2), tf.split(labels, 2)
+    gradients, losses = [], []
+    for i in range(2):
+        with tf.device("/job:worker/task:%d" % i), tf.name_scope("replica_%d" % i):
+            logits = tf.nn.xw_plus_b(shards_x[i], w, b)
+            loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=shards_y[i], logits=logits))
+            losses.append(loss)
+            gradients.append(optimizer.compute_gradients(loss, [w, b]))
+    with tf.device("/job:ps/task:0"):
+        averaged = [(tf.add_n([g for g, _ in pair]) / 2, pair[0][1]) for pair in zip(*gradients)]
+        optimizer.apply_gradients(averaged)
+        tf.add_n(losses) / 2
+
+
+def _cluster(tf):
+    return tf.train.ClusterSpec({"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]})
+
+
+def _trainer(tf, sync):
+    with tf.device(tf.train.replica_device_setter(worker_device="/job:worker/task:0", cluster=_cluster(tf))):
+        x = tf.placeholder(tf.float32, [None, 20])
+        y = tf.placeholder(tf.int64, [None])
+        hidden = tf.layers.dense(x, 32, activation=tf.nn.relu)
+        logits = tf.layers.dense(hidden, 4)
+        loss = tf.losses.sparse_softmax_cross_entropy(y, logits)
+        tf.summary.scalar("loss", loss)
+        global_step = tf.train.get_or_create_global_step()
+        optimizer = tf.train.AdagradOptimizer(0.05)
+        hooks = [tf.train.StopAtStepHook(last_step=300)]
+        if sync:
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=2, total_num_replicas=2)
+            hooks.append(optimizer.make_session_run_hook(True))
+        optimizer.minimize(loss, global_step=global_step)
+    # What MonitoredTrainingSession does on the chief before it opens a session.
+    for hook in hooks:
+        hook.begin()
+    tf.train.Scaffold().finalize()
+
+
+def _distributed(tf, sync, folder):
+    with tf.device(tf.train.replica_device_setter(worker_device="/job:worker/task:0/gpu:0", ps_device="/job:ps/cpu:0",
+                                                  cluster=_cluster(tf))):
+        global_step = tf.Variable(0, name="global_step", trainable=False)
+        hid_w = tf.Variable(tf.truncated_normal([28 * 28, 100], stddev=1.0 / 28), name="hid_w")
+        hid_b = tf.Variable(tf.zeros([100]), name="hid_b")
+        sm_w = tf.Variable(tf.truncated_normal([100, 10], stddev=1.0 / math.sqrt(100)), name="sm_w")
+        sm_b = tf.Variable(tf.zeros([10]), name="sm_b")
+        x = tf.placeholder(tf.float32, [None, 28 * 28])
+        y_ = tf.placeholder(tf.float32, [None, 10])
+        hid = tf.nn.relu(tf.nn.xw_plus_b(x, hid_w, hid_b))
+        y = tf.nn.softmax(tf.nn.xw_plus_b(hid, sm_w, sm_b))
+        cross_entropy = -tf.reduce_sum(y_ * tf.log(tf.clip_by_value(y, 1e-10, 1.0)))
+        optimizer = tf.train.AdamOptimizer(0.01)
+        if sync:
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=2, total_num_replicas=2,
+                                                       name="mnist_sync_replicas")
+        optimizer.minimize(cross_entropy, global_step=global_step)
+        if sync:
+            optimizer.get_chief_queue_runner()
+            optimizer.get_init_tokens_op()
+        init_op = tf.global_variables_initializer()
+        tf.train.Supervisor(is_chief=True, logdir=str(folder), init_op=init_op, recovery_wait_secs=1,
+                            global_step=global_step)
+
+
+_PROGRAMS = {
+    "hello": lambda tf, folder: _hello(tf),
+    "model_parallel": lambda tf, folder: _model_parallel(tf),
+    "in_graph": lambda tf, folder: _in_graph(tf),
+    "trainer_async": lambda tf, folder: _trainer(tf, False),
+    "trainer_sync": lambda tf, folder: _trainer(tf, True),
+    "distributed_async": lambda tf, folder: _distributed(tf, False, folder),
+    "distributed_sync": lambda tf, folder: _distributed(tf, True, folder),
+}
+
+
+def _describe(op, wanted):
+    """The node as the golden file has it; of the attributes those that it gives."""
+    node = op.node_def
+    attrs = {}
+    for name in _ATTRS:
+        if name in node.attr:
+            value = node.attr[name]
+            kind = value.WhichOneof("value")
+            attrs[name] = [s.decode() for s in value.list.s] if kind == "list" else (
+                value.s.decode() if kind == "s" else value.i)
+    given = wanted[4] if len(wanted) > 4 else {}
+    attrs = {name: value for name, value in attrs.items() if name in given or value not in ("", [])}
+    entry = [node.name, node.op, list(node.input), node.device]
+    return entry + [attrs] if attrs else entry
+
+
+def _check(program, folder):
+    import muster as tf
+
+    graph = tf.Graph()
+    with graph.as_default():
+        _PROGRAMS[program](tf, folder)
+    operations, wanted = graph.get_operations(), _GOLDEN[program]
+    for i, (op, expected) in enumerate(zip(operations, wanted)):
+        assert _describe(op, expected) == expected, "node %d" % i
+    assert [op.name for op in operations[len(wanted):]] == []
+    assert [entry[0] for entry in wanted[len(operations):]] == []
+
+
+@pytest.mark.parametrize("program", sorted(_PROGRAMS))
+def test_nodes(program, tmp_path):
+    golden_cases.check("program_graphs", program, lambda: _check(program, tmp_path))
+
+
+def test_every_program_is_built():
+    assert set(_PROGRAMS) == set(_GOLDEN)
+    golden_cases.check_list("program_graphs", _PROGRAMS)
