@@ -788,6 +788,9 @@ class _DefaultStack(threading.local):
         if item in self._stack:
             self._stack.remove(item)
 
+    def clear(self):
+        del self._stack[:]
+
 
 _default_graph_stack = _DefaultStack()
 _default_session_stack = _DefaultStack()
