@@ -29,8 +29,11 @@ Message Parsed(const nb::bytes& bytes, const char* what) {
 nb::object ImportIntoGraph(Graph& graph, const nb::bytes& bytes, const std::string& prefix,
                            std::vector<std::pair<std::string, Output>> input_map,
                            std::vector<std::string> return_outputs, std::vector<std::string> return_nodes,
-                           std::vector<Node*> control_dependencies, const std::string& default_device) {
+                           std::vector<Node*> control_dependencies, const std::string& default_device,
+                           const nb::bytes& producer_op_list) {
   ImportOptions options;
+  const auto producer_ops = Parsed<tensorflow::OpList>(producer_op_list, "OpList");
+  if (producer_ops.op_size() > 0) options.producer_ops = &producer_ops;
   options.prefix = prefix;
   options.input_map = std::move(input_map);
   options.return_outputs = std::move(return_outputs);
@@ -73,7 +76,7 @@ void BindProtos(nb::module_& m) {
   });
   m.def("import_graph_def", &ImportIntoGraph, nb::arg("graph"), nb::arg("graph_def"), nb::arg("prefix"),
         nb::arg("input_map"), nb::arg("return_outputs"), nb::arg("return_nodes"), nb::arg("control_dependencies"),
-        nb::arg("default_device"));
+        nb::arg("default_device"), nb::arg("producer_op_list"));
   m.def("op_list", [] {
     tensorflow::OpList list;
     for (const OpRegistration* op : OpRegistry::Global().All()) ThrowIfBuildError(OpDefToProto(op->def, *list.add_op()));

@@ -2,8 +2,10 @@
 
 #include "bindings.h"
 #include "muster/device/device.h"
+#include "muster/graph/graph_proto.h"
 #include "muster/runtime/resource_manager.h"
 #include "muster/runtime/trace.h"
+#include "tensorflow/core/framework/graph.pb.h"
 
 namespace muster {
 namespace {
@@ -39,6 +41,32 @@ struct PyPlan {
   std::shared_ptr<StepPlan> plan;
 };
 
+// Names of the inputs of a node of the partitions, as a NodeDef spells them; what ran may not be in the user's graph.
+nb::list InputNames(const RunMetadata& metadata, const std::string& name) {
+  nb::list names;
+  for (const std::shared_ptr<const Graph>& graph : metadata.partition_graphs) {
+    const Node* node = graph->FindNode(name);
+    if (node == nullptr) continue;
+    for (const Output& input : node->inputs()) {
+      names.append(input.index == 0 ? input.node->name() : input.name());
+    }
+    for (const Node* control : node->control_inputs()) names.append(absl::StrCat("^", control->name()));
+    break;
+  }
+  return names;
+}
+
+nb::list PartitionsToPython(const RunMetadata& metadata) {
+  nb::list graphs;
+  for (const std::shared_ptr<const Graph>& graph : metadata.partition_graphs) {
+    tensorflow::GraphDef proto;
+    ThrowIfBuildError(GraphToProto(*graph, {}, proto));
+    const std::string bytes = proto.SerializeAsString();
+    graphs.append(nb::bytes(bytes.data(), bytes.size()));
+  }
+  return graphs;
+}
+
 nb::object TraceToPython(const RunMetadata& metadata) {
   nb::list nodes;
   for (const NodeTrace& node : metadata.nodes) {
@@ -46,7 +74,8 @@ nb::object TraceToPython(const RunMetadata& metadata) {
     for (const NodeTrace::OutputTrace& output : node.outputs) {
       outputs.append(nb::make_tuple(output.slot, static_cast<int>(output.dtype), ShapeToPython(output.shape), output.bytes));
     }
-    nodes.append(nb::make_tuple(node.device, node.node, node.op, node.start_nanos, node.end_nanos, node.thread_id, outputs));
+    nodes.append(nb::make_tuple(node.device, node.node, node.op, node.start_nanos, node.end_nanos, node.thread_id,
+                                outputs, InputNames(metadata, node.node), node.scheduled_nanos));
   }
   return nodes;
 }
@@ -74,11 +103,13 @@ void BindSession(nb::module_& m) {
              return ToNumpyList(RunValue(std::move(result)));
            })
       .def("run_with_options",
-           [](Session& s, const PyPlan& plan, const nb::list& feeds, int64_t timeout_ms, bool trace) {
+           [](Session& s, const PyPlan& plan, const nb::list& feeds, int64_t timeout_ms, bool trace,
+              bool partition_graphs) {
              std::vector<Tensor> tensors = FeedsFromPython(plan.signature, feeds);
              RunOptions options;
              options.timeout = absl::Milliseconds(timeout_ms);
              options.trace = trace;
+             options.keep_partition_graphs = trace || partition_graphs;
              RunMetadata metadata;
              absl::StatusOr<std::vector<Tensor>> result = absl::UnknownError("");
              {
@@ -86,7 +117,8 @@ void BindSession(nb::module_& m) {
                result = s.Run(*plan.plan, std::move(tensors), options, &metadata);
              }
              nb::list values = ToNumpyList(RunValue(std::move(result)));
-             return nb::make_tuple(values, TraceToPython(metadata));
+             return nb::make_tuple(values, TraceToPython(metadata),
+                                   partition_graphs ? PartitionsToPython(metadata) : nb::list());
            })
       .def("partial_run_setup",
            [](Session& s, std::vector<Output> feeds, std::vector<Output> fetches, std::vector<Node*> targets) {

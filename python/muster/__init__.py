@@ -2,6 +2,7 @@
 import importlib as _importlib
 
 from muster import errors  # noqa: F401  (first: it tells the extension how to raise)
+from muster import proto_names as _proto_names
 from muster.dtypes import (  # noqa: F401
     DType, as_dtype, bfloat16, bool, complex64, complex128, double, float16, float32, float64, half, int8, int16, int32,
     int64, qint8, qint16, qint32, quint8, quint16, resource, string, uint8, uint16, uint32, uint64, variant)
@@ -26,12 +27,13 @@ _MODULES = ("array_ops", "math_ops", "variables", "state_ops", "control_flow_ops
 _LAZY_MODULES = ("variable_scopes", "partitioned", "random_ops", "init_ops", "clip_ops", "check_ops", "logging_ops",
                  "string_ops", "sparse_tensor", "tensor_array_ops", "functional_ops", "linalg_ops", "confusion",
                  "script_ops", "importer", "queue_ops", "data_flow_ops", "io_ops", "parsing_ops", "template",
-                 "proto_names")
+                 "tensor_util")
 # Sub-modules, loaded when they are first named: tf's name -> module here.
 _SUBMODULES = {name: name for name in (
     "nn", "train", "layers", "losses", "metrics", "data", "image", "summary", "saved_model", "gfile", "logging", "app",
-    "flags", "test", "python_io", "graph_util", "contrib", "compat", "nest", "lookup", "resource_loader", "profiler",
-    "estimator", "keras")}
+    "flags", "test", "python_io", "graph_util", "contrib", "compat", "nest", "lookup", "resource_loader", "sysconfig",
+    "profiler", "estimator", "keras")}
+_SUBMODULES["logging"] = "tf_logging"
 _SUBMODULES["linalg"] = "linalg_ops"
 _NAMESPACES = ("math", "random", "strings", "io", "debugging", "initializers", "sparse", "dtypes")
 
@@ -62,7 +64,9 @@ def __getattr__(name):
     if name.startswith("__"):
         raise AttributeError(name)
     value = None
-    if name in _NAMESPACES:
+    if name in _proto_names.TF_NAMES:
+        value = _proto_names.get(name)
+    elif name in _NAMESPACES:
         value = _importlib.import_module("muster.namespaces").module(name)
     elif name in _SUBMODULES:
         value = _load(_SUBMODULES[name])
@@ -80,7 +84,7 @@ def __getattr__(name):
 
 
 def __dir__():
-    names = set(globals()) | set(_NAMESPACES)
+    names = set(globals()) | set(_NAMESPACES) | set(_SUBMODULES) | set(_proto_names.TF_NAMES)
     for module in _LAZY_MODULES:
         loaded = _load(module)
         if loaded is not None:

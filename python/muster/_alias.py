@@ -3,26 +3,121 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import sys
+import types
 
-# Deep imports of scripts of that age, and where their content is.
-_PATHS = {
+from muster import _absent, proto_names
+
+# Paths that are Muster's modules themselves. Others below `tensorflow` are looked for under the same name in Muster.
+_SAME = {
     "tensorflow": "muster",
-    "tensorflow.compat": "muster.compat",
     "tensorflow.compat.v1": "muster",
-    "tensorflow.python": "muster",
-    "tensorflow.python.framework": "muster",
-    "tensorflow.python.framework.ops": "muster.framework",
-    "tensorflow.python.framework.dtypes": "muster.dtypes",
-    "tensorflow.python.framework.tensor_shape": "muster.tensor_shape",
-    "tensorflow.python.framework.errors": "muster.errors",
-    "tensorflow.python.framework.constant_op": "muster.convert",
-    "tensorflow.python.ops": "muster",
-    "tensorflow.python.ops.array_ops": "muster.array_ops",
-    "tensorflow.python.ops.math_ops": "muster.math_ops",
-    "tensorflow.python.client": "muster.client",
-    "tensorflow.python.client.session": "muster.session",
-    "tensorflow.python.platform": "muster.platform",
+    "tensorflow.logging": "muster.tf_logging",
+    "tensorflow.io.gfile": "muster.gfile_v2",
+    "tensorflow.contrib.learn.python.learn.datasets.mnist": "muster.examples.tutorials.mnist.input_data",
+    "tensorflow.contrib.learn.python.learn.datasets.base": "muster.examples.tutorials.mnist.input_data",
 }
+
+# Folders of tensorflow.python and of the generated code: they hold modules and nothing else.
+_FOLDERS = frozenset("tensorflow." + name for name in (
+    "python", "python.framework", "python.ops", "python.client", "python.platform", "python.training", "python.lib",
+    "python.lib.io", "python.util", "python.summary", "python.summary.writer", "python.saved_model", "python.data",
+    "python.data.ops", "python.debug", "python.layers", "core", "core.framework", "core.protobuf", "core.util",
+    "core.example", "core.lib", "core.lib.core", "tsl", "tsl.protobuf", "python.training.checkpoint_state",
+    "contrib.learn.python", "contrib.learn.python.learn", "contrib.learn.python.learn.datasets"))
+
+# Modules of tensorflow.python: where their names are, most fitting first; after these, tf itself and tf.train.
+_MODULES = {
+    "framework": {
+        "ops": "framework convert gradients_impl", "dtypes": "dtypes", "tensor_shape": "tensor_shape",
+        "errors": "errors", "errors_impl": "errors", "constant_op": "convert", "importer": "importer",
+        "graph_util": "graph_util", "graph_util_impl": "graph_util", "tensor_util": "tensor_util",
+        "random_seed": "framework", "sparse_tensor": "sparse_tensor", "device": "framework",
+        "common_shapes": "tensor_shape", "load_library": "script_ops", "test_util": "test", "function": "",
+        "meta_graph": "meta_graph", "op_def_library": "op_library"},
+    "client": {"session": "session", "timeline": "timeline", "device_lib": "device_lib"},
+    "platform": {
+        "gfile": "gfile", "tf_logging": "tf_logging", "logging": "tf_logging", "flags": "flags", "app": "app",
+        "test": "test", "googletest": "test", "resource_loader": "resource_loader", "sysconfig": "sysconfig"},
+    "ops": {
+        "array_ops": "array_ops", "math_ops": "math_ops", "state_ops": "state_ops", "variables": "variables",
+        "variable_scope": "variable_scopes", "control_flow_ops": "control_flow_ops", "init_ops": "init_ops",
+        "gradients": "gradients_impl", "gradients_impl": "gradients_impl", "nn": "nn", "nn_ops": "nn_ops nn",
+        "nn_impl": "nn_ops nn", "random_ops": "random_ops", "clip_ops": "clip_ops", "check_ops": "check_ops",
+        "logging_ops": "logging_ops", "string_ops": "string_ops", "sparse_ops": "sparse_tensor",
+        "embedding_ops": "embedding_ops", "tensor_array_ops": "tensor_array_ops", "functional_ops": "functional_ops",
+        "map_fn": "functional_ops", "linalg_ops": "linalg_ops", "data_flow_ops": "data_flow_ops",
+        "io_ops": "io_ops", "parsing_ops": "parsing_ops", "image_ops": "image", "script_ops": "script_ops",
+        "template": "template", "partitioned_variables": "partitioned", "resource_variable_ops": "variables",
+        "gen_array_ops": "op_library", "gen_math_ops": "op_library", "gen_nn_ops": "op_library",
+        "lookup_ops": "lookup", "rnn": "rnn", "rnn_cell": "rnn_cell", "summary_ops": "summary",
+        "confusion_matrix": "confusion", "candidate_sampling_ops": "candidate_sampling"},
+    "training": {name: "train training_util" for name in (
+        "training", "training_util", "saver", "server_lib", "session_run_hook", "basic_session_run_hooks",
+        "monitored_session", "session_manager", "supervisor", "coordinator", "queue_runner", "queue_runner_impl",
+        "device_setter", "input", "moving_averages", "optimizer", "gradient_descent", "adam", "adagrad", "momentum",
+        "rmsprop", "ftrl", "learning_rate_decay", "sync_replicas_optimizer", "checkpoint_utils",
+        "checkpoint_management", "summary_io", "slot_creator")},
+    "lib.io": {"file_io": "file_io", "tf_record": "python_io", "python_io": "python_io"},
+    "util": {"compat": "compat", "nest": "nest"},
+    "summary": {"summary": "summary"},
+    "summary.writer": {"writer": "summary", "writer_cache": "summary"},
+    "layers": {"layers": "layers", "core": "layers", "convolutional": "layers", "pooling": "layers"},
+}
+
+
+class _View(types.ModuleType):
+    """A module of tensorflow.python: its names come from the modules given, then from tf and tf.train."""
+
+    def __init__(self, name, modules):
+        super(_View, self).__init__(name, "Names of %s." % name)
+        self.__dict__["_modules"] = modules
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        for module in self.__dict__["_modules"]:
+            if hasattr(module, name):
+                return getattr(module, name)
+        raise AttributeError("module %r has no attribute %r (Muster has no such part of TensorFlow)"
+                             % (self.__name__, name))
+
+
+class _Folder(types.ModuleType):
+    """A package without content of its own: its modules are found when they are named."""
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        try:
+            return importlib.import_module(self.__name__ + "." + name)
+        except ModuleNotFoundError as e:
+            raise AttributeError(str(e))
+
+
+def _module_or_none(name):
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as e:
+        # Only a part that Muster does not have; what such a part imports must be there.
+        if e.name is None or not (name + ".").startswith(e.name + "."):
+            raise
+        return None
+
+
+def _view(name):
+    """The module of tensorflow.python with that name, or None."""
+    prefix = "tensorflow.python."
+    if not name.startswith(prefix):
+        return None
+    folder, _, leaf = name[len(prefix):].rpartition(".")
+    sources = _MODULES.get(folder, {}).get(leaf)
+    if sources is None:
+        return None
+    found = [_module_or_none("muster." + source) for source in sources.split()]
+    if sources and not any(found):
+        return None
+    return _View(name, [m for m in found if m is not None] +
+                 [m for m in (sys.modules["muster"], _module_or_none("muster.train")) if m is not None])
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -36,29 +131,43 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     def create_module(self, spec):
         name = spec.name
-        mapped = _PATHS.get(name)
-        if mapped is None:
-            # tensorflow.train -> muster.train, tensorflow.python.ops.x -> muster.x
-            tail = name.split(".", 1)[1]
-            candidates = ["muster." + tail, "muster." + tail.rsplit(".", 1)[-1]]
-        else:
-            candidates = [mapped]
-        for candidate in candidates:
-            try:
-                module = importlib.import_module(candidate)
-                self._own_specs[name] = module.__spec__
-                return module
-            except ModuleNotFoundError as e:
-                if e.name != candidate and not candidate.startswith(str(e.name)):
-                    raise
+        tail = name.partition(".")[2]
+        if name in _SAME:
+            return self._own(name, importlib.import_module(_SAME[name]))
+        if name in _FOLDERS:
+            return _Folder(name)
+        if name.startswith(("tensorflow.core.", "tensorflow.python.training.", "tensorflow.tsl.")):
+            generated = proto_names.generated_module(tail.replace(".", "/"))
+            if generated is not None:
+                return generated
+        view = _view(name)
+        if view is not None:
+            return view
+        module = None if tail.startswith("python.") else _module_or_none("muster." + tail)
+        if module is None:
+            top = sys.modules["muster"]
+            if tail in getattr(top, "_NAMESPACES", ()):
+                module = getattr(top, tail)
+        if module is not None:
+            return self._own(name, module)
+        reason = _absent.reason(tail)
+        if reason is not None:
+            raise ImportError("%s is not available: %s" % (name, reason), name=name)
         raise ModuleNotFoundError("No module named %r (Muster has no such part of TensorFlow)" % name, name=name)
 
+    def _own(self, name, module):
+        self._own_specs[name] = module.__spec__
+        return module
+
     def exec_module(self, module):
-        # The import system has put its own spec on the module; it keeps the one it was made with.
-        module.__spec__ = self._own_specs.pop(module.__spec__.name)
+        # The import system has put its own spec on the module; one of Muster keeps that with which it was made.
+        name = module.__spec__.name
+        if name in self._own_specs:
+            module.__spec__ = self._own_specs.pop(name)
 
 
 def install():
+    """From now on `import tensorflow` gives Muster."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     sys.modules["tensorflow"] = importlib.import_module("muster")

@@ -393,7 +393,6 @@ class Graph(object):
         self._finalized = False
         self._unfeedable = set()
         self._unfetchable = set()
-        self._gradient_overrides = {}
         self._building_function = False
         self._lock = threading.RLock()
 
@@ -436,6 +435,9 @@ class Graph(object):
     def _add(self, op_type, inputs, attrs, name=""):
         """Makes a node; inputs are tensors or lists of tensors."""
         self._check_not_finalized()
+        overrides = getattr(self._local, "gradient_overrides", None)
+        if overrides and op_type in overrides:
+            attrs = dict(attrs, _gradient_op_type=overrides[op_type])
         handles = [[t._output for t in i] if isinstance(i, (list, tuple)) else i._output for i in inputs]
         return self._operation(self._scope.add(op_type, handles, attrs, name))
 
@@ -639,8 +641,38 @@ class Graph(object):
 
     @contextlib.contextmanager
     def device(self, device_name_or_function):
-        with self._in_scope(self._device_scope(device_name_or_function)):
-            yield
+        outer = getattr(self._local, "devices", ())
+        self._local.devices = () if device_name_or_function is None else outer + (device_name_or_function,)
+        try:
+            with self._in_scope(self._device_scope(device_name_or_function)):
+                yield
+        finally:
+            self._local.devices = outer
+
+    def _apply_devices(self, nodes):
+        """Gives nodes that were not made in a scope (imported ones) the devices of the scopes they are in.
+
+        What a node says itself counts most; one that is colocated with others takes what those have.
+        """
+        choices = getattr(self._local, "devices", ())
+        if not choices:
+            return
+        for node in nodes:
+            if node.colocation_groups:
+                continue
+            for choice in reversed(choices):
+                if callable(choice) and not isinstance(choice, DeviceSpec):
+                    node.device = _device_string(choice(self._operation(node)))  # functions merge for themselves
+                    continue
+                spec = DeviceSpec.from_string(_device_string(choice))
+                spec.merge_from(DeviceSpec.from_string(node.device))
+                node.device = spec.to_string()
+        for node in nodes:
+            for name in node.colocation_groups:
+                other = self._g.find(name)
+                if other is not None and other.device:
+                    node.device = other.device
+                    break
 
     def _device_scope(self, choice):
         scope = self._scope
@@ -698,11 +730,17 @@ class Graph(object):
 
     @contextlib.contextmanager
     def gradient_override_map(self, op_type_map):
-        scope = self._scope
+        if not isinstance(op_type_map, dict):
+            raise TypeError("op_type_map must be a dictionary mapping strings to strings")
         for op_type, mapped in op_type_map.items():
-            scope = scope.with_gradient_override(op_type, mapped)
-        with self._in_scope(scope):
+            if not isinstance(op_type, str) or not isinstance(mapped, str):
+                raise TypeError("op_type_map must be a dictionary mapping strings to strings")
+        outer = getattr(self._local, "gradient_overrides", {})
+        self._local.gradient_overrides = dict(outer, **op_type_map)
+        try:
             yield
+        finally:
+            self._local.gradient_overrides = outer
 
 
 def _plain_attr(value):
@@ -751,6 +789,9 @@ class _DefaultStack(threading.local):
     def remove(self, item):
         if item in self._stack:
             self._stack.remove(item)
+
+    def clear(self):
+        del self._stack[:]
 
 
 _default_graph_stack = _DefaultStack()

@@ -232,13 +232,14 @@ class BaseSession(object):
                 return build(self._session.run(plan, feeds))
             timeout = options.timeout_in_ms if options is not None else 0
             trace = options is not None and options.trace_level > 0
-            values, nodes = self._session.run_with_options(plan, feeds, timeout, trace)
+            partitions = options is not None and options.output_partition_graphs
+            values, nodes, graphs = self._session.run_with_options(plan, feeds, timeout, trace, partitions)
         except errors.OpError as e:
             raise self._with_op(e) from None
         if run_metadata is not None:
             from muster import run_metadata as filler
 
-            filler.fill(run_metadata, nodes)
+            filler.fill(run_metadata, nodes, graphs)
         return build(values)
 
     def _feeds(self, feed_dict):

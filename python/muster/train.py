@@ -4,3 +4,11 @@ from muster.moving_averages import *  # noqa: F401,F403
 from muster.optimizer import Optimizer  # noqa: F401
 from muster.optimizers import *  # noqa: F401,F403
 from muster.training_util import *  # noqa: F401,F403
+
+
+def __getattr__(name):
+    from muster import proto_names
+
+    if name in proto_names.TRAIN_NAMES:
+        return proto_names.get(name)
+    raise AttributeError("module 'tensorflow.train' has no attribute %r" % name)

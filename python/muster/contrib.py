@@ -1,0 +1,43 @@
+"""tf.contrib: the few members that programs of its time commonly use; everything else says that it is missing."""
+import importlib
+import sys
+
+from muster import _absent
+
+
+def _from(module, attribute=None):
+    def load():
+        loaded = importlib.import_module("muster." + module)
+        return loaded if attribute is None else getattr(loaded, attribute)
+
+    return load
+
+
+def _tf(name):
+    return lambda: getattr(sys.modules["muster"], name)
+
+
+def _part(name, members):
+    made = _absent.Absent("contrib." + name, _absent.REASONS["contrib"], members)
+    sys.modules["muster.contrib." + name] = made
+    return made
+
+
+_mnist = _from("examples.tutorials.mnist.input_data")
+_datasets = _part("learn.datasets", {"mnist": _mnist})
+_learn = _part("learn", {"datasets": lambda: _datasets})
+_framework = _part("framework", {
+    "get_or_create_global_step": _from("training_util", "get_or_create_global_step"),
+    "get_global_step": _from("training_util", "get_global_step"),
+    "create_global_step": _from("training_util", "create_global_step"),
+    "assert_global_step": _from("training_util", "assert_global_step"),
+    "nest": _from("nest"),
+    "sort": _tf("sort"),
+    "argsort": _tf("argsort")})
+_layers = _part("layers", {
+    "xavier_initializer": _from("contrib_initializers", "xavier_initializer"),
+    "xavier_initializer_conv2d": _from("contrib_initializers", "xavier_initializer"),
+    "variance_scaling_initializer": _from("contrib_initializers", "variance_scaling_initializer")})
+
+sys.modules[__name__] = _absent.Absent("contrib", _absent.REASONS["contrib"], {
+    "framework": lambda: _framework, "layers": lambda: _layers, "learn": lambda: _learn})

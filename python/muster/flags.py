@@ -1,0 +1,717 @@
+"""tf.flags: command-line flags in absl's grammar. FLAGS parses sys.argv when a flag is first read."""
+import csv
+import io
+import os
+import re
+import sys
+
+
+class Error(Exception):
+    """Base of all problems with flags."""
+
+
+class CantOpenFlagFileError(Error):
+    pass
+
+
+class DuplicateFlagError(Error):
+    pass
+
+
+class IllegalFlagValueError(Error):
+    pass
+
+
+class UnparsedFlagAccessError(Error):
+    pass
+
+
+class ValidationError(Error):
+    pass
+
+
+class FlagNameConflictsWithMethodError(Error):
+    pass
+
+
+class UnrecognizedFlagError(Error):
+    def __init__(self, flagname, flagvalue="", suggestions=None):
+        self.flagname, self.flagvalue = flagname, flagvalue
+        tip = ". Did you mean: %s ?" % ", ".join(suggestions) if suggestions else ""
+        super(UnrecognizedFlagError, self).__init__("Unknown command line flag '%s'%s" % (flagname, tip))
+
+
+# --- Parsers: text (or a default of the right type) to value, and back. ---
+class ArgumentParser(object):
+    syntactic_help = ""
+
+    def parse(self, argument):
+        if not isinstance(argument, str):
+            raise TypeError("flag value must be a string, found %r" % (argument,))
+        return argument
+
+    def flag_type(self):
+        return "string"
+
+    def serialize(self, value):
+        return str(value)
+
+
+class _Number(ArgumentParser):
+    kind, article, type_name = int, "an", "integer"
+
+    def __init__(self, lower_bound=None, upper_bound=None):
+        self.lower_bound, self.upper_bound = lower_bound, upper_bound
+        self.syntactic_help = self._help()
+
+    def _help(self):
+        text = "%s %s" % (self.article, self.type_name)
+        low, high = self.lower_bound, self.upper_bound
+        if low is not None and high is not None:
+            return "%s in the range [%s, %s]" % (text, low, high)
+        if low == 0:
+            return "a non-negative " + self.type_name
+        if low == 1 and self.kind is int:
+            return "a positive " + self.type_name
+        if low is not None:
+            return "%s >= %s" % (text, low)
+        if high is not None:
+            return "%s <= %s" % (text, high)
+        return text
+
+    def parse(self, argument):
+        value = self.convert(argument)
+        if (self.lower_bound is not None and value < self.lower_bound) or (
+                self.upper_bound is not None and value > self.upper_bound):
+            raise ValueError("%s is not %s" % (value, self.syntactic_help))
+        return value
+
+    def flag_type(self):
+        return "int" if self.kind is int else "float"
+
+
+class IntegerParser(_Number):
+    def convert(self, argument):
+        if isinstance(argument, str):
+            base = 10
+            if len(argument) > 2 and argument[0] == "0":
+                base = {"o": 8, "x": 16}.get(argument[1], 10)
+            return int(argument, base)
+        if isinstance(argument, int) and not isinstance(argument, bool):
+            return argument
+        raise TypeError("Expect argument to be a string or int, found %s" % type(argument))
+
+
+class FloatParser(_Number):
+    kind, article, type_name = float, "a", "number"
+
+    def convert(self, argument):
+        if isinstance(argument, (str, int, float)) and not isinstance(argument, bool):
+            return float(argument)
+        raise TypeError("Expect argument to be a string, int, or float, found %s" % type(argument))
+
+
+class BooleanParser(ArgumentParser):
+    def parse(self, argument):
+        if isinstance(argument, str):
+            if argument.lower() in ("true", "t", "1"):
+                return True
+            if argument.lower() in ("false", "f", "0"):
+                return False
+            raise ValueError("Non-boolean argument to boolean flag", argument)
+        if isinstance(argument, (int, float)) and argument in (0, 1):
+            return bool(argument)
+        raise TypeError("Non-boolean argument to boolean flag", argument)
+
+    def flag_type(self):
+        return "bool"
+
+
+class EnumParser(ArgumentParser):
+    def __init__(self, enum_values, case_sensitive=True):
+        if not enum_values:
+            raise ValueError("enum_values cannot be empty, found \"%s\"" % enum_values)
+        self.enum_values, self.case_sensitive = list(enum_values), case_sensitive
+
+    def parse(self, argument):
+        for value in self.enum_values:
+            if argument == value or (not self.case_sensitive and str(argument).upper() == value.upper()):
+                return value
+        raise ValueError("value should be one of <%s>" % "|".join(self.enum_values))
+
+    def flag_type(self):
+        return "string enum"
+
+
+class ListParser(ArgumentParser):
+    syntactic_help = "a comma separated list"
+
+    def parse(self, argument):
+        if isinstance(argument, (list, tuple)):
+            return list(argument)
+        if not argument:
+            return []
+        try:
+            return [part.strip() for part in next(csv.reader([argument], strict=True))]
+        except csv.Error as e:
+            raise ValueError("Unable to parse the value %r as a comma separated list: %s" % (argument, e))
+
+    def flag_type(self):
+        return "comma separated list of strings"
+
+    def serialize(self, value):
+        text = io.StringIO()
+        csv.writer(text).writerow([str(v) for v in value])
+        return text.getvalue().strip()
+
+
+class WhitespaceSeparatedListParser(ListParser):
+    syntactic_help = "a whitespace separated list"
+
+    def parse(self, argument):
+        return list(argument) if isinstance(argument, (list, tuple)) else (argument or "").split()
+
+    def flag_type(self):
+        return "whitespace separated list of strings"
+
+    def serialize(self, value):
+        return " ".join(str(v) for v in value)
+
+
+class Flag(object):
+    """One flag: name, parser, default and present value."""
+
+    multiple = False
+
+    def __init__(self, parser, name, default, help, short_name=None, boolean=False, module=None):
+        self.name, self.parser, self.short_name, self.boolean = name, parser, short_name, boolean
+        self.help = help or "(no help available)"
+        self.module = module
+        self.allow_override = False
+        self.present = 0
+        self.using_default_value = True
+        self.validators = []
+        self._set_default(default)
+
+    def _set_default(self, default):
+        self.default_unparsed = default
+        self.default = None if default is None else self._parsed(default)
+        if self.using_default_value:
+            self._value = self.default
+
+    def _parsed(self, argument):
+        try:
+            return self.parser.parse(argument)
+        except (TypeError, ValueError, OverflowError) as e:
+            raise IllegalFlagValueError("flag --%s=%s: %s" % (self.name, argument, e.args[0] if e.args else e))
+
+    @property
+    def value(self):
+        return self._value
+
+    @value.setter
+    def value(self, value):
+        self._value = value
+
+    def parse(self, argument):
+        self._value = self._parsed(argument)
+        self.present += 1
+        self.using_default_value = False
+
+    def unparse(self):
+        self._value = self.default
+        self.using_default_value, self.present = True, 0
+
+    def flag_type(self):
+        return self.parser.flag_type()
+
+    def serialized(self, value):
+        if value is None:
+            return ""
+        if self.boolean:
+            return "--%s%s" % ("" if value else "no", self.name)
+        return "--%s=%s" % (self.name, self.parser.serialize(value))
+
+    def serialize(self):
+        return self.serialized(self._value)
+
+    def default_text(self):
+        if self.default is None:
+            return None
+        if self.boolean:
+            return "'true'" if self.default else "'false'"
+        return repr(self.parser.serialize(self.default))
+
+
+class MultiFlag(Flag):
+    """A flag that may be given several times; its value is the list of all."""
+
+    multiple = True
+
+    def _parsed(self, argument):
+        items = argument if isinstance(argument, (list, tuple)) else [argument]
+        return [super(MultiFlag, self)._parsed(item) for item in items]
+
+    def parse(self, argument):
+        new = self._parsed(argument)
+        self._value = list(self._value) + new if self.present else new
+        self.present += 1
+        self.using_default_value = False
+
+    def flag_type(self):
+        return "multi " + self.parser.flag_type()
+
+    def serialized(self, value):
+        return "\n".join("--%s=%s" % (self.name, self.parser.serialize(v)) for v in value or ())
+
+    def default_text(self):
+        return None if self.default is None else repr(self.default)
+
+
+class FlagHolder(object):
+    """What DEFINE_... returns."""
+
+    def __init__(self, flag_values, flag):
+        self._flag_values, self._flag = flag_values, flag
+
+    name = property(lambda self: self._flag.name)
+    default = property(lambda self: self._flag.default)
+    value = property(lambda self: getattr(self._flag_values, self._flag.name))
+    present = property(lambda self: bool(self._flag.present))
+
+
+class FlagValues(object):
+    """All flags by name. Reading one parses sys.argv first, strictly, unless that has been done."""
+
+    def __init__(self):
+        self.__dict__["__flags"] = {}
+        self.__dict__["_parsed"] = False
+        self.__dict__["_joint_validators"] = []
+        self.__dict__["_gnu"] = True
+
+    # --- Flags as attributes. ---
+    def __getattr__(self, name):
+        if name.startswith("__") and name.endswith("__"):  # protocols of Python, never flags
+            raise AttributeError(name)
+        if not self._parsed:
+            self(sys.argv)
+        flag = self._flags().get(name)
+        if flag is None:
+            raise AttributeError(name)
+        return flag.value
+
+    def __setattr__(self, name, value):
+        if name not in self._flags():
+            raise AttributeError("%s: flags are defined by DEFINE_..., not by assignment" % name)
+        flag = self._flags()[name]
+        flag.value = value
+        flag.using_default_value = False
+        self._check([flag])
+
+    def __delattr__(self, name):
+        flag = self._flags().get(name)
+        if flag is None:
+            raise AttributeError(name)
+        for key in [key for key, value in self._flags().items() if value is flag]:
+            del self._flags()[key]
+
+    def __getitem__(self, name):
+        return self._flags()[name]
+
+    def __setitem__(self, name, flag):
+        existing = self._flags().get(name)
+        if existing is not None and existing.module != flag.module and not (
+                flag.allow_override or existing.allow_override):
+            raise DuplicateFlagError(
+                "The flag '%s' is defined twice. First from %s, Second from %s.  Description from first occurrence: %s"
+                % (name, existing.module, flag.module, existing.help))
+        if name in _METHODS:
+            raise FlagNameConflictsWithMethodError("flag named %s conflicts with a method of FLAGS" % name)
+        self._flags()[name] = flag
+        if flag.short_name:
+            self._flags()[flag.short_name] = flag
+
+    def __contains__(self, name):
+        return name in self._flags()
+
+    def __len__(self):
+        return len(self._flags())
+
+    def __iter__(self):
+        return iter(self._flags())
+
+    def __dir__(self):
+        return sorted(self._flags())
+
+    def _flags(self):
+        return self.__dict__["__flags"]
+
+    # --- Parsing. ---
+    def __call__(self, argv, known_only=False):
+        if isinstance(argv, (str, bytes)):
+            raise TypeError("argv should be a tuple/list of strings, not bytes or string.")
+        if not argv:
+            raise ValueError("argv cannot be an empty list, and must contain the program name as the first element.")
+        rest = self._parse(self.read_flags_from_files(argv[1:]), known_only)
+        self.mark_as_parsed()
+        self.validate_all_flags()
+        return [argv[0]] + rest
+
+    def _parse(self, args, known_only):
+        unparsed, undefined, undefok = [], [], set()
+        at = 0
+        while at < len(args):
+            arg = args[at]
+            at += 1
+            if not arg.startswith("-") or arg == "-":
+                unparsed.append(arg)
+                if not self._gnu:
+                    break
+                continue
+            if arg == "--":
+                if known_only:
+                    unparsed.append(arg)
+                break
+            name, has_value, value = arg.lstrip("-").partition("=")
+            if not name:
+                unparsed.append(arg)
+                continue
+            flag = self._flags().get(name)
+            negated = flag is None and name.startswith("no") and self._flags().get(name[2:])
+            if name == "undefok" or flag is not None and not flag.boolean:
+                if not has_value:
+                    if at == len(args):
+                        raise Error("Missing value for flag " + arg)
+                    value = args[at]
+                    at += 1
+                if name == "undefok":
+                    undefok.update(v.strip() for v in value.split(","))
+                    undefok.update("no" + v.strip() for v in value.split(","))
+                    continue
+                flag.parse(value)
+            elif flag is not None:
+                flag.parse(value if has_value else "true")
+            elif negated and negated.boolean:
+                if has_value:
+                    raise ValueError("%s does not take an argument" % arg)
+                negated.parse("false")
+            elif known_only:
+                unparsed.append(arg)
+            else:
+                undefined.append((name, arg))
+        for name, arg in undefined:
+            if name not in undefok:
+                raise UnrecognizedFlagError(name, arg, self._similar(name))
+        return unparsed + list(args[at:])
+
+    def _similar(self, name):
+        import difflib
+
+        return difflib.get_close_matches(name, list(self._flags()), cutoff=0.8) if len(name) > 3 else []
+
+    def read_flags_from_files(self, argv, force_gnu=True):
+        """The arguments with those of every --flagfile in its place."""
+        return self._with_files(list(argv), ())
+
+    def _with_files(self, argv, inside):
+        result, at = [], 0
+        while at < len(argv):
+            arg = argv[at]
+            at += 1
+            if arg == "--":
+                return result + argv[at - 1:]
+            match = re.match(r"--?flagfile(?:=(.*))?$", arg)
+            if match is None:
+                result.append(arg)
+                continue
+            name = match.group(1)
+            if name is None:
+                if at == len(argv):
+                    raise IllegalFlagValueError("--flagfile with no argument")
+                name = argv[at]
+                at += 1
+            name = os.path.expanduser(name.strip())
+            if name in inside:
+                print("Warning: Hit circular flagfile dependency. Ignoring flagfile: %s" % name, file=sys.stderr)
+                continue
+            if name:
+                result += self._with_files(self._flag_file_lines(name), inside + (name,))
+        return result
+
+    @staticmethod
+    def _flag_file_lines(name):
+        try:
+            with open(name) as f:
+                lines = [line.strip() for line in f]
+        except IOError as e:
+            raise CantOpenFlagFileError("ERROR:: Unable to open flagfile: %s" % e)
+        return [line for line in lines if line and not line.startswith(("#", "//"))]
+
+    def is_parsed(self):
+        return self._parsed
+
+    def mark_as_parsed(self):
+        self.__dict__["_parsed"] = True
+
+    def unparse_flags(self):
+        for flag in self._flags().values():
+            flag.unparse()
+        self.__dict__["_parsed"] = False
+
+    def set_gnu_getopt(self, gnu_getopt=True):
+        self.__dict__["_gnu"] = gnu_getopt
+
+    def is_gnu_getopt(self):
+        return self._gnu
+
+    # --- Validation. ---
+    def validate_all_flags(self):
+        self._check(self._unique())
+        for names, function, message in self._joint_validators:
+            if not function({name: self._flags()[name].value for name in names}):
+                raise IllegalFlagValueError("flags %s: %s" % (
+                    ", ".join("%s=%s" % (name, self._flags()[name].value) for name in names), message))
+
+    def _check(self, flags):
+        for flag in flags:
+            for function, message in flag.validators:
+                try:
+                    good = function(flag.value)
+                except ValidationError as e:
+                    good, message = False, str(e)
+                if not good:
+                    raise IllegalFlagValueError("flag --%s=%s: %s" % (flag.name, flag.value, message))
+
+    # --- The whole set. ---
+    def _unique(self):
+        return list({id(flag): flag for flag in self._flags().values()}.values())
+
+    def flag_values_dict(self):
+        return {name: flag.value for name, flag in self._flags().items()}
+
+    def set_default(self, name, value):
+        if name not in self._flags():
+            raise UnrecognizedFlagError(name)
+        flag = self._flags()[name]
+        flag._set_default(value)
+        self._check([flag])
+
+    def get_flag_value(self, name, default):
+        flag = self._flags().get(name)
+        return default if flag is None or flag.value is None else flag.value
+
+    def remove_flag_values(self, flag_values):
+        for name in list(flag_values):
+            if name in self._flags():
+                delattr(self, name)
+
+    def append_flag_values(self, flag_values):
+        for name, flag in flag_values._flags().items():
+            if name == flag.name:
+                self[name] = flag
+
+    def flags_into_string(self):
+        parts = [flag.serialize() for flag in self._unique() if flag.value is not None]
+        return "".join(part + "\n" for part in parts)
+
+    def append_flags_into_file(self, filename):
+        with open(filename, "a") as out:
+            out.write(self.flags_into_string())
+
+    def get_help(self, prefix="", include_special_flags=True):
+        modules = {}
+        for flag in self._unique():
+            modules.setdefault(flag.module, []).append(flag)
+        main = _main_name()
+        return "\n\n".join(self._module_help(m, modules[m], prefix)
+                           for m in sorted(modules, key=lambda m: (m != main, str(m))))
+
+    def module_help(self, module):
+        name = module if isinstance(module, str) else module.__name__
+        return self._module_help(name, self.get_key_flags_for_module(name), "")
+
+    def main_module_help(self):
+        return self.module_help(_main_name())
+
+    def get_key_flags_for_module(self, module):
+        name = module if isinstance(module, str) else module.__name__
+        return [flag for flag in self._unique() if flag.module == name]
+
+    @staticmethod
+    def _module_help(module, flags, prefix):
+        lines = ["%s%s:" % (prefix, module)]
+        for flag in sorted(flags, key=lambda f: f.name):
+            head = "-%s,--" % flag.short_name if flag.short_name else "--"
+            text = "%s%s%s: " % (head, "[no]" if flag.boolean else "", flag.name)
+            if isinstance(flag.parser, EnumParser):
+                text += "<%s>: " % "|".join(flag.parser.enum_values)
+            lines.append("%s  %s%s" % (prefix, text, flag.help))
+            if flag.multiple:
+                lines.append("%s    repeat this option to specify a list of values" % prefix)
+            if flag.default_text() is not None:
+                lines.append("%s    (default: %s)" % (prefix, flag.default_text()))
+            if flag.parser.syntactic_help:
+                lines.append("%s    (%s)" % (prefix, flag.parser.syntactic_help))
+        return "\n".join(lines)
+
+    def __str__(self):
+        return self.get_help()
+
+
+_METHODS = frozenset(name for name in vars(FlagValues) if not name.startswith("_"))
+FLAGS = FlagValues()
+
+
+def _main_name():
+    return sys.argv[0] if sys.argv and sys.argv[0] else "__main__"
+
+
+def _calling_module():
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    name = frame.f_globals.get("__name__", "<unknown>") if frame is not None else "<unknown>"
+    return _main_name() if name == "__main__" else name
+
+
+def DEFINE_flag(flag, flag_values=FLAGS, module_name=None, required=False):
+    if flag.module is None:
+        flag.module = module_name or _calling_module()
+    if required and flag.default is not None:
+        raise ValueError("Required flag --%s needs to have None as default" % flag.name)
+    flag_values[flag.name] = flag
+    if required:
+        mark_flag_as_required(flag.name, flag_values)
+    return FlagHolder(flag_values, flag)
+
+
+def DEFINE(parser, name, default, help, flag_values=FLAGS, serializer=None, required=False, short_name=None,
+           boolean=False, multi=False):
+    kind = MultiFlag if multi else Flag
+    return DEFINE_flag(kind(parser, name, default, help, short_name, boolean), flag_values, required=required)
+
+
+# Names of arguments in the releases before absl.
+_OLD_ARGUMENTS = {"flag_name": "name", "default_value": "default", "docstring": "help"}
+
+
+def _accept_old_arguments(define):
+    def wrapped(*args, **kwargs):
+        for old, new in _OLD_ARGUMENTS.items():
+            if old in kwargs:
+                kwargs[new] = kwargs.pop(old)
+        return define(*args, **kwargs)
+
+    wrapped.__name__, wrapped.__doc__, wrapped.__wrapped__ = define.__name__, define.__doc__, define
+    return wrapped
+
+
+@_accept_old_arguments
+def DEFINE_string(name, default, help, flag_values=FLAGS, **args):
+    return DEFINE(ArgumentParser(), name, default, help, flag_values, **args)
+
+
+@_accept_old_arguments
+def DEFINE_integer(name, default, help, lower_bound=None, upper_bound=None, flag_values=FLAGS, **args):
+    return DEFINE(IntegerParser(lower_bound, upper_bound), name, default, help, flag_values, **args)
+
+
+@_accept_old_arguments
+def DEFINE_float(name, default, help, lower_bound=None, upper_bound=None, flag_values=FLAGS, **args):
+    return DEFINE(FloatParser(lower_bound, upper_bound), name, default, help, flag_values, **args)
+
+
+@_accept_old_arguments
+def DEFINE_boolean(name, default, help, flag_values=FLAGS, **args):
+    return DEFINE(BooleanParser(), name, default, help, flag_values, boolean=True, **args)
+
+
+DEFINE_bool = DEFINE_boolean
+
+
+@_accept_old_arguments
+def DEFINE_enum(name, default, enum_values, help, flag_values=FLAGS, case_sensitive=True, **args):
+    return DEFINE(EnumParser(enum_values, case_sensitive), name, default, help, flag_values, **args)
+
+
+@_accept_old_arguments
+def DEFINE_list(name, default, help, flag_values=FLAGS, **args):
+    return DEFINE(ListParser(), name, default, help, flag_values, **args)
+
+
+@_accept_old_arguments
+def DEFINE_spaceseplist(name, default, help, flag_values=FLAGS, **args):
+    return DEFINE(WhitespaceSeparatedListParser(), name, default, help, flag_values, **args)
+
+
+def DEFINE_multi(parser, serializer, name, default, help, flag_values=FLAGS, **args):
+    return DEFINE(parser, name, default, help, flag_values, multi=True, **args)
+
+
+@_accept_old_arguments
+def DEFINE_multi_string(name, default, help, flag_values=FLAGS, **args):
+    return DEFINE(ArgumentParser(), name, default, help, flag_values, multi=True, **args)
+
+
+@_accept_old_arguments
+def DEFINE_multi_integer(name, default, help, lower_bound=None, upper_bound=None, flag_values=FLAGS, **args):
+    return DEFINE(IntegerParser(lower_bound, upper_bound), name, default, help, flag_values, multi=True, **args)
+
+
+@_accept_old_arguments
+def DEFINE_multi_float(name, default, help, lower_bound=None, upper_bound=None, flag_values=FLAGS, **args):
+    return DEFINE(FloatParser(lower_bound, upper_bound), name, default, help, flag_values, multi=True, **args)
+
+
+@_accept_old_arguments
+def DEFINE_multi_enum(name, default, enum_values, help, flag_values=FLAGS, case_sensitive=True, **args):
+    return DEFINE(EnumParser(enum_values, case_sensitive), name, default, help, flag_values, multi=True, **args)
+
+
+# --- Validators. ---
+def register_validator(flag_name, checker, message="Flag validation failed", flag_values=FLAGS):
+    flag = flag_values[flag_name]
+    flag.validators.append((checker, message))
+    if flag_values.is_parsed():
+        flag_values._check([flag])
+
+
+def validator(flag_name, message="Flag validation failed", flag_values=FLAGS):
+    def decorate(function):
+        register_validator(flag_name, function, message, flag_values)
+        return function
+
+    return decorate
+
+
+def register_multi_flags_validator(flag_names, multi_flags_checker, message="Flags validation failed",
+                                   flag_values=FLAGS):
+    flag_values._joint_validators.append((list(flag_names), multi_flags_checker, message))
+
+
+def mark_flag_as_required(flag_name, flag_values=FLAGS):
+    register_validator(flag_name, lambda value: value is not None,
+                       "Flag --%s must have a value other than None." % flag_name, flag_values)
+
+
+def mark_flags_as_required(flag_names, flag_values=FLAGS):
+    for name in flag_names:
+        mark_flag_as_required(name, flag_values)
+
+
+def mark_flags_as_mutual_exclusive(flag_names, required=False, flag_values=FLAGS):
+    def check(values):
+        count = sum(1 for value in values.values() if value is not None)
+        return count == 1 if required else count <= 1
+
+    register_multi_flags_validator(flag_names, check, "%s one of (%s) must have a value other than None." % (
+        "Exactly" if required else "At most", ", ".join(flag_names)), flag_values)
+
+
+def declare_key_flag(flag_name, flag_values=FLAGS):
+    if flag_name not in flag_values:
+        raise UnrecognizedFlagError(flag_name)
+
+
+def adopt_module_key_flags(module, flag_values=FLAGS):
+    """Kept for old programs: --help shows all flags of the program anyway."""
