@@ -66,15 +66,17 @@ int Run(const std::string& script, const std::vector<std::string>& arguments) {
 }  // namespace
 
 void AddRunCommand(CLI::App& app, Command& chosen) {
-  struct Arguments {
-    std::string script;
-  };
-  auto arguments = std::make_shared<Arguments>();
   CLI::App* command = app.add_subcommand("run", "Run a script; `import tensorflow` gives it Muster");
   command->prefix_command();
-  command->callback([command, arguments, &chosen] {
+  command->callback([command, &chosen] {
     std::vector<std::string> words = command->remaining();
-    if (words.empty()) throw CLI::RequiredError("script");
+    if (words.empty()) {
+      chosen = [] {
+        std::fprintf(stderr, "muster run: which script? usage: muster run SCRIPT [ARGUMENTS]\n");
+        return 2;
+      };
+      return;
+    }
     const std::string script = words.front();
     words.erase(words.begin());
     chosen = [script, words] { return Run(script, words); };

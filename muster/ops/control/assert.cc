@@ -2,7 +2,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <iostream>
+#include <cstdio>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
@@ -12,6 +12,12 @@
 
 namespace muster {
 namespace {
+
+// What a Print op says goes to the stream it names, not to the log.
+void Write(const std::string& text, std::FILE* stream) {
+  std::fwrite(text.data(), 1, text.size(), stream);
+  std::fflush(stream);
+}
 
 class AssertKernel : public Kernel {
  public:
@@ -69,7 +75,7 @@ class PrintKernel : public Kernel {
       std::string text = message_;
       for (int i = 1; i < c.num_inputs(); ++i) absl::StrAppend(&text, "[", c.input(i).SummarizeValues(summarize_), "]");
       absl::StrAppend(&text, "\n");
-      std::cerr << text << std::flush;
+      Write(text, stderr);
     }
     c.SetOutput(0, c.TakeInput(0));
     return absl::OkStatus();
@@ -109,9 +115,9 @@ class PrintV2Kernel : public Kernel {
     }
     const std::string text = absl::StrCat(c.input(0).scalar<std::string>(), end_);
     if (stream_ == "stdout") {
-      std::cout << text << std::flush;
+      Write(text, stdout);
     } else if (stream_ == "stderr") {
-      std::cerr << text << std::flush;
+      Write(text, stderr);
     } else if (stream_ == "log(info)") {
       LOG(INFO) << text;
     } else if (stream_ == "log(warning)") {
