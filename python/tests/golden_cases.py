@@ -12,6 +12,10 @@ def load(name):
         return json.load(f)
 
 
+def folder(name):
+    return _TESTS / "golden" / name
+
+
 def waiting(kind):
     """{case: reason} of tests/golden_waiting.txt."""
     found = {}

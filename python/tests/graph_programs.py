@@ -121,8 +121,94 @@ def schedules(tf):
     tf.train.noisy_linear_cosine_decay(0.1, step, 10)
 
 
+def loops_of_arrays(tf):
+    x = tf.placeholder(tf.float32, [5, 3])
+    tf.map_fn(lambda a: a * 2.0, x)
+    total = tf.scan(lambda a, b: a + b, x)
+    tf.foldl(lambda a, b: a + b, x)
+    tf.gradients(tf.reduce_sum(total), x)
+
+
+def conditional_in_loop(tf):
+    x, v = tf.placeholder(tf.float32, []), tf.Variable(1.0, name="v")
+
+    def body(i, a):
+        return i + 1, tf.cond(a > 0.0, lambda: a * v, lambda: a + 1.0)
+
+    _, y = tf.while_loop(lambda i, a: i < 3, body, [0, x])
+    tf.gradients(y, [v, x])
+
+
+def cases(tf):
+    x = tf.placeholder(tf.int32, [])
+    pairs = [(x < 1, lambda: tf.constant(1)), (x > 5, lambda: tf.constant(2))]
+    tf.case(pairs, default=lambda: tf.constant(3), exclusive=True)
+    tf.case(pairs)
+
+
+def partitioned(tf):
+    with tf.variable_scope("p", partitioner=tf.fixed_size_partitioner(3)):
+        w = tf.get_variable("w", [7, 2])
+    rows = tf.nn.embedding_lookup(w, tf.placeholder(tf.int32, [None]))
+    tf.convert_to_tensor(w) + 1.0
+    tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(rows))
+
+
+def activations(tf):
+    x, y = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.float32, [None, 4])
+    tf.nn.sigmoid_cross_entropy_with_logits(labels=y, logits=x)
+    tf.nn.l2_normalize(x, 1)
+    tf.nn.log_softmax(x)
+    tf.nn.softplus(x)
+    tf.global_norm([x, y])
+    tf.nn.zero_fraction(x)
+    tf.nn.in_top_k(x, tf.placeholder(tf.int32, [None]), 2)
+    tf.nn.top_k(x, 2)
+
+
+def images(tf):
+    x = tf.placeholder(tf.float32, [None, 4, 4, 3])
+    scale, offset = tf.Variable(tf.ones([3]), name="scale"), tf.Variable(tf.zeros([3]), name="offset")
+    y, _, _ = tf.nn.fused_batch_norm(x, scale, offset)
+    tf.nn.avg_pool(y, [1, 2, 2, 1], [1, 2, 2, 1], "VALID")
+    padded = tf.pad(x, [[0, 0], [1, 1], [1, 1], [0, 0]])
+    tf.nn.conv2d_transpose(padded, tf.Variable(tf.ones([2, 2, 4, 3]), name="f"), [8, 12, 12, 4], [1, 2, 2, 1])
+    tf.nn.depthwise_conv2d(x, tf.ones([2, 2, 3, 2]), [1, 1, 1, 1], "SAME")
+    tf.nn.lrn(x)
+
+
+def operators(tf):
+    a, b = tf.placeholder(tf.float32, [3]), tf.placeholder(tf.bool, [3])
+    counts = tf.cast(b, tf.int32)
+    tf.logical_and(b, ~b)
+    b | b, b ^ b, a // 2.0, a % 2.0, -a, a ** 2, 2.0 - a, 1 / a, abs(a), a <= 1.0
+    tf.truediv(counts, 2), tf.div(counts, 2), tf.floordiv(counts, 2)
+    tf.maximum(a, 0.0), tf.squared_difference(a, 1.0)
+    tf.reduce_all(b), tf.reduce_mean(a, keepdims=True), tf.reduce_max(a, axis=[0]), tf.add_n([a, a])
+
+
+def randomness(tf):
+    tf.random_shuffle(tf.range(5))
+    tf.random_crop(tf.zeros([5, 5]), [2, 2])
+    tf.multinomial(tf.zeros([1, 3]), 4)
+    tf.random_gamma([2], 1.0)
+    tf.random_uniform([2], maxval=5, dtype=tf.int32)
+    tf.random_poisson(1.0, [2])
+
+
+def assertions(tf):
+    x, y = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None])
+    checks = [tf.assert_equal(x, y), tf.assert_less(x, y), tf.assert_positive(x), tf.Assert(tf.reduce_all(x > 0), [x])]
+    with tf.control_dependencies(checks):
+        tf.identity(x)
+    tf.check_numerics(x, "not a number")
+    tf.Print(x, [x], "x")
+    tf.assert_rank(x, 1)
+
+
 PROGRAMS = (dense_adam, convnet_momentum, embedding_sparse, embedding_adam, resource_adam, resource_embedding,
-            conditional, loop_gradients, batch_norm_moments, dropout, averages, schedules)
+            conditional, loop_gradients, batch_norm_moments, dropout, averages, schedules, loops_of_arrays,
+            conditional_in_loop, cases, partitioned, activations, images, operators, randomness, assertions)
 
 
 def nodes(tf):

@@ -1,4 +1,4 @@
-"""The graphs of the sample programs as worker 0 builds them, before its session starts, against TensorFlow 1.15.5's.
+"""The graphs of the sample programs as workers build them, before their sessions start, against TensorFlow 1.15.5's.
 
 The functions here are the graph-building parts of the programs; servers and training loops are tested elsewhere.
 """
@@ -57,8 +57,9 @@ def _cluster(tf):
     return tf.train.ClusterSpec({"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]})
 
 
-def _trainer(tf, sync):
-    with tf.device(tf.train.replica_device_setter(worker_device="/job:worker/task:0", cluster=_cluster(tf))):
+def _trainer(tf, sync, task=0):
+    setter = tf.train.replica_device_setter(worker_device="/job:worker/task:%d" % task, cluster=_cluster(tf))
+    with tf.device(setter):
         x = tf.placeholder(tf.float32, [None, 20])
         y = tf.placeholder(tf.int64, [None])
         hidden = tf.layers.dense(x, 32, activation=tf.nn.relu)
@@ -70,17 +71,18 @@ def _trainer(tf, sync):
         hooks = [tf.train.StopAtStepHook(last_step=300)]
         if sync:
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=2, total_num_replicas=2)
-            hooks.append(optimizer.make_session_run_hook(True))
+            hooks.append(optimizer.make_session_run_hook(task == 0))
         optimizer.minimize(loss, global_step=global_step)
-    # What MonitoredTrainingSession does on the chief before it opens a session.
+    # What MonitoredTrainingSession does before it opens a session.
     for hook in hooks:
         hook.begin()
     tf.train.Scaffold().finalize()
 
 
-def _distributed(tf, sync, folder):
-    with tf.device(tf.train.replica_device_setter(worker_device="/job:worker/task:0/gpu:0", ps_device="/job:ps/cpu:0",
-                                                  cluster=_cluster(tf))):
+def _distributed(tf, sync, folder, task=0):
+    setter = tf.train.replica_device_setter(worker_device="/job:worker/task:%d/gpu:0" % task, ps_device="/job:ps/cpu:0",
+                                            cluster=_cluster(tf))
+    with tf.device(setter):
         global_step = tf.Variable(0, name="global_step", trainable=False)
         hid_w = tf.Variable(tf.truncated_normal([28 * 28, 100], stddev=1.0 / 28), name="hid_w")
         hid_b = tf.Variable(tf.zeros([100]), name="hid_b")
@@ -96,11 +98,11 @@ def _distributed(tf, sync, folder):
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=2, total_num_replicas=2,
                                                        name="mnist_sync_replicas")
         optimizer.minimize(cross_entropy, global_step=global_step)
-        if sync:
+        if sync and task == 0:
             optimizer.get_chief_queue_runner()
             optimizer.get_init_tokens_op()
         init_op = tf.global_variables_initializer()
-        tf.train.Supervisor(is_chief=True, logdir=str(folder), init_op=init_op, recovery_wait_secs=1,
+        tf.train.Supervisor(is_chief=task == 0, logdir=str(folder), init_op=init_op, recovery_wait_secs=1,
                             global_step=global_step)
 
 
@@ -108,11 +110,12 @@ _PROGRAMS = {
     "hello": lambda tf, folder: _hello(tf),
     "model_parallel": lambda tf, folder: _model_parallel(tf),
     "in_graph": lambda tf, folder: _in_graph(tf),
-    "trainer_async": lambda tf, folder: _trainer(tf, False),
-    "trainer_sync": lambda tf, folder: _trainer(tf, True),
-    "distributed_async": lambda tf, folder: _distributed(tf, False, folder),
-    "distributed_sync": lambda tf, folder: _distributed(tf, True, folder),
+    "trainer_async": lambda tf, folder, task=0: _trainer(tf, False, task),
+    "trainer_sync": lambda tf, folder, task=0: _trainer(tf, True, task),
+    "distributed_async": lambda tf, folder, task=0: _distributed(tf, False, folder, task),
+    "distributed_sync": lambda tf, folder, task=0: _distributed(tf, True, folder, task),
 }
+_LISTS = sorted(path.name[:-len(".txt")] for path in golden_cases.folder("graphs").glob("*.worker?.txt"))
 
 
 def _describe(op, wanted):
@@ -149,6 +152,36 @@ def test_nodes(program, tmp_path):
     golden_cases.check("program_graphs", program, lambda: _check(program, tmp_path))
 
 
+def _item_name(item):
+    return item.name if hasattr(item, "name") else type(item).__name__
+
+
+def _check_list(name, folder):
+    """One line per node, `name op device`, and the collections, per worker."""
+    import muster as tf
+
+    program, worker = name.rsplit(".worker", 1)
+    build = _PROGRAMS[program.replace(".", "_")]
+    graph = tf.Graph()
+    with graph.as_default():
+        build(tf, folder) if worker == "0" else build(tf, folder, int(worker))
+        if program in ("in_graph", "model_parallel"):
+            tf.global_variables_initializer()  # They make it when the session is open.
+    files = golden_cases.folder("graphs")
+    lines = ["%s %s %s" % (op.name, op.type, op.device or "-") for op in graph.get_operations()]
+    assert lines == (files / (name + ".txt")).read_text().splitlines()
+    collections = files / (name + ".collections.txt")
+    wanted = collections.read_text().splitlines() if collections.exists() else []
+    assert ["%s: %s" % (key, " ".join(_item_name(item) for item in graph.get_collection(key)))
+            for key in sorted(graph.get_all_collection_keys()) if graph.get_collection(key)] == wanted
+
+
+@pytest.mark.parametrize("name", _LISTS)
+def test_lists(name, tmp_path):
+    golden_cases.check("graphs", name, lambda: _check_list(name, tmp_path))
+
+
 def test_every_program_is_built():
     assert set(_PROGRAMS) == set(_GOLDEN)
     golden_cases.check_list("program_graphs", _PROGRAMS)
+    golden_cases.check_list("graphs", _LISTS)
