@@ -243,8 +243,9 @@ def test_timeline(session):
     events = json.loads(text)["traceEvents"]
     spans = {e["args"]["name"]: e for e in events if e["ph"] == "X"}
     assert spans["MatMul"]["name"] == "MatMul" and spans["MatMul"]["args"]["input0"] and spans["MatMul"]["dur"] > 0
-    assert events[0] == {"name": "process_name", "ph": "M", "pid": 1,
-                         "args": {"name": "/job:localhost/replica:0/task:0/device:CPU:0 Compute"}}
+    device = "/job:localhost/replica:0/task:0/device:CPU:0 "
+    assert [(e["pid"], e["args"]["name"]) for e in events if e["ph"] == "M"] == [
+        (0, "Allocators"), (1, device + "Compute"), (2, device + "Tensors")]
     by_lane = collections.defaultdict(list)
     for e in events:
         if e["ph"] == "X":
