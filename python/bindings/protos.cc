@@ -40,7 +40,7 @@ nb::object ImportIntoGraph(Graph& graph, const nb::bytes& bytes, const std::stri
   options.return_nodes = std::move(return_nodes);
   options.control_dependencies = std::move(control_dependencies);
   options.default_device = default_device;
-  options.uniquify_names = prefix.empty();
+  options.uniquify_names = true;
   ImportResults results = BuildValue(ImportGraph(graph, Parsed<tensorflow::GraphDef>(bytes, "GraphDef"), options));
   nb::list nodes;
   for (Node* node : results.return_nodes) nodes.append(nb::cast(node, nb::rv_policy::reference));

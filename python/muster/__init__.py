@@ -10,7 +10,7 @@ from muster.tensor_shape import Dimension, TensorShape  # noqa: F401
 from muster.framework import (  # noqa: F401
     DeviceSpec, Graph, GraphKeys, IndexedSlices, Operation, Tensor, add_to_collection, add_to_collections, colocate_with,
     container, control_dependencies, device, get_collection, get_collection_ref, get_default_graph,
-    get_default_session, get_seed, name_scope, reset_default_graph, set_random_seed)
+    get_default_session, get_seed, name_scope, op_scope, reset_default_graph, set_random_seed)
 from muster.convert import constant, convert_to_tensor, register_tensor_conversion_function  # noqa: F401
 from muster.op_library import raw_ops  # noqa: F401
 from muster.session import IndexedSlicesValue, InteractiveSession, Session  # noqa: F401

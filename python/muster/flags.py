@@ -203,7 +203,7 @@ class Flag(object):
         try:
             return self.parser.parse(argument)
         except (TypeError, ValueError, OverflowError) as e:
-            raise IllegalFlagValueError("flag --%s=%s: %s" % (self.name, argument, e.args[0] if e.args else e))
+            raise IllegalFlagValueError("flag --%s=%s: %s" % (self.name, argument, e))
 
     @property
     def value(self):
@@ -372,7 +372,7 @@ class FlagValues(object):
                 if known_only:
                     unparsed.append(arg)
                 break
-            name, has_value, value = arg.lstrip("-").partition("=")
+            name, has_value, value = arg[2 if arg.startswith("--") else 1:].partition("=")
             if not name:
                 unparsed.append(arg)
                 continue
@@ -395,19 +395,19 @@ class FlagValues(object):
                 if has_value:
                     raise ValueError("%s does not take an argument" % arg)
                 negated.parse("false")
-            elif known_only:
-                unparsed.append(arg)
             else:
-                undefined.append((name, arg))
-        for name, arg in undefined:
-            if name not in undefok:
-                raise UnrecognizedFlagError(name, arg, self._similar(name))
+                undefined.append((name, arg, len(unparsed)))
+        undefined = [found for found in undefined if found[0] not in undefok]
+        if undefined and not known_only:
+            raise UnrecognizedFlagError(undefined[0][0], undefined[0][1], self._similar(undefined[0][0]))
+        for _, arg, place in reversed(undefined):
+            unparsed.insert(place, arg)
         return unparsed + list(args[at:])
 
     def _similar(self, name):
         import difflib
 
-        return difflib.get_close_matches(name, list(self._flags()), cutoff=0.8) if len(name) > 3 else []
+        return difflib.get_close_matches(name, list(self._flags()), cutoff=0.8)
 
     def read_flags_from_files(self, argv, force_gnu=True):
         """The arguments with those of every --flagfile in its place."""

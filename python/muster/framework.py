@@ -901,5 +901,10 @@ class name_scope(object):
         return False
 
 
+def op_scope(values, name, default_name=None):
+    """The old order of name_scope's arguments."""
+    return name_scope(name, default_name, values)
+
+
 def is_numpy_value(value):
     return isinstance(value, (np.ndarray, np.generic))

@@ -46,7 +46,16 @@ class _Produced(object):
     def __init__(self, name, time, pid, tid, identity):
         self.name, self.time, self.pid, self.tid, self.identity = name, time, pid, tid, identity
         self.last_use = time
-        self.allocations = []  # (allocator, bytes)
+        self.allocations = []  # (allocator, bytes, text)
+
+    def show(self, trace, pid):
+        if not self.allocations:
+            return
+        trace.object("N", "Tensor", self.name, self.time, pid, 0, self.identity)
+        for _, _, text in self.allocations:
+            trace.object("O", "Tensor", self.name, self.time, pid, 0, self.identity,
+                         args={"snapshot": {"tensor_description": text}})
+        trace.object("D", "Tensor", self.name, self.last_use, pid, 0, self.identity)
 
 
 def _parts(node):
@@ -72,14 +81,18 @@ class Timeline(object):
         self._placed = []  # (execution, pid, tid, inputs)
         produced = {}
         pids = {}
+        if show_memory:
+            trace.process("Allocators", 0)
         for device in self._step_stats.dev_stats:
             pids[device.device] = len(pids) + 1
             trace.process(device.device + " Compute", pids[device.device])
+        for device, pid in pids.items() if show_memory else ():
+            trace.process(device + " Tensors", pid + len(pids))
         for device in self._step_stats.dev_stats:
             self._show_device(trace, device, pids[device.device], produced, op_time)
         if show_dataflow or show_memory:
             self._follow_inputs(trace, produced, show_dataflow)
-        maximums = self._memory(trace, produced, len(pids) + 1, show_memory)
+        maximums = self._memory(trace, produced, pids, show_memory)
         return StepStatsAnalysis(trace, maximums)
 
     # --- One row per lane: executions that overlap in time do not share one. ---
@@ -110,7 +123,8 @@ class Timeline(object):
             made = _Produced(name, start + duration, pid, tid, len(produced))
             for output in node.output:
                 description = output.tensor_description.allocation_description
-                made.allocations.append((description.allocator_name or "cpu", description.requested_bytes))
+                made.allocations.append((description.allocator_name or "cpu", description.requested_bytes,
+                                         str(output.tensor_description).replace('"', "")))
             produced[name] = made
 
     def _follow_inputs(self, trace, produced, show_dataflow):
@@ -128,29 +142,25 @@ class Timeline(object):
                     flow += 1
 
     @staticmethod
-    def _memory(trace, produced, first_pid, show):
+    def _memory(trace, produced, pids, show):
         changes = collections.defaultdict(list)  # allocator -> (time, bytes, name)
         for made in produced.values():
-            for allocator, size in made.allocations:
+            for allocator, size, _ in made.allocations:
                 changes[allocator].append((made.time, size, made.name))
                 changes[allocator].append((made.last_use, -size, made.name))
         maximums = {}
-        for pid, allocator in enumerate(sorted(changes), first_pid):
+        for allocator in sorted(changes):
             live, total = collections.Counter(), 0
             best = AllocationMaximum(0, 0, set())
-            if show:
-                trace.process("%s Tensors" % allocator, pid)
             for time, size, name in sorted(changes[allocator], key=lambda change: (change[0], -change[1])):
                 total += size
                 live[name] += size
                 if total > best.num_bytes:
                     best = AllocationMaximum(time, total, {n for n, held in live.items() if held > 0})
                 if show:
-                    trace.counter(allocator, pid, time, {allocator: total})
+                    trace.counter(allocator, 0, time, {allocator: total})
             maximums[allocator] = best
-            if show:
-                for made in produced.values():
-                    if any(name == allocator for name, _ in made.allocations):
-                        trace.object("N", "Tensor", made.name, made.time, pid, 0, made.identity)
-                        trace.object("D", "Tensor", made.name, made.last_use, pid, 0, made.identity)
+        if show:
+            for made in produced.values():
+                made.show(trace, made.pid + len(pids))
         return maximums

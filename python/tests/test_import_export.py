@@ -7,6 +7,7 @@ import pytest
 
 import golden_cases
 import muster as tf
+from muster import _muster
 
 _CASES = golden_cases.load("graph_names.json")
 
@@ -22,8 +23,11 @@ def test_own_round_trip(index):
     """What we export, imported without a prefix, exports as the same bytes' content."""
     try:
         first = _build(_CASES[index]["code"]).as_graph_def()
-    except AttributeError as e:
-        pytest.skip("the code needs a part that does not exist yet: %s" % e)
+    except Exception:
+        reason = golden_cases.waiting("graph_names").get(str(index))
+        if reason is None:
+            raise
+        pytest.xfail(reason)
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(first, name="")
     second = graph.as_graph_def()
@@ -225,8 +229,12 @@ with tf.Graph().as_default() as graph, tf.Session() as session:
     session.run("init")
     results = [float(session.run(["train", "loss:0"], {"x:0": [[1., 2.]], "y:0": [[3.]]})[1]) for _ in range(3)]
     back = graph.as_graph_def()
-json.dump({"results": results, "same": {n.name: n for n in back.node} == {n.name: n for n in definition.node}},
-          open(folder + "/answer.json", "w"))
+nodes = {n.name: n for n in back.node}
+# TensorFlow adds attributes that are newer than 1.15; those that we wrote are as they were.
+same = len(nodes) == len(definition.node) and all(
+    nodes[n.name].op == n.op and nodes[n.name].input == n.input and all(
+        nodes[n.name].attr[key] == n.attr[key] for key in n.attr) for n in definition.node)
+json.dump({"results": results, "same": same}, open(folder + "/answer.json", "w"))
 """
 
 
@@ -259,8 +267,9 @@ def test_graph_of_tensorflow(produced, file):
     for node in back.node:
         wanted = original[node.name]
         assert (node.op, list(node.input), node.device) == (wanted.op, list(wanted.input), wanted.device)
+        newer = {attr.name for attr in _muster.op_def(node.op).attrs if attr.since_2x}
         for key, value in wanted.attr.items():
-            if not key.startswith("_"):
+            if not key.startswith("_") and key not in newer:
                 assert node.attr[key] == value, (node.name, key)
 
 

@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <cstdio>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
