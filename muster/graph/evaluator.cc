@@ -1,6 +1,7 @@
 #include "muster/graph/evaluator.h"
 
 #include <atomic>
+#include <limits>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -18,19 +19,6 @@ Tensor ShapeTensor(const Shape& shape, DType dtype) {
 
 Tensor IntegerScalar(int64_t value, DType dtype) {
   return dtype == DType::kInt64 ? Tensor::Scalar<int64_t>(value) : Tensor::Scalar<int32_t>(static_cast<int32_t>(value));
-}
-
-// Shape, Size and Rank are known as soon as the static shape of their input is.
-std::optional<Tensor> FromStaticShape(const Node& node, int index) {
-  const std::string& op = node.op();
-  if (op != "Shape" && op != "ShapeN" && op != "Size" && op != "Rank") return std::nullopt;
-  const PartialShape& input = node.input(op == "ShapeN" ? index : 0).shape();
-  const DType dtype = node.output_types()[index];
-  if (op == "Rank" && input.known_rank()) return Tensor::Scalar<int32_t>(input.rank());
-  const std::optional<Shape> shape = input.ToShape();
-  if (!shape) return std::nullopt;
-  if (op == "Size") return IntegerScalar(shape->num_elements(), dtype);
-  return ShapeTensor(*shape, dtype);
 }
 
 class Evaluation {
@@ -58,7 +46,7 @@ class Evaluation {
       const Tensor* value = node.FindAttr("value") != nullptr ? node.FindAttr("value")->get<Tensor>() : nullptr;
       return value != nullptr ? std::vector<Tensor>{*value} : std::vector<Tensor>{};
     }
-    if (std::optional<Tensor> value = FromStaticShape(node, wanted)) {
+    if (std::optional<Tensor> value = EvaluateFromShape(node, wanted)) {
       std::vector<Tensor> outputs(node.num_outputs(), *value);
       return outputs;
     }
@@ -85,6 +73,26 @@ class Evaluation {
 ConstantEvaluator* ConstantEvaluator::Installed() { return installed_evaluator.load(std::memory_order_acquire); }
 void ConstantEvaluator::Install(ConstantEvaluator* evaluator) {
   installed_evaluator.store(evaluator, std::memory_order_release);
+}
+
+std::optional<Tensor> EvaluateFromShape(const Node& node, int index) {
+  const std::string& op = node.op();
+  if (op != "Shape" && op != "ShapeN" && op != "Size" && op != "Rank") return std::nullopt;
+  const PartialShape& input = node.input(op == "ShapeN" ? index : 0).shape();
+  const DType dtype = node.output_types()[index];
+  if (op == "Rank" && input.known_rank()) return Tensor::Scalar<int32_t>(input.rank());
+  const std::optional<Shape> shape = input.ToShape();
+  if (!shape) return std::nullopt;
+  if (dtype == DType::kInt32) {
+    // Sizes that do not fit are the kernel's to complain about.
+    constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+    if (op == "Size" && shape->num_elements() > kMax) return std::nullopt;
+    for (int64_t size : shape->dims()) {
+      if (size > kMax) return std::nullopt;
+    }
+  }
+  if (op == "Size") return IntegerScalar(shape->num_elements(), dtype);
+  return ShapeTensor(*shape, dtype);
 }
 
 bool IsFoldable(const Node& node) {

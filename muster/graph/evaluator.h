@@ -24,6 +24,9 @@ class ConstantEvaluator {
 // `max_elements` elements. Stateful ops, placeholders and control flow are never followed.
 std::optional<Tensor> EvaluateConstant(Output output, int64_t max_elements = 4096);
 
+// The value of output `index` of a Shape, ShapeN, Size or Rank node whose input's static shape says it.
+std::optional<Tensor> EvaluateFromShape(const Node& node, int index);
+
 // Whether a node may be computed ahead of time when all its inputs are known.
 bool IsFoldable(const Node& node);
 

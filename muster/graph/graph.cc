@@ -210,6 +210,32 @@ void Graph::RemoveControlInput(Node& node, Node& before) {
   list.erase(std::remove(list.begin(), list.end(), &before), list.end());
 }
 
+void Graph::Rewire(std::vector<Wiring> wiring) {
+  std::vector<std::unique_ptr<Node>> old = std::move(nodes_);
+  nodes_.clear();
+  nodes_.reserve(wiring.size());
+  by_name_.clear();
+  for (Wiring& wanted : wiring) {
+    std::unique_ptr<Node>& owner = old[wanted.node->id_];
+    CHECK(owner.get() == wanted.node && wanted.inputs.size() == wanted.node->inputs_.size());
+    Node& node = *owner;
+    if (!wanted.new_name.empty()) node.name_ = std::move(wanted.new_name);
+    node.inputs_ = std::move(wanted.inputs);
+    node.control_inputs_ = std::move(wanted.control_inputs);
+    node.consumers_.clear();
+    CHECK(by_name_.emplace(node.name_, &node).second);
+    names_in_use_.try_emplace(absl::AsciiStrToLower(node.name_), 1);
+    nodes_.push_back(std::move(owner));
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    Node& node = *nodes_[i];
+    node.id_ = static_cast<int>(i);
+    for (int input = 0; input < node.num_inputs(); ++input) {
+      node.inputs_[input].node->consumers_.push_back({&node, input, node.inputs_[input].index});
+    }
+  }
+}
+
 void Graph::RemoveNewestNodes(int count) {
   absl::flat_hash_set<const Node*> sources;
   for (int i = num_nodes() - 1; i >= count; --i) {

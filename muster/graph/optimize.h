@@ -9,6 +9,7 @@ namespace muster {
 
 struct OptimizeOptions {
   bool fold_constants = true;
+  bool simplify = true;
   bool merge_common_nodes = true;
   bool fuse = true;
 };

@@ -1,0 +1,69 @@
+// What passes over a step's graph share: they note what to read, wait for or run instead of what, and Commit then
+// changes the graph at once and drops what nothing needs any more.
+#pragma once
+
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "muster/graph/graph.h"
+
+namespace muster {
+
+// Confined to one thread; the graph must not change under it.
+class GraphRewriter {
+ public:
+  // Nodes that nothing reads or waits for now are results of the graph: they stay, as do nodes with effects.
+  explicit GraphRewriter(Graph& graph);
+
+  Graph& graph() const { return graph_; }
+  // The nodes such that inputs come before their readers, back edges of loops aside. Of the last Commit.
+  std::vector<Node*> Order() const;
+
+  // What is read through an input, replacements noted so far included.
+  Output Resolve(Output output) const;
+  Output Input(const Node& node, int i) const { return Resolve(node.input(i)); }
+  // The same for nodes that are waited for: the node itself, or what was noted with WaitInstead.
+  std::vector<Node*> ControlInputs(const Node& node) const;
+
+  // How many nodes waited for it at the last Commit.
+  int num_waiting(const Node& node) const { return waiting_[node.id()]; }
+  bool is_result(const Node& node) const { return is_result_[node.id()]; }
+  bool changed() const { return changed_; }
+
+  // Readers of `from` read `to`. Requires: same base type, and `to` does not come from `from`.
+  void Replace(Output from, Output to);
+  // Nodes that wait for `node` wait for all of `others`.
+  void WaitInstead(const Node& node, std::vector<Node*> others);
+  // Adds a node on the device of `old`; the name is only for the time being where it takes another one's place.
+  absl::StatusOr<Node*> Add(const Node& old, NodeSpec spec);
+  // Adds a node in the place of `old`: same outputs, name, position in the graph, device and waiting nodes.
+  absl::StatusOr<Node*> Substitute(Node& old, NodeSpec spec);
+
+  // Makes it so. Invalidates nodes that are not in the graph afterwards.
+  void Commit();
+
+ private:
+  void CountWaiting();
+
+  Graph& graph_;
+  bool changed_ = false;
+  // By node id.
+  std::vector<int> waiting_;
+  std::vector<bool> is_result_;
+  std::vector<int> place_;  // position of a node that was added: where the old one is
+  absl::flat_hash_map<Output, Output> instead_;
+  absl::flat_hash_map<const Node*, std::vector<Node*>> wait_instead_;
+  absl::flat_hash_map<const Node*, const Node*> takes_name_of_;
+};
+
+// --- Questions that several passes ask -------------------------------------------------------------------------------
+// A node of the executor's own: it decides what is dead, or in which frame values are.
+bool IsControlFlow(const Node& node);
+// Outputs may be dead although the node itself ran: whoever waits for the node learns nothing about them.
+bool MayKillOutputs(const Node& node);
+// The value of a Const; null for all others.
+const Tensor* ConstValue(const Node& node);
+// A reference, or a handle to something that changes.
+bool IsMutable(DType type);
+
+}  // namespace muster

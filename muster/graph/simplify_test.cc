@@ -1,0 +1,114 @@
+#include "muster/graph/passes_test_util.h"
+
+namespace muster {
+namespace {
+
+using ::testing::ElementsAre;
+
+class SimplifyTest : public PassTest {
+ protected:
+  // Whether `y`, made from `x`, is seen to be `x`.
+  bool IsPassedBy(Output x, Output y) {
+    Rewrite(Simplify, {x}, {scope_.Op("Neg", {y}, {}, "reader")});
+    return step_ != nullptr && Find(y.node->name()) == nullptr;
+  }
+  Output Scalar(float value) { return scope_.ConstScalar<float>(value, "c"); }
+};
+
+TEST_F(SimplifyTest, ChainsOfIdentitiesGo) {
+  const Output x = Floats("x", {2});
+  const Output a = scope_.Op("Identity", {x}, {}, "a");
+  const Output b = scope_.Op("StopGradient", {a}, {}, "b");
+  const Output c = scope_.Op("PreventGradient", {b}, {}, "c");
+  Rewrite(Simplify, {x}, {c});
+  EXPECT_THAT(List(), ElementsAre("_retval_c_0_0 _Retval _arg_x_0_0"));
+}
+
+TEST_F(SimplifyTest, IdentitiesThatReadReferencesOrWaitStay) {
+  const Output v = scope_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
+  const Output read = scope_.Op("Identity", {v}, {}, "read");
+  const Output x = Floats("x", {2});
+  const Output held = scope_.WithControlDependencies(std::vector<Node*>{read.node}).Op("Identity", {x}, {}, "held");
+  Rewrite(Simplify, {x}, {held, scope_.Op("Identity", {read}, {}, "again")});
+  EXPECT_THAT(List(), ElementsAre("v VariableV2", "read Identity v", "held Identity _arg_x_0_0,^read",
+                                  "_retval_held_0_0 _Retval held", "_retval_again_0_1 _Retval read"));
+}
+
+TEST_F(SimplifyTest, PivotsOfBranchesStay) {
+  const Output p = Placeholder(scope_, "p", DType::kBool, PartialShape::Scalar());
+  Node* choice = scope_.Add("Switch", {p, p}, {}, "switch");
+  const Output pivot = scope_.Op("Identity", {Output(choice, 1)}, {}, "pivot");
+  const Output inside = scope_.WithControlDependencies(std::vector<Node*>{pivot.node}).ConstScalar<float>(1, "inside");
+  const Output other = scope_.Op("Identity", {Output(choice, 0)}, {}, "other");
+  Rewrite(Simplify, {p}, {scope_.Op("Neg", {inside}, {}, "n"), scope_.Op("LogicalNot", {other}, {}, "not")});
+  EXPECT_NE(Find("pivot"), nullptr);
+  EXPECT_EQ(Find("other"), nullptr);
+}
+
+TEST_F(SimplifyTest, WaitingIsShortenedWhereItIsNotMore) {
+  const Output x = Floats("x", {2});
+  const Output a = scope_.Op("Exp", {x}, {}, "a");
+  const Output b = scope_.Op("Log", {x}, {}, "b");
+  const auto after = [&](std::vector<Node*> nodes) { return scope_.WithControlDependencies(nodes); };
+  Node* inner = after({a.node, b.node}).Add("NoOp", {}, {}, "inner");
+  const Output constant = after({inner}).ConstScalar<float>(1, "constant");
+  Node* outer = after({constant.node}).Add("NoOp", {}, {}, "outer");
+  Rewrite(Simplify, {x}, {}, {outer});
+  EXPECT_THAT(List(), ElementsAre("a Exp _arg_x_0_0", "b Log _arg_x_0_0", "outer NoOp ^a,^b"));
+  // Two times three edges are more than two plus three.
+  const Output one = after({inner}).Op("Neg", {x}, {}, "one");
+  const Output two = after({inner}).Op("Neg", {x}, {}, "two");
+  const Output three = after({inner}).Op("Neg", {x}, {}, "three");
+  Rewrite(Simplify, {x}, {one, two, three});
+  EXPECT_NE(Find("inner"), nullptr);
+}
+
+TEST_F(SimplifyTest, ReshapeToTheSameShape) {
+  const Output x = Floats("x", {2, 3});
+  const Output open = Floats("open", {-1, 3});
+  const auto reshape = [&](Output t, std::vector<int32_t> dims) {
+    return scope_.Op("Reshape", {t, scope_.ConstVector(dims, "dims")}, {}, "reshape");
+  };
+  EXPECT_TRUE(IsPassedBy(x, reshape(x, {2, 3})));
+  EXPECT_TRUE(IsPassedBy(x, reshape(x, {-1, 3})));
+  EXPECT_FALSE(IsPassedBy(x, reshape(x, {3, 2})));
+  EXPECT_FALSE(IsPassedBy(x, reshape(x, {6})));
+  EXPECT_TRUE(IsPassedBy(open, reshape(open, {-1, 3})));
+  EXPECT_FALSE(IsPassedBy(open, reshape(open, {2, 3})));
+}
+
+TEST_F(SimplifyTest, TransposesSumsCastsAndListsOfOne) {
+  const Output x = Floats("x", {2, 3});
+  const auto with = [&](absl::string_view op, std::vector<int32_t> values) {
+    return scope_.Op(op, {x, scope_.ConstVector(values, "values")}, {}, "y");
+  };
+  EXPECT_TRUE(IsPassedBy(x, with("Transpose", {0, 1})));
+  EXPECT_FALSE(IsPassedBy(x, with("Transpose", {1, 0})));
+  EXPECT_TRUE(IsPassedBy(x, with("Sum", {})));
+  EXPECT_FALSE(IsPassedBy(x, with("Sum", {0})));
+  EXPECT_TRUE(IsPassedBy(x, scope_.Op("Cast", {x}, {{"DstT", DType::kFloat}}, "y")));
+  EXPECT_TRUE(IsPassedBy(x, scope_.Op("AddN", {std::vector<Output>{x}}, {}, "y")));
+  EXPECT_FALSE(IsPassedBy(x, scope_.Op("AddN", {std::vector<Output>{x, x}}, {}, "y")));
+}
+
+TEST_F(SimplifyTest, ArithmeticOnlyWhereEveryBitStays) {
+  const Output x = Floats("x", {2});
+  EXPECT_TRUE(IsPassedBy(x, scope_.Op("Mul", {x, Scalar(1)}, {}, "y")));
+  EXPECT_TRUE(IsPassedBy(x, scope_.Op("Mul", {Scalar(1), x}, {}, "y")));
+  EXPECT_FALSE(IsPassedBy(x, scope_.Op("Mul", {x, Scalar(2)}, {}, "y")));
+  EXPECT_TRUE(IsPassedBy(x, scope_.Op("RealDiv", {x, Scalar(1)}, {}, "y")));
+  EXPECT_FALSE(IsPassedBy(x, scope_.Op("RealDiv", {Scalar(1), x}, {}, "y")));
+  EXPECT_TRUE(IsPassedBy(x, scope_.Op("Sub", {x, Scalar(0)}, {}, "y")));
+  EXPECT_FALSE(IsPassedBy(x, scope_.Op("Sub", {Scalar(0), x}, {}, "y")));
+  // -0 + 0 is 0.
+  EXPECT_FALSE(IsPassedBy(x, scope_.Op("AddV2", {x, Scalar(0)}, {}, "y")));
+  EXPECT_TRUE(IsPassedBy(x, scope_.Op("AddV2", {x, Scalar(-0.0f)}, {}, "y")));
+  const Output i = Placeholder(scope_, "i", DType::kInt32, {2});
+  EXPECT_TRUE(IsPassedBy(i, scope_.Op("AddV2", {i, scope_.ConstScalar<int32_t>(0)}, {}, "y")));
+  // Ones that make the result larger are no ones to drop.
+  const Output ones = scope_.Const(Tensor::Of<float>(Shape({2, 2}), {1, 1, 1, 1}), "ones");
+  EXPECT_FALSE(IsPassedBy(x, scope_.Op("Mul", {x, ones}, {}, "y")));
+}
+
+}  // namespace
+}  // namespace muster
