@@ -21,6 +21,9 @@ from muster import _protos
 import element_types as et
 
 PRODUCER = 134  # TensorFlow 1.15
+UNKNOWN = "unknown rank"  # as the value of a shape attribute
+# These look at variables that may have no value.
+NOT_READ = ("IsVariableInitialized", "VarIsInitializedOp")
 
 
 @dataclasses.dataclass
@@ -145,7 +148,7 @@ def _set_list_item(target, kind, item):
 
 def _set_shape(proto, dims):
     proto.SetInParent()
-    if dims is None:
+    if dims == UNKNOWN:
         proto.unknown_rank = True
         return
     for size in dims:
@@ -225,7 +228,7 @@ def _lower_op(builder, case):
             at += 1
     steps = [([], builder.initializers)] if builder.initializers else []
     steps.append(([f for f, _ in fetches], [name]))
-    if builder.readers:
+    if builder.readers and case.op not in NOT_READ:
         steps.append(([f"{read()}:0" for read in builder.readers], []))
     return inputs, fetches, steps
 
@@ -246,9 +249,13 @@ def program(case, registry):
         inputs, fetches, steps = _lower_op(builder, case)
     if case.gradient:
         gradient = _gradient(builder, case, inputs, fetches)
+    removed = registry.ops[case.op].deprecation.version
+    if removed:  # the op exists in older graphs only
+        builder.graph.versions.producer = min(PRODUCER, removed - 1)
     result = {
         "graph": builder.graph.SerializeToString(deterministic=True), "feeds": builder.feeds, "steps": steps,
-        "strided": case.sliced, "shares": case.kind != "error" and not case.gradient, "gradient": gradient,
+        "strided": case.sliced, "shares": case.kind != "error" and not case.gradient and not removed,
+        "gradient": gradient,
     }
     result["key"] = hashlib.sha256(pickle.dumps(sorted(result.items(), key=lambda kv: kv[0]))).hexdigest()[:24]
     return result

@@ -26,7 +26,10 @@ class Registry:
         attrs = self.type_attrs(op)
         found = []
         for kernel in self.kernels.get(op, []):
-            values = {a.name: [t for t in kernel.get(a.name) or self._allowed(a) if t in et.USABLE] for a in attrs}
+            if set(kernel) - {a.name for a in self.ops[op].attr}:
+                continue  # asks for an attribute that the op does not have: TensorFlow can never run it
+            # Some kernels are registered for types that the op does not take.
+            values = {a.name: [t for t in self._allowed(a) if t in (kernel.get(a.name) or et.USABLE)] for a in attrs}
             if all(values.values()) or not values:
                 found.append(values)
         return found
@@ -47,7 +50,7 @@ class Registry:
                     if label not in result or result[label][0] < common:
                         result[label] = (common, {name: value, **others})
         if not self.type_attrs(op) or not result:
-            return [("-", {})] if not self.type_attrs(op) else []
+            return [("-", {})] if not self.type_attrs(op) and self.combinations(op) else []
         return [(label, chosen) for label, (_, chosen) in sorted(result.items())]
 
 

@@ -1,6 +1,7 @@
 """Runs programs on TensorFlow and on Muster, each in a process of its own, so that one that crashes costs one case."""
 
 import concurrent.futures
+import hashlib
 import os
 import pathlib
 import pickle
@@ -84,7 +85,8 @@ class Oracle:
 
     def __init__(self, tf_python, folder):
         self.tf_python = tf_python
-        self.store = folder / "tensorflow.pickle"
+        # What the worker does decides the results too.
+        self.store = folder / f"tensorflow-{hashlib.sha256(WORKER.read_bytes()).hexdigest()[:12]}.pickle"
         folder.mkdir(parents=True, exist_ok=True)
 
     def _expected(self, programs):

@@ -21,21 +21,22 @@ import numpy as np
 
 import compare
 import element_types as et
-from graphs import Case, Typed, Uninitialized  # noqa: F401  (for the tables)
+from graphs import UNKNOWN, Case, Typed, Uninitialized  # noqa: F401  (for the tables)
 
 _TABLE = {}  # op -> [(function, settings)]
 KINDS = ("normal", "empty", "edge", "error")
 
 
-def cases(*ops, tolerance=compare.ELEMENTWISE, gradient=False, attrs=None, only=None, fetch=None, shaped=False):
+def cases(*ops, tolerance=compare.ELEMENTWISE, gradient=False, attrs=None, only=None, fetch=None, shaped=False,
+          gradient_of=None):
     """Registers a maker of cases for `ops`. `gradient`: normal cases of float and double are differentiated too.
-    `shaped`: the fed tensors have static shapes. `only`: typings (by a function of {attr: type}) for which the entry makes sense."""
+    `gradient_of`: the outputs to differentiate, where not all. `shaped`: the fed tensors have static shapes. `only`: typings (by a function of {attr: type}) for which the entry makes sense."""
 
     def add(function):
         for op in ops:
             _TABLE.setdefault(op, []).append(
                 (function, dict(tolerance=tolerance, gradient=gradient, attrs=attrs or {}, only=only, fetch=fetch,
-                      shaped=shaped)))
+                      shaped=shaped, gradient_of=gradient_of)))
         return function
 
     return add
@@ -105,7 +106,6 @@ class Maker:
              **attrs):
         settings = self._settings
         full = {**self.types, **settings["attrs"], **attrs}
-        full = {k: v for k, v in full.items() if v is not None}
         common = dict(op=self.op, typing=self.label, attrs=full, inputs=list(inputs), nodes=nodes,
                       tolerance=tolerance or settings["tolerance"], fetch=fetch or settings["fetch"],
                       shaped=settings["shaped"] if shaped is None else shaped)
@@ -116,7 +116,10 @@ class Maker:
             self._out.append(Case(kind="edge", note=f"{note} unaligned".strip(), sliced=True, **common))
         wanted = settings["gradient"] if gradient is None else gradient
         if wanted and self.type in (et.FLOAT, et.DOUBLE):
-            self._out.append(Case(kind=kind, note=note, gradient=True, **dict(common, tolerance=compare.SUM)))
+            common.update(tolerance=compare.SUM, fetch=settings["gradient_of"] or common["fetch"], gradient=True)
+            self._out.append(Case(kind=kind, note=note, **common))
+            if not common["shaped"]:
+                self._out.append(Case(kind=kind, note=f"{note} static shapes".strip(), **dict(common, shaped=True)))
 
     def normal(self, inputs, note="", **settings):
         self._add("normal", inputs, note, **settings)

@@ -247,7 +247,10 @@ def add_n(g):
 
 @cases("AccumulateNV2")
 def accumulate_n(g):
-    g.normal([g.values(3, 4)] * 3, N=3, shape=[3, 4])
+    g.normal([g.values(3, 4)] * 3, N=3, shape=[3, 4], tolerance=compare.SUM)
+    g.empty([g.values(0, 4)] * 2, N=2, shape=[0, 4])
+    g.edge([g.values(3)], "one", N=1, shape=[3])
+    g.error([g.values(3, 4), g.values(3, 5)], "shapes", N=2, shape=[3, 4])
 
 
 @cases("ClipByValue")
