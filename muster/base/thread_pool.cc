@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "muster/base/float_mode.h"
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 
@@ -199,6 +200,7 @@ class ThreadPool : public Scheduler {
   void Work(int self) {
     current_pool = this;
     current_worker = self;
+    const FlushDenormals flush;
     for (;;) {
       if (std::optional<Task> task = Take(static_cast<size_t>(self))) {
         (*std::move(task))();

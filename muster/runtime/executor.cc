@@ -18,6 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 #include "muster/base/check.h"
+#include "muster/base/float_mode.h"
 #include "muster/base/mutex.h"
 #include "muster/runtime/executor_plan.h"
 #include "muster/runtime/trace.h"
@@ -188,6 +189,7 @@ void StepRun::Start(Step& step, Done done) {
 
 // Takes the nodes that are ready; keeps cheap ones, and one expensive one if nothing else is left, for itself.
 void StepRun::Loop(ReadyList first) {
+  const FlushDenormals flush;
   ReadyList here;   // a stack: depth first keeps values warm and memory low
   ReadyList ready = std::move(first);
   for (;;) {

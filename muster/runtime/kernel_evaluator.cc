@@ -1,6 +1,7 @@
 // Computes nodes with known inputs for graph/, by running their CPU kernels.
 #include <algorithm>
 
+#include "muster/base/float_mode.h"
 #include "muster/graph/evaluator.h"
 #include "muster/runtime/kernel.h"
 
@@ -38,6 +39,7 @@ class KernelEvaluator : public ConstantEvaluator {
     }
     std::vector<Entry> out(node.num_outputs());
     KernelContext context(step, *device_, node, absl::MakeSpan(in), absl::MakeSpan(out));
+    const FlushDenormals flush;
     RETURN_IF_ERROR(kernel->Compute(context));
     std::vector<Tensor> outputs;
     for (Entry& entry : out) {
