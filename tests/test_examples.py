@@ -26,14 +26,14 @@ def _last_accuracy(output):
 
 
 def test_training_in_python_learns_digits(root):
-    output = _run(root, _binary(root, "muster"), "run", "examples/mnist.py", "--steps", "600")
-    assert _last_accuracy(output) > 0.92
-    assert len(re.findall(r"^step ", output, re.M)) == 6  # progress is visible on the way
+    output = _run(root, _binary(root, "muster"), "run", "examples/mnist.py")
+    assert _last_accuracy(output) >= 0.94  # what `make train` promises
+    assert len(re.findall(r"^step ", output, re.M)) == 15  # progress is visible on the way
 
 
 def test_training_in_cpp_learns_digits(root):
-    output = _run(root, _binary(root, "mnist_cc"), "data/digits", "600")
-    assert _last_accuracy(output) > 0.92
+    output = _run(root, _binary(root, "mnist_cc"), "data/digits", "1500")
+    assert _last_accuracy(output) >= 0.94
 
 
 def test_run_says_what_is_wrong(root):

@@ -14,7 +14,7 @@ build_packages=(
   python3 python3-dev python3-venv
 )
 lint_packages=(clang clang-format clang-tidy)
-python_packages=('numpy>=1.24' 'protobuf>=4.21' 'nanobind>=2.2' 'scikit-build-core>=0.10' 'pytest>=7')
+python_packages=('numpy>=1.24' 'protobuf>=4.21' 'ml_dtypes>=0.3' 'nanobind>=2.2' 'scikit-build-core>=0.10' 'pytest>=7')
 # The judge is one exact version: the tests compare with what this one does.
 tensorflow_packages=('tensorflow-cpu==2.21.0' 'numpy>=1.24' 'pytest>=7')
 

@@ -18,7 +18,8 @@ STALLED = 60  # seconds without a result
 
 
 def _environment():
-    package = str(pathlib.Path(muster.__file__).resolve().parent.parent)
+    # Unresolved: in a build tree the modules are links, and the extension lies beside the links.
+    package = str(pathlib.Path(muster.__file__).parent.parent)
     return dict(os.environ, PYTHONPATH=package, TF_CPP_MIN_LOG_LEVEL="3", PYTHONUNBUFFERED="1")
 
 
