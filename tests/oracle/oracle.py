@@ -70,6 +70,11 @@ def gap_lines(reasons, needed):
                 yield f"{' '.join(key)} {_short(reason)}"
 
 
+def _parts(line):
+    op, typing, kind, reason = line.split(None, 3)
+    return (op, typing, kind), reason
+
+
 def _short(reason):
     return "no case yet" if reason == "no case" else reason.split(": ", 1)[-1][:150]
 
@@ -93,7 +98,8 @@ def main():
     _, reasons = coverage.judge(needed, outcomes, coverage.Entries(pathlib.Path(os.devnull)), differences)
     if options.write_gaps:
         head = [line for line in (coverage.HERE / "known_gaps.txt").read_text().splitlines() if line.startswith("#")]
-        lines = list(gap_lines(reasons, needed))
+        written = {entry[:3]: entry[3] for entry in coverage.known_gaps().entries}  # a reason once given stays
+        lines = [" ".join(key + (written.get(key, reason),)) for key, reason in map(_parts, gap_lines(reasons, needed))]
         (coverage.HERE / "known_gaps.txt").write_text("\n".join(head + lines) + "\n", encoding="utf-8")
     print(f"{count} cases, {len(failing)} differ; {len(needed)} required, {len(reasons)} without a passing case; "
           f"{time.monotonic() - start:.0f} s")

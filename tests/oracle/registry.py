@@ -9,6 +9,9 @@ from muster import _protos
 
 import element_types as et
 
+# Kernels that are registered without naming types and then refuse these.
+REFUSED = {"Cast": (et.STRING,)}
+
 
 class Registry:
     def __init__(self, op_list, kernels):
@@ -29,7 +32,8 @@ class Registry:
             if set(kernel) - {a.name for a in self.ops[op].attr}:
                 continue  # asks for an attribute that the op does not have: TensorFlow can never run it
             # Some kernels are registered for types that the op does not take.
-            values = {a.name: [t for t in self._allowed(a) if t in (kernel.get(a.name) or et.USABLE)] for a in attrs}
+            values = {a.name: [t for t in self._allowed(a) if t in (kernel.get(a.name) or et.USABLE) and t not in REFUSED.get(
+                op, ())] for a in attrs}
             if all(values.values()) or not values:
                 found.append(values)
         return found

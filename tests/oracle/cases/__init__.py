@@ -49,6 +49,7 @@ class Maker:
         self.registry, self.op, self.label, self.types = registry, op, label, types
         self._settings, self._out = settings, out
         self.definition = registry.ops[op]
+        self.tolerance = settings["tolerance"]
         self._random = np.random.RandomState(zlib.crc32(f"{op} {label}".encode()))
 
     @property
@@ -107,7 +108,7 @@ class Maker:
         settings = self._settings
         full = {**self.types, **settings["attrs"], **attrs}
         common = dict(op=self.op, typing=self.label, attrs=full, inputs=list(inputs), nodes=nodes,
-                      tolerance=tolerance or settings["tolerance"], fetch=fetch or settings["fetch"],
+                      tolerance=tolerance or self.tolerance, fetch=fetch or settings["fetch"],
                       shaped=settings["shaped"] if shaped is None else shaped)
         self._out.append(Case(kind=kind, note=note, **common))
         if kind != "normal":

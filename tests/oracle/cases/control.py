@@ -179,7 +179,7 @@ def stack(g):
 
 
 TENSOR_ARRAY = """TensorArrayV3 TensorArrayWriteV3 TensorArrayReadV3 TensorArrayGatherV3 TensorArrayScatterV3
-TensorArrayConcatV3 TensorArraySplitV3 TensorArraySizeV3 TensorArrayCloseV3 TensorArrayGradV3""".split()
+TensorArrayConcatV3 TensorArraySplitV3 TensorArraySizeV3""".split()
 
 
 @cases(*TENSOR_ARRAY, tolerance=EXACT)
@@ -210,10 +210,39 @@ def tensor_array(g):
 
         return build
 
-    if g.op not in ("TensorArrayGradV3", "TensorArrayCloseV3"):
-        g.normal([], nodes=nodes(g.values(4, 3)))
-        g.empty([], nodes=nodes(g.values(0, 3)))
-        g.edge([], "special values", nodes=nodes(g.special(), gather=[1, 1, 0]))
-        g.error([], "index", nodes=nodes(g.values(3, 2), index=3))
-        g.error([], "negative", nodes=nodes(g.values(3, 2), gather=[-1]))
-        g.error([], "written twice", nodes=nodes(g.values(3, 2), twice=True))
+    g.normal([], nodes=nodes(g.values(4, 3)))
+    g.empty([], nodes=nodes(g.values(0, 3)))
+    g.edge([], "special values", nodes=nodes(g.special(), gather=[1, 1, 0]))
+    g.error([], "index", nodes=nodes(g.values(3, 2), index=3))
+    g.error([], "negative", nodes=nodes(g.values(3, 2), gather=[-1]))
+    g.error([], "written twice", nodes=nodes(g.values(3, 2), twice=True))
+
+
+@cases("TensorArrayGradV3", "TensorArrayGradWithShape", "TensorArrayCloseV3", tolerance=EXACT)
+def tensor_array_gradient(g):
+    def nodes(rows, gradients, written=2):
+        """Gradients that are written to one place add up there."""
+
+        def build(b, case):
+            array = b.node("TensorArrayV3", [b.feed(len(rows), et.INT32)], dtype=et.FLOAT, clear_after_read=False)
+            places = b.feed(np.arange(len(rows)), et.INT32)
+            flow = b.node("TensorArrayScatterV3", [array, places, b.feed(rows, et.FLOAT), f"{array}:1"], T=et.FLOAT)
+            if case.op == "TensorArrayGradWithShape":
+                shape = b.feed(np.zeros(0), et.INT32)
+                made = b.node("TensorArrayGradWithShape", [array, flow, shape], source="gradients")
+            else:
+                made = b.node("TensorArrayGradV3", [array, flow], source="gradients")
+            grad_flow = f"{made}:1"
+            for _ in range(written):
+                grad_flow = b.node("TensorArrayScatterV3", [made, places, b.feed(gradients, et.FLOAT), grad_flow], T=et.FLOAT)
+            read = b.node("TensorArrayGatherV3", [made, places, grad_flow], dtype=et.FLOAT)
+            closed = b.node("TensorArrayCloseV3", [array, f"^{read}"])
+            return [([f"{read}:0"], [closed])]
+
+        return build
+
+    g.normal([], nodes=nodes(np.ones((3, 2)), np.arange(6.0).reshape(3, 2)))
+    g.edge([], "scalars", nodes=nodes(np.ones(2), np.array([np.inf, np.nan])))
+    g.empty([], "rows of nothing", nodes=nodes(np.ones((2, 0)), np.ones((2, 0))))
+    g.error([], "shapes", nodes=nodes(np.ones((3, 2)), np.ones((3, 4))))
+    g.error([], "never written", nodes=nodes(np.ones(0), np.ones(3)))

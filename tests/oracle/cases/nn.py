@@ -238,6 +238,26 @@ def max_pool_grad_grad(g):
     g.error([g.values(4, 4, 2), g.values(2, 2, 2), g.values(4, 4, 2)], "rank", **plain)
 
 
+@cases("MaxPoolGradGradV2", tolerance=SUM)
+def max_pool_grad_grad_v2(g):
+    c = POOLS[0]
+    x, window = g.values(*c["x"]), [c["ksize"], c["strides"]]
+    g.normal([x, _max_pool(x, c), g.values(*c["x"]), *window], padding="VALID")
+    g.empty([g.values(0, 4, 4, 2), g.values(0, 2, 2, 2), g.values(0, 4, 4, 2), *window], padding="VALID")
+    g.edge([np.ones((1, 2, 2, 1)), np.ones((1, 1, 1, 1)), g.values(1, 2, 2, 1), *window], "ties", padding="VALID")
+    g.error([g.values(4, 4, 2), g.values(2, 2, 2), g.values(4, 4, 2), *window], "rank", padding="VALID")
+
+
+@cases("MaxPoolGradWithArgmax", tolerance=SUM)
+def max_pool_grad_with_argmax(g):
+    plain = _pool(POOLS[0])
+    kind = g.types["T"]
+    g.normal([g.values(1, 4, 4, 1, dtype=kind), g.values(1, 2, 2, 1, dtype=kind), [[[[0], [3]], [[9], [15]]]]], **plain)
+    g.empty([g.values(0, 4, 4, 1, dtype=kind), g.values(0, 2, 2, 1, dtype=kind), np.zeros((0, 2, 2, 1))], **plain)
+    g.edge([g.values(1, 2, 2, 1, dtype=kind), g.values(1, 1, 1, 1, dtype=kind), [[[[3]]]]], "one", **plain)
+    g.error([g.values(4, 4, 1, dtype=kind), g.values(2, 2, 1, dtype=kind), [[[0], [3]], [[9], [15]]]], "rank", **plain)
+
+
 @cases("MaxPoolWithArgmax", tolerance=SUM)
 def max_pool_with_argmax(g):
     for c in POOLS:

@@ -220,13 +220,13 @@ def resource_gather_nd(g):
 def temporary(g):
     kind = g.type
 
-    def through(values):
+    def through(values, destroyed=None):
         values = et.carrier(values, kind)
 
         def nodes(b, case):
             name = b.node("TemporaryVariable", dtype=kind, shape=values.shape, var_name=b.prefix)
             filled = b.node("Assign", [name, b.feed(values, kind, raw=True)], T=kind)
-            gone = b.node("DestroyTemporaryVariable", [filled], T=kind, var_name=b.prefix)
+            gone = b.node("DestroyTemporaryVariable", [filled], T=kind, var_name=destroyed or b.prefix)
             return [([f"{gone}:0"], [])]
 
         return nodes
@@ -234,6 +234,7 @@ def temporary(g):
     g.normal([], nodes=through(g.values(2, 3)))
     g.empty([], nodes=through(g.values(0, 3)))
     g.edge([], "special values", nodes=through(g.special()))
+    g.error([], "another name", nodes=through(g.values(2, 3), destroyed="other"))
 
 
 @cases("StridedSliceAssign", "ResourceStridedSliceAssign", tolerance=EXACT)

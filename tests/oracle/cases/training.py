@@ -40,6 +40,13 @@ def _inputs(g, shape, rows=None, **replaced):
 
 # Steps with roots and powers; the ref and resource forms of one optimizer are the same kernel in both systems.
 STEP = ("relative", 1e-5)
+
+
+def _loosen(g):
+    if g.types["T"] in (et.HALF, et.BFLOAT16):  # every operation of a step rounds, in an order that is not settled
+        g.tolerance = ("relative", 3e-5)
+
+
 ALL = ([f"Apply{o}" for o in DENSE] + [f"ResourceApply{o}" for o in DENSE] +
        ["ResourceApplyAdamWithAmsgrad", "ResourceApplyKerasMomentum"])
 ALL_SPARSE = ([f"SparseApply{o}" for o in SPARSE] + [f"ResourceSparseApply{o}" for o in SPARSE] +
@@ -48,6 +55,7 @@ ALL_SPARSE = ([f"SparseApply{o}" for o in SPARSE] + [f"ResourceSparseApply{o}" f
 
 @cases(*ALL, tolerance=STEP)
 def dense(g):
+    _loosen(g)
     g.normal(_inputs(g, (2, 3)))
     names = {a.name for a in g.definition.attr}
     for attr in ("use_nesterov", "use_locking"):
@@ -66,6 +74,7 @@ def dense(g):
 
 @cases(*ALL_SPARSE, tolerance=STEP)
 def sparse(g):
+    _loosen(g)
     g.normal(_inputs(g, (4, 3), rows=2))
     names = {a.name for a in g.definition.attr}
     if "use_nesterov" in names:
