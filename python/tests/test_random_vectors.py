@@ -52,6 +52,9 @@ def _compare(case, got, expected):
     expected = np.array([_number(v) for v in expected]).astype(got.dtype)
     if case["op"] in _NORMALS and got.dtype == np.float32:
         np.testing.assert_allclose(got, expected, rtol=0, atol=2e-6)
+    elif case["op"] == "RandomGamma" and got.dtype == np.float64:
+        # Marsaglia and Tsang's method takes logarithms and powers: a fused multiply-add moves the last bit.
+        np.testing.assert_array_almost_equal_nulp(got, expected, 4)
     else:
         np.testing.assert_array_equal(got, expected)
 

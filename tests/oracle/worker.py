@@ -129,7 +129,7 @@ class Muster:
     def build(self, graph_def):
         graph = self.m.Graph()
         try:
-            nodes = self.m.import_graph_def(graph, graph_def, "", [], [], [], [], "")[2]
+            nodes = self.m.import_graph_def(graph, graph_def, "", [], [], [], [], "", b"")[2]
             return graph, self.m.new_session(graph, optimize=False), {node.name: node for node in nodes}
         except self.errors.OpError as e:
             raise Failed(e.error_code, e.message, "build")
