@@ -29,6 +29,11 @@ class Scheduler {
   virtual int parallelism() const = 0;
   virtual Clock& clock() = 0;
 
+  // Runs tasks on the calling thread until `done` holds; for threads that would only wait otherwise. Whoever makes
+  // `done` true on another thread calls Wake afterwards. Requires: the caller holds no lock that a task could want.
+  virtual void HelpUntil(absl::FunctionRef<bool()> done) = 0;
+  virtual void Wake() = 0;
+
   // Calls body(begin, end) over disjoint ranges that cover [0, count), partly on other threads, and returns when all
   // have returned. `cost_per_item` is a rough number of nanoseconds: little work stays on the calling thread.
   virtual void ParallelFor(int64_t count, double cost_per_item_ns,

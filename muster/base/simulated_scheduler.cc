@@ -36,6 +36,11 @@ class Simulation : public SimulatedScheduler {
     return false;
   }
 
+  void HelpUntil(absl::FunctionRef<bool()> done) override {
+    // A simulation is single-threaded: when work runs out nothing can make it true any more.
+    RunUntil(done);
+  }
+  void Wake() override {}
   int parallelism() const override { return 1; }
   Clock& clock() override { return clock_; }
   void ParallelFor(int64_t count, double, absl::FunctionRef<void(int64_t, int64_t)> body) override {

@@ -123,6 +123,27 @@ class ThreadPool : public Scheduler {
   }
   TimerId ScheduleAfter(absl::Duration delay, Task task) override { return timer_.Add(delay, std::move(task)); }
   bool CancelTimer(TimerId timer) override { return timer_.Cancel(timer); }
+  void HelpUntil(absl::FunctionRef<bool()> done) override {
+    int idle_rounds = 0;
+    while (!done()) {
+      if (std::optional<Task> task = Take(0)) {
+        (*std::move(task))();
+        idle_rounds = 0;
+      } else if (++idle_rounds < 1000) {
+        Pause();
+      } else {
+        MutexLock lock(mutex_);
+        sleeping_.fetch_add(1, std::memory_order_seq_cst);
+        while (!done() && pending_.load(std::memory_order_seq_cst) == 0) work_.Wait(mutex_);
+        sleeping_.fetch_sub(1, std::memory_order_seq_cst);
+        idle_rounds = 0;
+      }
+    }
+  }
+  void Wake() override {
+    MutexLock lock(mutex_);
+    work_.NotifyAll();
+  }
   int parallelism() const override { return static_cast<int>(queues_.size()) + 1; }
   Clock& clock() override { return Clock::Real(); }
 

@@ -2,10 +2,11 @@
 
 #include <atomic>
 #include <optional>
-#include <semaphore>
+#include <thread>
 #include <variant>
 
 #include "absl/container/flat_hash_set.h"
+#include "muster/base/check.h"
 #include "muster/base/log.h"
 #include "muster/device/device.h"
 #include "muster/graph/optimize.h"
@@ -242,13 +243,23 @@ class LocalSession : public Session {
         cancellation->Cancel(absl::DeadlineExceededError("Timed out waiting for notification"));
       });
     }
-    std::binary_semaphore finished(0);
+    std::atomic<bool> finished{false};
     absl::Status result;
-    plan.partitions->Run(state.step, [&](absl::Status status) {
+    // The scheduler outlives the session: after `finished` nothing else may be touched.
+    plan.partitions->Run(state.step, [&finished, &result, scheduler = &scheduler_,
+                                      caller = std::this_thread::get_id()](absl::Status status) {
       result = std::move(status);
-      finished.release();
+      finished.store(true, std::memory_order_release);
+      if (std::this_thread::get_id() != caller) scheduler->Wake();
     });
-    finished.acquire();
+    // This thread counts as one of the pool's while it waits.
+    scheduler_.HelpUntil([&finished] { return finished.load(std::memory_order_acquire); });
+    if (!finished.load(std::memory_order_acquire)) {
+      // Only a simulation can run out of work: what the step waits for never comes.
+      state.cancellation->Cancel(absl::InternalError("The step waits for something that never comes"));
+      scheduler_.HelpUntil([&finished] { return finished.load(std::memory_order_acquire); });
+      CHECK(finished.load(std::memory_order_acquire));
+    }
     if (timer) scheduler_.CancelTimer(*timer);
     // What a cancelled kernel says is not why the step ended.
     if (result.code() == absl::StatusCode::kCancelled && state.cancellation->cancelled()) {

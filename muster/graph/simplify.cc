@@ -172,8 +172,42 @@ class Simplifier {
   bool one_device_ = true;
 };
 
+// A node that nobody reads, computed only because something waits for it: without effects there is nothing to wait
+// for but its inputs. Gates of gradients are full of them (the gradient of the images, say). What such a node would
+// have said about bad inputs is not heard, as in TensorFlow's own optimizer.
+bool IsIdle(const GraphRewriter& rewriter, const Node& node) {
+  if (rewriter.is_result(node) || rewriter.num_waiting(node) == 0 || !node.consumers().empty()) return false;
+  if (node.def().is_stateful || IsControlFlow(node) || node.num_inputs() == 0) return false;
+  for (int i = 0; i < node.num_inputs(); ++i) {
+    const Output input = rewriter.Input(node, i);
+    // Reading a variable has a place in time, and a dead value must stop those who wait.
+    if (IsMutable(node.input_types()[i]) || IsMutable(input.dtype()) || MayKillOutputs(*input.node)) return false;
+  }
+  return true;
+}
+
+void DropIdleNodes(GraphRewriter& rewriter) {
+  // Each round uncovers the nodes that only idle ones read; chains are short.
+  for (int round = 0; round < 20; ++round) {
+    bool found = false;
+    for (Node* node : rewriter.Order()) {
+      if (!IsIdle(rewriter, *node)) continue;
+      std::vector<Node*> before = rewriter.ControlInputs(*node);
+      for (int i = 0; i < node->num_inputs(); ++i) before.push_back(rewriter.Input(*node, i).node);
+      rewriter.WaitInstead(*node, std::move(before));
+      found = true;
+    }
+    if (!found) return;
+    rewriter.Commit();
+  }
+}
+
 }  // namespace
 
-absl::Status Simplify(GraphRewriter& rewriter) { return Simplifier(rewriter).Run(); }
+absl::Status Simplify(GraphRewriter& rewriter) {
+  RETURN_IF_ERROR(Simplifier(rewriter).Run());
+  DropIdleNodes(rewriter);
+  return absl::OkStatus();
+}
 
 }  // namespace muster

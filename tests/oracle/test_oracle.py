@@ -7,8 +7,12 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
+import cases  # noqa: E402
 import coverage  # noqa: E402
+import differences  # noqa: E402
 import oracle  # noqa: E402
+import registry  # noqa: E402
+import runner  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +32,23 @@ def test_the_table_is_not_empty(evaluated):
     assert {kind for _, _, kind in outcomes} == {"normal", "empty", "edge", "error"}
     gradients = [case for found in outcomes.values() for case, _ in found if case.gradient]
     assert len(gradients) > 300
+
+
+# Their gradients are those of something else on purpose.
+NO_SLOPE = {
+    "StopGradient": "nothing flows back",
+    "PreventGradient": "refuses",
+    "FloorMod": "the slope jumps where the quotient does",
+    "FloorDiv": "a staircase",
+    "Sign": "a staircase", "Floor": "a staircase", "Ceil": "a staircase", "Round": "a staircase", "Rint": "a staircase",
+    "TruncateDiv": "a staircase",
+}
+
+
+def test_gradients_agree_with_finite_differences(tf_python):
+    known = registry.load(tf_python, runner.WORKER, oracle.FOLDER)
+    table = [case for case in cases.all_cases(known) if case.op not in NO_SLOPE]
+    slopes = differences.check(sys.executable, known, table)
+    assert len(slopes) > 150
+    wrong = differences.disagreement(slopes)
+    assert not wrong, "\n".join(wrong)

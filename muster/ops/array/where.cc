@@ -16,6 +16,7 @@ bool IsSet(const T& value) {
 template <typename T>
 absl::Status RunWhere(KernelContext& c) {
   const Tensor& input = c.input(0);
+  if (input.rank() == 0) return InvalidArgument("WhereOp : Unhandled input dimensions: 0");
   const T* values = input.data<T>();
   const int64_t count = input.num_elements();
   int64_t found = 0;
@@ -23,7 +24,7 @@ absl::Status RunWhere(KernelContext& c) {
   const int rank = input.rank();
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make({found, int64_t{rank}}));
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-  if (rank == 0 || found == 0) return absl::OkStatus();
+  if (found == 0) return absl::OkStatus();
   int64_t* row = output->data<int64_t>();
   if (rank == 1) {
     for (int64_t i = 0; i < count; ++i) {

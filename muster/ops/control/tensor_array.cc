@@ -90,8 +90,13 @@ absl::Status TensorArray::WriteLocked(int64_t index, Tensor value) {
     return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ", index,
                            " because it has already been read.");
   }
+  if (options_.is_gradient && element.shape.has_value() && *element.shape != value.shape()) {
+    return InvalidArgument("TensorArray ", options_.name, ": Could not aggregate to TensorArray index ", index,
+                           " because the existing shape is ", element.shape->ToString(),
+                           " but the new input shape is ", value.shape().ToString(), ".");
+  }
   if (element.written) {
-    if (options_.is_gradient) return AddLocked(index, element, value);
+    if (options_.is_gradient) return AddLocked(element, value);
     return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ", index,
                            " because it has already been written to.");
   }
@@ -101,12 +106,7 @@ absl::Status TensorArray::WriteLocked(int64_t index, Tensor value) {
   return absl::OkStatus();
 }
 
-absl::Status TensorArray::AddLocked(int64_t index, Element& element, const Tensor& value) {
-  if (element.value.shape() != value.shape()) {
-    return InvalidArgument("TensorArray ", options_.name, ": Could not aggregate to TensorArray index ", index,
-                           " because the existing shape is ", element.value.shape().ToString(),
-                           " but the new input shape is ", value.shape().ToString(), ".");
-  }
+absl::Status TensorArray::AddLocked(Element& element, const Tensor& value) {
   if (!IsPlainData(value.dtype())) {
     return Unimplemented("TensorArray does not aggregate values of type ", DTypeName(value.dtype()));
   }

@@ -63,7 +63,7 @@ class TensorArray : public Resource {
 
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteLocked(int64_t index, Tensor value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status AddLocked(int64_t index, Element& element, const Tensor& value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AddLocked(Element& element, const Tensor& value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Tensor> ReadLocked(int64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;

@@ -70,13 +70,13 @@ double ScaledBessel(double x, int order) {
   double sum = 1;
   for (int k = 1; k < 60; ++k) {
     const double odd = 2 * k - 1;
-    const double next = -term * (mu - odd * odd) / (k * 8 * x);
+    const double next = -term * (mu - odd * odd) / (8 * k) / x;
     if (std::fabs(next) > std::fabs(term)) break;  // the series starts to diverge
     term = next;
     sum += term;
     if (std::fabs(term) < kEpsilon * std::fabs(sum)) break;
   }
-  return sum / std::sqrt(2 * std::numbers::pi * x);
+  return sum / (std::sqrt(2 * std::numbers::pi) * std::sqrt(x));
 }
 
 }  // namespace

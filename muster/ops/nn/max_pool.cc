@@ -20,19 +20,13 @@ void PoolRow(const PoolWindow& w, const T* image, int64_t out_row, T* out) {
   const auto rows = w.Rows(out_row);
   for (int64_t column = 0; column < w.out_width; ++column, out += w.channels) {
     const auto columns = w.Columns(column);
-    bool first = true;
+    // From below every number, so that a NaN in the first cell is passed over like any other.
+    std::fill(out, out + w.channels, LowestOf<T>());
     for (int64_t y = rows.begin; y < rows.end; ++y) {
       for (int64_t x = columns.begin; x < columns.end; ++x) {
-        const T* const cell = image + (y * w.width + x) * w.channels;
-        if (first) {
-          std::copy(cell, cell + w.channels, out);
-        } else {
-          Enlarge(cell, w.channels, out);
-        }
-        first = false;
+        Enlarge(image + (y * w.width + x) * w.channels, w.channels, out);
       }
     }
-    if (first) std::fill(out, out + w.channels, LowestOf<T>());
   }
 }
 

@@ -261,6 +261,9 @@ class FixedUnigramKernel : public SamplerKernel {
     if (!(total_ > 0) || !std::isfinite(total_)) {
       return InvalidArgument("The unigram weights must have a positive, finite sum, got ", total_);
     }
+    if (num_shards_ == 1 && static_cast<int64_t>(weights_.size()) != range) {
+      return InvalidArgument("range is ", range, " must be equal to weights size ", weights_.size());
+    }
     return std::make_unique<FixedUnigramSampler>(range, std::move(weights_), total_);
   }
 

@@ -186,6 +186,9 @@ class ResourceGatherKernel : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
+    // What does not exist is NotFound here, where reading calls it a failed precondition.
+    ASSIGN_OR_RETURN(const ResourceHandle* handle, InputHandle(c, 0));
+    RETURN_IF_ERROR(HandleVariable(c, *handle).status());
     ASSIGN_OR_RETURN(const Tensor params, ReadHandleAs(c, 0, c.output_type(0)));
     const Tensor& indices = c.input(1);
     if (params.rank() < 1) return InvalidArgument("params must be at least 1 dimensional");

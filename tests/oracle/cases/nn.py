@@ -172,6 +172,7 @@ def pool(g):
     g.edge([g.values(1, 1, 1, 2)], "too small", **plain)
     if g.type in et.FLOATS:
         g.edge([[[[[1.0], [np.inf]], [[-1.0], [2.0]]]]], "infinite", **plain)
+        g.edge([np.full((1, 2, 2, 1), -np.inf)], "minus infinity", **plain)
         g.edge([[[[[np.nan], [1.0]], [[2.0], [3.0]]], [[[1.0], [2.0]], [[3.0], [np.nan]]]]], "NaN", **plain)
     g.error([g.values(4, 4, 2)], "rank", **plain)
     g.error([g.values(1, 4, 4, 2)], "stride 0", **dict(plain, strides=_strides(0)))
@@ -353,9 +354,11 @@ def softmax(g):
     g.error([g.values()], "scalar")
 
 
-@cases("SoftmaxCrossEntropyWithLogits", tolerance=SUM, gradient=True)
+@cases("SoftmaxCrossEntropyWithLogits", tolerance=SUM, gradient=True, gradient_of=[0])
 def softmax_cross_entropy(g):
-    g.normal([g.values(3, 5), g.values(3, 5, low=0, high=0.4)])
+    labels = np.array([[0.25, 0.5, 0.25, 0, 0], [0, 0, 0, 0, 1], [0.125, 0.125, 0.25, 0.25, 0.25]])
+    g.normal([g.values(3, 5), labels])
+    g.normal([g.values(3, 5), g.values(3, 5, low=0, high=0.4)], "labels that are no distribution", gradient=False)
     g.normal([g.values(3, 5), g.values(1, 5, low=0, high=0.4)], "broadcast labels", gradient=False)
     g.empty([g.values(0, 5), g.values(0, 5)])
     g.edge([[[1000.0, 0.0, -1000.0]], [[0.0, 0.5, 0.5]]], "large")
