@@ -47,20 +47,31 @@ TEST_F(SimplifyTest, PivotsOfBranchesStay) {
 
 TEST_F(SimplifyTest, WaitingIsShortenedWhereItIsNotMore) {
   const Output x = Floats("x", {2});
-  const Output a = scope_.Op("Exp", {x}, {}, "a");
-  const Output b = scope_.Op("Log", {x}, {}, "b");
+  const Output a = scope_.Op("CheckNumerics", {x}, {{"message", ""}}, "a");
+  const Output b = scope_.Op("CheckNumerics", {x}, {{"message", ""}}, "b");
   const auto after = [&](std::vector<Node*> nodes) { return scope_.WithControlDependencies(nodes); };
   Node* inner = after({a.node, b.node}).Add("NoOp", {}, {}, "inner");
   const Output constant = after({inner}).ConstScalar<float>(1, "constant");
   Node* outer = after({constant.node}).Add("NoOp", {}, {}, "outer");
   Rewrite(Simplify, {x}, {}, {outer});
-  EXPECT_THAT(List(), ElementsAre("a Exp _arg_x_0_0", "b Log _arg_x_0_0", "outer NoOp ^a,^b"));
+  EXPECT_THAT(List(), ElementsAre("a CheckNumerics _arg_x_0_0", "b CheckNumerics _arg_x_0_0", "outer NoOp ^a,^b"));
   // Two times three edges are more than two plus three.
   const Output one = after({inner}).Op("Neg", {x}, {}, "one");
   const Output two = after({inner}).Op("Neg", {x}, {}, "two");
   const Output three = after({inner}).Op("Neg", {x}, {}, "three");
   Rewrite(Simplify, {x}, {one, two, three});
   EXPECT_NE(Find("inner"), nullptr);
+}
+
+TEST_F(SimplifyTest, WhatNobodyReadsIsNotComputedForAGate) {
+  const Output x = Floats("x", {2});
+  const Output unread = scope_.Op("Exp", {scope_.Op("Neg", {x}, {}, "neg")}, {}, "unread");
+  const Output checked = scope_.Op("CheckNumerics", {x}, {{"message", ""}}, "checked");
+  Node* gate = scope_.WithControlDependencies(std::vector<Node*>{unread.node, checked.node}).Add("NoOp", {}, {}, "gate");
+  Rewrite(Simplify, {x}, {}, {gate});
+  EXPECT_EQ(Find("unread"), nullptr);
+  EXPECT_EQ(Find("neg"), nullptr);
+  EXPECT_NE(Find("checked"), nullptr);  // it may fail the step: an effect
 }
 
 TEST_F(SimplifyTest, ReshapeToTheSameShape) {
