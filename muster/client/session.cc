@@ -120,6 +120,12 @@ class LocalSession : public Session {
         return InvalidArgument("Tensor ", plan.signature.feeds[i].name(), " has type ", DTypeName(wanted),
                                ", but was fed a value of type ", DTypeName(feeds[i].dtype()));
       }
+      // What follows from static shapes has been computed already.
+      const PartialShape& shape = plan.signature.feeds[i].shape();
+      if (!shape.CompatibleWith(feeds[i].shape())) {
+        return InvalidArgument("Cannot feed value of shape ", feeds[i].shape().ToString(), " for Tensor '",
+                               plan.signature.feeds[i].name(), "', which has shape '", shape.ToString(), "'");
+      }
     }
     StepState state(resources_, scheduler_, next_step_.fetch_add(1, std::memory_order_relaxed));
     VectorCallFrame frame(std::move(feeds), plan.signature.fetches.size());
@@ -295,7 +301,10 @@ class LocalSession : public Session {
 
   // Stateful kernels live as long as the session and belong to the node's name, whatever step runs them.
   absl::StatusOr<std::shared_ptr<Kernel>> KernelFor(const Node& node, Device& device) {
-    const bool shared = node.def().is_stateful;
+    // Nodes at the border of a partition are stateful to the graph only, and their names mean something else in
+    // another step.
+    static const auto* borders = new absl::flat_hash_set<absl::string_view>{"_Arg", "_Retval", "_Send", "_Recv"};
+    const bool shared = node.def().is_stateful && !borders->contains(node.op());
     if (shared) {
       MutexLock lock(kernels_mutex_);
       const auto found = kernels_.find(node.name());

@@ -2,6 +2,7 @@
 
 #include "muster/base/random.h"
 #include "muster/device/device.h"
+#include "muster/device/device_directory.h"
 
 namespace muster {
 namespace {
@@ -13,7 +14,10 @@ class CpuStream : public Stream {
 
 class CpuDevice : public Device {
  public:
-  CpuDevice(DeviceAttributes attributes, Scheduler& scheduler) : Device(std::move(attributes)), scheduler_(scheduler) {}
+  CpuDevice(DeviceAttributes attributes, Scheduler& scheduler) : Device(std::move(attributes)), scheduler_(scheduler) {
+    DeviceDirectory::Global().Add(*this);
+  }
+  ~CpuDevice() override { DeviceDirectory::Global().Remove(*this); }
   Allocator& allocator() override { return HostAllocator(); }
   Allocator& host_allocator() override { return HostAllocator(); }
   Scheduler& scheduler() override { return scheduler_; }

@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "absl/container/flat_hash_map.h"
 #include "muster/base/status.h"
 #include "muster/graph/passes.h"
@@ -7,24 +5,19 @@
 namespace muster {
 namespace {
 
-enum class Number : uint8_t { kOne, kZero, kNegativeZero };
-
 template <typename T>
-bool Holds(const Tensor& tensor, Number number) {
-  const T wanted = number == Number::kOne ? T(1) : number == Number::kZero ? T(0) : static_cast<T>(-0.0);
+bool Holds(const Tensor& tensor, int number) {
   for (const T& value : tensor.values<T>()) {
-    // Bit by bit: zeros of either sign are equal as numbers.
-    if (std::memcmp(&value, &wanted, sizeof(T)) != 0) return false;
+    if (value != static_cast<T>(number)) return false;
   }
   return true;
 }
 
-// All elements are this number. Only types whose kernels keep the other operand bit for bit.
-bool HoldsOnly(const Tensor& tensor, Number number) {
+// All elements are this number. Integers only: floating-point kernels flush denormals and 0 + -0 is 0, so that x * 1
+// and x + 0 are not always x.
+bool HoldsOnly(const Tensor& tensor, int number) {
   if (tensor.num_elements() == 0 || tensor.num_elements() > 1 << 16) return false;
   switch (tensor.dtype()) {
-    case DType::kFloat: return Holds<float>(tensor, number);
-    case DType::kDouble: return Holds<double>(tensor, number);
     case DType::kInt8: return Holds<int8_t>(tensor, number);
     case DType::kInt16: return Holds<int16_t>(tensor, number);
     case DType::kInt32: return Holds<int32_t>(tensor, number);
@@ -101,7 +94,7 @@ class Simplifier {
         {"Mean", &Simplifier::NoAxes},          {"Prod", &Simplifier::NoAxes},
         {"Max", &Simplifier::NoAxes},           {"Min", &Simplifier::NoAxes},
         {"Mul", &Simplifier::TimesOne},         {"Div", &Simplifier::ByOne},
-        {"RealDiv", &Simplifier::ByOne},        {"Add", &Simplifier::PlusZero},
+        {"FloorDiv", &Simplifier::ByOne},       {"Add", &Simplifier::PlusZero},
         {"AddV2", &Simplifier::PlusZero},       {"Sub", &Simplifier::MinusZero}};
     const auto rule = rules->find(node.op());
     return rule == rules->end() ? -1 : (this->*rule->second)(node);
@@ -151,7 +144,7 @@ class Simplifier {
   }
 
   // Input `i` is a constant of this number only, and the other one has the shape of the result.
-  bool IsNumber(const Node& node, int i, Number number) const {
+  bool IsNumber(const Node& node, int i, int number) const {
     const Tensor* value = FreeConstant(node, i);
     if (value == nullptr || !HoldsOnly(*value, number)) return false;
     if (value->rank() == 0) return true;
@@ -159,14 +152,13 @@ class Simplifier {
     return other.fully_known() && other == node.output_shape(0);
   }
   int TimesOne(const Node& node) const {
-    return IsNumber(node, 1, Number::kOne) ? 0 : IsNumber(node, 0, Number::kOne) ? 1 : -1;
+    return IsNumber(node, 1, 1) ? 0 : IsNumber(node, 0, 1) ? 1 : -1;
   }
-  int ByOne(const Node& node) const { return IsNumber(node, 1, Number::kOne) ? 0 : -1; }
-  // -0 + 0 is 0, but x + -0 is x for every x. (Integers have one zero.)
+  int ByOne(const Node& node) const { return IsNumber(node, 1, 1) ? 0 : -1; }
   int PlusZero(const Node& node) const {
-    return IsNumber(node, 1, Number::kNegativeZero) ? 0 : IsNumber(node, 0, Number::kNegativeZero) ? 1 : -1;
+    return IsNumber(node, 1, 0) ? 0 : IsNumber(node, 0, 0) ? 1 : -1;
   }
-  int MinusZero(const Node& node) const { return IsNumber(node, 1, Number::kZero) ? 0 : -1; }
+  int MinusZero(const Node& node) const { return IsNumber(node, 1, 0) ? 0 : -1; }
 
   GraphRewriter& rewriter_;
   bool one_device_ = true;

@@ -288,8 +288,9 @@ void StepRun::Fail(const absl::Status& named) {
     failed_.store(true, std::memory_order_release);
   }
   // Whoever waits inside the step must stop waiting; what they then report is not the cause.
-  if (step_->rendezvous != nullptr) step_->rendezvous->Abort(named);
+  // Cancelled first: the reason of the cancellation is then the first error of all partitions.
   if (step_->cancellation != nullptr) step_->cancellation->Cancel(named);
+  if (step_->rendezvous != nullptr) step_->rendezvous->Abort(named);
 }
 
 bool StepRun::RunNode(const Ready& at, ReadyList& ready) {

@@ -2,21 +2,70 @@
 
 #include <atomic>
 
-#include "absl/strings/match.h"
 #include "muster/base/log.h"
 #include "muster/graph/optimize.h"
+#include "muster/graph/partition.h"
+#include "muster/graph/place.h"
 
 namespace muster {
+namespace {
+
+absl::Status Place(Graph& graph, const std::vector<Device*>& devices, const LocalPartitions::Options& options) {
+  std::vector<std::string> names;
+  for (const Device* device : devices) names.push_back(device->name());
+  PlaceOptions place_options;
+  place_options.allow_soft_placement = options.allow_soft_placement;
+  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(graph, names, place_options));
+  for (const auto& node : graph.nodes()) {
+    node->set_device(names[placement.devices[node->id()]]);
+    if (options.log_device_placement) {
+      LOG(INFO) << node->name() << ": (" << node->op() << "): " << node->device();
+    }
+  }
+  return absl::OkStatus();
+}
+
+Device* DeviceNamed(const std::vector<Device*>& devices, absl::string_view name) {
+  for (Device* device : devices) {
+    if (device->name() == name) return device;
+  }
+  return devices[0];
+}
+
+bool IsOnOneDevice(const Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    if (node->device() != graph.nodes()[0]->device()) return false;
+  }
+  return true;
+}
+
+using Cut = std::vector<std::pair<Device*, std::unique_ptr<Graph>>>;
+
+absl::StatusOr<Cut> CutByDevice(std::unique_ptr<Graph> graph, const std::vector<Device*>& devices) {
+  Cut cut;
+  if (devices.size() == 1 || IsOnOneDevice(*graph)) {
+    Device* device = graph->num_nodes() == 0 ? devices[0] : DeviceNamed(devices, graph->nodes()[0]->device());
+    cut.emplace_back(device, std::move(graph));
+    return cut;
+  }
+  std::vector<DeviceAttributes> attributes;
+  for (const Device* device : devices) attributes.push_back(device->attributes());
+  ASSIGN_OR_RETURN(std::vector<GraphPart> parts, PartitionGraph(*graph, attributes));
+  for (GraphPart& part : parts) cut.emplace_back(DeviceNamed(devices, part.device), std::move(part.graph));
+  return cut;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::Create(std::unique_ptr<Graph> graph,
                                                                          std::vector<Device*> devices, Options options,
                                                                          const KernelSource& kernels) {
   auto result = std::make_unique<LocalPartitions>();
+  RETURN_IF_ERROR(Place(*graph, devices, options));
   if (options.optimize_graph) {
     ASSIGN_OR_RETURN(graph, OptimizeGraph(std::move(graph)));
   }
-  std::vector<std::pair<Device*, std::unique_ptr<Graph>>> cut;
-  cut.emplace_back(devices[0], std::move(graph));
+  ASSIGN_OR_RETURN(Cut cut, CutByDevice(std::move(graph), devices));
   for (auto& [device, part] : cut) {
     for (const auto& node : part->nodes()) {
       result->has_transfers_ |= node->op() == "_Recv" || node->op() == "_HostRecv";
@@ -36,7 +85,8 @@ void LocalPartitions::Run(Step& step, Done done) {
     partitions_[0].executor->Run(step, std::move(done));
     return;
   }
-  // The last partition to end reports; the first error was the one that cancelled the others.
+  // The last partition to end reports. The first error has cancelled the step; what others then said may have come in
+  // before it.
   struct Joined {
     std::atomic<size_t> left;
     Mutex mutex;
@@ -46,7 +96,7 @@ void LocalPartitions::Run(Step& step, Done done) {
   auto joined = std::make_shared<Joined>();
   joined->left = partitions_.size();
   joined->done = std::move(done);
-  const auto finish = [joined](absl::Status status) {
+  const auto finish = [joined, &step](absl::Status status) {
     {
       MutexLock lock(joined->mutex);
       if (joined->status.ok()) joined->status = std::move(status);
@@ -56,6 +106,9 @@ void LocalPartitions::Run(Step& step, Done done) {
     {
       MutexLock lock(joined->mutex);
       result = joined->status;
+    }
+    if (!result.ok() && step.cancellation != nullptr && step.cancellation->cancelled()) {
+      result = step.cancellation->reason();
     }
     std::move(joined->done)(result);
   };

@@ -1,6 +1,7 @@
 // _Send and _Recv: where values leave and enter a partition. They run for dead values too, so that deadness crosses
 // the border.
 #include "absl/strings/str_format.h"
+#include "muster/device/device_directory.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -41,6 +42,14 @@ class Send : public Transfer {
 
 class Recv : public Transfer {
  public:
+  absl::Status Init(KernelSetup& s) override {
+    RETURN_IF_ERROR(Transfer::Init(s));
+    ASSIGN_OR_RETURN(int64_t incarnation, s.Attr<int64_t>("send_device_incarnation"));
+    // Values from other processes, and fed ones, lie in host memory already.
+    Device* sender = DeviceDirectory::Global().Find(static_cast<uint64_t>(incarnation));
+    if (sender != &s.device()) sender_ = sender;
+    return absl::OkStatus();
+  }
   bool is_async() const override { return true; }
   absl::Status Compute(KernelContext&) override { return Internal("_Recv runs asynchronously"); }
   void ComputeAsync(KernelContext& c, Done done) override {
@@ -49,19 +58,32 @@ class Recv : public Transfer {
       return;
     }
     c.step().rendezvous->RecvAsync(
-        Key(c), [&c, done = std::move(done)](absl::StatusOr<Rendezvous::Value> value) mutable {
+        Key(c), [this, &c, done = std::move(done)](absl::StatusOr<Rendezvous::Value> value) mutable {
           if (!value.ok()) {
             std::move(done)(value.status());
-            return;
-          }
-          if (value->is_dead) {
+          } else if (value->is_dead) {
             c.SetOutputDead(0);
+            std::move(done)(absl::OkStatus());
           } else {
-            c.SetOutput(0, std::move(value->tensor));
+            Take(c, std::move(value->tensor), std::move(done));
           }
-          std::move(done)(absl::OkStatus());
         });
   }
+
+ private:
+  void Take(KernelContext& c, Tensor tensor, Done done) {
+    if (sender_ == nullptr) {
+      c.SetOutput(0, std::move(tensor));
+      std::move(done)(absl::OkStatus());
+      return;
+    }
+    sender_->Copy(tensor, c.device(), [&c, done = std::move(done)](absl::StatusOr<Tensor> copy) mutable {
+      if (copy.ok()) c.SetOutput(0, *copy);
+      std::move(done)(copy.status());
+    });
+  }
+
+  Device* sender_ = nullptr;  // null: nothing to copy
 };
 
 OpBuilder& SendAttrs(OpBuilder& op) {
