@@ -93,7 +93,9 @@ TEST_F(PartitionTest, ReferencesAreSentAsValuesToEachReader) {
 
 TEST_F(PartitionTest, ReferencesCannotBeChangedFromElsewhere) {
   const Output v = first_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
-  second_.Op("Assign", {v, X(second_, "x")}, {}, "assign");
+  const Output assign = second_.Op("Assign", {v, X(second_, "x")}, {}, "assign");
+  // Scopes colocate it with the variable; a graph from elsewhere need not.
+  assign.node->set_device(X(second_, "elsewhere").node->device());
   EXPECT_THAT(PartitionGraph(graph_, devices_).status().message(), HasSubstr("'assign' changes what 'v' refers to"));
 }
 

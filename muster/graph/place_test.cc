@@ -27,7 +27,7 @@ class PlaceTest : public ::testing::Test {
     return placement.ok() ? placement->devices[output.node->id()] : -1;
   }
   Output X(const Scope& scope, absl::string_view name = "x") {
-    return scope.Op("PlaceholderWithDefault", {scope.ConstScalar<float>(1)}, {{"shape", PartialShape::Scalar()}}, name);
+    return scope.Op("PlaceholderWithDefault", {scope.WithoutDevices().ConstScalar<float>(1)}, {{"shape", PartialShape::Scalar()}}, name);
   }
   Output Variable(const Scope& scope, absl::string_view name) {
     return scope.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape::Scalar()}}, name);

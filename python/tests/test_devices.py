@@ -59,8 +59,9 @@ def test_unknown_devices_are_refused_in_tensorflows_words():
     import muster as tf
 
     with tf.Graph().as_default():
+        default = tf.constant(1.0)
         with tf.device("/gpu:0"):
-            x = tf.placeholder_with_default(1.0, [], name="x")
+            x = tf.placeholder_with_default(default, [], name="x")
         with tf.Session(config=_config(tf)) as session:
             with pytest.raises(tf.errors.InvalidArgumentError) as error:
                 session.run(x + 1.0)

@@ -397,7 +397,6 @@ def test_devices(graph):
     assert device.name == "/device:CPU:0" and device.device_type == "CPU" and device.incarnation
 
 
-@pytest.mark.xfail(strict=True, reason="local sessions take any device for the CPU: the placer is not there yet")
 def test_missing_device(session):
     with tf.device("/gpu:0"):
         x = tf.constant(1)
