@@ -28,7 +28,7 @@ def evaluate(tf_python, ops=None, show_errors=False):
     known = registry.load(tf_python, runner.WORKER, FOLDER)
     table = cases.all_cases(known, ops)
     programs = [graphs.program(case, known) for case in table]
-    expected, actual = runner.Oracle(tf_python, FOLDER).both(list({p["key"]: p for p in programs}.values()))
+    expected, actual = runner.Oracle(tf_python, FOLDER, ops is None).both(list({p["key"]: p for p in programs}.values()))
     outcomes = collections.defaultdict(list)
     for case, program in zip(table, programs):
         want, got = expected[program["key"]], actual[program["key"]]
