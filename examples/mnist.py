@@ -1,6 +1,6 @@
 """Trains a network with one hidden layer on handwritten digits, in one process.
 
-    muster run examples/mnist.py [--data_dir data/digits] [--steps 1500]
+    muster run examples/mnist.py [--data_dir data/digits] [--steps 2000]
 
 The program is plain TensorFlow 1.x: stock TensorFlow runs it too. It reads full MNIST from --data_dir as well."""
 from __future__ import print_function
@@ -40,10 +40,10 @@ def main():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data_dir", default=os.path.join(here, "..", "data", "digits"))
-    parser.add_argument("--steps", type=int, default=1500)
+    parser.add_argument("--steps", type=int, default=2000)
     parser.add_argument("--batch_size", type=int, default=100)
-    parser.add_argument("--hidden_units", type=int, default=100)
-    parser.add_argument("--learning_rate", type=float, default=0.002)
+    parser.add_argument("--hidden_units", type=int, default=256)
+    parser.add_argument("--learning_rate", type=float, default=0.003)
     flags = parser.parse_args()
 
     tf.set_random_seed(1)
