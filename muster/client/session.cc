@@ -7,9 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "muster/base/check.h"
-#include "muster/base/log.h"
 #include "muster/device/device.h"
-#include "muster/graph/optimize.h"
 #include "muster/runtime/executor.h"
 #include "muster/runtime/local_partitions.h"
 #include "muster/runtime/trace.h"

@@ -135,7 +135,14 @@ absl::Status ResolveAttrs(const OpDef& op, const std::vector<NodeInput>& inputs,
     }
     RETURN_IF_ERROR(UnifyFromInput(op, node_name, op.inputs[i], inputs[i], attrs));
   }
-  return CompleteAttrs(op, node_name, attrs);
+  RETURN_IF_ERROR(CompleteAttrs(op, node_name, attrs));
+  // What the inputs decided may be unknown to TensorFlow 1.15: it stays out of the node while it is the default.
+  for (const AttrDef& attr : op.attrs) {
+    if (!attr.since_2x || !attr.default_value) continue;
+    const auto found = attrs.find(attr.name);
+    if (found != attrs.end() && found->second == *attr.default_value) attrs.erase(found);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CompleteAttrs(const OpDef& op, absl::string_view node_name, AttrMap& attrs) {

@@ -588,8 +588,6 @@ def broadcast_static_shape(shape_x, shape_y):
 
 
 def meshgrid(*args, **kwargs):
-    from muster import math_ops
-
     indexing = kwargs.pop("indexing", "xy")
     name = kwargs.pop("name", "meshgrid")
     if kwargs:

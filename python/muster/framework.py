@@ -4,8 +4,6 @@ import contextlib
 import re
 import threading
 
-import numpy as np
-
 from muster import _muster, dtypes, errors, tensor_shape
 
 
@@ -904,7 +902,3 @@ class name_scope(object):
 def op_scope(values, name, default_name=None):
     """The old order of name_scope's arguments."""
     return name_scope(name, default_name, values)
-
-
-def is_numpy_value(value):
-    return isinstance(value, (np.ndarray, np.generic))

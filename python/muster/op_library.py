@@ -1,6 +1,5 @@
 """Ops by name: arguments are converted as their definitions say, then the node is made. tf.raw_ops is this."""
 import collections
-import functools
 
 from muster import _muster, convert, dtypes, framework, tensor_shape
 
@@ -319,4 +318,3 @@ class RawOps(object):
 
 
 raw_ops = RawOps()
-bound = functools.partial

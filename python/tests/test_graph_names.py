@@ -52,3 +52,26 @@ def test_nodes(index):
 
 def test_waiting_list():
     golden_cases.check_list("graph_names", _IDS)
+
+
+def test_no_attribute_that_115_does_not_know():
+    """A 1.15 peer refuses a node with an attribute that its own op definition lacks."""
+    import op_def_list
+
+    known = {name: {attr["name"] for attr in op["attrs"]}
+             for name, op in op_def_list.read_golden(golden_cases.folder("op_defs.txt").read_text()).items()}
+    seen = 0
+    waiting = golden_cases.waiting("graph_names")
+    codes = [case["code"] for i, case in enumerate(_CASES) if str(i) not in waiting]
+    # Ops that gained attributes: matrix products, segments, pooling, batch norm, top-k.
+    codes.append("x = tf.placeholder(tf.float32, [2, 4, 4, 2]); tf.nn.max_pool(x, [1, 2, 2, 1], [1, 2, 2, 1], 'SAME'); "
+                 "tf.nn.fused_batch_norm(x, tf.ones([2]), tf.zeros([2])); tf.nn.top_k(x, 1); tf.matmul(x, x, transpose_b=True); "
+                 "tf.gather_nd(x, [[0]]); tf.sparse_segment_sum(x, [0, 1], [0, 0])")
+    for code in codes:
+        for op in _build(code).get_operations():
+            if op.type not in known:
+                continue
+            seen += 1
+            unknown = [name for name in op.node_def.attr if not name.startswith("_") and name not in known[op.type]]
+            assert not unknown, (code, op.name, op.type, unknown)
+    assert seen > 500
