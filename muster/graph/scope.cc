@@ -173,12 +173,14 @@ namespace {
 // Device strings and functions of the scope, innermost first; each gives way to what the node has so far.
 absl::Status ApplyDevices(absl::Span<const DeviceChoice> devices, Node& node) {
   for (auto choice = devices.rbegin(); choice != devices.rend(); ++choice) {
-    std::string text;
     if (const auto* function = std::get_if<DeviceFunction>(&*choice)) {
-      ASSIGN_OR_RETURN(text, (*function)(node));
-    } else {
-      text = std::get<std::string>(*choice);
+      // A function has seen the device so far: what it says stands as it is.
+      ASSIGN_OR_RETURN(std::string whole, (*function)(node));
+      RETURN_IF_ERROR(DeviceName::Parse(whole).status());
+      node.set_device(std::move(whole));
+      continue;
     }
+    const std::string& text = std::get<std::string>(*choice);
     if (text.empty()) continue;
     ASSIGN_OR_RETURN(DeviceName outer, DeviceName::Parse(text));
     ASSIGN_OR_RETURN(DeviceName inner, DeviceName::Parse(node.device()));

@@ -15,7 +15,7 @@ namespace muster {
 
 class ControlFlowContext;
 
-// Given a node that is being made, the device string to merge below the one it has so far.
+// Given a node that is being made, the device it gets: this replaces the one it has so far, unlike a string.
 using DeviceFunction = std::function<absl::StatusOr<std::string>(const Node&)>;
 
 class Scope {

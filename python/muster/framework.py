@@ -379,6 +379,13 @@ def _device_string(device):
     return DeviceSpec.from_string(str(device)).to_string()
 
 
+def _device_result(device):
+    """What a device function returned, word for word: TensorFlow does not complete it."""
+    if device is None:
+        raise TypeError("Expected binary or unicode string, got None")
+    return device.to_string() if isinstance(device, DeviceSpec) else str(device)
+
+
 class Graph(object):
     """A dataflow graph and its collections."""
 
@@ -660,7 +667,7 @@ class Graph(object):
                 continue
             for choice in reversed(choices):
                 if callable(choice) and not isinstance(choice, DeviceSpec):
-                    node.device = _device_string(choice(self._operation(node)))  # functions merge for themselves
+                    node.device = _device_result(choice(self._operation(node)))
                     continue
                 spec = DeviceSpec.from_string(_device_string(choice))
                 spec.merge_from(DeviceSpec.from_string(node.device))
@@ -677,7 +684,7 @@ class Graph(object):
         if choice is None:
             return scope.without_devices()
         if callable(choice) and not isinstance(choice, DeviceSpec):
-            return scope.with_device_function(lambda node: _device_string(choice(self._operation(node))))
+            return scope.with_device_function(lambda node: _device_result(choice(self._operation(node))))
         return scope.with_device(_device_string(choice))
 
     @contextlib.contextmanager

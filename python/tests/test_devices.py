@@ -85,3 +85,18 @@ def test_placement_is_logged(capfd):
     logged = capfd.readouterr().err
     assert "x: (PlaceholderWithDefault): /job:localhost/replica:0/task:0/device:CPU:1\n" in logged
     assert "y: (Neg): /job:localhost/replica:0/task:0/device:CPU:0\n" in logged
+
+
+def test_a_device_function_has_the_last_word():
+    import muster as tf
+
+    def device_of(outer, inner):
+        with tf.Graph().as_default(), tf.device(outer), tf.device(inner):
+            return tf.constant(1).op.device
+
+    # As TensorFlow 2.21 answers: strings are merged, what a function returns replaces the device so far.
+    assert device_of(lambda op: "/cpu:0", "/gpu:1") == "/cpu:0"
+    assert device_of(lambda op: "/job:ps", "/gpu:1") == "/job:ps"
+    assert device_of(lambda op: "", "/gpu:1") == ""
+    assert device_of("/job:a", lambda op: "/cpu:0") == "/job:a/device:CPU:0"
+    assert device_of("/job:a/cpu:3", lambda op: op.device) == "/job:a/device:CPU:3"
