@@ -1,10 +1,9 @@
 #include "idx_reader.h"
 
-#include <zlib.h>
-
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include <zlib.h>
 
 namespace {
 
@@ -26,13 +25,17 @@ absl::StatusOr<std::vector<unsigned char>> ReadAll(const std::string& path) {
   return bytes;
 }
 
-uint32_t BigEndian(const unsigned char* p) { return uint32_t{p[0]} << 24 | p[1] << 16 | p[2] << 8 | p[3]; }
+uint32_t BigEndian(const unsigned char* p) {
+  return uint32_t{p[0]} << 24 | p[1] << 16 | p[2] << 8 | p[3];
+}
 
 // The dims of a file with this magic number, checked against its length.
-absl::StatusOr<std::vector<int64_t>> Header(const std::vector<unsigned char>& bytes, uint32_t magic, const std::string& path) {
+absl::StatusOr<std::vector<int64_t>> Header(const std::vector<unsigned char>& bytes, uint32_t magic,
+                                            const std::string& path) {
   const size_t rank = magic & 0xFF;
   if (bytes.size() < 4 + 4 * rank || BigEndian(bytes.data()) != magic) {
-    return absl::InvalidArgumentError(absl::StrCat(path, " is not an IDX file with magic number ", magic));
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is not an IDX file with magic number ", magic));
   }
   std::vector<int64_t> dims;
   size_t count = 1;
@@ -40,7 +43,8 @@ absl::StatusOr<std::vector<int64_t>> Header(const std::vector<unsigned char>& by
     dims.push_back(BigEndian(bytes.data() + 4 + 4 * i));
     count *= static_cast<size_t>(dims.back());
   }
-  if (bytes.size() - 4 - 4 * rank < count) return absl::DataLossError(absl::StrCat(path, " is truncated"));
+  if (bytes.size() - 4 - 4 * rank < count)
+    return absl::DataLossError(absl::StrCat(path, " is truncated"));
   return dims;
 }
 
@@ -52,7 +56,8 @@ absl::StatusOr<Tensor> ReadImages(const std::string& path) {
   absl::StatusOr<std::vector<int64_t>> dims = Header(*bytes, 2051, path);
   if (!dims.ok()) return dims.status();
   Tensor images(DType::kFloat, Shape({(*dims)[0], (*dims)[1] * (*dims)[2]}));
-  for (int64_t i = 0; i < images.num_elements(); ++i) images.data<float>()[i] = static_cast<float>((*bytes)[16 + i]) / 255.0f;
+  for (int64_t i = 0; i < images.num_elements(); ++i)
+    images.data<float>()[i] = static_cast<float>((*bytes)[16 + i]) / 255.0f;
   return images;
 }
 
@@ -64,7 +69,8 @@ absl::StatusOr<Tensor> ReadLabels(const std::string& path) {
   Tensor labels = Tensor::Zeros(DType::kFloat, Shape({(*dims)[0], 10}));
   for (int64_t i = 0; i < (*dims)[0]; ++i) {
     const unsigned char label = (*bytes)[8 + i];
-    if (label > 9) return absl::InvalidArgumentError(absl::StrCat(path, ": label ", label, " is not a digit"));
+    if (label > 9)
+      return absl::InvalidArgumentError(absl::StrCat(path, ": label ", label, " is not a digit"));
     labels.data<float>()[10 * i + label] = 1;
   }
   return labels;

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+
 #include "muster/tensor/tensor.h"
 
 // Images as float [n, rows * columns] in [0, 1].

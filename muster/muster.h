@@ -1,4 +1,5 @@
-// The public surface of Muster in C++: build a graph through a Scope, differentiate it, run it in a Session.
+// The public surface of Muster in C++: build a graph through a Scope, differentiate it, run it in a
+// Session.
 //
 //   Graph graph;
 //   Scope scope(graph);

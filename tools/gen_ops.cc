@@ -2,8 +2,8 @@
 //
 //   Output product = ops::MatMul(scope, a, b, {.transpose_a = true, .name = "xw"});
 //
-// Attributes with a default are fields of the options; those that the inputs decide are left out; the rest are
-// arguments. Several outputs come back as a struct.
+// Attributes with a default are fields of the options; those that the inputs decide are left out;
+// the rest are arguments. Several outputs come back as a struct.
 #include <cstdio>
 #include <fstream>
 #include <set>
@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+
 #include "muster/graph/op_registry.h"
 
 namespace muster {
@@ -23,11 +24,12 @@ namespace {
 
 // A name of an op definition as a C++ name.
 std::string Safe(const std::string& name) {
-  static const auto* reserved = new std::set<std::string>{"auto", "bool", "char", "class", "const", "default", "delete",
-                                                          "double", "else", "enum", "export", "float", "for", "if", "int",
-                                                          "long", "namespace", "new", "operator", "private", "public",
-                                                          "register", "return", "scope", "name", "options", "short",
-                                                          "switch", "template", "this", "typename", "union", "while"};
+  static const auto* reserved = new std::set<std::string>{
+      "auto",     "bool",   "char",      "class",  "const",    "default", "delete",
+      "double",   "else",   "enum",      "export", "float",    "for",     "if",
+      "int",      "long",   "namespace", "new",    "operator", "private", "public",
+      "register", "return", "scope",     "name",   "options",  "short",   "switch",
+      "template", "this",   "typename",  "union",  "while"};
   return reserved->contains(name) ? name + "_" : name;
 }
 
@@ -52,23 +54,30 @@ std::string ListLiteral(const std::vector<T>& values) {
 }
 
 std::string Literal(const AttrValue& value) {
-  if (const auto* text = value.get<std::string>()) return absl::StrCat("\"", absl::CEscape(*text), "\"");
+  if (const auto* text = value.get<std::string>())
+    return absl::StrCat("\"", absl::CEscape(*text), "\"");
   if (const auto* number = value.get<int64_t>()) return absl::StrCat(*number);
   if (const auto* real = value.get<float>()) {
     std::string digits = absl::StrCat(*real);
-    if (!absl::StrContains(digits, ".") && !absl::StrContains(digits, "e") && !absl::StrContains(digits, "n")) digits += ".0";
+    if (!absl::StrContains(digits, ".") && !absl::StrContains(digits, "e") &&
+        !absl::StrContains(digits, "n"))
+      digits += ".0";
     if (absl::StrContains(digits, "inf")) return "std::numeric_limits<float>::infinity()";
     return digits + "f";
   }
   if (const auto* flag = value.get<bool>()) return *flag ? "true" : "false";
-  if (const auto* type = value.get<DType>()) return absl::StrCat("static_cast<DType>(", static_cast<int>(*type), ")");
+  if (const auto* type = value.get<DType>())
+    return absl::StrCat("static_cast<DType>(", static_cast<int>(*type), ")");
   if (const auto* shape = value.get<PartialShape>()) {
     if (!shape->known_rank()) return "PartialShape()";
-    return shape->rank() == 0 ? "PartialShape::Scalar()" : absl::StrCat("PartialShape({", absl::StrJoin(shape->dims(), ", "), "})");
+    return shape->rank() == 0
+               ? "PartialShape::Scalar()"
+               : absl::StrCat("PartialShape({", absl::StrJoin(shape->dims(), ", "), "})");
   }
   if (const auto* tensor = value.get<Tensor>()) {
     // The only default of this kind is a colour.
-    std::vector<int> bytes(tensor->data<uint8_t>(), tensor->data<uint8_t>() + tensor->num_elements());
+    std::vector<int> bytes(tensor->data<uint8_t>(),
+                           tensor->data<uint8_t>() + tensor->num_elements());
     return absl::StrCat("Tensor::Vector<uint8_t>({", absl::StrJoin(bytes, ", "), "})");
   }
   if (const auto* list = value.get<std::vector<int64_t>>()) return ListLiteral(*list);
@@ -94,8 +103,12 @@ class OpWriter {
   }
 
  private:
-  bool IsOption(const AttrDef& attr) const { return attr.default_value.has_value() && !inferred_.contains(attr.name); }
-  bool IsArgument(const AttrDef& attr) const { return !attr.default_value && !inferred_.contains(attr.name); }
+  bool IsOption(const AttrDef& attr) const {
+    return attr.default_value.has_value() && !inferred_.contains(attr.name);
+  }
+  bool IsArgument(const AttrDef& attr) const {
+    return !attr.default_value && !inferred_.contains(attr.name);
+  }
   std::string OptionsName() const { return def_.name + "Options"; }
   std::string ResultType() const {
     if (def_.outputs.empty()) return "Node*";
@@ -107,7 +120,8 @@ class OpWriter {
     out_ << "struct " << OptionsName() << " {\n";
     for (const AttrDef& attr : def_.attrs) {
       if (!IsOption(attr)) continue;
-      out_ << "  " << CppType(attr.type) << " " << Safe(attr.name) << " = " << Literal(*attr.default_value) << ";\n";
+      out_ << "  " << CppType(attr.type) << " " << Safe(attr.name) << " = "
+           << Literal(*attr.default_value) << ";\n";
     }
     out_ << "  std::string name = {};  // of the node; the op's own by default\n};\n";
   }
@@ -116,7 +130,8 @@ class OpWriter {
     if (def_.outputs.size() < 2) return;
     out_ << "struct " << ResultType() << " {\n";
     for (const ArgDef& arg : def_.outputs) {
-      out_ << "  " << (arg.is_list() ? "std::vector<Output> " : "Output ") << Safe(arg.name) << ";\n";
+      out_ << "  " << (arg.is_list() ? "std::vector<Output> " : "Output ") << Safe(arg.name)
+           << ";\n";
     }
     out_ << "};\n";
   }
@@ -125,23 +140,29 @@ class OpWriter {
     std::vector<std::string> parameters = {"const Scope& scope"};
     std::vector<std::string> inputs;
     for (const ArgDef& arg : def_.inputs) {
-      parameters.push_back(absl::StrCat(arg.is_list() ? "std::vector<Output> " : "Output ", Safe(arg.name)));
+      parameters.push_back(
+          absl::StrCat(arg.is_list() ? "std::vector<Output> " : "Output ", Safe(arg.name)));
       inputs.push_back(Safe(arg.name));
     }
     for (const AttrDef& attr : def_.attrs) {
-      if (IsArgument(attr)) parameters.push_back(absl::StrCat("const ", CppType(attr.type), "& ", Safe(attr.name)));
+      if (IsArgument(attr))
+        parameters.push_back(absl::StrCat("const ", CppType(attr.type), "& ", Safe(attr.name)));
     }
     parameters.push_back(absl::StrCat("const ", OptionsName(), "& options = {}"));
-    out_ << "inline " << ResultType() << " " << def_.name << "(" << absl::StrJoin(parameters, ", ") << ") {\n";
+    out_ << "inline " << ResultType() << " " << def_.name << "(" << absl::StrJoin(parameters, ", ")
+         << ") {\n";
     out_ << "  AttrMap attrs;\n";
     for (const AttrDef& attr : def_.attrs) {
-      if (IsArgument(attr)) out_ << "  attrs.emplace(\"" << attr.name << "\", AttrValue(" << Safe(attr.name) << "));\n";
+      if (IsArgument(attr))
+        out_ << "  attrs.emplace(\"" << attr.name << "\", AttrValue(" << Safe(attr.name) << "));\n";
       // What TensorFlow 1.15 does not know is written only where it matters.
       if (IsOption(attr) && attr.since_2x) {
-        out_ << "  if (!(AttrValue(options." << Safe(attr.name) << ") == AttrValue(" << OptionsName() << "()." << Safe(attr.name)
-             << "))) attrs.emplace(\"" << attr.name << "\", AttrValue(options." << Safe(attr.name) << "));\n";
+        out_ << "  if (!(AttrValue(options." << Safe(attr.name) << ") == AttrValue("
+             << OptionsName() << "()." << Safe(attr.name) << "))) attrs.emplace(\"" << attr.name
+             << "\", AttrValue(options." << Safe(attr.name) << "));\n";
       } else if (IsOption(attr)) {
-        out_ << "  attrs.emplace(\"" << attr.name << "\", AttrValue(options." << Safe(attr.name) << "));\n";
+        out_ << "  attrs.emplace(\"" << attr.name << "\", AttrValue(options." << Safe(attr.name)
+             << "));\n";
       }
     }
     out_ << "  Node* node = scope.Add(\"" << def_.name << "\", {" << absl::StrJoin(inputs, ", ")
@@ -154,12 +175,13 @@ class OpWriter {
     if (def_.outputs.empty()) {
       out_ << "  return node;\n";
     } else if (def_.outputs.size() == 1) {
-      out_ << "  return internal::" << (def_.outputs[0].is_list() ? "List" : "One") << "(node, \"" << def_.outputs[0].name
-           << "\");\n";
+      out_ << "  return internal::" << (def_.outputs[0].is_list() ? "List" : "One") << "(node, \""
+           << def_.outputs[0].name << "\");\n";
     } else {
       std::vector<std::string> parts;
       for (const ArgDef& arg : def_.outputs) {
-        parts.push_back(absl::StrCat("internal::", arg.is_list() ? "List" : "One", "(node, \"", arg.name, "\")"));
+        parts.push_back(absl::StrCat("internal::", arg.is_list() ? "List" : "One", "(node, \"",
+                                     arg.name, "\")"));
       }
       out_ << "  return {" << absl::StrJoin(parts, ", ") << "};\n";
     }
@@ -171,7 +193,8 @@ class OpWriter {
   std::set<std::string> inferred_;
 };
 
-constexpr char kHead[] = R"(// Written by tools/gen_ops from the op registry. A node that could not be made gives empty outputs; scope.status() says why.
+constexpr char kHead[] =
+    R"(// Written by tools/gen_ops from the op registry. A node that could not be made gives empty outputs; scope.status() says why.
 #pragma once
 
 #include <limits>

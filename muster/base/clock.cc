@@ -11,7 +11,8 @@ class RealClock : public Clock {
  public:
   absl::Time Now() const override { return absl::Now(); }
   int64_t NowNanos() const override {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::steady_clock::now().time_since_epoch())
         .count();
   }
 };

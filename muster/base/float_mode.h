@@ -1,5 +1,5 @@
-// Results too small for a normal float become zero while kernels run, as TensorFlow's do: denormals are slow, and
-// programs compare with its numbers.
+// Results too small for a normal float become zero while kernels run, as TensorFlow's do: denormals
+// are slow, and programs compare with its numbers.
 #pragma once
 
 #if defined(__SSE2__)

@@ -11,7 +11,9 @@ namespace {
 std::atomic<int> lowest_shown_level{0};
 }
 
-void SetLogLevel(LogLevel lowest_shown) { lowest_shown_level = static_cast<int>(lowest_shown); }
+void SetLogLevel(LogLevel lowest_shown) {
+  lowest_shown_level = static_cast<int>(lowest_shown);
+}
 
 bool LogShown(LogLevel level) {
   return static_cast<int>(level) >= lowest_shown_level.load(std::memory_order_relaxed);
@@ -23,13 +25,15 @@ LogLine::LogLine(LogLevel level, const char* file, int line) : level_(level) {
   const char* slash = std::strrchr(file, '/');
   const auto now = std::chrono::system_clock::now();
   const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const auto micros = std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() % 1000000;
+  const auto micros =
+      std::chrono::duration_cast<std::chrono::microseconds>(now.time_since_epoch()).count() %
+      1000000;
   std::tm parts{};
   localtime_r(&seconds, &parts);
   char prefix[64];
-  std::snprintf(prefix, sizeof(prefix), "%04d-%02d-%02d %02d:%02d:%02d.%06d: %c ", parts.tm_year + 1900,
-                parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec,
-                static_cast<int>(micros), "IWE"[static_cast<int>(level_)]);
+  std::snprintf(prefix, sizeof(prefix), "%04d-%02d-%02d %02d:%02d:%02d.%06d: %c ",
+                parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min,
+                parts.tm_sec, static_cast<int>(micros), "IWE"[static_cast<int>(level_)]);
   stream_ << prefix << (slash != nullptr ? slash + 1 : file) << ":" << line << "] ";
 }
 

@@ -1,5 +1,5 @@
-// One line per event a person acts on. LOG(INFO) << "..."; the level comes from SetLogLevel (TF's numbers: 0 info,
-// 1 warning, 2 error).
+// One line per event a person acts on. LOG(INFO) << "..."; the level comes from SetLogLevel (TF's
+// numbers: 0 info, 1 warning, 2 error).
 #pragma once
 
 #include <sstream>
@@ -31,8 +31,8 @@ inline constexpr LogLevel kERROR = LogLevel::kError;
 }  // namespace internal
 }  // namespace muster
 
-#define LOG(level)                                            \
-  !::muster::LogShown(::muster::internal::k##level)           \
-      ? (void)0                                               \
-      : ::muster::internal::LogVoid() &                       \
+#define LOG(level)                                  \
+  !::muster::LogShown(::muster::internal::k##level) \
+      ? (void)0                                     \
+      : ::muster::internal::LogVoid() &             \
             ::muster::internal::LogLine(::muster::internal::k##level, __FILE__, __LINE__).stream()

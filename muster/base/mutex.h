@@ -1,4 +1,5 @@
-// Mutex, MutexLock and CondVar over std::mutex: ThreadSanitizer sees them, unlike the packaged absl::Mutex.
+// Mutex, MutexLock and CondVar over std::mutex: ThreadSanitizer sees them, unlike the packaged
+// absl::Mutex.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +23,9 @@ class ABSL_LOCKABLE Mutex {
 
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
-  explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) { mutex_.Lock(); }
+  explicit MutexLock(Mutex& mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex) : mutex_(mutex) {
+    mutex_.Lock();
+  }
   ~MutexLock() ABSL_UNLOCK_FUNCTION() { mutex_.Unlock(); }
   MutexLock(const MutexLock&) = delete;
   MutexLock& operator=(const MutexLock&) = delete;

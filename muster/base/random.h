@@ -1,4 +1,5 @@
-// Philox 4x32-10, the counter-based generator of TensorFlow's random ops, and seeds for those that ask for none.
+// Philox 4x32-10, the counter-based generator of TensorFlow's random ops, and seeds for those that
+// ask for none.
 #pragma once
 
 #include <array>

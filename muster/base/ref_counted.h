@@ -16,7 +16,8 @@ class RefCounted {
   void Ref() const { count_.fetch_add(1, std::memory_order_relaxed); }
   void Unref() const {
     // Alone: no other thread can take a reference now, so the locked decrement is not needed.
-    if (count_.load(std::memory_order_acquire) == 1 || count_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    if (count_.load(std::memory_order_acquire) == 1 ||
+        count_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
       const_cast<RefCounted*>(this)->Destroy();
     }
   }
@@ -30,7 +31,8 @@ class RefCounted {
   mutable std::atomic<int32_t> count_{1};
 };
 
-// A smart pointer to a RefCounted. Constructing from a raw pointer adopts the reference that `new` made.
+// A smart pointer to a RefCounted. Constructing from a raw pointer adopts the reference that `new`
+// made.
 template <typename T>
 class RefPtr {
  public:

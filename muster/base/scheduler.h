@@ -1,5 +1,6 @@
-// Who runs a piece of work, and when: the work-stealing pool in production, a seeded single-threaded scheduler with
-// virtual time in simulations. Nothing may block on a scheduler's threads.
+// Who runs a piece of work, and when: the work-stealing pool in production, a seeded
+// single-threaded scheduler with virtual time in simulations. Nothing may block on a scheduler's
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +9,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
+
 #include "muster/base/clock.h"
 
 namespace muster {
@@ -21,7 +23,8 @@ class Scheduler {
 
   // Runs `task` soon, never inside this call.
   virtual void Schedule(Task task) = 0;
-  // Runs `task` once, no earlier than `delay` from now. The result cancels it (false: already started).
+  // Runs `task` once, no earlier than `delay` from now. The result cancels it (false: already
+  // started).
   using TimerId = uint64_t;
   virtual TimerId ScheduleAfter(absl::Duration delay, Task task) = 0;
   virtual bool CancelTimer(TimerId timer) = 0;
@@ -29,26 +32,29 @@ class Scheduler {
   virtual int parallelism() const = 0;
   virtual Clock& clock() = 0;
 
-  // Runs tasks on the calling thread until `done` holds; for threads that would only wait otherwise. Whoever makes
-  // `done` true on another thread calls Wake afterwards. Requires: the caller holds no lock that a task could want.
+  // Runs tasks on the calling thread until `done` holds; for threads that would only wait
+  // otherwise. Whoever makes `done` true on another thread calls Wake afterwards. Requires: the
+  // caller holds no lock that a task could want.
   virtual void HelpUntil(absl::FunctionRef<bool()> done) = 0;
   virtual void Wake() = 0;
 
-  // Calls body(begin, end) over disjoint ranges that cover [0, count), partly on other threads, and returns when all
-  // have returned. `cost_per_item` is a rough number of nanoseconds: little work stays on the calling thread.
+  // Calls body(begin, end) over disjoint ranges that cover [0, count), partly on other threads, and
+  // returns when all have returned. `cost_per_item` is a rough number of nanoseconds: little work
+  // stays on the calling thread.
   virtual void ParallelFor(int64_t count, double cost_per_item_ns,
                            absl::FunctionRef<void(int64_t begin, int64_t end)> body) = 0;
 };
 
-// A pool of `threads` workers, each with its own deque; idle ones steal. ParallelFor's caller works too.
+// A pool of `threads` workers, each with its own deque; idle ones steal. ParallelFor's caller works
+// too.
 std::unique_ptr<Scheduler> NewThreadPool(int threads);
 
-// The pool that local sessions share by default: one thread fewer than the machine has cores (at least one), because
-// the thread that calls Session::Run works as well.
+// The pool that local sessions share by default: one thread fewer than the machine has cores (at
+// least one), because the thread that calls Session::Run works as well.
 Scheduler& DefaultScheduler();
 
-// Runs everything on the thread that calls Run*, in an order drawn from `seed`, on a virtual clock that jumps to the
-// next timer when nothing is ready. Schedule may be called from any thread.
+// Runs everything on the thread that calls Run*, in an order drawn from `seed`, on a virtual clock
+// that jumps to the next timer when nothing is ready. Schedule may be called from any thread.
 class SimulatedScheduler : public Scheduler {
  public:
   static std::unique_ptr<SimulatedScheduler> Create(uint64_t seed);

@@ -20,7 +20,8 @@ class Simulation : public SimulatedScheduler {
   TimerId ScheduleAfter(absl::Duration delay, Task task) override {
     MutexLock lock(mutex_);
     const TimerId id = ++last_id_;
-    timers_.emplace(std::make_pair(clock_.NowNanos() + absl::ToInt64Nanoseconds(delay), id), std::move(task));
+    timers_.emplace(std::make_pair(clock_.NowNanos() + absl::ToInt64Nanoseconds(delay), id),
+                    std::move(task));
     return id;
   }
 

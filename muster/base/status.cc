@@ -7,9 +7,8 @@ namespace {
 
 absl::Status WithMessage(const absl::Status& status, absl::string_view message) {
   absl::Status result(status.code(), message);
-  status.ForEachPayload([&](absl::string_view type, const absl::Cord& payload) {
-    result.SetPayload(type, payload);
-  });
+  status.ForEachPayload(
+      [&](absl::string_view type, const absl::Cord& payload) { result.SetPayload(type, payload); });
   return result;
 }
 

@@ -7,10 +7,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-#define RETURN_IF_ERROR(expression)                                  \
-  do {                                                               \
-    if (absl::Status muster_status_ = (expression); !muster_status_.ok()) \
-      return muster_status_;                                         \
+#define RETURN_IF_ERROR(expression)                                                              \
+  do {                                                                                           \
+    if (absl::Status muster_status_ = (expression); !muster_status_.ok()) return muster_status_; \
   } while (false)
 
 #define MUSTER_CONCAT_INNER(a, b) a##b

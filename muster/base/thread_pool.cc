@@ -95,7 +95,8 @@ class TimerThread {
 class ThreadPool : public Scheduler {
  public:
   explicit ThreadPool(int threads) : queues_(std::max(threads, 1)), timer_(*this) {
-    for (int i = 0; i < static_cast<int>(queues_.size()); ++i) threads_.emplace_back([this, i] { Work(i); });
+    for (int i = 0; i < static_cast<int>(queues_.size()); ++i)
+      threads_.emplace_back([this, i] { Work(i); });
   }
   ~ThreadPool() override {
     {
@@ -109,8 +110,9 @@ class ThreadPool : public Scheduler {
   void Schedule(Task task) override {
     // A worker keeps its own work; others spread theirs.
     const int own = current_pool == this ? current_worker : -1;
-    const size_t at = own >= 0 ? static_cast<size_t>(own)
-                               : next_queue_.fetch_add(1, std::memory_order_relaxed) % queues_.size();
+    const size_t at = own >= 0
+                          ? static_cast<size_t>(own)
+                          : next_queue_.fetch_add(1, std::memory_order_relaxed) % queues_.size();
     {
       MutexLock lock(queues_[at].mutex);
       queues_[at].tasks.push_back(std::move(task));
@@ -121,7 +123,9 @@ class ThreadPool : public Scheduler {
       work_.NotifyOne();
     }
   }
-  TimerId ScheduleAfter(absl::Duration delay, Task task) override { return timer_.Add(delay, std::move(task)); }
+  TimerId ScheduleAfter(absl::Duration delay, Task task) override {
+    return timer_.Add(delay, std::move(task));
+  }
   bool CancelTimer(TimerId timer) override { return timer_.Cancel(timer); }
   void HelpUntil(absl::FunctionRef<bool()> done) override {
     int idle_rounds = 0;
@@ -155,7 +159,8 @@ class ThreadPool : public Scheduler {
       body(0, count);
       return;
     }
-    const auto most_blocks = static_cast<int64_t>(std::min(total / kMinBlockNanos, 4.0 * parallelism()));
+    const auto most_blocks =
+        static_cast<int64_t>(std::min(total / kMinBlockNanos, 4.0 * parallelism()));
     const int64_t blocks = std::clamp<int64_t>(most_blocks, 1, count);
     if (blocks == 1) {
       body(0, count);
@@ -176,9 +181,11 @@ class ThreadPool : public Scheduler {
     std::deque<Task> tasks ABSL_GUARDED_BY(mutex);
   };
 
-  // Shared by the caller and its helpers; a helper that comes too late finds no block and never touches `body`.
+  // Shared by the caller and its helpers; a helper that comes too late finds no block and never
+  // touches `body`.
   struct Loop {
-    Loop(int64_t n, int64_t b, absl::FunctionRef<void(int64_t, int64_t)> f) : count(n), blocks(b), body(f), left(b) {}
+    Loop(int64_t n, int64_t b, absl::FunctionRef<void(int64_t, int64_t)> f)
+        : count(n), blocks(b), body(f), left(b) {}
     void Run() {
       for (;;) {
         const int64_t block = next.fetch_add(1, std::memory_order_relaxed);
@@ -192,7 +199,8 @@ class ThreadPool : public Scheduler {
         if (left.load(std::memory_order_acquire) == 0) return;
         Pause();
       }
-      for (int64_t now = left.load(std::memory_order_acquire); now != 0; now = left.load(std::memory_order_acquire)) {
+      for (int64_t now = left.load(std::memory_order_acquire); now != 0;
+           now = left.load(std::memory_order_acquire)) {
         left.wait(now, std::memory_order_acquire);
       }
     }
@@ -236,7 +244,8 @@ class ThreadPool : public Scheduler {
     }
   }
 
-  // One idle worker at a time looks out for a few microseconds before it sleeps: steps come in quick succession.
+  // One idle worker at a time looks out for a few microseconds before it sleeps: steps come in
+  // quick succession.
   bool SpinForWork() {
     if (spinning_.exchange(true, std::memory_order_acq_rel)) return false;
     bool found = false;
@@ -268,11 +277,14 @@ thread_local int ThreadPool::current_worker = -1;
 
 }  // namespace
 
-std::unique_ptr<Scheduler> NewThreadPool(int threads) { return std::make_unique<ThreadPool>(threads); }
+std::unique_ptr<Scheduler> NewThreadPool(int threads) {
+  return std::make_unique<ThreadPool>(threads);
+}
 
 Scheduler& DefaultScheduler() {
   // Never destroyed: its threads may run until the process ends.
-  static auto* pool = new ThreadPool(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 1));
+  static auto* pool =
+      new ThreadPool(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 1));
   return *pool;
 }
 

@@ -1,8 +1,8 @@
-#include <gtest/gtest.h>
-
 #include <atomic>
 #include <latch>
 #include <set>
+
+#include <gtest/gtest.h>
 
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"

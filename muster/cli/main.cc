@@ -1,5 +1,6 @@
-#include <CLI/CLI.hpp>
 #include <cstdlib>
+
+#include <CLI/CLI.hpp>
 
 #include "muster/base/log.h"
 #include "muster/cli/commands.h"

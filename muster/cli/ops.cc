@@ -1,8 +1,9 @@
 // muster ops [NAME]: what the registry knows.
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
+
+#include <CLI/CLI.hpp>
 
 #include "muster/cli/commands.h"
 #include "muster/graph/op_registry.h"
@@ -12,7 +13,8 @@ namespace {
 
 int ListOps(const std::string& name) {
   if (name.empty()) {
-    for (const OpRegistration* op : OpRegistry::Global().All()) std::printf("%s\n", op->def.name.c_str());
+    for (const OpRegistration* op : OpRegistry::Global().All())
+      std::printf("%s\n", op->def.name.c_str());
     return 0;
   }
   const OpRegistration* op = OpRegistry::Global().Find(name);

@@ -1,7 +1,4 @@
 // muster run script.py args: runs a script in which `tensorflow` means Muster.
-#include <unistd.h>
-
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <climits>
 #include <cstdio>
@@ -12,6 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
 #include "muster/cli/commands.h"
 
 namespace muster {
@@ -25,7 +25,9 @@ std::string FolderOfThisProgram() {
   return program.substr(0, program.rfind('/'));
 }
 
-bool Exists(const std::string& path) { return access(path.c_str(), R_OK) == 0; }
+bool Exists(const std::string& path) {
+  return access(path.c_str(), R_OK) == 0;
+}
 
 // Where the package lies relative to the program: build tree, installation, wheel.
 std::string PackageFolder(const std::string& program_folder) {
@@ -44,13 +46,15 @@ std::string Interpreter() {
 
 int Run(const std::string& script, const std::vector<std::string>& arguments) {
   if (!Exists(script)) {
-    std::fprintf(stderr, "muster run: cannot read script '%s': %s\n", script.c_str(), std::strerror(errno));
+    std::fprintf(stderr, "muster run: cannot read script '%s': %s\n", script.c_str(),
+                 std::strerror(errno));
     return 2;
   }
   const std::string package = PackageFolder(FolderOfThisProgram());
   if (!package.empty()) {
     const char* old = std::getenv("PYTHONPATH");
-    const std::string path = old != nullptr && *old != '\0' ? absl::StrCat(package, ":", old) : package;
+    const std::string path =
+        old != nullptr && *old != '\0' ? absl::StrCat(package, ":", old) : package;
     setenv("PYTHONPATH", path.c_str(), 1);
   }
   std::vector<std::string> words = {Interpreter(), "-m", "muster._run", script};
@@ -66,7 +70,8 @@ int Run(const std::string& script, const std::vector<std::string>& arguments) {
 }  // namespace
 
 void AddRunCommand(CLI::App& app, Command& chosen) {
-  CLI::App* command = app.add_subcommand("run", "Run a script; `import tensorflow` gives it Muster");
+  CLI::App* command =
+      app.add_subcommand("run", "Run a script; `import tensorflow` gives it Muster");
   command->prefix_command();
   command->callback([command, &chosen] {
     std::vector<std::string> words = command->remaining();

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/base/check.h"
 #include "muster/device/device.h"
 #include "muster/runtime/executor.h"
@@ -31,12 +32,14 @@ class VectorCallFrame : public CallFrame {
   VectorCallFrame(std::vector<Tensor> arguments, size_t results)
       : arguments_(std::move(arguments)), results_(results) {}
   absl::StatusOr<Tensor> GetArg(int index) override {
-    if (index < 0 || index >= static_cast<int>(arguments_.size())) return InvalidArgument("No argument ", index);
+    if (index < 0 || index >= static_cast<int>(arguments_.size()))
+      return InvalidArgument("No argument ", index);
     // Each argument is read once: moving it leaves the consumer as its only holder.
     return std::move(arguments_[index]);
   }
   absl::Status SetRetval(int index, Tensor value) override {
-    if (index < 0 || index >= static_cast<int>(results_.size())) return InvalidArgument("No result ", index);
+    if (index < 0 || index >= static_cast<int>(results_.size()))
+      return InvalidArgument("No result ", index);
     results_[index] = std::move(value);
     return absl::OkStatus();
   }
@@ -64,7 +67,8 @@ struct StepState {
   }
   // A cancelled step lets go of whoever waits at its rendezvous.
   void AbortRendezvousOnCancel() {
-    cancellation->Register(cancellation->NewToken(), [r = rendezvous, c = cancellation.get()] { r->Abort(c->reason()); });
+    cancellation->Register(cancellation->NewToken(),
+                           [r = rendezvous, c = cancellation.get()] { r->Abort(c->reason()); });
   }
   std::shared_ptr<Rendezvous> rendezvous = NewLocalRendezvous();
   // Shared with whoever is about to cancel the step.
@@ -74,7 +78,8 @@ struct StepState {
 };
 
 struct PartialStep {
-  PartialStep(ResourceManager& resources, Scheduler& scheduler, int64_t id) : state(resources, scheduler, id) {}
+  PartialStep(ResourceManager& resources, Scheduler& scheduler, int64_t id)
+      : state(resources, scheduler, id) {}
   std::shared_ptr<StepPlan> plan;
   StepState state;
   Mutex mutex;
@@ -92,7 +97,8 @@ class LocalSession : public Session {
         options_(options),
         scheduler_(options.scheduler != nullptr ? *options.scheduler : DefaultScheduler()) {
     for (int i = 0; i < options.cpu_devices; ++i) {
-      devices_.push_back(NewCpuDevice(absl::StrCat("/job:localhost/replica:0/task:0/device:CPU:", i), scheduler_));
+      devices_.push_back(
+          NewCpuDevice(absl::StrCat("/job:localhost/replica:0/task:0/device:CPU:", i), scheduler_));
     }
   }
 
@@ -107,22 +113,26 @@ class LocalSession : public Session {
     return PrepareWith(signature, StepBoundary::kCallFrame);
   }
 
-  absl::StatusOr<std::vector<Tensor>> Run(StepPlan& plan, std::vector<Tensor> feeds, const RunOptions& options,
+  absl::StatusOr<std::vector<Tensor>> Run(StepPlan& plan, std::vector<Tensor> feeds,
+                                          const RunOptions& options,
                                           RunMetadata* metadata) override {
     if (feeds.size() != plan.signature.feeds.size()) {
-      return InvalidArgument("The step takes ", plan.signature.feeds.size(), " fed tensors, got ", feeds.size());
+      return InvalidArgument("The step takes ", plan.signature.feeds.size(), " fed tensors, got ",
+                             feeds.size());
     }
     for (size_t i = 0; i < feeds.size(); ++i) {
       const DType wanted = plan.signature.feeds[i].base_dtype();
       if (feeds[i].dtype() != wanted) {
-        return InvalidArgument("Tensor ", plan.signature.feeds[i].name(), " has type ", DTypeName(wanted),
-                               ", but was fed a value of type ", DTypeName(feeds[i].dtype()));
+        return InvalidArgument("Tensor ", plan.signature.feeds[i].name(), " has type ",
+                               DTypeName(wanted), ", but was fed a value of type ",
+                               DTypeName(feeds[i].dtype()));
       }
       // What follows from static shapes has been computed already.
       const PartialShape& shape = plan.signature.feeds[i].shape();
       if (!shape.CompatibleWith(feeds[i].shape())) {
-        return InvalidArgument("Cannot feed value of shape ", feeds[i].shape().ToString(), " for Tensor '",
-                               plan.signature.feeds[i].name(), "', which has shape '", shape.ToString(), "'");
+        return InvalidArgument("Cannot feed value of shape ", feeds[i].shape().ToString(),
+                               " for Tensor '", plan.signature.feeds[i].name(),
+                               "', which has shape '", shape.ToString(), "'");
       }
     }
     StepState state(resources_, scheduler_, next_step_.fetch_add(1, std::memory_order_relaxed));
@@ -149,7 +159,8 @@ class LocalSession : public Session {
   }
 
   absl::StatusOr<std::string> PartialRunSetup(const StepSignature& signature) override {
-    ASSIGN_OR_RETURN(std::shared_ptr<StepPlan> plan, PrepareWith(signature, StepBoundary::kRendezvous));
+    ASSIGN_OR_RETURN(std::shared_ptr<StepPlan> plan,
+                     PrepareWith(signature, StepBoundary::kRendezvous));
     const int64_t id = next_step_.fetch_add(1, std::memory_order_relaxed);
     auto partial = std::make_shared<PartialStep>(resources_, scheduler_, id);
     partial->plan = plan;
@@ -177,19 +188,21 @@ class LocalSession : public Session {
     return handle;
   }
 
-  absl::StatusOr<std::vector<Tensor>> PartialRun(const std::string& handle,
-                                                 const std::vector<std::pair<Output, Tensor>>& feeds,
-                                                 const std::vector<Output>& fetches) override {
+  absl::StatusOr<std::vector<Tensor>> PartialRun(
+      const std::string& handle, const std::vector<std::pair<Output, Tensor>>& feeds,
+      const std::vector<Output>& fetches) override {
     std::shared_ptr<PartialStep> partial;
     {
       MutexLock lock(mutex_);
       const auto found = partial_runs_.find(handle);
-      if (found == partial_runs_.end()) return InvalidArgument("Must run 'setup' before performing partial runs!");
+      if (found == partial_runs_.end())
+        return InvalidArgument("Must run 'setup' before performing partial runs!");
       partial = found->second;
     }
     RETURN_IF_ERROR(TakePending(*partial, feeds, fetches));
     for (const auto& [output, tensor] : feeds) {
-      RETURN_IF_ERROR(partial->state.rendezvous->Send(StepKey(output.name(), true), {tensor, false}));
+      RETURN_IF_ERROR(
+          partial->state.rendezvous->Send(StepKey(output.name(), true), {tensor, false}));
     }
     return WaitForFetches(*partial, handle, fetches);
   }
@@ -204,7 +217,8 @@ class LocalSession : public Session {
       partial_runs_.clear();
     }
     for (const auto& cancellation : running) {
-      cancellation->Cancel(absl::CancelledError("Step was cancelled by an explicit call to `Session::Close()`."));
+      cancellation->Cancel(
+          absl::CancelledError("Step was cancelled by an explicit call to `Session::Close()`."));
     }
     return absl::OkStatus();
   }
@@ -260,7 +274,8 @@ class LocalSession : public Session {
     scheduler_.HelpUntil([&finished] { return finished.load(std::memory_order_acquire); });
     if (!finished.load(std::memory_order_acquire)) {
       // Only a simulation can run out of work: what the step waits for never comes.
-      state.cancellation->Cancel(absl::InternalError("The step waits for something that never comes"));
+      state.cancellation->Cancel(
+          absl::InternalError("The step waits for something that never comes"));
       scheduler_.HelpUntil([&finished] { return finished.load(std::memory_order_acquire); });
       CHECK(finished.load(std::memory_order_acquire));
     }
@@ -272,7 +287,8 @@ class LocalSession : public Session {
     return result;
   }
 
-  absl::StatusOr<std::shared_ptr<StepPlan>> PrepareWith(const StepSignature& signature, StepBoundary boundary) {
+  absl::StatusOr<std::shared_ptr<StepPlan>> PrepareWith(const StepSignature& signature,
+                                                        StepBoundary boundary) {
     const auto key = std::make_pair(signature, boundary);
     {
       MutexLock lock(mutex_);
@@ -289,19 +305,22 @@ class LocalSession : public Session {
     partition_options.optimize_graph = options_.optimize_graph;
     partition_options.allow_soft_placement = options_.allow_soft_placement;
     partition_options.log_device_placement = options_.log_device_placement;
-    ASSIGN_OR_RETURN(plan->partitions, LocalPartitions::Create(std::move(step_graph), devices, partition_options,
-                                                               [this](const Node& node, Device& device) {
-                                                                 return KernelFor(node, device);
-                                                               }));
+    ASSIGN_OR_RETURN(plan->partitions,
+                     LocalPartitions::Create(std::move(step_graph), devices, partition_options,
+                                             [this](const Node& node, Device& device) {
+                                               return KernelFor(node, device);
+                                             }));
     MutexLock lock(mutex_);
     return plans_.emplace(key, std::move(plan)).first->second;
   }
 
-  // Stateful kernels live as long as the session and belong to the node's name, whatever step runs them.
+  // Stateful kernels live as long as the session and belong to the node's name, whatever step runs
+  // them.
   absl::StatusOr<std::shared_ptr<Kernel>> KernelFor(const Node& node, Device& device) {
-    // Nodes at the border of a partition are stateful to the graph only, and their names mean something else in
-    // another step.
-    static const auto* borders = new absl::flat_hash_set<absl::string_view>{"_Arg", "_Retval", "_Send", "_Recv"};
+    // Nodes at the border of a partition are stateful to the graph only, and their names mean
+    // something else in another step.
+    static const auto* borders =
+        new absl::flat_hash_set<absl::string_view>{"_Arg", "_Retval", "_Send", "_Recv"};
     const bool shared = node.def().is_stateful && !borders->contains(node.op());
     if (shared) {
       MutexLock lock(kernels_mutex_);
@@ -315,37 +334,43 @@ class LocalSession : public Session {
   }
 
   void ReceiveFetch(const std::shared_ptr<PartialStep>& partial, const Output& fetch) {
-    partial->state.rendezvous->RecvAsync(
-        StepKey(fetch.name(), false), [partial, fetch](absl::StatusOr<Rendezvous::Value> value) {
-          MutexLock lock(partial->mutex);
-          if (value.ok()) partial->fetched[fetch] = std::move(value->tensor);
-          partial->changed.NotifyAll();
-        });
+    partial->state.rendezvous->RecvAsync(StepKey(fetch.name(), false),
+                                         [partial, fetch](absl::StatusOr<Rendezvous::Value> value) {
+                                           MutexLock lock(partial->mutex);
+                                           if (value.ok())
+                                             partial->fetched[fetch] = std::move(value->tensor);
+                                           partial->changed.NotifyAll();
+                                         });
   }
 
-  static absl::Status TakePending(PartialStep& partial, const std::vector<std::pair<Output, Tensor>>& feeds,
+  static absl::Status TakePending(PartialStep& partial,
+                                  const std::vector<std::pair<Output, Tensor>>& feeds,
                                   const std::vector<Output>& fetches) {
     MutexLock lock(partial.mutex);
     for (const auto& [output, tensor] : feeds) {
       if (!partial.pending_feeds.erase(output)) {
-        return InvalidArgument("The feed ", output.name(), " had already been fed, or was not specified in "
+        return InvalidArgument("The feed ", output.name(),
+                               " had already been fed, or was not specified in "
                                "partial_run_setup.");
       }
       if (tensor.dtype() != output.base_dtype()) {
-        return InvalidArgument("Tensor ", output.name(), " has type ", DTypeName(output.base_dtype()),
-                               ", but was fed a value of type ", DTypeName(tensor.dtype()));
+        return InvalidArgument("Tensor ", output.name(), " has type ",
+                               DTypeName(output.base_dtype()), ", but was fed a value of type ",
+                               DTypeName(tensor.dtype()));
       }
     }
     for (const Output& fetch : fetches) {
       if (!partial.pending_fetches.erase(fetch)) {
-        return InvalidArgument("The fetch ", fetch.name(), " had already been fetched, or was not specified in "
+        return InvalidArgument("The fetch ", fetch.name(),
+                               " had already been fetched, or was not specified in "
                                "partial_run_setup.");
       }
     }
     return absl::OkStatus();
   }
 
-  absl::StatusOr<std::vector<Tensor>> WaitForFetches(PartialStep& partial, const std::string& handle,
+  absl::StatusOr<std::vector<Tensor>> WaitForFetches(PartialStep& partial,
+                                                     const std::string& handle,
                                                      const std::vector<Output>& fetches) {
     std::vector<Tensor> results;
     bool over;
@@ -354,10 +379,14 @@ class LocalSession : public Session {
       for (const Output& fetch : fetches) {
         while (!partial.fetched.contains(fetch)) {
           if (partial.finished && !partial.finished->ok()) return *partial.finished;
-          if (partial.finished) return InvalidArgument("The tensor ", fetch.name(), " has no value: it is dead");
-          if (!partial.changed.WaitFor(partial.mutex, absl::Seconds(1)) && NeedsFeeds(partial, fetch)) {
-            // Nothing moves, and feeds are missing on which the fetch may depend: say so instead of waiting for ever.
-            return InvalidArgument("Fetch ", fetch.name(), " can't be computed from the feeds that have been fed so far.");
+          if (partial.finished)
+            return InvalidArgument("The tensor ", fetch.name(), " has no value: it is dead");
+          if (!partial.changed.WaitFor(partial.mutex, absl::Seconds(1)) &&
+              NeedsFeeds(partial, fetch)) {
+            // Nothing moves, and feeds are missing on which the fetch may depend: say so instead of
+            // waiting for ever.
+            return InvalidArgument("Fetch ", fetch.name(),
+                                   " can't be computed from the feeds that have been fed so far.");
           }
         }
         results.push_back(std::move(partial.fetched[fetch]));
@@ -372,8 +401,10 @@ class LocalSession : public Session {
   }
 
   // Whether `fetch` depends on something that has not been fed yet.
-  static bool NeedsFeeds(PartialStep& partial, const Output& fetch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(partial.mutex) {
-    absl::flat_hash_set<Output> all(partial.plan->signature.feeds.begin(), partial.plan->signature.feeds.end());
+  static bool NeedsFeeds(PartialStep& partial, const Output& fetch)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(partial.mutex) {
+    absl::flat_hash_set<Output> all(partial.plan->signature.feeds.begin(),
+                                    partial.plan->signature.feeds.end());
     absl::flat_hash_set<const Node*> seen;
     std::vector<const Node*> open = {fetch.node};
     while (!open.empty()) {
@@ -397,29 +428,34 @@ class LocalSession : public Session {
   std::atomic<int64_t> next_step_{1};
 
   Mutex kernels_mutex_;
-  absl::flat_hash_map<std::string, std::shared_ptr<Kernel>> kernels_ ABSL_GUARDED_BY(kernels_mutex_);
+  absl::flat_hash_map<std::string, std::shared_ptr<Kernel>> kernels_
+      ABSL_GUARDED_BY(kernels_mutex_);
 
   mutable Mutex mutex_;
   CondVar idle_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int steps_under_way_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_set<std::shared_ptr<Cancellation>> running_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::pair<StepSignature, StepBoundary>, std::shared_ptr<StepPlan>> plans_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, std::shared_ptr<PartialStep>> partial_runs_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::pair<StepSignature, StepBoundary>, std::shared_ptr<StepPlan>> plans_
+      ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::shared_ptr<PartialStep>> partial_runs_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Session>> Session::Create(const Graph& graph, SessionOptions options) {
+absl::StatusOr<std::unique_ptr<Session>> Session::Create(const Graph& graph,
+                                                         SessionOptions options) {
   if (options.cpu_devices < 1 || options.cpu_devices > 1024) {
-    return InvalidArgument("device_count CPU is ", options.cpu_devices, "; a session has between 1 and 1024 CPU devices");
+    return InvalidArgument("device_count CPU is ", options.cpu_devices,
+                           "; a session has between 1 and 1024 CPU devices");
   }
   return std::make_unique<LocalSession>(graph, options);
 }
 
-absl::StatusOr<std::vector<Tensor>> Session::Run(const std::vector<std::pair<Output, Tensor>>& feeds,
-                                                 const std::vector<Output>& fetches,
-                                                 const std::vector<Node*>& targets) {
+absl::StatusOr<std::vector<Tensor>> Session::Run(
+    const std::vector<std::pair<Output, Tensor>>& feeds, const std::vector<Output>& fetches,
+    const std::vector<Node*>& targets) {
   StepSignature signature;
   std::vector<Tensor> values;
   for (const auto& [output, tensor] : feeds) {

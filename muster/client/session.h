@@ -1,4 +1,5 @@
-// Runs a graph in this process. Feeds go in, fetches come out; plans are made once per combination and kept.
+// Runs a graph in this process. Feeds go in, fetches come out; plans are made once per combination
+// and kept.
 #pragma once
 
 #include <memory>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 #include "muster/base/status.h"
@@ -46,26 +48,30 @@ struct RunMetadata {
 // A step made ready to run: the "callable". Belongs to its session; thread-safe.
 class StepPlan;
 
-// Thread-safe, except that the graph must not change while Prepare or a run with a new signature looks at it.
+// Thread-safe, except that the graph must not change while Prepare or a run with a new signature
+// looks at it.
 class Session {
  public:
   // `graph` must outlive the session; it may grow between runs.
-  static absl::StatusOr<std::unique_ptr<Session>> Create(const Graph& graph, SessionOptions options = {});
+  static absl::StatusOr<std::unique_ptr<Session>> Create(const Graph& graph,
+                                                         SessionOptions options = {});
   virtual ~Session() = default;
 
   virtual absl::StatusOr<std::shared_ptr<StepPlan>> Prepare(const StepSignature& signature) = 0;
   // `feeds` in the order of the signature; the results in the order of its fetches.
   virtual absl::StatusOr<std::vector<Tensor>> Run(StepPlan& plan, std::vector<Tensor> feeds,
-                                                  const RunOptions& options = {}, RunMetadata* metadata = nullptr) = 0;
+                                                  const RunOptions& options = {},
+                                                  RunMetadata* metadata = nullptr) = 0;
   // Prepare and Run in one.
   absl::StatusOr<std::vector<Tensor>> Run(const std::vector<std::pair<Output, Tensor>>& feeds,
-                                          const std::vector<Output>& fetches, const std::vector<Node*>& targets = {});
+                                          const std::vector<Output>& fetches,
+                                          const std::vector<Node*>& targets = {});
 
   // A step to which feeds are given, and from which fetches are taken, piece by piece.
   virtual absl::StatusOr<std::string> PartialRunSetup(const StepSignature& signature) = 0;
-  virtual absl::StatusOr<std::vector<Tensor>> PartialRun(const std::string& handle,
-                                                         const std::vector<std::pair<Output, Tensor>>& feeds,
-                                                         const std::vector<Output>& fetches) = 0;
+  virtual absl::StatusOr<std::vector<Tensor>> PartialRun(
+      const std::string& handle, const std::vector<std::pair<Output, Tensor>>& feeds,
+      const std::vector<Output>& fetches) = 0;
 
   // Cancels steps under way; every later call fails.
   virtual absl::Status Close() = 0;

@@ -1,8 +1,8 @@
 #include "muster/client/session.h"
 
-#include <gtest/gtest.h>
-
 #include <thread>
+
+#include <gtest/gtest.h>
 
 #include "muster/device/device.h"
 #include "muster/graph/cond_context.h"
@@ -53,14 +53,17 @@ TEST_F(SessionTest, ErrorsNameTheNodeOnce) {
   const absl::Status status = session->Run({}, {y}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message(),
-            "You must feed a value for placeholder tensor 'input' with dtype float\n\t [[{{node input}}]]");
+            "You must feed a value for placeholder tensor 'input' with dtype float\n\t [[{{node "
+            "input}}]]");
 }
 
 TEST_F(SessionTest, WrongFeedsAreRefused) {
   const Output x = Placeholder(DType::kFloat, "x");
   auto session = NewSession();
-  EXPECT_EQ(session->Run({{x, Tensor::Scalar<int32_t>(3)}}, {x}).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_FALSE(session->Run({{x, Tensor::Scalar<float>(3)}, {x, Tensor::Scalar<float>(4)}}, {x}).ok());
+  EXPECT_EQ(session->Run({{x, Tensor::Scalar<int32_t>(3)}}, {x}).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(
+      session->Run({{x, Tensor::Scalar<float>(3)}, {x, Tensor::Scalar<float>(4)}}, {x}).ok());
 }
 
 TEST_F(SessionTest, TheGraphMayGrowBetweenRuns) {
@@ -72,7 +75,8 @@ TEST_F(SessionTest, TheGraphMayGrowBetweenRuns) {
 }
 
 TEST_F(SessionTest, VariablesKeepTheirValueAndMustBeInitialized) {
-  const Output v = scope_.Op("VariableV2", {}, {{"shape", PartialShape::Scalar()}, {"dtype", DType::kFloat}}, "v");
+  const Output v = scope_.Op("VariableV2", {},
+                             {{"shape", PartialShape::Scalar()}, {"dtype", DType::kFloat}}, "v");
   const Output assign = scope_.Op("Assign", {v, Float(1)});
   const Output add = scope_.Op("AssignAdd", {v, Float(2)});
   const Output read = scope_.Op("Identity", {v}, {}, "read");
@@ -88,14 +92,16 @@ TEST_F(SessionTest, VariablesKeepTheirValueAndMustBeInitialized) {
 }
 
 TEST_F(SessionTest, LoopsRunAndCanBeDifferentiated) {
-  const Output x = scope_.Op("Placeholder", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape::Scalar()}}, "x");
+  const Output x = scope_.Op("Placeholder", {},
+                             {{"dtype", DType::kFloat}, {"shape", PartialShape::Scalar()}}, "x");
   absl::StatusOr<std::vector<Output>> exits = WhileLoop(
       scope_, {scope_.ConstScalar<int32_t>(0), Float(1)},
       [](const Scope& s, const std::vector<Output>& v) -> absl::StatusOr<Output> {
         return s.Op("Less", {v[0], s.ConstScalar<int32_t>(5)});
       },
       [&](const Scope& s, const std::vector<Output>& v) -> absl::StatusOr<std::vector<Output>> {
-        return std::vector<Output>{s.Op("Add", {v[0], s.ConstScalar<int32_t>(1)}), s.Op("Mul", {v[1], x})};
+        return std::vector<Output>{s.Op("Add", {v[0], s.ConstScalar<int32_t>(1)}),
+                                   s.Op("Mul", {v[1], x})};
       });
   ASSERT_TRUE(exits.ok()) << exits.status();
   const Output power = (*exits)[1];
@@ -116,7 +122,8 @@ TEST_F(SessionTest, OnlyTheChosenBranchRuns) {
         return std::vector<BranchResult>{s.Op("Square", {x})};
       },
       [&](const Scope& s) -> absl::StatusOr<std::vector<BranchResult>> {
-        return std::vector<BranchResult>{s.Op("CheckNumerics", {s.Op("Log", {s.Op("Neg", {x})})}, {{"message", "bad"}})};
+        return std::vector<BranchResult>{
+            s.Op("CheckNumerics", {s.Op("Log", {s.Op("Neg", {x})})}, {{"message", "bad"}})};
       });
   ASSERT_TRUE(result.ok()) << result.status();
   auto session = NewSession();
@@ -132,7 +139,8 @@ TEST_F(SessionTest, PartialRunsTakeFeedsOneByOne) {
   absl::StatusOr<std::string> handle = session->PartialRunSetup({{a, b}, {doubled, sum}, {}});
   ASSERT_TRUE(handle.ok()) << handle.status();
   EXPECT_EQ(Value(session->PartialRun(*handle, {{a, Tensor::Scalar<float>(1)}}, {doubled})), 2);
-  EXPECT_FALSE(session->PartialRun(*handle, {{a, Tensor::Scalar<float>(1)}}, {}).ok()) << "fed twice";
+  EXPECT_FALSE(session->PartialRun(*handle, {{a, Tensor::Scalar<float>(1)}}, {}).ok())
+      << "fed twice";
   EXPECT_EQ(Value(session->PartialRun(*handle, {{b, Tensor::Scalar<float>(5)}}, {sum})), 7);
   EXPECT_FALSE(session->PartialRun("no such handle", {}, {}).ok());
 }
@@ -140,8 +148,11 @@ TEST_F(SessionTest, PartialRunsTakeFeedsOneByOne) {
 // A step that waits for something that never comes.
 Output Forever(const Scope& scope) {
   return scope.Op("_Recv", {},
-                  {{"tensor_type", DType::kFloat}, {"tensor_name", "never"}, {"send_device", ""},
-                   {"send_device_incarnation", int64_t{1}}, {"recv_device", ""}},
+                  {{"tensor_type", DType::kFloat},
+                   {"tensor_name", "never"},
+                   {"send_device", ""},
+                   {"send_device_incarnation", int64_t{1}},
+                   {"recv_device", ""}},
                   "_never");
 }
 
@@ -169,7 +180,8 @@ TEST_F(SessionTest, ClosingCancelsStepsUnderWay) {
 
 TEST_F(SessionTest, ManyThreadsMayRunAtOnce) {
   const Output x = Placeholder(DType::kFloat, "x");
-  const Output v = scope_.Op("VariableV2", {}, {{"shape", PartialShape::Scalar()}, {"dtype", DType::kFloat}}, "v");
+  const Output v = scope_.Op("VariableV2", {},
+                             {{"shape", PartialShape::Scalar()}, {"dtype", DType::kFloat}}, "v");
   const Output assign = scope_.Op("Assign", {v, Float(0)});
   const Output add = scope_.Op("AssignAdd", {v, Float(1)}, {{"use_locking", true}});
   const Output y = scope_.Op("Mul", {x, x});

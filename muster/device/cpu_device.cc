@@ -14,7 +14,8 @@ class CpuStream : public Stream {
 
 class CpuDevice : public Device {
  public:
-  CpuDevice(DeviceAttributes attributes, Scheduler& scheduler) : Device(std::move(attributes)), scheduler_(scheduler) {
+  CpuDevice(DeviceAttributes attributes, Scheduler& scheduler)
+      : Device(std::move(attributes)), scheduler_(scheduler) {
     DeviceDirectory::Global().Add(*this);
   }
   ~CpuDevice() override { DeviceDirectory::Global().Remove(*this); }

@@ -1,11 +1,12 @@
-// A device: memory, threads and copies. CPU devices are the only kind so far; a GPU adds streams and its own memory
-// kind without touching kernels' callers.
+// A device: memory, threads and copies. CPU devices are the only kind so far; a GPU adds streams
+// and its own memory kind without touching kernels' callers.
 #pragma once
 
 #include <memory>
 #include <string>
 
 #include "absl/functional/any_invocable.h"
+
 #include "muster/base/scheduler.h"
 #include "muster/base/status.h"
 #include "muster/tensor/tensor.h"

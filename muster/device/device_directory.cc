@@ -1,6 +1,7 @@
 #include "muster/device/device_directory.h"
 
 #include "absl/container/flat_hash_map.h"
+
 #include "muster/base/mutex.h"
 
 namespace muster {

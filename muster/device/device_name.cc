@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+
 #include "muster/base/status.h"
 
 namespace muster {
@@ -40,7 +41,8 @@ absl::StatusOr<DeviceName> DeviceName::Parse(absl::string_view text) {
       good = ParseNumber(pieces[1], name.replica);
     } else if (kind == "task" && pieces.size() == 2) {
       good = ParseNumber(pieces[1], name.task);
-    } else if (kind == "device" && (pieces.size() == 2 || pieces.size() == 3) && !pieces[1].empty()) {
+    } else if (kind == "device" && (pieces.size() == 2 || pieces.size() == 3) &&
+               !pieces[1].empty()) {
       if (pieces[1] != "*") name.type = absl::AsciiStrToUpper(pieces[1]);
       good = pieces.size() == 2 || ParseNumber(pieces[2], name.index);
     } else if ((kind == "cpu" || kind == "gpu") && pieces.size() <= 2) {
@@ -75,8 +77,9 @@ DeviceName DeviceName::Override(const DeviceName& inner) const {
 }
 
 bool DeviceName::Matches(const DeviceName& full) const {
-  return (!job || job == full.job) && (!replica || replica == full.replica) && (!task || task == full.task) &&
-         (!type || type == full.type) && (!index || index == full.index);
+  return (!job || job == full.job) && (!replica || replica == full.replica) &&
+         (!task || task == full.task) && (!type || type == full.type) &&
+         (!index || index == full.index);
 }
 
 }  // namespace muster

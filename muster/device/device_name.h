@@ -16,7 +16,8 @@ struct DeviceName {
   std::optional<std::string> type;  // upper case; "*" in a name leaves a part out
   std::optional<int> index;
 
-  // Accepts whole and partial names, also the old forms "/cpu:0" and "/gpu:0". InvalidArgument otherwise.
+  // Accepts whole and partial names, also the old forms "/cpu:0" and "/gpu:0". InvalidArgument
+  // otherwise.
   static absl::StatusOr<DeviceName> Parse(absl::string_view text);
   std::string ToString() const;
   // Parts of `inner` win; what it leaves open comes from this one.

@@ -4,37 +4,62 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+
 #include "muster/base/status.h"
 
 namespace muster {
 namespace {
 
-std::string Quoted(absl::string_view text) { return absl::StrCat("\"", absl::CEscape(text), "\""); }
+std::string Quoted(absl::string_view text) {
+  return absl::StrCat("\"", absl::CEscape(text), "\"");
+}
 
 std::string FunctionText(const FunctionRef& function) {
   std::vector<std::string> parts;
-  for (const auto& [name, value] : function.attrs) parts.push_back(absl::StrCat(name, "=", value.ToString()));
+  for (const auto& [name, value] : function.attrs)
+    parts.push_back(absl::StrCat(name, "=", value.ToString()));
   return absl::StrCat(function.name, "[", absl::StrJoin(parts, ", "), "]");
 }
 
 // Element texts; overloads serve single values and lists alike.
-std::string Text(const std::string& value) { return Quoted(value); }
-std::string Text(int64_t value) { return absl::StrCat(value); }
-std::string Text(float value) { return absl::StrFormat("%.9g", value); }
-std::string Text(bool value) { return value ? "true" : "false"; }
+std::string Text(const std::string& value) {
+  return Quoted(value);
+}
+std::string Text(int64_t value) {
+  return absl::StrCat(value);
+}
+std::string Text(float value) {
+  return absl::StrFormat("%.9g", value);
+}
+std::string Text(bool value) {
+  return value ? "true" : "false";
+}
 std::string Text(DType value) {
   return absl::StrCat("DT_", absl::AsciiStrToUpper(DTypeName(value)));
 }
-std::string Text(const PartialShape& value) { return value.ToString(); }
+std::string Text(const PartialShape& value) {
+  return value.ToString();
+}
 std::string Text(const Tensor& value) {
-  return absl::StrCat("Tensor<type: ", DTypeName(value.dtype()), " shape: ", value.shape().ToString(),
+  return absl::StrCat("Tensor<type: ", DTypeName(value.dtype()),
+                      " shape: ", value.shape().ToString(),
                       " values: ", value.valid() ? value.SummarizeValues(-1) : "", ">");
 }
-std::string Text(const FunctionRef& value) { return FunctionText(value); }
-std::string Text(const std::shared_ptr<const FunctionRef>& value) { return FunctionText(*value); }
-std::string Text(const AttrPlaceholder& value) { return absl::StrCat("$", value.name); }
-std::string Text(EmptyList) { return "[]"; }
-std::string Text(std::monostate) { return ""; }
+std::string Text(const FunctionRef& value) {
+  return FunctionText(value);
+}
+std::string Text(const std::shared_ptr<const FunctionRef>& value) {
+  return FunctionText(*value);
+}
+std::string Text(const AttrPlaceholder& value) {
+  return absl::StrCat("$", value.name);
+}
+std::string Text(EmptyList) {
+  return "[]";
+}
+std::string Text(std::monostate) {
+  return "";
+}
 template <typename T>
 std::string Text(const std::vector<T>& values) {
   std::vector<std::string> parts;
@@ -44,13 +69,16 @@ std::string Text(const std::vector<T>& values) {
 
 }  // namespace
 
-AttrValue::AttrValue(FunctionRef value) : value_(std::make_shared<const FunctionRef>(std::move(value))) {}
+AttrValue::AttrValue(FunctionRef value)
+    : value_(std::make_shared<const FunctionRef>(std::move(value))) {}
 AttrValue::AttrValue(std::vector<FunctionRef> value) : value_(std::move(value)) {}
 
 std::string AttrValue::kind() const {
-  static constexpr const char* kKinds[] = {"none", "string", "int", "float", "bool", "type", "shape", "tensor", "func",
-                                           "placeholder", "list()", "list(string)", "list(int)", "list(float)",
-                                           "list(bool)", "list(type)", "list(shape)", "list(tensor)", "list(func)"};
+  static constexpr const char* kKinds[] = {
+      "none",       "string",       "int",          "float",       "bool",
+      "type",       "shape",        "tensor",       "func",        "placeholder",
+      "list()",     "list(string)", "list(int)",    "list(float)", "list(bool)",
+      "list(type)", "list(shape)",  "list(tensor)", "list(func)"};
   return kKinds[value_.index()];
 }
 
@@ -84,15 +112,16 @@ absl::StatusOr<T> GetAttr(const AttrMap& attrs, absl::string_view name) {
   if constexpr (kIsList<T>) {
     if (found->second.get<EmptyList>() != nullptr) return T();
   }
-  return InvalidArgument("Attr '", name, "' has a value of kind ", found->second.kind(), " where ", AttrValue(T()).kind(),
-                         " is wanted");
+  return InvalidArgument("Attr '", name, "' has a value of kind ", found->second.kind(), " where ",
+                         AttrValue(T()).kind(), " is wanted");
 }
 template <>
 absl::StatusOr<FunctionRef> GetAttr(const AttrMap& attrs, absl::string_view name) {
   const auto found = attrs.find(name);
   if (found == attrs.end()) return NotFound("No attr named '", name, "'");
   if (const auto* value = found->second.get<std::shared_ptr<const FunctionRef>>()) return **value;
-  return InvalidArgument("Attr '", name, "' has a value of kind ", found->second.kind(), " where func is wanted");
+  return InvalidArgument("Attr '", name, "' has a value of kind ", found->second.kind(),
+                         " where func is wanted");
 }
 
 template absl::StatusOr<std::string> GetAttr(const AttrMap&, absl::string_view);

@@ -10,14 +10,24 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+
 #include "muster/tensor/dtype.h"
 #include "muster/tensor/shape.h"
 #include "muster/tensor/tensor.h"
 
 namespace muster {
 
-struct FunctionRef;
-// The name of an attribute of the enclosing function, in place of a value (only inside function bodies).
+class AttrValue;
+// Attributes of a node by name; sorted, as graphs are written.
+using AttrMap = std::map<std::string, AttrValue, std::less<>>;
+
+// A function and the attributes to instantiate it with.
+struct FunctionRef {
+  std::string name;
+  AttrMap attrs;
+};
+// The name of an attribute of the enclosing function, in place of a value (only inside function
+// bodies).
 struct AttrPlaceholder {
   std::string name;
 };
@@ -26,13 +36,15 @@ struct EmptyList {};
 
 class AttrValue {
  public:
-  using Value = std::variant<std::monostate, std::string, int64_t, float, bool, DType, PartialShape, Tensor,
-                             std::shared_ptr<const FunctionRef>, AttrPlaceholder, EmptyList, std::vector<std::string>,
-                             std::vector<int64_t>, std::vector<float>, std::vector<bool>, std::vector<DType>,
-                             std::vector<PartialShape>, std::vector<Tensor>, std::vector<FunctionRef>>;
+  using Value = std::variant<std::monostate, std::string, int64_t, float, bool, DType, PartialShape,
+                             Tensor, std::shared_ptr<const FunctionRef>, AttrPlaceholder, EmptyList,
+                             std::vector<std::string>, std::vector<int64_t>, std::vector<float>,
+                             std::vector<bool>, std::vector<DType>, std::vector<PartialShape>,
+                             std::vector<Tensor>, std::vector<FunctionRef>>;
 
   AttrValue() = default;
-  // NOLINTBEGIN(google-explicit-constructor): attribute lists read as {{"axis", 1}, {"T", DType::kFloat}}.
+  // NOLINTBEGIN(google-explicit-constructor): attribute lists read as {{"axis", 1}, {"T",
+  // DType::kFloat}}.
   AttrValue(const char* value) : value_(std::string(value)) {}
   AttrValue(absl::string_view value) : value_(std::string(value)) {}
   AttrValue(std::string value) : value_(std::move(value)) {}
@@ -60,7 +72,8 @@ class AttrValue {
 
   const Value& value() const { return value_; }
   bool has_value() const { return !std::holds_alternative<std::monostate>(value_); }
-  // Null when the value is of another kind. An EmptyList is not seen here: GetAttr turns it into the wanted list.
+  // Null when the value is of another kind. An EmptyList is not seen here: GetAttr turns it into
+  // the wanted list.
   template <typename T>
   const T* get() const {
     return std::get_if<T>(&value_);
@@ -75,14 +88,6 @@ class AttrValue {
 };
 
 bool operator==(const AttrValue& a, const AttrValue& b);
-
-using AttrMap = std::map<std::string, AttrValue, std::less<>>;
-
-// A function and the attributes to instantiate it with.
-struct FunctionRef {
-  std::string name;
-  AttrMap attrs;
-};
 
 // The attribute as T; NotFound or InvalidArgument (wrong kind) otherwise.
 template <typename T>

@@ -1,10 +1,11 @@
 #include "muster/graph/attr_value_proto.h"
 
+#include "tensorflow/core/framework/attr_value.pb.h"
+#include "tensorflow/core/framework/op_def.pb.h"
+
 #include "muster/base/status.h"
 #include "muster/graph/op_registry.h"
 #include "muster/tensor/tensor_proto.h"
-#include "tensorflow/core/framework/attr_value.pb.h"
-#include "tensorflow/core/framework/op_def.pb.h"
 
 namespace muster {
 namespace {
@@ -35,10 +36,13 @@ absl::StatusOr<AttrValue> ReadEach(const Field& field, Read read) {
 }
 
 absl::StatusOr<AttrValue> ListFromProto(const ListProto& list) {
-  const int kinds = (list.s_size() > 0) + (list.i_size() > 0) + (list.f_size() > 0) + (list.b_size() > 0) +
-                    (list.type_size() > 0) + (list.shape_size() > 0) + (list.tensor_size() > 0) + (list.func_size() > 0);
-  if (kinds > 1) return InvalidArgument("AttrValue holds a list with elements of ", kinds, " kinds");
-  if (list.s_size() > 0) return AttrValue(std::vector<std::string>(list.s().begin(), list.s().end()));
+  const int kinds = (list.s_size() > 0) + (list.i_size() > 0) + (list.f_size() > 0) +
+                    (list.b_size() > 0) + (list.type_size() > 0) + (list.shape_size() > 0) +
+                    (list.tensor_size() > 0) + (list.func_size() > 0);
+  if (kinds > 1)
+    return InvalidArgument("AttrValue holds a list with elements of ", kinds, " kinds");
+  if (list.s_size() > 0)
+    return AttrValue(std::vector<std::string>(list.s().begin(), list.s().end()));
   if (list.i_size() > 0) return AttrValue(std::vector<int64_t>(list.i().begin(), list.i().end()));
   if (list.f_size() > 0) return AttrValue(std::vector<float>(list.f().begin(), list.f().end()));
   if (list.b_size() > 0) return AttrValue(std::vector<bool>(list.b().begin(), list.b().end()));
@@ -58,19 +62,27 @@ class Writer {
  public:
   explicit Writer(tensorflow::AttrValue& proto) : proto_(proto) {}
   absl::Status operator()(std::monostate) { return absl::OkStatus(); }
-  absl::Status operator()(const std::string& value) { return proto_.set_s(value), absl::OkStatus(); }
+  absl::Status operator()(const std::string& value) {
+    return proto_.set_s(value), absl::OkStatus();
+  }
   absl::Status operator()(int64_t value) { return proto_.set_i(value), absl::OkStatus(); }
   absl::Status operator()(float value) { return proto_.set_f(value), absl::OkStatus(); }
   absl::Status operator()(bool value) { return proto_.set_b(value), absl::OkStatus(); }
-  absl::Status operator()(DType value) { return proto_.set_type(static_cast<tensorflow::DataType>(value)), absl::OkStatus(); }
-  absl::Status operator()(const PartialShape& value) { return PartialShapeToProto(value, *proto_.mutable_shape()), absl::OkStatus(); }
+  absl::Status operator()(DType value) {
+    return proto_.set_type(static_cast<tensorflow::DataType>(value)), absl::OkStatus();
+  }
+  absl::Status operator()(const PartialShape& value) {
+    return PartialShapeToProto(value, *proto_.mutable_shape()), absl::OkStatus();
+  }
   absl::Status operator()(const Tensor& value) {
     return TensorToProto(value, TensorEncoding::kTyped, *proto_.mutable_tensor());
   }
   absl::Status operator()(const std::shared_ptr<const FunctionRef>& value) {
     return FunctionRefToProto(*value, *proto_.mutable_func());
   }
-  absl::Status operator()(const AttrPlaceholder& value) { return proto_.set_placeholder(value.name), absl::OkStatus(); }
+  absl::Status operator()(const AttrPlaceholder& value) {
+    return proto_.set_placeholder(value.name), absl::OkStatus();
+  }
   absl::Status operator()(EmptyList) { return list(), absl::OkStatus(); }
   absl::Status operator()(const std::vector<std::string>& values) {
     *list().mutable_s() = {values.begin(), values.end()};
@@ -100,12 +112,14 @@ class Writer {
   }
   absl::Status operator()(const std::vector<Tensor>& values) {
     ListProto& out = list();
-    for (const Tensor& value : values) RETURN_IF_ERROR(TensorToProto(value, TensorEncoding::kTyped, *out.add_tensor()));
+    for (const Tensor& value : values)
+      RETURN_IF_ERROR(TensorToProto(value, TensorEncoding::kTyped, *out.add_tensor()));
     return absl::OkStatus();
   }
   absl::Status operator()(const std::vector<FunctionRef>& values) {
     ListProto& out = list();
-    for (const FunctionRef& value : values) RETURN_IF_ERROR(FunctionRefToProto(value, *out.add_func()));
+    for (const FunctionRef& value : values)
+      RETURN_IF_ERROR(FunctionRefToProto(value, *out.add_func()));
     return absl::OkStatus();
   }
 
@@ -122,7 +136,8 @@ absl::StatusOr<ArgDef> ArgDefFromProto(const tensorflow::OpDef::ArgDef& proto) {
   arg.number_attr = proto.number_attr();
   arg.type_list_attr = proto.type_list_attr();
   arg.is_ref = proto.is_ref();
-  if (arg.type_attr.empty() && arg.type_list_attr.empty() && (!IsValidDType(proto.type()) || IsRef(arg.type))) {
+  if (arg.type_attr.empty() && arg.type_list_attr.empty() &&
+      (!IsValidDType(proto.type()) || IsRef(arg.type))) {
     return InvalidArgument("Argument '", arg.name, "' has no type");
   }
   return arg;
@@ -140,12 +155,14 @@ void ArgDefToProto(const ArgDef& arg, tensorflow::OpDef::ArgDef& proto) {
 absl::Status AttrDefToProto(const AttrDef& attr, tensorflow::OpDef::AttrDef& proto) {
   proto.set_name(attr.name);
   proto.set_type(attr.type);
-  if (attr.default_value) RETURN_IF_ERROR(AttrValueToProto(*attr.default_value, *proto.mutable_default_value()));
+  if (attr.default_value)
+    RETURN_IF_ERROR(AttrValueToProto(*attr.default_value, *proto.mutable_default_value()));
   if (attr.minimum) {
     proto.set_has_minimum(true);
     proto.set_minimum(*attr.minimum);
   }
-  if (!attr.allowed_types.empty()) RETURN_IF_ERROR(AttrValueToProto(attr.allowed_types, *proto.mutable_allowed_values()));
+  if (!attr.allowed_types.empty())
+    RETURN_IF_ERROR(AttrValueToProto(attr.allowed_types, *proto.mutable_allowed_values()));
   if (!attr.allowed_strings.empty()) {
     RETURN_IF_ERROR(AttrValueToProto(attr.allowed_strings, *proto.mutable_allowed_values()));
   }
@@ -160,8 +177,10 @@ absl::StatusOr<AttrDef> AttrDefFromProto(const tensorflow::OpDef::AttrDef& proto
     ASSIGN_OR_RETURN(attr.default_value, AttrValueFromProto(proto.default_value()));
   }
   if (proto.has_minimum()) attr.minimum = proto.minimum();
-  for (int type : proto.allowed_values().list().type()) attr.allowed_types.push_back(static_cast<DType>(type));
-  for (const std::string& text : proto.allowed_values().list().s()) attr.allowed_strings.push_back(text);
+  for (int type : proto.allowed_values().list().type())
+    attr.allowed_types.push_back(static_cast<DType>(type));
+  for (const std::string& text : proto.allowed_values().list().s())
+    attr.allowed_strings.push_back(text);
   return attr;
 }
 
@@ -169,11 +188,16 @@ absl::StatusOr<AttrDef> AttrDefFromProto(const tensorflow::OpDef::AttrDef& proto
 
 absl::StatusOr<AttrValue> AttrValueFromProto(const tensorflow::AttrValue& proto) {
   switch (proto.value_case()) {
-    case tensorflow::AttrValue::kS: return AttrValue(proto.s());
-    case tensorflow::AttrValue::kI: return AttrValue(int64_t{proto.i()});
-    case tensorflow::AttrValue::kF: return AttrValue(proto.f());
-    case tensorflow::AttrValue::kB: return AttrValue(proto.b());
-    case tensorflow::AttrValue::kType: return AttrValue(static_cast<DType>(proto.type()));
+    case tensorflow::AttrValue::kS:
+      return AttrValue(proto.s());
+    case tensorflow::AttrValue::kI:
+      return AttrValue(int64_t{proto.i()});
+    case tensorflow::AttrValue::kF:
+      return AttrValue(proto.f());
+    case tensorflow::AttrValue::kB:
+      return AttrValue(proto.b());
+    case tensorflow::AttrValue::kType:
+      return AttrValue(static_cast<DType>(proto.type()));
     case tensorflow::AttrValue::kShape: {
       ASSIGN_OR_RETURN(PartialShape shape, PartialShapeFromProto(proto.shape()));
       return AttrValue(std::move(shape));
@@ -186,9 +210,12 @@ absl::StatusOr<AttrValue> AttrValueFromProto(const tensorflow::AttrValue& proto)
       ASSIGN_OR_RETURN(FunctionRef function, FunctionRefFromProto(proto.func()));
       return AttrValue(std::move(function));
     }
-    case tensorflow::AttrValue::kPlaceholder: return AttrValue(AttrPlaceholder{proto.placeholder()});
-    case tensorflow::AttrValue::kList: return ListFromProto(proto.list());
-    case tensorflow::AttrValue::VALUE_NOT_SET: break;
+    case tensorflow::AttrValue::kPlaceholder:
+      return AttrValue(AttrPlaceholder{proto.placeholder()});
+    case tensorflow::AttrValue::kList:
+      return ListFromProto(proto.list());
+    case tensorflow::AttrValue::VALUE_NOT_SET:
+      break;
   }
   return AttrValue();
 }

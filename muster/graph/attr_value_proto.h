@@ -15,8 +15,9 @@ class OpList;
 
 namespace muster {
 
-// InvalidArgument for lists of mixed kinds, bad shapes and bad tensors. Data types are taken as they stand: whether
-// one fits is for the op's definition to say. A value that is not set gives an AttrValue without a value.
+// InvalidArgument for lists of mixed kinds, bad shapes and bad tensors. Data types are taken as
+// they stand: whether one fits is for the op's definition to say. A value that is not set gives an
+// AttrValue without a value.
 absl::StatusOr<AttrValue> AttrValueFromProto(const tensorflow::AttrValue& proto);
 // Replaces what `proto` holds. Fails where a tensor cannot be written (see tensor_proto.h).
 absl::Status AttrValueToProto(const AttrValue& value, tensorflow::AttrValue& proto);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/graph/control_flow.h"
 #include "muster/graph/graph.h"
 
@@ -25,7 +26,8 @@ struct BuildState {
   absl::flat_hash_set<Output> unfeedable;
   // Per pair of static shapes: the front end emits BroadcastGradientArgs once per graph for each.
   std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, BroadcastAxes> broadcast_axes;
-  // (static shape, axes) for which the constants of a reduction's gradient have been emitted: once per graph as well.
+  // (static shape, axes) for which the constants of a reduction's gradient have been emitted: once
+  // per graph as well.
   std::set<std::pair<std::vector<int64_t>, std::vector<int64_t>>> reduced_shapes;
 };
 

@@ -31,11 +31,13 @@ absl::StatusOr<Output> CondContext::AddValue(Output value, const Scope& scope) {
     values_.insert(result);
     external_values_[result] = result;
   }
-  ASSIGN_OR_RETURN(const SwitchOutputs outputs, AddColocatedSwitch(scope.WithoutControlDependencies(), result, pred_));
+  ASSIGN_OR_RETURN(const SwitchOutputs outputs,
+                   AddColocatedSwitch(scope.WithoutControlDependencies(), result, pred_));
   result = outputs.branch(branch_);
   PreventFetching(*result.node);
   result.node->set_control_flow_context(this);
-  for (ControlFlowContext* context = this; context != nullptr; context = context->outer()) context->AddName(result);
+  for (ControlFlowContext* context = this; context != nullptr; context = context->outer())
+    context->AddName(result);
   external_values_[value] = result;
   return result;
 }
@@ -83,7 +85,8 @@ absl::StatusOr<Output> CondContext::AddResult(Output value, const Scope& scope) 
   return real;
 }
 
-absl::StatusOr<Output> AddWithDependencies(const Scope& scope, absl::Span<Node* const> before, Output output) {
+absl::StatusOr<Output> AddWithDependencies(const Scope& scope, absl::Span<Node* const> before,
+                                           Output output) {
   ASSIGN_OR_RETURN(const Scope own, scope.TryNameScope("control_dependency"));
   const Scope inner = own.ColocatedWith(*output.node).WithControlDependencies(before);
   return AddIdentity(inner, output, own.prefix());
@@ -93,8 +96,10 @@ absl::StatusOr<CondBuilder> CondBuilder::Create(const Scope& scope, Output pred)
   if (!pred) return InvalidArgument("A conditional needs a predicate");
   CondBuilder builder(scope);
   ASSIGN_OR_RETURN(const SwitchOutputs sides, AddSwitch(scope, pred, pred));
-  ASSIGN_OR_RETURN(const Output true_pivot, TryOp(scope, "Identity", {sides.if_true}, {}, "switch_t"));
-  ASSIGN_OR_RETURN(builder.false_pivot_, TryOp(scope, "Identity", {sides.if_false}, {}, "switch_f"));
+  ASSIGN_OR_RETURN(const Output true_pivot,
+                   TryOp(scope, "Identity", {sides.if_true}, {}, "switch_t"));
+  ASSIGN_OR_RETURN(builder.false_pivot_,
+                   TryOp(scope, "Identity", {sides.if_false}, {}, "switch_f"));
   ASSIGN_OR_RETURN(builder.pred_, TryOp(scope, "Identity", {pred}, {}, "pred_id"));
   for (const Output& output : {sides.if_true, true_pivot, builder.false_pivot_, builder.pred_}) {
     PreventFetching(*output.node);
@@ -105,7 +110,8 @@ absl::StatusOr<CondBuilder> CondBuilder::Create(const Scope& scope, Output pred)
 }
 
 absl::StatusOr<Scope> CondBuilder::false_scope() {
-  if (!true_.finished) return FailedPrecondition("The true branch is finished before the false branch is built");
+  if (!true_.finished)
+    return FailedPrecondition("The true branch is finished before the false branch is built");
   if (false_.context == nullptr) {
     false_.context = &CondContext::Create(scope_, pred_, false_pivot_, 0);
     false_.scope = scope_.WithControlFlowContext(false_.context);
@@ -113,7 +119,8 @@ absl::StatusOr<Scope> CondBuilder::false_scope() {
   return false_.scope;
 }
 
-absl::Status CondBuilder::FinishBranch(Branch& branch, absl::Span<const BranchResult> results, absl::string_view what) {
+absl::Status CondBuilder::FinishBranch(Branch& branch, absl::Span<const BranchResult> results,
+                                       absl::string_view what) {
   if (branch.context == nullptr || branch.finished) {
     return FailedPrecondition("The branch ", what, " is not being built");
   }
@@ -136,19 +143,24 @@ absl::Status CondBuilder::FinishBranch(Branch& branch, absl::Span<const BranchRe
 }
 
 absl::StatusOr<std::vector<Output>> CondBuilder::Merge() {
-  if (!true_.finished || !false_.finished) return FailedPrecondition("Both branches are finished before the merge");
-  if (true_.results.empty()) return InvalidArgument("true_fn and false_fn must return at least one result.");
+  if (!true_.finished || !false_.finished)
+    return FailedPrecondition("Both branches are finished before the merge");
+  if (true_.results.empty())
+    return InvalidArgument("true_fn and false_fn must return at least one result.");
   if (true_.results.size() != false_.results.size()) {
-    return InvalidArgument("Incompatible return values of true_fn and false_fn: The two structures don't have the same "
-                           "number of elements: ", true_.results.size(), " vs ", false_.results.size());
+    return InvalidArgument(
+        "Incompatible return values of true_fn and false_fn: The two structures don't have the "
+        "same "
+        "number of elements: ",
+        true_.results.size(), " vs ", false_.results.size());
   }
   std::vector<Output> merged;
   for (size_t i = 0; i < true_.results.size(); ++i) {
     const Output x = true_.results[i];
     const Output y = false_.results[i];
     if (x.base_dtype() != y.base_dtype()) {
-      return InvalidArgument("Outputs of true_fn and false_fn must have the same type: ", DTypeName(x.dtype()), ", ",
-                             DTypeName(y.dtype()));
+      return InvalidArgument("Outputs of true_fn and false_fn must have the same type: ",
+                             DTypeName(x.dtype()), ", ", DTypeName(y.dtype()));
     }
     ASSIGN_OR_RETURN(const Output merge, AddMerge(scope_, {y, x}));
     merged.push_back(merge);
@@ -156,7 +168,8 @@ absl::StatusOr<std::vector<Output>> CondBuilder::Merge() {
   return merged;
 }
 
-absl::StatusOr<std::vector<Output>> Cond(const Scope& scope, Output pred, const BranchFunction& true_fn,
+absl::StatusOr<std::vector<Output>> Cond(const Scope& scope, Output pred,
+                                         const BranchFunction& true_fn,
                                          const BranchFunction& false_fn, absl::string_view name) {
   ASSIGN_OR_RETURN(const Scope own, scope.TryNameScope(name));
   ASSIGN_OR_RETURN(CondBuilder builder, CondBuilder::Create(own, pred));

@@ -36,17 +36,22 @@ class CondContext : public ControlFlowContext {
 // What a branch returns per result: a tensor, or a node that only has to run.
 using BranchResult = std::variant<Output, Node*>;
 
-// Builds a conditional step by step: Create, nodes in true_scope(), FinishTrue, nodes in false_scope(), FinishFalse,
-// Merge. `scope` is already named ("cond/").
+// Builds a conditional step by step: Create, nodes in true_scope(), FinishTrue, nodes in
+// false_scope(), FinishFalse, Merge. `scope` is already named ("cond/").
 class CondBuilder {
  public:
   static absl::StatusOr<CondBuilder> Create(const Scope& scope, Output pred);
 
   const Scope& true_scope() const { return true_.scope; }
-  absl::Status FinishTrue(absl::Span<const BranchResult> results) { return FinishBranch(true_, results, "true_fn"); }
-  // Requires: FinishTrue was called, as the context of the false branch is named after the true branch's nodes.
+  absl::Status FinishTrue(absl::Span<const BranchResult> results) {
+    return FinishBranch(true_, results, "true_fn");
+  }
+  // Requires: FinishTrue was called, as the context of the false branch is named after the true
+  // branch's nodes.
   absl::StatusOr<Scope> false_scope();
-  absl::Status FinishFalse(absl::Span<const BranchResult> results) { return FinishBranch(false_, results, "false_fn"); }
+  absl::Status FinishFalse(absl::Span<const BranchResult> results) {
+    return FinishBranch(false_, results, "false_fn");
+  }
   absl::StatusOr<std::vector<Output>> Merge();
 
  private:
@@ -56,8 +61,10 @@ class CondBuilder {
     std::vector<Output> results;
     bool finished = false;
   };
-  explicit CondBuilder(const Scope& scope) : scope_(scope), true_{scope, nullptr, {}, false}, false_{true_} {}
-  static absl::Status FinishBranch(Branch& branch, absl::Span<const BranchResult> results, absl::string_view what);
+  explicit CondBuilder(const Scope& scope)
+      : scope_(scope), true_{scope, nullptr, {}, false}, false_{true_} {}
+  static absl::Status FinishBranch(Branch& branch, absl::Span<const BranchResult> results,
+                                   absl::string_view what);
 
   Scope scope_;
   Output pred_;
@@ -68,10 +75,14 @@ class CondBuilder {
 
 // The same in one call. The functions get the scope of their branch.
 using BranchFunction = std::function<absl::StatusOr<std::vector<BranchResult>>(const Scope&)>;
-absl::StatusOr<std::vector<Output>> Cond(const Scope& scope, Output pred, const BranchFunction& true_fn,
-                                         const BranchFunction& false_fn, absl::string_view name = "cond");
+absl::StatusOr<std::vector<Output>> Cond(const Scope& scope, Output pred,
+                                         const BranchFunction& true_fn,
+                                         const BranchFunction& false_fn,
+                                         absl::string_view name = "cond");
 
-// Identity of `output` that runs after `before`, colocated with it: the front end's with_dependencies.
-absl::StatusOr<Output> AddWithDependencies(const Scope& scope, absl::Span<Node* const> before, Output output);
+// Identity of `output` that runs after `before`, colocated with it: the front end's
+// with_dependencies.
+absl::StatusOr<Output> AddWithDependencies(const Scope& scope, absl::Span<Node* const> before,
+                                           Output output);
 
 }  // namespace muster

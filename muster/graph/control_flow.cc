@@ -46,7 +46,8 @@ Output ControlFlowContext::ExternalOr(Output value) const {
 
 namespace {
 
-// Whether `node` may read from `input`: only from its own loop, loops around it, and (for gradients) the forward loop.
+// Whether `node` may read from `input`: only from its own loop, loops around it, and (for
+// gradients) the forward loop.
 bool InputFromValidContext(const Node& node, const Node& input) {
   ControlFlowContext* node_context = node.control_flow_context();
   ControlFlowContext* input_context = OutputContext(input);
@@ -73,11 +74,13 @@ absl::Status EnterControlFlowContext(Node& node, const Scope& scope) {
   for (const Output& input : node.inputs()) {
     if (InputFromValidContext(node, *input.node)) continue;
     if (WhileContextOf(node) != nullptr) {
-      return InvalidArgument("Cannot use '", input.node->name(), "' as input to '", node.name(),
-                             "' because they are in different while loops. See info log for more details.");
+      return InvalidArgument(
+          "Cannot use '", input.node->name(), "' as input to '", node.name(),
+          "' because they are in different while loops. See info log for more details.");
     }
-    return InvalidArgument("Cannot use '", input.node->name(), "' as input to '", node.name(), "' because '",
-                           input.node->name(), "' is in a while loop. See info log for more details.");
+    return InvalidArgument("Cannot use '", input.node->name(), "' as input to '", node.name(),
+                           "' because '", input.node->name(),
+                           "' is in a while loop. See info log for more details.");
   }
   ControlFlowContext* context = node.control_flow_context();
   if (context == nullptr) return absl::OkStatus();
@@ -92,7 +95,8 @@ bool IsLoopConstantEnter(const Node& node) {
 
 namespace {
 
-// A Switch is that of a conditional when all its consumers are in conditionals: it is not in the context itself.
+// A Switch is that of a conditional when all its consumers are in conditionals: it is not in the
+// context itself.
 bool IsCondSwitch(const Node& node) {
   for (const Node::Consumer& consumer : node.consumers()) {
     ControlFlowContext* context = consumer.node->control_flow_context();
@@ -112,7 +116,8 @@ bool IsLoopSwitch(const Node& node) {
 
 Node* LoopConstantEnter(Output value) {
   Node* node = value.node;
-  while (IsSwitch(*node) || node->op() == "Identity" || node->op() == "RefIdentity") node = node->input(0).node;
+  while (IsSwitch(*node) || node->op() == "Identity" || node->op() == "RefIdentity")
+    node = node->input(0).node;
   return IsLoopConstantEnter(*node) ? node : nullptr;
 }
 
@@ -134,41 +139,55 @@ bool IsContainingContext(ControlFlowContext* context, ControlFlowContext* outer)
   return true;
 }
 
-bool IsFetchable(const Node& node) { return !node.graph().build_state().unfetchable.contains(&node); }
-bool IsFeedable(Output output) { return !output.node->graph().build_state().unfeedable.contains(output); }
-void PreventFetching(Node& node) { node.graph().build_state().unfetchable.insert(&node); }
-void PreventFeeding(Output output) { output.node->graph().build_state().unfeedable.insert(output); }
+bool IsFetchable(const Node& node) {
+  return !node.graph().build_state().unfetchable.contains(&node);
+}
+bool IsFeedable(Output output) {
+  return !output.node->graph().build_state().unfeedable.contains(output);
+}
+void PreventFetching(Node& node) {
+  node.graph().build_state().unfetchable.insert(&node);
+}
+void PreventFeeding(Output output) {
+  output.node->graph().build_state().unfeedable.insert(output);
+}
 
-absl::StatusOr<Output> TryOp(const Scope& scope, absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs,
-                             absl::string_view name) {
+absl::StatusOr<Output> TryOp(const Scope& scope, absl::string_view op,
+                             std::vector<NodeInput> inputs, AttrMap attrs, absl::string_view name) {
   ASSIGN_OR_RETURN(Node * node, scope.TryAdd(op, std::move(inputs), std::move(attrs), name));
   return Output(node, 0);
 }
 
-absl::StatusOr<SwitchOutputs> AddSwitch(const Scope& scope, Output data, Output pred, absl::string_view name) {
+absl::StatusOr<SwitchOutputs> AddSwitch(const Scope& scope, Output data, Output pred,
+                                        absl::string_view name) {
   ASSIGN_OR_RETURN(Node * node, scope.TryAdd("Switch", {data, pred}, {}, name));
   return SwitchOutputs{Output(node, 0), Output(node, 1)};
 }
 
-absl::StatusOr<SwitchOutputs> AddColocatedSwitch(const Scope& scope, Output data, Output pred, absl::string_view name) {
+absl::StatusOr<SwitchOutputs> AddColocatedSwitch(const Scope& scope, Output data, Output pred,
+                                                 absl::string_view name) {
   const Scope colocated = scope.ColocatedWith(*data.node, /*ignore_existing=*/true);
   if (!IsRef(data.dtype())) return AddSwitch(colocated, data, pred, name);
   ASSIGN_OR_RETURN(Node * node, colocated.TryAdd("RefSwitch", {data, pred}, {}, name));
   return SwitchOutputs{Output(node, 0), Output(node, 1)};
 }
 
-absl::StatusOr<Output> AddMerge(const Scope& scope, std::vector<Output> inputs, absl::string_view name) {
-  const bool all_refs = std::all_of(inputs.begin(), inputs.end(), [](const Output& x) { return IsRef(x.dtype()); });
+absl::StatusOr<Output> AddMerge(const Scope& scope, std::vector<Output> inputs,
+                                absl::string_view name) {
+  const bool all_refs =
+      std::all_of(inputs.begin(), inputs.end(), [](const Output& x) { return IsRef(x.dtype()); });
   return TryOp(scope, all_refs ? "RefMerge" : "Merge", {std::move(inputs)}, {}, name);
 }
 
-absl::StatusOr<Output> AddEnter(const Scope& scope, Output data, const WhileContext& frame, EnterOptions options) {
+absl::StatusOr<Output> AddEnter(const Scope& scope, Output data, const WhileContext& frame,
+                                EnterOptions options) {
   const AttrMap attrs = {{"frame_name", frame.name()},
                          {"is_constant", options.is_constant},
                          {"parallel_iterations", int64_t{frame.parallel_iterations()}}};
-  ASSIGN_OR_RETURN(Output enter,
-                   TryOp(scope, IsRef(data.dtype()) ? "RefEnter" : "Enter", {data}, attrs, options.name));
-  enter.node->set_output_shape(0, options.use_input_shape || options.is_constant ? data.shape() : PartialShape());
+  ASSIGN_OR_RETURN(Output enter, TryOp(scope, IsRef(data.dtype()) ? "RefEnter" : "Enter", {data},
+                                       attrs, options.name));
+  enter.node->set_output_shape(
+      0, options.use_input_shape || options.is_constant ? data.shape() : PartialShape());
   if (data.base_dtype() == DType::kResource) {
     enter.node->set_output_handle(0, data.node->output_handle(data.index));
   }

@@ -1,5 +1,5 @@
-// Control flow of TensorFlow 1.x while a graph is built: a context watches the nodes made inside a branch or a loop
-// body and routes what they take from outside through Switch or Enter.
+// Control flow of TensorFlow 1.x while a graph is built: a context watches the nodes made inside a
+// branch or a loop body and routes what they take from outside through Switch or Enter.
 #pragma once
 
 #include <memory>
@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/base/status.h"
 #include "muster/graph/graph.h"
 #include "muster/graph/scope.h"
@@ -19,8 +20,8 @@ class CondContext;
 class WhileContext;
 class GradLoopState;
 
-// Owned by its graph (BuildState) and confined to it. The "current" context of the front end is the one of the scope
-// that is passed along.
+// Owned by its graph (BuildState) and confined to it. The "current" context of the front end is the
+// one of the scope that is passed along.
 class ControlFlowContext {
  public:
   virtual ~ControlFlowContext() = default;
@@ -37,9 +38,10 @@ class ControlFlowContext {
   // Nodes without inputs run after it. May be empty while the context is being set up.
   virtual Output control_pivot() const = 0;
 
-  // Called right after `node` was made inside this context: rewires inputs that come from outside (the Switch or
-  // Enter nodes are therefore made after their consumer) and adds control edges where the node has no inputs.
-  // `scope` is where the node was made, with the node's own name as prefix.
+  // Called right after `node` was made inside this context: rewires inputs that come from outside
+  // (the Switch or Enter nodes are therefore made after their consumer) and adds control edges
+  // where the node has no inputs. `scope` is where the node was made, with the node's own name as
+  // prefix.
   virtual absl::Status AddOp(Node& node, const Scope& scope) { return AddOpHere(node, scope); }
   // The same without moving the node to another context.
   virtual absl::Status AddOpHere(Node& node, const Scope& scope) = 0;
@@ -70,18 +72,29 @@ class ControlFlowContext {
   absl::flat_hash_map<Output, Output> external_values_;
 };
 
-// Called by Scope for every new node: the inputs must be usable where the node is, and its context takes notice of it.
+// Called by Scope for every new node: the inputs must be usable where the node is, and its context
+// takes notice of it.
 absl::Status EnterControlFlowContext(Node& node, const Scope& scope);
 
-// --- Questions about nodes -------------------------------------------------------------------------------------------
-inline bool IsSwitch(const Node& node) { return node.op() == "Switch" || node.op() == "RefSwitch"; }
-inline bool IsMerge(const Node& node) { return node.op() == "Merge" || node.op() == "RefMerge"; }
-inline bool IsLoopEnter(const Node& node) { return node.op() == "Enter" || node.op() == "RefEnter"; }
-inline bool IsLoopExit(const Node& node) { return node.op() == "Exit" || node.op() == "RefExit"; }
+// --- Questions about nodes
+// -------------------------------------------------------------------------------------------
+inline bool IsSwitch(const Node& node) {
+  return node.op() == "Switch" || node.op() == "RefSwitch";
+}
+inline bool IsMerge(const Node& node) {
+  return node.op() == "Merge" || node.op() == "RefMerge";
+}
+inline bool IsLoopEnter(const Node& node) {
+  return node.op() == "Enter" || node.op() == "RefEnter";
+}
+inline bool IsLoopExit(const Node& node) {
+  return node.op() == "Exit" || node.op() == "RefExit";
+}
 bool IsLoopConstantEnter(const Node& node);
 // The Switch of a loop variable, as opposed to that of a conditional.
 bool IsLoopSwitch(const Node& node);
-// The constant Enter that `value` comes from through switches and identities; null when there is none.
+// The constant Enter that `value` comes from through switches and identities; null when there is
+// none.
 Node* LoopConstantEnter(Output value);
 // The context in which the outputs of the node are seen: for Exit the one around the loop.
 ControlFlowContext* OutputContext(const Node& node);
@@ -89,31 +102,37 @@ WhileContext* WhileContextOf(const Node& node);
 // `outer` is `context` or contains it; null contains everything.
 bool IsContainingContext(ControlFlowContext* context, ControlFlowContext* outer);
 
-// Nodes that exist on one side of a conditional or inside a loop only cannot be fetched, their outputs not be fed.
+// Nodes that exist on one side of a conditional or inside a loop only cannot be fetched, their
+// outputs not be fed.
 bool IsFetchable(const Node& node);
 bool IsFeedable(Output output);
 void PreventFetching(Node& node);
 void PreventFeeding(Output output);
 
-// --- Nodes -----------------------------------------------------------------------------------------------------------
+// --- Nodes
+// -----------------------------------------------------------------------------------------------------------
 struct SwitchOutputs {
   Output if_false;
   Output if_true;
   Output branch(int i) const { return i == 0 ? if_false : if_true; }
 };
-absl::StatusOr<Output> TryOp(const Scope& scope, absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs = {},
+absl::StatusOr<Output> TryOp(const Scope& scope, absl::string_view op,
+                             std::vector<NodeInput> inputs, AttrMap attrs = {},
                              absl::string_view name = "");
 // A Switch where the scope is, or one (RefSwitch for references) that is colocated with the data.
-absl::StatusOr<SwitchOutputs> AddSwitch(const Scope& scope, Output data, Output pred, absl::string_view name = "Switch");
+absl::StatusOr<SwitchOutputs> AddSwitch(const Scope& scope, Output data, Output pred,
+                                        absl::string_view name = "Switch");
 absl::StatusOr<SwitchOutputs> AddColocatedSwitch(const Scope& scope, Output data, Output pred,
                                                  absl::string_view name = "Switch");
-absl::StatusOr<Output> AddMerge(const Scope& scope, std::vector<Output> inputs, absl::string_view name = "Merge");
+absl::StatusOr<Output> AddMerge(const Scope& scope, std::vector<Output> inputs,
+                                absl::string_view name = "Merge");
 struct EnterOptions {
   bool is_constant = false;
   bool use_input_shape = true;
   absl::string_view name = "";  // the op's own
 };
-absl::StatusOr<Output> AddEnter(const Scope& scope, Output data, const WhileContext& frame, EnterOptions options);
+absl::StatusOr<Output> AddEnter(const Scope& scope, Output data, const WhileContext& frame,
+                                EnterOptions options);
 absl::StatusOr<Output> AddNextIteration(const Scope& scope, Output data);
 absl::StatusOr<Output> AddExit(const Scope& scope, Output data, absl::string_view name = "");
 // Identity, or RefIdentity for references.

@@ -7,7 +7,8 @@
 
 namespace muster {
 
-absl::StatusOr<std::shared_ptr<GradLoopState>> GradLoopState::Create(const Scope& scope, WhileContext& forward,
+absl::StatusOr<std::shared_ptr<GradLoopState>> GradLoopState::Create(const Scope& scope,
+                                                                     WhileContext& forward,
                                                                      GradLoopState* outer) {
   auto state = std::shared_ptr<GradLoopState>(new GradLoopState());
   state->outer_ = outer;
@@ -17,7 +18,8 @@ absl::StatusOr<std::shared_ptr<GradLoopState>> GradLoopState::Create(const Scope
 
   ControlFlowContext* around = outer != nullptr ? outer->forward_context() : forward.outer();
   const Scope forward_scope = around == nullptr ? scope : scope.WithControlFlowContext(around);
-  ASSIGN_OR_RETURN(const WhileContext::ForwardCounter counter, forward.AddForwardCounter(forward_scope, outer));
+  ASSIGN_OR_RETURN(const WhileContext::ForwardCounter counter,
+                   forward.AddForwardCounter(forward_scope, outer));
   state->forward_ = &forward;
   state->forward_index_ = counter.next;
 
@@ -30,18 +32,21 @@ absl::StatusOr<std::shared_ptr<GradLoopState>> GradLoopState::Create(const Scope
     ASSIGN_OR_RETURN(history, outer->AddForwardAccumulator(scope, count));
     backward_scope = scope.WithControlFlowContext(outer->grad_context());
   }
-  ASSIGN_OR_RETURN(state->backward_, WhileContext::Create(backward_scope, forward.settings(), forward.name()));
+  ASSIGN_OR_RETURN(state->backward_,
+                   WhileContext::Create(backward_scope, forward.settings(), forward.name()));
   state->backward_->set_grad_state(state);
   if (outer != nullptr) {
     ASSIGN_OR_RETURN(count, outer->AddAccumulatedValue(backward_scope, history, count));
   }
-  ASSIGN_OR_RETURN(state->backward_index_, state->backward_->AddBackwardCounter(backward_scope, count, outer));
+  ASSIGN_OR_RETURN(state->backward_index_,
+                   state->backward_->AddBackwardCounter(backward_scope, count, outer));
   return state;
 }
 
 absl::StatusOr<Node*> GradLoopState::ForwardSync(const Scope& scope) {
   if (forward_sync_ == nullptr) {
-    ASSIGN_OR_RETURN(forward_sync_, scope.WithoutControlDependencies().TryAdd("ControlTrigger", {}, {}, "f_sync"));
+    ASSIGN_OR_RETURN(forward_sync_,
+                     scope.WithoutControlDependencies().TryAdd("ControlTrigger", {}, {}, "f_sync"));
     forward_sync_->set_control_flow_context(forward_);
     scope.graph().AddControlInput(*forward_index_.node, *forward_sync_);
   }
@@ -50,19 +55,22 @@ absl::StatusOr<Node*> GradLoopState::ForwardSync(const Scope& scope) {
 
 absl::StatusOr<Node*> GradLoopState::BackwardSync(const Scope& scope) {
   if (backward_sync_ == nullptr) {
-    ASSIGN_OR_RETURN(backward_sync_, scope.WithoutControlDependencies().TryAdd("ControlTrigger", {}, {}, "b_sync"));
+    ASSIGN_OR_RETURN(backward_sync_,
+                     scope.WithoutControlDependencies().TryAdd("ControlTrigger", {}, {}, "b_sync"));
     backward_sync_->set_control_flow_context(backward_);
     scope.graph().AddControlInput(*backward_index_.node, *backward_sync_);
   }
   return backward_sync_;
 }
 
-absl::StatusOr<Output> GradLoopState::AddForwardAccumulator(const Scope& scope, Output value, bool dead_branch) {
+absl::StatusOr<Output> GradLoopState::AddForwardAccumulator(const Scope& scope, Output value,
+                                                            bool dead_branch) {
   Graph& graph = scope.graph();
   const Scope free = scope.WithoutControlDependencies();
   const Scope made_in = CallScope(free).ColocatedWith(*value.node).WithFreshStatus();
   const Output max_size = made_in.ConstScalar<int32_t>(-1);
-  const Output stack = made_in.Op("StackV2", {max_size}, {{"elem_type", value.base_dtype()}}, "f_acc");
+  const Output stack =
+      made_in.Op("StackV2", {max_size}, {{"elem_type", value.base_dtype()}}, "f_acc");
   RETURN_IF_ERROR(made_in.status());
   ASSIGN_OR_RETURN(const Output inside, forward_->AddValue(stack, free));
 
@@ -77,7 +85,8 @@ absl::StatusOr<Output> GradLoopState::AddForwardAccumulator(const Scope& scope, 
     graph.AddControlInput(*forward_index_.node, *push.node);
   } else {
     if (value_context == nullptr || value_context->AsCond() == nullptr) {
-      return Internal("'", value.name(), "' is neither in the loop '", forward_->name(), "' nor in a conditional in it");
+      return Internal("'", value.name(), "' is neither in the loop '", forward_->name(),
+                      "' nor in a conditional in it");
     }
     ASSIGN_OR_RETURN(push, push_in(dead_branch ? value_context->outer() : value_context));
     if (dead_branch) push.node->set_control_flow_context(value_context);
@@ -88,12 +97,12 @@ absl::StatusOr<Output> GradLoopState::AddForwardAccumulator(const Scope& scope, 
   return stack;
 }
 
-absl::StatusOr<Output> GradLoopState::AddAccumulatedValue(const Scope& scope, Output stack, Output value,
-                                                          bool dead_branch) {
+absl::StatusOr<Output> GradLoopState::AddAccumulatedValue(const Scope& scope, Output stack,
+                                                          Output value, bool dead_branch) {
   ControlFlowContext* stack_context = stack.node->control_flow_context();
   CondContext* cond = nullptr;
-  for (ControlFlowContext* at = value.node->control_flow_context(); at != nullptr && at != stack_context;
-       at = at->outer()) {
+  for (ControlFlowContext* at = value.node->control_flow_context();
+       at != nullptr && at != stack_context; at = at->outer()) {
     if ((cond = at->AsCond()) != nullptr) break;
   }
   const Scope free = scope.WithoutControlDependencies();
@@ -109,7 +118,8 @@ absl::StatusOr<Output> GradLoopState::AddAccumulatedValue(const Scope& scope, Ou
     ASSIGN_OR_RETURN(const SwitchOutputs sides, AddColocatedSwitch(inside, stack, pred));
     stack = sides.branch(dead_branch ? 1 - cond->branch() : cond->branch());
   }
-  ASSIGN_OR_RETURN(const Output pop, TryOp(inside, "StackPopV2", {stack}, {{"elem_type", value.base_dtype()}}));
+  ASSIGN_OR_RETURN(const Output pop,
+                   TryOp(inside, "StackPopV2", {stack}, {{"elem_type", value.base_dtype()}}));
   RETURN_IF_ERROR(RefineShape(pop, value.shape()));
   if (backward_->parallel_iterations() > 1) {
     ASSIGN_OR_RETURN(Node * sync, BackwardSync(scope));
@@ -133,7 +143,8 @@ absl::StatusOr<Output> GradLoopState::RealValue(Output value, const Scope& scope
       }
     } else if (current.node->op() == "Const") {
       ASSIGN_OR_RETURN(const Tensor tensor, current.node->Attr<Tensor>("value"));
-      ASSIGN_OR_RETURN(real, TryOp(scope, "Const", {}, {{"value", tensor}, {"dtype", tensor.dtype()}}));
+      ASSIGN_OR_RETURN(real,
+                       TryOp(scope, "Const", {}, {{"value", tensor}, {"dtype", tensor.dtype()}}));
     } else {
       ASSIGN_OR_RETURN(const Output stack, state->AddForwardAccumulator(CallScope(scope), current));
       ASSIGN_OR_RETURN(real, state->AddAccumulatedValue(scope, stack, current));
@@ -163,14 +174,18 @@ GradLoopState* LoopGradients::Find(ControlFlowContext* context) const {
   return nullptr;
 }
 
-absl::Status LoopGradients::AddLoop(const Scope& scope, Node& exit, std::vector<Node*>& between_list,
+absl::Status LoopGradients::AddLoop(const Scope& scope, Node& exit,
+                                    std::vector<Node*>& between_list,
                                     absl::flat_hash_set<Node*>& between) {
   WhileContext* forward = WhileContextOf(exit);
   if (forward == nullptr) {
-    return InvalidArgument("Failed to call gradients on a while loop without properly serializing graph via MetaGraphDef");
+    return InvalidArgument(
+        "Failed to call gradients on a while loop without properly serializing graph via "
+        "MetaGraphDef");
   }
   if (Find(forward) != nullptr) return absl::OkStatus();
-  ASSIGN_OR_RETURN(std::shared_ptr<GradLoopState> state, GradLoopState::Create(scope, *forward, Find(forward->outer())));
+  ASSIGN_OR_RETURN(std::shared_ptr<GradLoopState> state,
+                   GradLoopState::Create(scope, *forward, Find(forward->outer())));
   for (const Output& other : state->forward_exits()) {
     if (between.insert(other.node).second) between_list.push_back(other.node);
   }
@@ -212,7 +227,8 @@ absl::StatusOr<Output> LoopGradients::ZerosForExit(const Scope& scope, Output ex
   ControlFlowContext* around = exit.node->control_flow_context()->outer();
   GradLoopState* outer = Find(around);
   const auto shape = exit.shape().ToShape();
-  const Scope at = (outer == nullptr ? scope : scope.WithControlFlowContext(outer->grad_context())).WithFreshStatus();
+  const Scope at = (outer == nullptr ? scope : scope.WithControlFlowContext(outer->grad_context()))
+                       .WithFreshStatus();
   Output zeros;
   if (shape.has_value()) {
     zeros = EmitZeros(at, *shape, exit.base_dtype());
@@ -239,7 +255,8 @@ absl::StatusOr<Gradient> LoopGradients::ZerosLike(const Scope& scope, Node& node
   ControlFlowContext* context = node.control_flow_context();
   CondContext* cond = context->AsCond();
   if (dead_branch && (cond == nullptr || context->outer() == nullptr)) {
-    return Internal("The Switch '", node.name(), "' belongs neither to a loop nor to a conditional in one");
+    return Internal("The Switch '", node.name(),
+                    "' belongs neither to a loop nor to a conditional in one");
   }
   const Output value = node.output(i);
   const auto known = value.shape().ToShape();
@@ -252,10 +269,12 @@ absl::StatusOr<Gradient> LoopGradients::ZerosLike(const Scope& scope, Node& node
     ASSIGN_OR_RETURN(const SwitchOutputs sides, AddColocatedSwitch(scope, zeros, pred));
     return sides.branch(1 - cond->branch());
   }
-  const Scope forward = scope.WithControlFlowContext(dead_branch ? context->outer() : context).WithFreshStatus();
+  const Scope forward =
+      scope.WithControlFlowContext(dead_branch ? context->outer() : context).WithFreshStatus();
   Output shape;
   if (dead_branch) {
-    ASSIGN_OR_RETURN(const SwitchOutputs sides, AddColocatedSwitch(forward, node.input(0), cond->pred()));
+    ASSIGN_OR_RETURN(const SwitchOutputs sides,
+                     AddColocatedSwitch(forward, node.input(0), cond->pred()));
     const Output dead = sides.branch(1 - cond->branch());
     shape = EmitShape(forward, dead, "Shape", DType::kInt32, /*optimize=*/false);
     RETURN_IF_ERROR(forward.status());
@@ -287,8 +306,9 @@ absl::Status LoopGradients::Finish(const Scope& scope) {
         zeros = EmitZerosConst(inside, *shape, initial.base_dtype());
         RETURN_IF_ERROR(inside.status());
       } else {
-        const Scope outside = (backward->outer() == nullptr ? scope : scope.WithControlFlowContext(backward->outer()))
-                                  .WithFreshStatus();
+        const Scope outside =
+            (backward->outer() == nullptr ? scope : scope.WithControlFlowContext(backward->outer()))
+                .WithFreshStatus();
         const Output entered = initial.node->input(0);
         const Output dims = EmitShape(outside, entered, "Shape", DType::kInt32, /*optimize=*/false);
         zeros = EmitZeros(outside, dims, initial.base_dtype());
@@ -308,8 +328,9 @@ absl::StatusOr<Gradient> ZerosLikeOutsideLoop(const Scope& scope, Node& node, in
   ControlFlowContext* context = node.control_flow_context();
   Output zeros;
   if (!IsSwitch(node) || context == nullptr) {
-    zeros = is_resource && !IsSwitch(node) ? EmitZeros(fresh, fresh.Op("VariableShape", {value}), GradientType(value))
-                                           : EmitZerosLike(fresh, value, /*optimize=*/false);
+    zeros = is_resource && !IsSwitch(node)
+                ? EmitZeros(fresh, fresh.Op("VariableShape", {value}), GradientType(value))
+                : EmitZerosLike(fresh, value, /*optimize=*/false);
   } else {
     CondContext* cond = context->AsCond();
     if (cond == nullptr) {
@@ -342,7 +363,8 @@ WhileContext* GradientLoop(const GradientContext& c) {
 
 absl::Status LoopSwitchGradient(GradientContext& c) {
   WhileContext* loop = GradientLoop(c);
-  if (loop == nullptr) return Internal("'", c.node().name(), "' is differentiated outside of its loop");
+  if (loop == nullptr)
+    return Internal("'", c.node().name(), "' is differentiated outside of its loop");
   auto& merges = loop->grad_state()->switch_merges();
   for (const auto& [node, merged] : merges) {
     if (node != &c.node()) continue;
@@ -361,7 +383,8 @@ absl::Status LoopSwitchGradient(GradientContext& c) {
       ASSIGN_OR_RETURN(const Output back, AddNextIteration(c.scope(), part));
       tails.push_back(back);
     }
-    if (heads.size() != tails.size()) return InvalidArgument("Slices with and without a dense shape in one loop");
+    if (heads.size() != tails.size())
+      return InvalidArgument("Slices with and without a dense shape in one loop");
     for (size_t i = 0; i < heads.size(); ++i) {
       RETURN_IF_ERROR(c.scope().graph().UpdateInput(*heads[i].node, 1, tails[i]));
     }
@@ -369,7 +392,8 @@ absl::Status LoopSwitchGradient(GradientContext& c) {
   }
   // The first visit, from the Exit; nothing to do where that is not differentiable.
   if (!c.has_dy(0)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const Gradient merged, MergeGradients(c.scope(), {c.gradient(0), c.gradient(0)}, "b_switch"));
+  ASSIGN_OR_RETURN(const Gradient merged,
+                   MergeGradients(c.scope(), {c.gradient(0), c.gradient(0)}, "b_switch"));
   merges.emplace_back(&c.node(), merged);
   c.SetDx(0, merged);
   return absl::OkStatus();
@@ -384,19 +408,24 @@ absl::Status SwitchGradient(GradientContext& c) {
     const int branch = context->AsCond()->branch();
     if (c.has_dy(1 - branch)) {
       if (!c.has_dy(branch)) return absl::OkStatus();
-      ASSIGN_OR_RETURN(Gradient dx, MergeGradients(c.scope(), {c.gradient(0), c.gradient(1)}, "cond_grad"));
+      ASSIGN_OR_RETURN(Gradient dx,
+                       MergeGradients(c.scope(), {c.gradient(0), c.gradient(1)}, "cond_grad"));
       c.SetDx(0, std::move(dx));
     } else if (c.input(0).base_dtype() == DType::kResource && c.has_dy(branch)) {
       ASSIGN_OR_RETURN(Gradient dx,
-                       MergeGradients(c.scope(), {c.gradient(branch), c.gradient(branch)}, "cond_resource_grad"));
+                       MergeGradients(c.scope(), {c.gradient(branch), c.gradient(branch)},
+                                      "cond_resource_grad"));
       c.SetDx(0, std::move(dx));
     }
     return absl::OkStatus();
   }
   if (!c.has_dy(0) || !c.has_dy(1)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const GradientSides first, SwitchGradients(c.scope(), c.gradient(0), c.input(1), false));
-  ASSIGN_OR_RETURN(const GradientSides second, SwitchGradients(c.scope(), c.gradient(1), c.input(1), false));
-  ASSIGN_OR_RETURN(Gradient dx, MergeGradients(c.scope(), {first.if_false, second.if_true}, "Merge"));
+  ASSIGN_OR_RETURN(const GradientSides first,
+                   SwitchGradients(c.scope(), c.gradient(0), c.input(1), false));
+  ASSIGN_OR_RETURN(const GradientSides second,
+                   SwitchGradients(c.scope(), c.gradient(1), c.input(1), false));
+  ASSIGN_OR_RETURN(Gradient dx,
+                   MergeGradients(c.scope(), {first.if_false, second.if_true}, "Merge"));
   c.SetDx(0, std::move(dx));
   return absl::OkStatus();
 }
@@ -408,7 +437,8 @@ absl::Status MergeGradient(GradientContext& c) {
     WhileContext* loop = GradientLoop(c);
     GradientSides sides;
     if (context->AsWhile() != nullptr) {
-      if (loop == nullptr) return Internal("'", c.node().name(), "' is differentiated outside of its loop");
+      if (loop == nullptr)
+        return Internal("'", c.node().name(), "' is differentiated outside of its loop");
       ASSIGN_OR_RETURN(sides, SwitchGradients(c.scope(), c.gradient(0), loop->pivot(), true));
     } else {
       Output pred = context->AsCond()->pred();
@@ -429,7 +459,8 @@ absl::Status MergeGradient(GradientContext& c) {
   }
   RETURN_IF_ERROR(c.scope().status());
   for (int i = 0; i < c.num_inputs(); ++i) {
-    ASSIGN_OR_RETURN(const GradientSides sides, SwitchGradients(c.scope(), c.gradient(0), chosen[i], true));
+    ASSIGN_OR_RETURN(const GradientSides sides,
+                     SwitchGradients(c.scope(), c.gradient(0), chosen[i], true));
     c.SetDx(i, sides.if_true);
   }
   return absl::OkStatus();
@@ -441,7 +472,8 @@ absl::Status ExitGradient(GradientContext& c) {
   if (loop == nullptr || !loop->back_prop()) return absl::OkStatus();
   WhileContext* forward = WhileContextOf(c.node());
   if (forward != nullptr && forward->grad_state() != nullptr) {
-    return WithErrorKind(InvalidArgument("Second-order gradient for while loops not supported."), kTypeError);
+    return WithErrorKind(InvalidArgument("Second-order gradient for while loops not supported."),
+                         kTypeError);
   }
   const bool dense = std::holds_alternative<Output>(c.gradient(0));
   std::vector<Output> entered;
@@ -472,10 +504,12 @@ absl::Status EnterGradient(GradientContext& c) {
   }
   if (c.Attr<bool>("is_constant")) {
     if (const auto* sparse = std::get_if<IndexedSlices>(&c.gradient(0))) {
-      ASSIGN_OR_RETURN(const IndexedSlices sum, loop->AddSlicesAccumulator(c.scope(), c.node(), *sparse));
+      ASSIGN_OR_RETURN(const IndexedSlices sum,
+                       loop->AddSlicesAccumulator(c.scope(), c.node(), *sparse));
       c.SetDx(0, sum);
     } else {
-      ASSIGN_OR_RETURN(const Output sum, loop->AddAccumulator(c.scope(), c.node(), std::get<Output>(c.gradient(0))));
+      ASSIGN_OR_RETURN(const Output sum,
+                       loop->AddAccumulator(c.scope(), c.node(), std::get<Output>(c.gradient(0))));
       c.SetDx(0, sum);
     }
     return absl::OkStatus();

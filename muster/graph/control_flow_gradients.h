@@ -1,5 +1,6 @@
-// Gradients of conditionals and loops. The loop of a gradient runs as often as the forward loop did, backwards;
-// forward values that it needs are pushed on stacks by the forward loop and popped here.
+// Gradients of conditionals and loops. The loop of a gradient runs as often as the forward loop
+// did, backwards; forward values that it needs are pushed on stacks by the forward loop and popped
+// here.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/graph/control_flow.h"
 #include "muster/graph/gradient_context.h"
 #include "muster/graph/while_context.h"
@@ -17,9 +19,10 @@ namespace muster {
 // A forward loop together with the loop of its gradient, for one call of Gradients.
 class GradLoopState {
  public:
-  // Adds the counters of both loops. `scope` is the one in which Gradients was called, `outer` the state of the loop
-  // around the forward loop where that is differentiated too.
-  static absl::StatusOr<std::shared_ptr<GradLoopState>> Create(const Scope& scope, WhileContext& forward,
+  // Adds the counters of both loops. `scope` is the one in which Gradients was called, `outer` the
+  // state of the loop around the forward loop where that is differentiated too.
+  static absl::StatusOr<std::shared_ptr<GradLoopState>> Create(const Scope& scope,
+                                                               WhileContext& forward,
                                                                GradLoopState* outer);
 
   WhileContext* forward_context() const { return forward_; }
@@ -31,16 +34,20 @@ class GradLoopState {
   absl::StatusOr<Node*> BackwardSync(const Scope& scope);
 
   // Records `value` of the forward loop in every iteration: gives the stack.
-  absl::StatusOr<Output> AddForwardAccumulator(const Scope& scope, Output value, bool dead_branch = false);
+  absl::StatusOr<Output> AddForwardAccumulator(const Scope& scope, Output value,
+                                               bool dead_branch = false);
   // The recorded value of the iteration that the gradient is at.
-  absl::StatusOr<Output> AddAccumulatedValue(const Scope& scope, Output stack, Output value, bool dead_branch = false);
-  // What stands for the forward value in the gradient's loop: a constant, an invariant, or a recorded value.
+  absl::StatusOr<Output> AddAccumulatedValue(const Scope& scope, Output stack, Output value,
+                                             bool dead_branch = false);
+  // What stands for the forward value in the gradient's loop: a constant, an invariant, or a
+  // recorded value.
   absl::StatusOr<Output> RealValue(Output value, const Scope& scope);
   // The recorded predicate of a conditional within the loop, recorded now if need be.
   absl::StatusOr<Output> RealPredicate(Output pred, const Scope& scope);
 
   absl::flat_hash_map<Output, Output>& history() { return history_; }
-  // Merges of the gradient for the Switch of each loop variable, in the order in which they were made.
+  // Merges of the gradient for the Switch of each loop variable, in the order in which they were
+  // made.
   std::vector<std::pair<const Node*, Gradient>>& switch_merges() { return switch_merges_; }
 
   const std::vector<Output>& forward_exits() const { return forward_exits_; }
@@ -71,17 +78,21 @@ class GradLoopState {
 class LoopGradients {
  public:
   bool empty() const { return states_.empty(); }
-  // The state of the loop that the Exit `node` leaves; made on the first call. Adds all exits of the loop to `between`.
+  // The state of the loop that the Exit `node` leaves; made on the first call. Adds all exits of
+  // the loop to `between`.
   absl::Status AddLoop(const Scope& scope, Node& exit, std::vector<Node*>& between_list,
                        absl::flat_hash_set<Node*>& between);
-  // The state for the loop the node is in. An Exit counts as outside of its loop when `before` is set.
+  // The state for the loop the node is in. An Exit counts as outside of its loop when `before` is
+  // set.
   GradLoopState* StateFor(const Node& node, bool before) const;
   // Where the gradient of the node is built: inside the loop of the gradient.
   Scope ScopeFor(const Node& node, bool before, const Scope& scope) const;
   // Exits that nobody reads but that must enter the gradient's loop.
-  std::vector<Output> UnusedExits(absl::flat_hash_map<Node*, int>& pending, const absl::flat_hash_set<Node*>& to_nodes);
+  std::vector<Output> UnusedExits(absl::flat_hash_map<Node*, int>& pending,
+                                  const absl::flat_hash_set<Node*>& to_nodes);
   absl::StatusOr<Output> ZerosForExit(const Scope& scope, Output exit) const;
-  // Zeros for output `i` of `node`, from which no gradient came; nothing for the Switch of a loop variable.
+  // Zeros for output `i` of `node`, from which no gradient came; nothing for the Switch of a loop
+  // variable.
   absl::StatusOr<Gradient> ZerosLike(const Scope& scope, Node& node, int i) const;
   // Closes loops whose variables do not depend on their former value.
   absl::Status Finish(const Scope& scope);
@@ -91,7 +102,8 @@ class LoopGradients {
   std::vector<std::pair<WhileContext*, std::shared_ptr<GradLoopState>>> states_;
 };
 
-// Zeros for output `i` of `node` outside of loops: under the right side of the conditional for a Switch.
+// Zeros for output `i` of `node` outside of loops: under the right side of the conditional for a
+// Switch.
 absl::StatusOr<Gradient> ZerosLikeOutsideLoop(const Scope& scope, Node& node, int i);
 
 // Gradient functions of the control-flow ops.

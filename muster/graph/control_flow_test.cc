@@ -1,7 +1,7 @@
+#include <cmath>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
-#include <cmath>
 
 #include "muster/client/session.h"
 #include "muster/graph/cond_context.h"
@@ -23,12 +23,15 @@ class ControlFlowTest : public ::testing::Test {
   ControlFlowTest() : scope_(graph_) {}
 
   // tf.while_loop(lambda i, ...: i < count, ...) whose body gets the variables after i.
-  absl::StatusOr<Outputs> CountedLoop(const Scope& scope, int count, Outputs variables,
-                                      const std::function<Outputs(const Scope&, const Outputs&)>& body) {
+  absl::StatusOr<Outputs> CountedLoop(
+      const Scope& scope, int count, Outputs variables,
+      const std::function<Outputs(const Scope&, const Outputs&)>& body) {
     variables.insert(variables.begin(), scope.ConstScalar<int32_t>(0));
     return WhileLoop(
         scope, std::move(variables),
-        [&](const Scope& s, const Outputs& v) { return WithNumber(s, "Less", "Less", v[0], count); },
+        [&](const Scope& s, const Outputs& v) {
+          return WithNumber(s, "Less", "Less", v[0], count);
+        },
         [&](const Scope& s, const Outputs& v) -> absl::StatusOr<Outputs> {
           Outputs next = {WithNumber(s, "AddV2", "add", v[0], 1)};
           const Outputs rest = body(s, Outputs(v.begin() + 1, v.end()));
@@ -53,7 +56,8 @@ class ControlFlowTest : public ::testing::Test {
     for (const Gradient& gradient : *gradients) outputs.push_back(std::get<Output>(gradient));
     return outputs;
   }
-  std::vector<std::vector<float>> Run(const std::vector<std::pair<Output, Tensor>>& feeds, const Outputs& fetches) {
+  std::vector<std::vector<float>> Run(const std::vector<std::pair<Output, Tensor>>& feeds,
+                                      const Outputs& fetches) {
     std::vector<std::vector<float>> values;
     auto session = Session::Create(graph_);
     EXPECT_EQ(session.status(), absl::OkStatus());
@@ -77,8 +81,13 @@ TEST_F(ControlFlowTest, CondHasTensorFlowsNodes) {
   const Output b = scope_.ConstScalar<float>(2, "b");
   const Output less = WithNumber(scope_, "Less", "Less", a, 2);
   const auto merged = Cond(
-      scope_, less, [&](const Scope& s) -> absl::StatusOr<Results> { return Results{WithNumber(s, "AddV2", "add", a, 1)}; },
-      [&](const Scope& s) -> absl::StatusOr<Results> { return Results{WithNumber(s, "AddV2", "add", b, 2)}; });
+      scope_, less,
+      [&](const Scope& s) -> absl::StatusOr<Results> {
+        return Results{WithNumber(s, "AddV2", "add", a, 1)};
+      },
+      [&](const Scope& s) -> absl::StatusOr<Results> {
+        return Results{WithNumber(s, "AddV2", "add", b, 2)};
+      });
   ASSERT_EQ(merged.status(), absl::OkStatus());
   ExpectNodes(R"(
 a Const
@@ -109,8 +118,10 @@ TEST_F(ControlFlowTest, BranchesMayReturnOuterTensorsAndNodes) {
       [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.Op("Neg", {x})}; });
   ASSERT_EQ(merged.status(), absl::OkStatus());
   const auto guard = Cond(
-      scope_, p, [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.Add("NoOp", {})}; },
-      [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.Add("NoOp", {})}; }, "guard");
+      scope_, p,
+      [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.Add("NoOp", {})}; },
+      [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.Add("NoOp", {})}; },
+      "guard");
   ASSERT_EQ(guard.status(), absl::OkStatus());
   ExpectNodes(R"(
 x Placeholder
@@ -133,16 +144,22 @@ guard/NoOp_1 NoOp ^guard/switch_f
 guard/control_dependency_1 Identity guard/switch_f,^guard/NoOp_1 @guard/switch_f
 guard/Merge Merge guard/control_dependency_1,guard/control_dependency
 )");
-  EXPECT_THAT(Run({{x, Pair(1, 2)}, {p, Tensor::Scalar<bool>(false)}}, *merged), ElementsAreArray({std::vector<float>{-1, -2}}));
-  EXPECT_THAT(Run({{x, Pair(1, 2)}, {p, Tensor::Scalar<bool>(true)}}, *merged), ElementsAreArray({std::vector<float>{1, 2}}));
+  EXPECT_THAT(Run({{x, Pair(1, 2)}, {p, Tensor::Scalar<bool>(false)}}, *merged),
+              ElementsAreArray({std::vector<float>{-1, -2}}));
+  EXPECT_THAT(Run({{x, Pair(1, 2)}, {p, Tensor::Scalar<bool>(true)}}, *merged),
+              ElementsAreArray({std::vector<float>{1, 2}}));
 }
 
 TEST_F(ControlFlowTest, VariablesEnterABranchAsReferences) {
-  const Output v = scope_.Op("VariableV2", {}, {{"shape", PartialShape::Scalar()}, {"dtype", DType::kFloat}}, "v");
+  const Output v = scope_.Op("VariableV2", {},
+                             {{"shape", PartialShape::Scalar()}, {"dtype", DType::kFloat}}, "v");
   const Output value = scope_.ConstScalar<float>(1, "value");
   scope_.Op("Assign", {v, value}, {}, "v/Assign");
   const auto merged = Cond(
-      scope_, Predicate(), [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.Op("Identity", {v}, {}, "read")}; },
+      scope_, Predicate(),
+      [&](const Scope& s) -> absl::StatusOr<Results> {
+        return Results{s.Op("Identity", {v}, {}, "read")};
+      },
       [&](const Scope&) -> absl::StatusOr<Results> { return Results{value}; });
   ASSERT_EQ(merged.status(), absl::OkStatus());
   ExpectNodes(R"(
@@ -165,7 +182,8 @@ TEST_F(ControlFlowTest, WhileHasTensorFlowsNodes) {
   const Output i = scope_.ConstScalar<int32_t>(0);
   const Output y = Vector("Placeholder");
   const auto exits = WhileLoop(
-      scope_, {i, y}, [](const Scope& s, const Outputs& v) { return WithNumber(s, "Less", "Less", v[0], 5); },
+      scope_, {i, y},
+      [](const Scope& s, const Outputs& v) { return WithNumber(s, "Less", "Less", v[0], 5); },
       [](const Scope& s, const Outputs& v) -> absl::StatusOr<Outputs> {
         const Output next = WithNumber(s, "AddV2", "add", v[0], 1);
         return Outputs{next, WithNumber(s, "Mul", "mul", v[1], 2)};
@@ -194,8 +212,10 @@ while/NextIteration_1 NextIteration while/mul
 while/Exit Exit while/Switch
 while/Exit_1 Exit while/Switch_1
 )");
-  EXPECT_EQ(*graph_.FindNode("while/Enter")->Attr<std::string>("frame_name"), "while/while_context");
-  EXPECT_THAT(Run({{y, Pair(1, 3)}}, {(*exits)[1]}), ElementsAreArray({std::vector<float>{32, 96}}));
+  EXPECT_EQ(*graph_.FindNode("while/Enter")->Attr<std::string>("frame_name"),
+            "while/while_context");
+  EXPECT_THAT(Run({{y, Pair(1, 3)}}, {(*exits)[1]}),
+              ElementsAreArray({std::vector<float>{32, 96}}));
 }
 
 TEST_F(ControlFlowTest, MaximumIterationsEndALoop) {
@@ -204,7 +224,9 @@ TEST_F(ControlFlowTest, MaximumIterationsEndALoop) {
   options.maximum_iterations = scope_.ConstScalar<int32_t>(3, "limit");
   const auto exits = WhileLoop(
       scope_, {x}, [](const Scope& s, const Outputs&) { return s.ConstScalar<bool>(true); },
-      [](const Scope& s, const Outputs& v) -> absl::StatusOr<Outputs> { return Outputs{s.Op("AddV2", {v[0], v[0]})}; },
+      [](const Scope& s, const Outputs& v) -> absl::StatusOr<Outputs> {
+        return Outputs{s.Op("AddV2", {v[0], v[0]})};
+      },
       options);
   ASSERT_EQ(exits.status(), absl::OkStatus());
   EXPECT_THAT(Run({{x, Pair(1, 3)}}, *exits), ElementsAreArray({std::vector<float>{8, 24}}));
@@ -217,8 +239,9 @@ TEST_F(ControlFlowTest, ShapesMustStayUnlessTheInvariantAllowsMore) {
     return Outputs{EmitConcat(s, {v[0], v[0]})};
   };
   const auto fixed = WhileLoop(scope_, {x}, condition, body);
-  EXPECT_THAT(std::string(fixed.status().message()),
-              HasSubstr("enters the loop with shape (2,), but has shape (4,) after one iteration."));
+  EXPECT_THAT(
+      std::string(fixed.status().message()),
+      HasSubstr("enters the loop with shape (2,), but has shape (4,) after one iteration."));
   WhileOptions options;
   options.shape_invariants = {PartialShape::Vector(-1)};
   EXPECT_EQ(WhileLoop(scope_, {x}, condition, body, options).status(), absl::OkStatus());
@@ -226,26 +249,36 @@ TEST_F(ControlFlowTest, ShapesMustStayUnlessTheInvariantAllowsMore) {
 
 TEST_F(ControlFlowTest, ValuesOfALoopCannotBeUsedOutside) {
   Output inner;
-  ASSERT_EQ(CountedLoop(scope_, 3, {Vector("x")}, [&](const Scope& s, const Outputs& v) {
-              inner = s.Op("Tanh", {v[0]});
-              return Outputs{inner};
-            }).status(), absl::OkStatus());
+  ASSERT_EQ(CountedLoop(scope_, 3, {Vector("x")},
+                        [&](const Scope& s, const Outputs& v) {
+                          inner = s.Op("Tanh", {v[0]});
+                          return Outputs{inner};
+                        })
+                .status(),
+            absl::OkStatus());
   const auto outside = scope_.TryAdd("Neg", {inner});
-  EXPECT_THAT(std::string(outside.status().message()),
-              HasSubstr("Cannot use 'while/Tanh' as input to 'Neg' because 'while/Tanh' is in a while loop."));
+  EXPECT_THAT(
+      std::string(outside.status().message()),
+      HasSubstr(
+          "Cannot use 'while/Tanh' as input to 'Neg' because 'while/Tanh' is in a while loop."));
 }
 
 TEST_F(ControlFlowTest, GradientOfCond) {
   const Output x = Vector("x");
   const Output p = Predicate();
   const auto y = Cond(
-      scope_, p, [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.Op("Mul", {x, x}, {}, "mul")}; },
+      scope_, p,
+      [&](const Scope& s) -> absl::StatusOr<Results> {
+        return Results{s.Op("Mul", {x, x}, {}, "mul")};
+      },
       [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.Op("Neg", {x})}; });
   ASSERT_EQ(y.status(), absl::OkStatus());
   const Outputs dx = Differentiate((*y)[0], {x});
   ExpectNodes(kCondGradient);
-  EXPECT_THAT(Run({{x, Pair(1, 3)}, {p, Tensor::Scalar<bool>(true)}}, dx), ElementsAreArray({std::vector<float>{2, 6}}));
-  EXPECT_THAT(Run({{x, Pair(1, 3)}, {p, Tensor::Scalar<bool>(false)}}, dx), ElementsAreArray({std::vector<float>{-1, -1}}));
+  EXPECT_THAT(Run({{x, Pair(1, 3)}, {p, Tensor::Scalar<bool>(true)}}, dx),
+              ElementsAreArray({std::vector<float>{2, 6}}));
+  EXPECT_THAT(Run({{x, Pair(1, 3)}, {p, Tensor::Scalar<bool>(false)}}, dx),
+              ElementsAreArray({std::vector<float>{-1, -1}}));
 }
 
 TEST_F(ControlFlowTest, GradientOfWhile) {
@@ -264,7 +297,9 @@ TEST_F(ControlFlowTest, GradientOfWhile) {
 
 TEST_F(ControlFlowTest, GradientOfWhileWithUnknownShape) {
   const Output x = Vector("x", -1);
-  const auto exits = CountedLoop(scope_, 3, {x}, [&](const Scope& s, const Outputs& v) { return Outputs{s.Op("Tanh", {v[0]})}; });
+  const auto exits = CountedLoop(scope_, 3, {x}, [&](const Scope& s, const Outputs& v) {
+    return Outputs{s.Op("Tanh", {v[0]})};
+  });
   ASSERT_EQ(exits.status(), absl::OkStatus());
   Differentiate((*exits)[1], {x});
   ExpectNodes(kUnknownShapeGradient);
@@ -306,13 +341,20 @@ TEST_F(ControlFlowTest, GradientOfCondInWhile) {
   const Output y = Vector("y");
   const auto i = scope_.ConstScalar<int32_t>(0);
   const auto exits = WhileLoop(
-      scope_, {i, x}, [](const Scope& s, const Outputs& v) { return WithNumber(s, "Less", "Less", v[0], 3); },
+      scope_, {i, x},
+      [](const Scope& s, const Outputs& v) { return WithNumber(s, "Less", "Less", v[0], 3); },
       [&](const Scope& s, const Outputs& v) -> absl::StatusOr<Outputs> {
         const Output next = WithNumber(s, "AddV2", "add", v[0], 1);
         const Output is_one = WithNumber(s, "Equal", "Equal", v[0], 1);
-        ASSIGN_OR_RETURN(const Outputs merged, Cond(s, is_one,
-            [&](const Scope& t) -> absl::StatusOr<Results> { return Results{t.Op("Tanh", {v[1]})}; },
-            [&](const Scope& t) -> absl::StatusOr<Results> { return Results{t.Op("Mul", {v[1], y}, {}, "mul")}; }));
+        ASSIGN_OR_RETURN(const Outputs merged,
+                         Cond(
+                             s, is_one,
+                             [&](const Scope& t) -> absl::StatusOr<Results> {
+                               return Results{t.Op("Tanh", {v[1]})};
+                             },
+                             [&](const Scope& t) -> absl::StatusOr<Results> {
+                               return Results{t.Op("Mul", {v[1], y}, {}, "mul")};
+                             }));
         return Outputs{next, merged[0]};
       });
   ASSERT_EQ(exits.status(), absl::OkStatus());
@@ -336,9 +378,10 @@ TEST_F(ControlFlowTest, GradientOfWhileInCond) {
   const auto y = Cond(
       scope_, p,
       [&](const Scope& s) -> absl::StatusOr<Results> {
-        ASSIGN_OR_RETURN(const Outputs exits, CountedLoop(s, 3, {x}, [](const Scope& t, const Outputs& v) {
-          return Outputs{t.Op("Tanh", {v[0]})};
-        }));
+        ASSIGN_OR_RETURN(const Outputs exits,
+                         CountedLoop(s, 3, {x}, [](const Scope& t, const Outputs& v) {
+                           return Outputs{t.Op("Tanh", {v[0]})};
+                         }));
         return Results{exits[1]};
       },
       [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.Op("Neg", {x})}; });
@@ -350,8 +393,10 @@ TEST_F(ControlFlowTest, GradientOfWhileInCond) {
     value = std::tanh(value);
     derivative *= 1 - value * value;
   }
-  EXPECT_NEAR(Run({{x, Pair(0.5f, 1)}, {p, Tensor::Scalar<bool>(true)}}, dx)[0][0], derivative, 1e-6);
-  EXPECT_THAT(Run({{x, Pair(1, 3)}, {p, Tensor::Scalar<bool>(false)}}, dx), ElementsAreArray({std::vector<float>{-1, -1}}));
+  EXPECT_NEAR(Run({{x, Pair(0.5f, 1)}, {p, Tensor::Scalar<bool>(true)}}, dx)[0][0], derivative,
+              1e-6);
+  EXPECT_THAT(Run({{x, Pair(1, 3)}, {p, Tensor::Scalar<bool>(false)}}, dx),
+              ElementsAreArray({std::vector<float>{-1, -1}}));
 }
 
 TEST_F(ControlFlowTest, UnusedResultsOfALoopTakePartInItsGradient) {
@@ -396,7 +441,8 @@ TEST_F(ControlFlowTest, SparseGradientsAreCollectedOverIterations) {
     const Output dense = scope_.Op("UnsortedSegmentSum", {slices->values, slices->indices, rows});
     ASSERT_EQ(scope_.status(), absl::OkStatus());
     const Tensor fed = Tensor::Zeros(DType::kFloat, Shape({4, 2}));
-    EXPECT_THAT(Run({{table, fed}}, {dense}), ElementsAreArray({std::vector<float>{1, 1, 2, 2, 3, 3, 0, 0}}));
+    EXPECT_THAT(Run({{table, fed}}, {dense}),
+                ElementsAreArray({std::vector<float>{1, 1, 2, 2, 3, 3, 0, 0}}));
   }
 }
 

@@ -1,6 +1,6 @@
-// Node lists that control_flow_test compares with: "name op inputs @colocated", in order of creation. Made by
-// TensorFlow's compat.v1 without control flow v2; where 1.15 differs (Add for AddV2 in loops of gradients, the names of
-// the initial gradient) they follow 1.15.
+// Node lists that control_flow_test compares with: "name op inputs @colocated", in order of
+// creation. Made by TensorFlow's compat.v1 without control flow v2; where 1.15 differs (Add for
+// AddV2 in loops of gradients, the names of the initial gradient) they follow 1.15.
 #pragma once
 
 namespace muster {

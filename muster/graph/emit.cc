@@ -35,18 +35,22 @@ Tensor IndexVector(absl::Span<const int64_t> values) {
 
 }  // namespace
 
-Node* AddNamed(const Scope& own, absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs) {
+Node* AddNamed(const Scope& own, absl::string_view op, std::vector<NodeInput> inputs,
+               AttrMap attrs) {
   return own.WithPrefix("").Add(op, std::move(inputs), std::move(attrs), own.prefix());
 }
 
-Output OpNamed(const Scope& own, absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs) {
+Output OpNamed(const Scope& own, absl::string_view op, std::vector<NodeInput> inputs,
+               AttrMap attrs) {
   return own.WithPrefix("").Op(op, std::move(inputs), std::move(attrs), own.prefix());
 }
 
-Output EmitShape(const Scope& scope, Output x, absl::string_view name, DType out_type, bool optimize) {
+Output EmitShape(const Scope& scope, Output x, absl::string_view name, DType out_type,
+                 bool optimize) {
   if (!x) return Output();  // an error is already recorded
   const auto shape = x.shape().ToShape();
-  if (!optimize || !shape.has_value()) return scope.Op("Shape", {x}, {{"out_type", out_type}}, name);
+  if (!optimize || !shape.has_value())
+    return scope.Op("Shape", {x}, {{"out_type", out_type}}, name);
   if (out_type == DType::kInt64) return scope.Const(Tensor::Vector<int64_t>(shape->dims()), name);
   const std::vector<int32_t> dims(shape->dims().begin(), shape->dims().end());
   return scope.Const(Tensor::Vector<int32_t>(dims), name);
@@ -88,27 +92,44 @@ Output EmitConcat(const Scope& scope, std::vector<Output> values, absl::string_v
 
 absl::StatusOr<Tensor> TryScalarTensor(DType dtype, double value) {
   switch (dtype) {
-    case DType::kFloat: return Converted<float>(value);
-    case DType::kDouble: return Converted<double>(value);
-    case DType::kHalf: return Converted<Half>(value);
-    case DType::kBfloat16: return Converted<Bfloat16>(value);
-    case DType::kInt8: return Converted<int8_t>(value);
-    case DType::kInt16: return Converted<int16_t>(value);
-    case DType::kInt32: return Converted<int32_t>(value);
-    case DType::kInt64: return Converted<int64_t>(value);
-    case DType::kUint8: return Converted<uint8_t>(value);
-    case DType::kUint16: return Converted<uint16_t>(value);
-    case DType::kUint32: return Converted<uint32_t>(value);
-    case DType::kUint64: return Converted<uint64_t>(value);
-    case DType::kComplex64: return Converted<Complex64>(value);
-    case DType::kComplex128: return Converted<Complex128>(value);
-    case DType::kBool: return Converted<bool>(value);
-    default: return Unimplemented("A constant number of type ", DTypeName(dtype));
+    case DType::kFloat:
+      return Converted<float>(value);
+    case DType::kDouble:
+      return Converted<double>(value);
+    case DType::kHalf:
+      return Converted<Half>(value);
+    case DType::kBfloat16:
+      return Converted<Bfloat16>(value);
+    case DType::kInt8:
+      return Converted<int8_t>(value);
+    case DType::kInt16:
+      return Converted<int16_t>(value);
+    case DType::kInt32:
+      return Converted<int32_t>(value);
+    case DType::kInt64:
+      return Converted<int64_t>(value);
+    case DType::kUint8:
+      return Converted<uint8_t>(value);
+    case DType::kUint16:
+      return Converted<uint16_t>(value);
+    case DType::kUint32:
+      return Converted<uint32_t>(value);
+    case DType::kUint64:
+      return Converted<uint64_t>(value);
+    case DType::kComplex64:
+      return Converted<Complex64>(value);
+    case DType::kComplex128:
+      return Converted<Complex128>(value);
+    case DType::kBool:
+      return Converted<bool>(value);
+    default:
+      return Unimplemented("A constant number of type ", DTypeName(dtype));
   }
 }
 
 Output EmitScalar(const Scope& scope, DType dtype, double value, absl::string_view name) {
-  if (dtype == DType::kString && value == 0) return scope.Const(Tensor::Zeros(dtype, Shape()), name);
+  if (dtype == DType::kString && value == 0)
+    return scope.Const(Tensor::Zeros(dtype, Shape()), name);
   absl::StatusOr<Tensor> tensor = TryScalarTensor(dtype, value);
   if (!tensor.ok()) {
     scope.UpdateStatus(tensor.status());

@@ -18,7 +18,8 @@ Tensor ShapeTensor(const Shape& shape, DType dtype) {
 }
 
 Tensor IntegerScalar(int64_t value, DType dtype) {
-  return dtype == DType::kInt64 ? Tensor::Scalar<int64_t>(value) : Tensor::Scalar<int32_t>(static_cast<int32_t>(value));
+  return dtype == DType::kInt64 ? Tensor::Scalar<int64_t>(value)
+                                : Tensor::Scalar<int32_t>(static_cast<int32_t>(value));
 }
 
 class Evaluation {
@@ -43,7 +44,8 @@ class Evaluation {
  private:
   std::vector<Tensor> Compute(const Node& node, int wanted) {
     if (node.op() == "Const") {
-      const Tensor* value = node.FindAttr("value") != nullptr ? node.FindAttr("value")->get<Tensor>() : nullptr;
+      const Tensor* value =
+          node.FindAttr("value") != nullptr ? node.FindAttr("value")->get<Tensor>() : nullptr;
       return value != nullptr ? std::vector<Tensor>{*value} : std::vector<Tensor>{};
     }
     if (std::optional<Tensor> value = EvaluateFromShape(node, wanted)) {
@@ -70,7 +72,9 @@ class Evaluation {
 
 }  // namespace
 
-ConstantEvaluator* ConstantEvaluator::Installed() { return installed_evaluator.load(std::memory_order_acquire); }
+ConstantEvaluator* ConstantEvaluator::Installed() {
+  return installed_evaluator.load(std::memory_order_acquire);
+}
 void ConstantEvaluator::Install(ConstantEvaluator* evaluator) {
   installed_evaluator.store(evaluator, std::memory_order_release);
 }
@@ -96,17 +100,41 @@ std::optional<Tensor> EvaluateFromShape(const Node& node, int index) {
 }
 
 bool IsFoldable(const Node& node) {
-  static const auto* never = new absl::flat_hash_set<absl::string_view>{
-      "Placeholder", "PlaceholderV2", "PlaceholderWithDefault", "Switch", "Merge", "Enter", "Exit", "NextIteration",
-      "LoopCond", "RefSwitch", "RefMerge", "RefEnter", "RefExit", "RefNextIteration", "RefIdentity", "RefSelect",
-      "_Arg", "_Retval", "_SwitchN", "ControlTrigger", "NoOp", "PreventGradient", "ImmutableConst", "ReadFile",
-      "MatchingFiles", "GuaranteeConst", "CheckNumerics"};
+  static const auto* never = new absl::flat_hash_set<absl::string_view>{"Placeholder",
+                                                                        "PlaceholderV2",
+                                                                        "PlaceholderWithDefault",
+                                                                        "Switch",
+                                                                        "Merge",
+                                                                        "Enter",
+                                                                        "Exit",
+                                                                        "NextIteration",
+                                                                        "LoopCond",
+                                                                        "RefSwitch",
+                                                                        "RefMerge",
+                                                                        "RefEnter",
+                                                                        "RefExit",
+                                                                        "RefNextIteration",
+                                                                        "RefIdentity",
+                                                                        "RefSelect",
+                                                                        "_Arg",
+                                                                        "_Retval",
+                                                                        "_SwitchN",
+                                                                        "ControlTrigger",
+                                                                        "NoOp",
+                                                                        "PreventGradient",
+                                                                        "ImmutableConst",
+                                                                        "ReadFile",
+                                                                        "MatchingFiles",
+                                                                        "GuaranteeConst",
+                                                                        "CheckNumerics"};
   if (node.def().is_stateful || never->contains(node.op())) return false;
   for (DType type : node.input_types()) {
-    if (IsRef(type) || BaseType(type) == DType::kResource || BaseType(type) == DType::kVariant) return false;
+    if (IsRef(type) || BaseType(type) == DType::kResource || BaseType(type) == DType::kVariant)
+      return false;
   }
   for (DType type : node.output_types()) {
-    if (IsRef(type) || BaseType(type) == DType::kResource || BaseType(type) == DType::kVariant) return false;
+    if (IsRef(type) || BaseType(type) == DType::kResource || BaseType(type) == DType::kVariant)
+      return false;
   }
   return node.num_outputs() > 0;
 }

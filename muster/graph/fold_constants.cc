@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/base/status.h"
 #include "muster/graph/evaluator.h"
 #include "muster/graph/passes.h"
@@ -12,12 +13,31 @@ constexpr int64_t kMaxBytes = 10 << 20;
 // Below this a constant may be much larger than what it is made from.
 constexpr int64_t kSmallBytes = 64 << 10;
 
-// Ops whose result can be far larger than their inputs: they are folded only when the size is known beforehand.
+// Ops whose result can be far larger than their inputs: they are folded only when the size is known
+// beforehand.
 bool MayGrow(const Node& node) {
-  static const auto* ops = new absl::flat_hash_set<absl::string_view>{
-      "Fill", "Range", "LinSpace", "Tile", "BroadcastTo", "Pad", "PadV2", "MirrorPad", "OneHot", "ScatterNd",
-      "SparseToDense", "DynamicStitch", "ParallelDynamicStitch", "Bincount", "MatrixDiag", "Diag", "SequenceMask",
-      "ResizeBilinear", "ResizeNearestNeighbor", "UnsortedSegmentSum", "SegmentSum", "Outer"};
+  static const auto* ops = new absl::flat_hash_set<absl::string_view>{"Fill",
+                                                                      "Range",
+                                                                      "LinSpace",
+                                                                      "Tile",
+                                                                      "BroadcastTo",
+                                                                      "Pad",
+                                                                      "PadV2",
+                                                                      "MirrorPad",
+                                                                      "OneHot",
+                                                                      "ScatterNd",
+                                                                      "SparseToDense",
+                                                                      "DynamicStitch",
+                                                                      "ParallelDynamicStitch",
+                                                                      "Bincount",
+                                                                      "MatrixDiag",
+                                                                      "Diag",
+                                                                      "SequenceMask",
+                                                                      "ResizeBilinear",
+                                                                      "ResizeNearestNeighbor",
+                                                                      "UnsortedSegmentSum",
+                                                                      "SegmentSum",
+                                                                      "Outer"};
   return ops->contains(node.op());
 }
 
@@ -27,7 +47,9 @@ int64_t Bytes(const Tensor& tensor) {
   return bytes + 64 * tensor.num_elements();
 }
 
-int64_t AllowedBytes(int64_t input_bytes) { return std::min(kMaxBytes, std::max(kSmallBytes, 2 * input_bytes)); }
+int64_t AllowedBytes(int64_t input_bytes) {
+  return std::min(kMaxBytes, std::max(kSmallBytes, 2 * input_bytes));
+}
 
 // Whether the static shapes, as far as they are known, promise results that are small enough.
 bool PromisesToFit(const Node& node, int64_t allowed) {
@@ -66,7 +88,8 @@ class Folder {
     if (op != "Shape" && op != "ShapeN" && op != "Size" && op != "Rank") return {};
     for (int i = 0; i < node.num_inputs(); ++i) {
       const Output input = rewriter_.Input(node, i);
-      // Nothing can be made to wait for one output of a Switch; a reference must be read to see if it has a value.
+      // Nothing can be made to wait for one output of a Switch; a reference must be read to see if
+      // it has a value.
       if (MayKillOutputs(*input.node) || IsRef(input.dtype())) return {};
     }
     std::vector<Tensor> values;
@@ -90,12 +113,15 @@ class Folder {
       inputs.push_back(*value);
     }
     const int64_t allowed = AllowedBytes(input_bytes);
-    if (!IsFoldable(node) || IsControlFlow(node) || input_bytes > kMaxBytes || !PromisesToFit(node, allowed)) return {};
+    if (!IsFoldable(node) || IsControlFlow(node) || input_bytes > kMaxBytes ||
+        !PromisesToFit(node, allowed))
+      return {};
     // An error is reported by the step that runs into it.
     absl::StatusOr<std::vector<Tensor>> values = evaluator->Evaluate(node, inputs);
     if (!values.ok()) return {};
     for (int i = 0; i < node.num_outputs(); ++i) {
-      if ((*values)[i].dtype() != node.output_types()[i] || Bytes((*values)[i]) > allowed) return {};
+      if ((*values)[i].dtype() != node.output_types()[i] || Bytes((*values)[i]) > allowed)
+        return {};
     }
     return *std::move(values);
   }
@@ -147,6 +173,8 @@ class Folder {
 
 }  // namespace
 
-absl::Status FoldConstants(GraphRewriter& rewriter) { return Folder(rewriter).Run(); }
+absl::Status FoldConstants(GraphRewriter& rewriter) {
+  return Folder(rewriter).Run();
+}
 
 }  // namespace muster

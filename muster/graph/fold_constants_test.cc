@@ -9,7 +9,9 @@ class FoldConstantsTest : public PassTest {
  protected:
   std::vector<float> ConstFloats(absl::string_view name) const {
     const Tensor* value = Find(name) == nullptr ? nullptr : ConstValue(*Find(name));
-    return value == nullptr ? std::vector<float>{} : std::vector<float>(value->values<float>().begin(), value->values<float>().end());
+    return value == nullptr
+               ? std::vector<float>{}
+               : std::vector<float>(value->values<float>().begin(), value->values<float>().end());
   }
 };
 
@@ -26,20 +28,24 @@ TEST_F(FoldConstantsTest, ConstantsKeepWhatTheyWaitFor) {
   const Output x = Floats("x", {2});
   const Output gate = scope_.Op("Exp", {x}, {}, "gate");
   const Output other = scope_.Op("Log", {x}, {}, "other");
-  const Output a = scope_.WithControlDependencies(std::vector<Node*>{gate.node}).ConstScalar<float>(3, "a");
-  const Output b = scope_.WithControlDependencies(std::vector<Node*>{other.node}).Op("Neg", {a}, {}, "b");
+  const Output a =
+      scope_.WithControlDependencies(std::vector<Node*>{gate.node}).ConstScalar<float>(3, "a");
+  const Output b =
+      scope_.WithControlDependencies(std::vector<Node*>{other.node}).Op("Neg", {a}, {}, "b");
   Rewrite(FoldConstants, {x}, {b});
-  EXPECT_THAT(List(), ElementsAre("gate Exp _arg_x_0_0", "other Log _arg_x_0_0", "b Const ^other,^gate",
-                                  "_retval_b_0_0 _Retval b"));
+  EXPECT_THAT(List(), ElementsAre("gate Exp _arg_x_0_0", "other Log _arg_x_0_0",
+                                  "b Const ^other,^gate", "_retval_b_0_0 _Retval b"));
 }
 
 TEST_F(FoldConstantsTest, ShapesWaitForTheirTensor) {
   const Output x = Floats("x", {2, 3});
   const Output y = scope_.Op("Exp", {x}, {}, "y");
   const Output shape = scope_.Op("Shape", {y}, {}, "shape");
-  const Output size = scope_.Op("Prod", {shape, scope_.ConstScalar<int32_t>(0, "axis")}, {}, "size");
+  const Output size =
+      scope_.Op("Prod", {shape, scope_.ConstScalar<int32_t>(0, "axis")}, {}, "size");
   Rewrite(FoldConstants, {x}, {size});
-  EXPECT_THAT(List(), ElementsAre("y Exp _arg_x_0_0", "size Const ^y", "_retval_size_0_0 _Retval size"));
+  EXPECT_THAT(List(),
+              ElementsAre("y Exp _arg_x_0_0", "size Const ^y", "_retval_size_0_0 _Retval size"));
   EXPECT_EQ(ConstValue(*Find("size"))->scalar<int32_t>(), 6);
 }
 
@@ -64,10 +70,13 @@ TEST_F(FoldConstantsTest, EachReadOutputBecomesAConstant) {
 TEST_F(FoldConstantsTest, LeavesEffectsErrorsAndLargeResultsAlone) {
   const Output dims = scope_.ConstVector({3000, 3000}, "dims");
   const Output fill = scope_.Op("Fill", {dims, scope_.ConstScalar<float>(1, "one")}, {}, "fill");
-  const Output random = scope_.Op("RandomUniform", {scope_.ConstVector({2}, "two")}, {{"dtype", DType::kFloat}}, "random");
+  const Output random = scope_.Op("RandomUniform", {scope_.ConstVector({2}, "two")},
+                                  {{"dtype", DType::kFloat}}, "random");
   const Output zero = scope_.ConstScalar<int32_t>(0, "zero");
-  const Output quotient = scope_.Op("FloorDiv", {scope_.ConstScalar<int32_t>(1, "i"), zero}, {}, "quotient");
-  const Output checked = scope_.Op("CheckNumerics", {scope_.ConstScalar<float>(1, "f")}, {{"message", "m"}}, "checked");
+  const Output quotient =
+      scope_.Op("FloorDiv", {scope_.ConstScalar<int32_t>(1, "i"), zero}, {}, "quotient");
+  const Output checked = scope_.Op("CheckNumerics", {scope_.ConstScalar<float>(1, "f")},
+                                   {{"message", "m"}}, "checked");
   Rewrite(FoldConstants, {}, {fill, random, quotient, checked});
   EXPECT_EQ(Find("fill")->op(), "Fill");
   EXPECT_EQ(Find("random")->op(), "RandomUniform");

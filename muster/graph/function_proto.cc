@@ -7,12 +7,13 @@
 #include "absl/strings/str_split.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+#include "tensorflow/core/framework/function.pb.h"
+#include "tensorflow/core/framework/graph.pb.h"
+
 #include "muster/base/status.h"
 #include "muster/graph/attr_value_proto.h"
 #include "muster/graph/graph_proto.h"
 #include "muster/graph/op_registry.h"
-#include "tensorflow/core/framework/function.pb.h"
-#include "tensorflow/core/framework/graph.pb.h"
 
 namespace muster {
 namespace {
@@ -55,13 +56,15 @@ absl::Status Substitute(const AttrProtoMap& values, AttrProto& attr) {
   };
   if (attr.value_case() == AttrProto::kPlaceholder) {
     const auto found = values.find(attr.placeholder());
-    if (found == values.end()) return InvalidArgument("Failed to bind all placeholders: no attr '", attr.placeholder(), "'");
+    if (found == values.end())
+      return InvalidArgument("Failed to bind all placeholders: no attr '", attr.placeholder(), "'");
     const AttrProto value = found->second;
     attr = value;
   } else if (attr.value_case() == AttrProto::kFunc) {
     return in_function(*attr.mutable_func());
   } else if (attr.value_case() == AttrProto::kList) {
-    for (auto& function : *attr.mutable_list()->mutable_func()) RETURN_IF_ERROR(in_function(function));
+    for (auto& function : *attr.mutable_list()->mutable_func())
+      RETURN_IF_ERROR(in_function(function));
   }
   return absl::OkStatus();
 }
@@ -69,11 +72,13 @@ absl::Status Substitute(const AttrProtoMap& values, AttrProto& attr) {
 // One instantiation: writes the body as a GraphDef, which ImportGraph then reads.
 class Instantiation {
  public:
-  Instantiation(const Graph& library, const FunctionRef& function) : library_(library), function_(function) {}
+  Instantiation(const Graph& library, const FunctionRef& function)
+      : library_(library), function_(function) {}
 
   absl::StatusOr<std::unique_ptr<Graph>> Run() {
     const auto found = library_.functions().find(function_.name);
-    if (found == library_.functions().end()) return NotFound("Function ", function_.name, " is not defined.");
+    if (found == library_.functions().end())
+      return NotFound("Function ", function_.name, " is not defined.");
     if (!body_.ParseFromString(found->second->serialized)) {
       return Internal("Function '", function_.name, "' cannot be parsed");
     }
@@ -89,7 +94,8 @@ class Instantiation {
     options.validate_colocation = false;
     options.adopt_versions = true;
     absl::StatusOr<ImportResults> imported = ImportGraph(*graph, graph_def_, options);
-    if (!imported.ok()) return Prefixed(imported.status(), absl::StrCat("In function '", function_.name, "': "));
+    if (!imported.ok())
+      return Prefixed(imported.status(), absl::StrCat("In function '", function_.name, "': "));
     return graph;
   }
 
@@ -105,11 +111,13 @@ class Instantiation {
     for (const AttrDef& attr : signature_->attrs) {
       if (attrs_.contains(attr.name)) continue;
       if (!attr.default_value) {
-        return InvalidArgument("Attr ", attr.name, " is not found from ", SummarizeOpDef(*signature_));
+        return InvalidArgument("Attr ", attr.name, " is not found from ",
+                               SummarizeOpDef(*signature_));
       }
       attrs_.emplace(attr.name, *attr.default_value);
     }
-    for (const auto& [name, value] : attrs_) RETURN_IF_ERROR(AttrValueToProto(value, attr_protos_[name]));
+    for (const auto& [name, value] : attrs_)
+      RETURN_IF_ERROR(AttrValueToProto(value, attr_protos_[name]));
     return absl::OkStatus();
   }
 
@@ -129,7 +137,8 @@ class Instantiation {
       const ArgDef& arg = signature_->inputs[i];
       std::vector<std::string>& names = args_[arg.name];
       for (int k = ranges[i].begin; k < ranges[i].end; ++k) {
-        names.push_back(arg.is_list() ? absl::StrCat(arg.name, "_", k - ranges[i].begin) : arg.name);
+        names.push_back(arg.is_list() ? absl::StrCat(arg.name, "_", k - ranges[i].begin)
+                                      : arg.name);
         tensorflow::NodeDef& node = AddEndpoint(names.back(), "_Arg", types[k], k);
         const auto given = body_.arg_attr().find(static_cast<uint32_t>(k));
         if (given == body_.arg_attr().end()) continue;
@@ -145,7 +154,8 @@ class Instantiation {
       ASSIGN_OR_RETURN(const OpRegistration* registration, OpRegistry::Global().Lookup(op));
       return &registration->def;
     }
-    if (copied_.insert(op).second && !graph_def_.mutable_library()->add_function()->ParseFromString(function->second->serialized)) {
+    if (copied_.insert(op).second && !graph_def_.mutable_library()->add_function()->ParseFromString(
+                                         function->second->serialized)) {
       return Internal("Function '", op, "' cannot be parsed");
     }
     return &function->second->signature;
@@ -177,14 +187,18 @@ class Instantiation {
     return absl::OkStatus();
   }
 
-  // "arg", "arg:k", "node:out:k" or "^node" as a GraphDef writes it; `offset` counts on within a list.
+  // "arg", "arg:k", "node:out:k" or "^node" as a GraphDef writes it; `offset` counts on within a
+  // list.
   absl::StatusOr<std::string> FlatName(const std::string& text, int offset) const {
     if (absl::StartsWith(text, "^")) return text;
     const std::vector<std::string> parts = absl::StrSplit(text, ':');
     int index = 0;
-    const auto read_index = [&](size_t at) { return parts.size() <= at || absl::SimpleAtoi(parts[at], &index); };
+    const auto read_index = [&](size_t at) {
+      return parts.size() <= at || absl::SimpleAtoi(parts[at], &index);
+    };
     const auto unknown = [&] {
-      return InvalidArgument("Input '", text, "' in function '", function_.name, "' is neither an argument nor an output");
+      return InvalidArgument("Input '", text, "' in function '", function_.name,
+                             "' is neither an argument nor an output");
     };
     if (const auto arg = args_.find(parts[0]); arg != args_.end() && parts.size() <= 2) {
       if (!read_index(1)) return unknown();
@@ -193,7 +207,8 @@ class Instantiation {
       return arg->second[static_cast<size_t>(at)];
     }
     const auto node = outputs_.find(parts[0]);
-    if (node == outputs_.end() || parts.size() < 2 || parts.size() > 3 || !read_index(2)) return unknown();
+    if (node == outputs_.end() || parts.size() < 2 || parts.size() > 3 || !read_index(2))
+      return unknown();
     const int arg = node->second.op->FindOutput(parts[1]);
     if (arg < 0) return unknown();
     const ArgRange range = node->second.ranges[static_cast<size_t>(arg)];
@@ -208,14 +223,18 @@ class Instantiation {
     for (size_t i = 0; i < ranges.size(); ++i) {
       const ArgDef& arg = signature_->outputs[i];
       const auto source = body_.ret().find(arg.name);
-      if (source == body_.ret().end()) return InvalidArgument("Return ", arg.name, " missing from function '", function_.name, "'");
+      if (source == body_.ret().end())
+        return InvalidArgument("Return ", arg.name, " missing from function '", function_.name,
+                               "'");
       for (int k = ranges[i].begin; k < ranges[i].end; ++k) {
         const int offset = k - ranges[i].begin;
-        std::string name = absl::StrCat(arg.name, "_RetVal", arg.is_list() ? absl::StrCat("_", offset) : "");
+        std::string name =
+            absl::StrCat(arg.name, "_RetVal", arg.is_list() ? absl::StrCat("_", offset) : "");
         tensorflow::NodeDef& node = AddEndpoint(std::move(name), "_Retval", types[k], k);
         ASSIGN_OR_RETURN(*node.add_input(), FlatName(source->second, offset));
         std::vector<std::string> controls;
-        for (const auto& [key, value] : body_.control_ret()) controls.push_back(absl::StrCat("^", value));
+        for (const auto& [key, value] : body_.control_ret())
+          controls.push_back(absl::StrCat("^", value));
         std::sort(controls.begin(), controls.end());
         for (std::string& control : controls) node.add_input(std::move(control));
       }
@@ -229,7 +248,8 @@ class Instantiation {
   const OpDef* signature_ = nullptr;
   AttrMap attrs_;
   AttrProtoMap attr_protos_;
-  absl::flat_hash_map<std::string, std::vector<std::string>> args_;  // argument -> names of its _Arg nodes
+  absl::flat_hash_map<std::string, std::vector<std::string>>
+      args_;  // argument -> names of its _Arg nodes
   absl::flat_hash_map<std::string, Outputs> outputs_;
   absl::flat_hash_set<std::string> copied_;
   tensorflow::GraphDef graph_def_;
@@ -237,13 +257,15 @@ class Instantiation {
 
 }  // namespace
 
-absl::StatusOr<std::vector<std::string>> ImportFunctions(Graph& into, const tensorflow::FunctionDefLibrary& proto) {
+absl::StatusOr<std::vector<std::string>> ImportFunctions(
+    Graph& into, const tensorflow::FunctionDefLibrary& proto) {
   absl::flat_hash_map<std::string, std::unique_ptr<Function>> added;
   for (const tensorflow::FunctionDef& definition : proto.function()) {
     const std::string& name = definition.signature().name();
     if (name.empty()) return InvalidArgument("A function of the library has no name");
     if (OpRegistry::Global().Find(name) != nullptr) {
-      return InvalidArgument("Cannot add function '", name, "' because an op with the same name already exists.");
+      return InvalidArgument("Cannot add function '", name,
+                             "' because an op with the same name already exists.");
     }
     absl::StatusOr<std::unique_ptr<Function>> function = ReadFunction(definition);
     if (!function.ok()) return Prefixed(function.status(), absl::StrCat("Function '", name, "': "));
@@ -287,7 +309,8 @@ absl::Status FunctionsToProto(const Graph& graph, tensorflow::FunctionDefLibrary
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<Graph>> InstantiateFunction(const Graph& library, const FunctionRef& function) {
+absl::StatusOr<std::unique_ptr<Graph>> InstantiateFunction(const Graph& library,
+                                                           const FunctionRef& function) {
   return Instantiation(library, function).Run();
 }
 

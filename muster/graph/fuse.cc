@@ -1,4 +1,5 @@
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/base/status.h"
 #include "muster/graph/passes.h"
 
@@ -36,14 +37,16 @@ class Fuser {
  private:
   // Nobody but its one reader sees the value, so it need not exist.
   bool IsHidden(const Node& node) const {
-    return node.consumers().size() == 1 && rewriter_.num_waiting(node) == 0 && !rewriter_.is_result(node);
+    return node.consumers().size() == 1 && rewriter_.num_waiting(node) == 0 &&
+           !rewriter_.is_result(node);
   }
 
   static bool CanFuse(const Node& product) {
     const DType type = product.output_types()[0];
     // A fused node keeps more digits of shorter types between its parts than separate nodes would.
     if (product.op() == "MatMul") return type == DType::kFloat;
-    return product.op() == "Conv2D" && HasFormat(product, "NHWC") && (type == DType::kFloat || type == DType::kDouble);
+    return product.op() == "Conv2D" && HasFormat(product, "NHWC") &&
+           (type == DType::kFloat || type == DType::kDouble);
   }
 
   bool FindProduct(Node& node, Chain& chain) const {
@@ -65,7 +68,8 @@ class Fuser {
   static bool AddsToColumns(const Node& product, const Output& bias) {
     const PartialShape& shape = product.output_shape(0);
     const PartialShape& vector = bias.shape();
-    return shape.known_rank() && vector.rank() == 1 && vector[0] > 0 && shape[shape.rank() - 1] == vector[0];
+    return shape.known_rank() && vector.rank() == 1 && vector[0] > 0 &&
+           shape[shape.rank() - 1] == vector[0];
   }
 
   static bool ReadsReference(const Node& node) {
@@ -76,12 +80,14 @@ class Fuser {
   }
 
   void FindActivation(Chain& chain) const {
-    static const auto* after_matmul = new absl::flat_hash_set<absl::string_view>{"Relu", "Relu6", "Elu", "Tanh", "Sigmoid"};
+    static const auto* after_matmul =
+        new absl::flat_hash_set<absl::string_view>{"Relu", "Relu6", "Elu", "Tanh", "Sigmoid"};
     static const auto* after_conv = new absl::flat_hash_set<absl::string_view>{"Relu", "Relu6"};
     if (!IsHidden(*chain.addition)) return;
     Node* reader = chain.addition->consumers()[0].node;
     const auto* known = chain.product->op() == "MatMul" ? after_matmul : after_conv;
-    if (known->contains(reader->op()) && reader->device() == chain.addition->device()) chain.activation = reader;
+    if (known->contains(reader->op()) && reader->device() == chain.addition->device())
+      chain.activation = reader;
   }
 
   absl::Status Replace(const Chain& chain) {
@@ -92,7 +98,8 @@ class Fuser {
     spec.inputs = {product.input(0), product.input(1), std::vector<Output>{chain.bias}};
     const auto copy = [&](std::initializer_list<absl::string_view> names) {
       for (absl::string_view name : names) {
-        if (const AttrValue* value = product.FindAttr(name)) spec.attrs.insert_or_assign(std::string(name), *value);
+        if (const AttrValue* value = product.FindAttr(name))
+          spec.attrs.insert_or_assign(std::string(name), *value);
       }
     };
     if (product.op() == "MatMul") {
@@ -102,7 +109,8 @@ class Fuser {
       spec.op = "_FusedConv2D";
       spec.inputs.push_back(std::vector<Output>{});
       spec.attrs["num_args"] = 1;
-      copy({"strides", "padding", "explicit_paddings", "data_format", "dilations", "use_cudnn_on_gpu"});
+      copy({"strides", "padding", "explicit_paddings", "data_format", "dilations",
+            "use_cudnn_on_gpu"});
     }
     spec.attrs["fused_ops"] = std::move(parts);
     absl::flat_hash_set<const Node*> seen;
@@ -124,6 +132,8 @@ class Fuser {
 
 }  // namespace
 
-absl::Status Fuse(GraphRewriter& rewriter) { return Fuser(rewriter).Run(); }
+absl::Status Fuse(GraphRewriter& rewriter) {
+  return Fuser(rewriter).Run();
+}
 
 }  // namespace muster

@@ -25,7 +25,9 @@ int64_t Ulps(float a, float b) {
   int32_t y;
   std::memcpy(&x, &a, sizeof(x));
   std::memcpy(&y, &b, sizeof(y));
-  const auto ordered = [](int32_t bits) { return bits < 0 ? -static_cast<int64_t>(bits & 0x7FFFFFFF) : int64_t{bits}; };
+  const auto ordered = [](int32_t bits) {
+    return bits < 0 ? -static_cast<int64_t>(bits & 0x7FFFFFFF) : int64_t{bits};
+  };
   return std::abs(ordered(x) - ordered(y));
 }
 
@@ -34,7 +36,8 @@ class FuseTest : public PassTest {
   FuseTest() : x_(Floats("x", {-1, 5})), w_(Floats("w", {5, 7})), b_(Floats("b", {7})) {}
 
   // The same with and without rewriting, to the last place.
-  void ExpectSameResults(const std::vector<std::pair<Output, Tensor>>& feeds, Output fetch, absl::string_view what) {
+  void ExpectSameResults(const std::vector<std::pair<Output, Tensor>>& feeds, Output fetch,
+                         absl::string_view what) {
     std::vector<Tensor> results;
     for (bool optimize : {false, true}) {
       SessionOptions options;
@@ -64,20 +67,26 @@ TEST_F(FuseTest, MatMulBiasAndActivation) {
     Rewrite(Fuse, {x_, w_, b_}, {y});
     ASSERT_NE(Find(y.node->name()), nullptr);
     EXPECT_EQ(Find(y.node->name())->op(), "_FusedMatMul");
-    EXPECT_THAT(*Find(y.node->name())->Attr<std::vector<std::string>>("fused_ops"), ElementsAre("BiasAdd", activation));
+    EXPECT_THAT(*Find(y.node->name())->Attr<std::vector<std::string>>("fused_ops"),
+                ElementsAre("BiasAdd", activation));
     EXPECT_EQ(Find(product.node->name()), nullptr);
-    ExpectSameResults({{x_, Varied({33, 5}, 1)}, {w_, Varied({5, 7}, 2)}, {b_, Varied({7}, 3)}}, y, activation);
+    ExpectSameResults({{x_, Varied({33, 5}, 1)}, {w_, Varied({5, 7}, 2)}, {b_, Varied({7}, 3)}}, y,
+                      activation);
   }
 }
 
 TEST_F(FuseTest, AVectorAddedToAProductIsABias) {
-  const Output y = scope_.Op("AddV2", {b_, scope_.Op("MatMul", {x_, w_}, {{"transpose_a", false}}, "product")}, {}, "y");
+  const Output y = scope_.Op(
+      "AddV2", {b_, scope_.Op("MatMul", {x_, w_}, {{"transpose_a", false}}, "product")}, {}, "y");
   Rewrite(Fuse, {x_, w_, b_}, {y});
-  EXPECT_THAT(List(), ElementsAre("y _FusedMatMul _arg_x_0_0,_arg_w_0_1,_arg_b_0_2", "_retval_y_0_0 _Retval y"));
-  ExpectSameResults({{x_, Varied({3, 5}, 1)}, {w_, Varied({5, 7}, 2)}, {b_, Varied({7}, 3)}}, y, "sum");
+  EXPECT_THAT(List(), ElementsAre("y _FusedMatMul _arg_x_0_0,_arg_w_0_1,_arg_b_0_2",
+                                  "_retval_y_0_0 _Retval y"));
+  ExpectSameResults({{x_, Varied({3, 5}, 1)}, {w_, Varied({5, 7}, 2)}, {b_, Varied({7}, 3)}}, y,
+                    "sum");
   // A vector of unknown size may be one number for all columns.
   const Output unknown = Floats("unknown", {-1});
-  const Output z = scope_.Op("AddV2", {scope_.Op("MatMul", {x_, w_}, {}, "product2"), unknown}, {}, "z");
+  const Output z =
+      scope_.Op("AddV2", {scope_.Op("MatMul", {x_, w_}, {}, "product2"), unknown}, {}, "z");
   Rewrite(Fuse, {x_, w_, unknown}, {z});
   EXPECT_EQ(Find("z")->op(), "AddV2");
 }
@@ -92,7 +101,8 @@ TEST_F(FuseTest, ValuesThatOthersSeeStay) {
   Rewrite(Fuse, {x_, w_, b_}, {y, sum});
   EXPECT_EQ(Find("sum")->op(), "_FusedMatMul");
   EXPECT_EQ(Find("y")->op(), "Relu");
-  Node* waiting = scope_.WithControlDependencies(std::vector<Node*>{product.node}).Add("NoOp", {}, {}, "waiting");
+  Node* waiting = scope_.WithControlDependencies(std::vector<Node*>{product.node})
+                      .Add("NoOp", {}, {}, "waiting");
   Rewrite(Fuse, {x_, w_, b_}, {y}, {waiting});
   EXPECT_EQ(Find("product")->op(), "MatMul");
 }
@@ -100,10 +110,11 @@ TEST_F(FuseTest, ValuesThatOthersSeeStay) {
 TEST_F(FuseTest, WaitsForWhateverItsPartsWaitedFor) {
   const Output gate = scope_.Op("Exp", {x_}, {}, "gate");
   const Output other = scope_.Op("Log", {x_}, {}, "other");
-  const Output product =
-      scope_.WithControlDependencies(std::vector<Node*>{gate.node}).Op("MatMul", {x_, w_}, {}, "product");
+  const Output product = scope_.WithControlDependencies(std::vector<Node*>{gate.node})
+                             .Op("MatMul", {x_, w_}, {}, "product");
   const Output sum = scope_.Op("BiasAdd", {product, b_}, {}, "sum");
-  const Output y = scope_.WithControlDependencies(std::vector<Node*>{other.node}).Op("Relu", {sum}, {}, "y");
+  const Output y =
+      scope_.WithControlDependencies(std::vector<Node*>{other.node}).Op("Relu", {sum}, {}, "y");
   Rewrite(Fuse, {x_, w_, b_}, {y});
   EXPECT_THAT(List(), ElementsAre("gate Exp _arg_x_0_0", "other Log _arg_x_0_0",
                                   "y _FusedMatMul _arg_x_0_0,_arg_w_0_1,_arg_b_0_2,^gate,^other",
@@ -116,14 +127,17 @@ TEST_F(FuseTest, Convolutions) {
   const Output bias = Floats("bias", {4});
   for (absl::string_view activation : {"", "Relu", "Relu6"}) {
     const Scope own = scope_.NameScope(activation.empty() ? "plain" : activation);
-    const Output conv = own.Op("Conv2D", {image, filter},
-                               {{"strides", std::vector<int64_t>{1, 2, 1, 1}}, {"padding", "SAME"}}, "conv");
+    const Output conv =
+        own.Op("Conv2D", {image, filter},
+               {{"strides", std::vector<int64_t>{1, 2, 1, 1}}, {"padding", "SAME"}}, "conv");
     Output y = own.Op("BiasAdd", {conv, bias}, {}, "sum");
     if (!activation.empty()) y = own.Op(activation, {y}, {}, "y");
     Rewrite(Fuse, {image, filter, bias}, {y});
     EXPECT_EQ(Find(y.node->name())->op(), "_FusedConv2D");
-    ExpectSameResults(
-        {{image, Varied({2, 9, 8, 3}, 1)}, {filter, Varied({3, 3, 3, 4}, 2)}, {bias, Varied({4}, 3)}}, y, activation);
+    ExpectSameResults({{image, Varied({2, 9, 8, 3}, 1)},
+                       {filter, Varied({3, 3, 3, 4}, 2)},
+                       {bias, Varied({4}, 3)}},
+                      y, activation);
   }
 }
 
@@ -134,7 +148,8 @@ TEST_F(FuseTest, ShortTypesStayApart) {
   const Output x = half("hx", {2, 3});
   const Output w = half("hw", {3, 4});
   const Output b = half("hb", {4});
-  Rewrite(Fuse, {x, w, b}, {scope_.Op("BiasAdd", {scope_.Op("MatMul", {x, w}, {}, "product"), b}, {}, "y")});
+  Rewrite(Fuse, {x, w, b},
+          {scope_.Op("BiasAdd", {scope_.Op("MatMul", {x, w}, {}, "product"), b}, {}, "y")});
   EXPECT_EQ(Find("y")->op(), "BiasAdd");
 }
 

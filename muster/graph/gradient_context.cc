@@ -8,8 +8,8 @@
 namespace muster {
 namespace {
 
-// Axes to sum over when shapes x and y were broadcast against each other. Axes of size 1 in both count as broadcast,
-// unless the shapes are alike.
+// Axes to sum over when shapes x and y were broadcast against each other. Axes of size 1 in both
+// count as broadcast, unless the shapes are alike.
 BroadcastAxes ReductionAxes(const Dims& x, const Dims& y) {
   BroadcastAxes axes;
   if (x == y) return axes;
@@ -26,16 +26,20 @@ BroadcastAxes ReductionAxes(const Dims& x, const Dims& y) {
 }
 
 bool UsesStaticShapes(absl::string_view op) {
-  return op == "Add" || op == "AddV2" || op == "Sub" || op == "Mul" || op == "Pow" || op == "SquaredDifference";
+  return op == "Add" || op == "AddV2" || op == "Sub" || op == "Mul" || op == "Pow" ||
+         op == "SquaredDifference";
 }
 
 // Ops whose gradients skip everything about broadcasting where all shapes are known and equal.
 bool HasEqualShapesShortcut(absl::string_view op, DType dtype) {
   if (op == "Mul") return dtype == DType::kFloat || dtype == DType::kInt32;
-  return op == "Add" || op == "AddV2" || op == "Sub" || op == "SquaredDifference" || op == "MulNoNan";
+  return op == "Add" || op == "AddV2" || op == "Sub" || op == "SquaredDifference" ||
+         op == "MulNoNan";
 }
 
-std::vector<int32_t> Narrow(const Dims& dims) { return std::vector<int32_t>(dims.begin(), dims.end()); }
+std::vector<int32_t> Narrow(const Dims& dims) {
+  return std::vector<int32_t>(dims.begin(), dims.end());
+}
 
 }  // namespace
 
@@ -47,8 +51,9 @@ Output GradientContext::dy(int i) {
     return Output();
   }
   if (!sparse->dense_shape) {
-    scope_.UpdateStatus(InvalidArgument("Tensor conversion requested for IndexedSlices without dense_shape: ",
-                                        sparse->values.name()));
+    scope_.UpdateStatus(
+        InvalidArgument("Tensor conversion requested for IndexedSlices without dense_shape: ",
+                        sparse->values.name()));
     return Output();
   }
   const IndexedSlices slices = *sparse;
@@ -69,7 +74,8 @@ bool GradientContext::ShapesEqual() const {
   return x.fully_known() && x == input(1).shape() && x == dense->shape();
 }
 
-std::pair<GradientContext::Reduction, GradientContext::Reduction> GradientContext::BroadcastArgs() const {
+std::pair<GradientContext::Reduction, GradientContext::Reduction> GradientContext::BroadcastArgs()
+    const {
   Reduction x, y;
   x.shape = ShapeOf(input(0));
   y.shape = ShapeOf(input(1));
@@ -80,7 +86,8 @@ std::pair<GradientContext::Reduction, GradientContext::Reduction> GradientContex
   return {x, y};
 }
 
-std::pair<GradientContext::Reduction, GradientContext::Reduction> GradientContext::SmartBroadcastArgs() const {
+std::pair<GradientContext::Reduction, GradientContext::Reduction>
+GradientContext::SmartBroadcastArgs() const {
   const auto* dense = std::get_if<Output>(&output_gradients_[0]);
   if (dense == nullptr) return BroadcastArgs();
   const auto x_shape = input(0).shape().ToShape();
@@ -98,8 +105,9 @@ std::pair<GradientContext::Reduction, GradientContext::Reduction> GradientContex
   const Dims& x_dims = x_shape->dims();
   const Dims& y_dims = y_shape->dims();
   auto& cache = scope_.graph().build_state().broadcast_axes;
-  const auto [it, inserted] = cache.try_emplace(
-      {std::vector<int64_t>(x_dims.begin(), x_dims.end()), std::vector<int64_t>(y_dims.begin(), y_dims.end())});
+  const auto [it, inserted] =
+      cache.try_emplace({std::vector<int64_t>(x_dims.begin(), x_dims.end()),
+                         std::vector<int64_t>(y_dims.begin(), y_dims.end())});
   if (inserted) {
     it->second = ReductionAxes(x_dims, y_dims);
     const Scope own = scope_.NameScope("BroadcastGradientArgs");
@@ -120,13 +128,15 @@ std::pair<GradientContext::Reduction, GradientContext::Reduction> GradientContex
 Output GradientContext::Reduce(Output gradient, const Reduction& reduction) const {
   if (!reduction.needed) return gradient;
   if (reduction.is_static) {
-    return EmitReshape(scope_, EmitSum(scope_, gradient, reduction.static_axes), reduction.static_shape);
+    return EmitReshape(scope_, EmitSum(scope_, gradient, reduction.static_axes),
+                       reduction.static_shape);
   }
   const Output sum = scope_.Op("Sum", {gradient, reduction.axes});
   return scope_.Op("Reshape", {sum, reduction.shape});
 }
 
-void GradientContext::SetBroadcastDx(const std::function<Output()>& make_dx, const std::function<Output()>& make_dy) {
+void GradientContext::SetBroadcastDx(const std::function<Output()>& make_dx,
+                                     const std::function<Output()>& make_dy) {
   const std::string& op = node_.op();
   if (HasEqualShapesShortcut(op, node_.output(0).base_dtype()) && ShapesEqual()) {
     SetDx(0, make_dx());

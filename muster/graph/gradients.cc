@@ -16,18 +16,21 @@ namespace {
 
 bool IsTrainable(DType dtype) {
   const DType base = BaseType(dtype);
-  return base == DType::kHalf || base == DType::kFloat || base == DType::kDouble || IsComplex(base) ||
-         base == DType::kResource || base == DType::kVariant;
+  return base == DType::kHalf || base == DType::kFloat || base == DType::kDouble ||
+         IsComplex(base) || base == DType::kResource || base == DType::kVariant;
 }
 
-bool CarriesGradient(DType dtype) { return IsTrainable(dtype) || BaseType(dtype) == DType::kBfloat16; }
+bool CarriesGradient(DType dtype) {
+  return IsTrainable(dtype) || BaseType(dtype) == DType::kBfloat16;
+}
 
 // A shape as Python shows it.
 std::string ShapeText(const PartialShape& shape) {
   if (!shape.known_rank()) return "<unknown>";
   std::string text = "(";
   for (int i = 0; i < shape.rank(); ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : ", ", shape[i] < 0 ? std::string("?") : absl::StrCat(shape[i]));
+    absl::StrAppend(&text, i == 0 ? "" : ", ",
+                    shape[i] < 0 ? std::string("?") : absl::StrCat(shape[i]));
   }
   return absl::StrCat(text, shape.rank() == 1 ? ",)" : ")");
 }
@@ -65,7 +68,8 @@ absl::StatusOr<GradientLookup> FindGradient(const Node& node) {
     if (!registration->no_gradient_reason.empty()) return GradientLookup();
   }
   return WithErrorKind(
-      NotFound("No gradient defined for operation '", node.name(), "' (op type: ", node.op(), ")"), kLookupError);
+      NotFound("No gradient defined for operation '", node.name(), "' (op type: ", node.op(), ")"),
+      kLookupError);
 }
 
 // The gradients that have arrived at one output: a list until it is summed.
@@ -90,9 +94,12 @@ class GradientBuilder {
   void FindStopNodes();
   absl::Status Differentiate(Node& node);
   absl::StatusOr<std::vector<Gradient>> InputGradients(Node& node, const GradientFunction& function,
-                                                       std::vector<Gradient> output_gradients, const Scope& scope);
-  absl::StatusOr<std::vector<Gradient>> Gate(const Scope& scope, const std::vector<Gradient>& gradients);
-  absl::StatusOr<Gradient> Sum(const Scope& scope, const Node& node, const std::vector<Gradient>& list);
+                                                       std::vector<Gradient> output_gradients,
+                                                       const Scope& scope);
+  absl::StatusOr<std::vector<Gradient>> Gate(const Scope& scope,
+                                             const std::vector<Gradient>& gradients);
+  absl::StatusOr<Gradient> Sum(const Scope& scope, const Node& node,
+                               const std::vector<Gradient>& list);
   absl::StatusOr<Gradient> AddByDevice(const Scope& scope, const std::vector<Gradient>& list);
   absl::Status LoopVariableError(const Node& node) const;
   absl::Status Enqueue(Node& node);
@@ -120,41 +127,47 @@ absl::Status GradientBuilder::CheckGradientType(Output y, const Gradient& gradie
   const DType y_type = y.base_dtype();
   const DType type = Components(gradient)[0].base_dtype();
   const auto is_real = [](DType dtype) { return IsFloating(dtype) || IsInteger(dtype); };
-  const auto error = [&](const auto&... parts) { return WithErrorKind(InvalidArgument(parts...), kTypeError); };
+  const auto error = [&](const auto&... parts) {
+    return WithErrorKind(InvalidArgument(parts...), kTypeError);
+  };
   if (is_real(y_type)) {
     if (is_real(type)) return absl::OkStatus();
-    return error("Gradient type ", DTypeName(type), " generated for real or integer-valued tensor ", y.name(),
-                 " with type ", DTypeName(y_type), " must be real or integer");
+    return error("Gradient type ", DTypeName(type), " generated for real or integer-valued tensor ",
+                 y.name(), " with type ", DTypeName(y_type), " must be real or integer");
   }
   if (IsComplex(y_type)) {
     if (IsComplex(type)) return absl::OkStatus();
-    return error("Gradient type ", DTypeName(type), " generated for complex-valued tensor ", y.name(), " with type ",
-                 DTypeName(y_type), " must be real");
+    return error("Gradient type ", DTypeName(type), " generated for complex-valued tensor ",
+                 y.name(), " with type ", DTypeName(y_type), " must be real");
   }
   if (y_type == DType::kVariant) {
     if (type == DType::kVariant) return absl::OkStatus();
-    return error("Gradient type ", DTypeName(type), " generated for variant tensor ", y.name(), " with type ",
-                 DTypeName(y_type), " must be variant");
+    return error("Gradient type ", DTypeName(type), " generated for variant tensor ", y.name(),
+                 " with type ", DTypeName(y_type), " must be variant");
   }
   if (y_type == DType::kResource) {
     if (type != DType::kResource) return absl::OkStatus();
-    return error("Input gradient ", Components(gradient)[0].name(), " for resource tensor ", y.name(),
-                 " should not be a resource");
+    return error("Input gradient ", Components(gradient)[0].name(), " for resource tensor ",
+                 y.name(), " should not be a resource");
   }
-  return error("Tensor ", y.name(), " with type ", DTypeName(y_type), " must be numeric to obtain a default gradient");
+  return error("Tensor ", y.name(), " with type ", DTypeName(y_type),
+               " must be numeric to obtain a default gradient");
 }
 
 absl::StatusOr<std::vector<Gradient>> GradientBuilder::InitialGradients() {
   std::vector<Gradient> given = options_.grad_ys;
   if (given.empty()) given.resize(ys_.size());
-  if (given.size() != ys_.size()) return InvalidArgument("Passed ", given.size(), " grad_ys for ", ys_.size(), " ys");
+  if (given.size() != ys_.size())
+    return InvalidArgument("Passed ", given.size(), " grad_ys for ", ys_.size(), " ys");
   for (size_t i = 0; i < given.size(); ++i) {
     const Output y = ys_[i];
     const Scope at = Colocated(scope_, *y.node).WithFreshStatus();
     if (!HasValue(given[i])) {
       if (IsComplex(y.base_dtype())) {
-        return WithErrorKind(InvalidArgument("Gradients of complex tensors must set grad_ys (y.dtype = ",
-                                             DTypeName(y.base_dtype()), ")"), kTypeError);
+        return WithErrorKind(
+            InvalidArgument("Gradients of complex tensors must set grad_ys (y.dtype = ",
+                            DTypeName(y.base_dtype()), ")"),
+            kTypeError);
       }
       const Output shape = EmitShape(at, y);
       const Output one = EmitScalar(at, y.base_dtype(), 1, absl::StrCat("grad_ys_", i));
@@ -162,10 +175,13 @@ absl::StatusOr<std::vector<Gradient>> GradientBuilder::InitialGradients() {
     } else {
       RETURN_IF_ERROR(CheckGradientType(y, given[i]));
       if (auto* sparse = std::get_if<IndexedSlices>(&given[i])) {
-        sparse->indices = at.Op("Identity", {sparse->indices}, {}, absl::StrCat("grad_ys_", i, "_indices"));
-        sparse->values = at.Op("Identity", {sparse->values}, {}, absl::StrCat("grad_ys_", i, "_values"));
+        sparse->indices =
+            at.Op("Identity", {sparse->indices}, {}, absl::StrCat("grad_ys_", i, "_indices"));
+        sparse->values =
+            at.Op("Identity", {sparse->values}, {}, absl::StrCat("grad_ys_", i, "_values"));
         if (sparse->dense_shape) {
-          sparse->dense_shape = at.Op("Identity", {sparse->dense_shape}, {}, absl::StrCat("grad_ys_", i, "_shape"));
+          sparse->dense_shape =
+              at.Op("Identity", {sparse->dense_shape}, {}, absl::StrCat("grad_ys_", i, "_shape"));
         }
       } else {
         given[i] = at.Op("Identity", {std::get<Output>(given[i])}, {}, absl::StrCat("grad_ys_", i));
@@ -207,7 +223,8 @@ absl::Status GradientBuilder::FindNodesBetween() {
   // The list grows by further exits of the loops.
   for (size_t i = 0; i < between_list.size(); ++i) {
     Node* node = between_list[i];
-    if (IsLoopExit(*node)) RETURN_IF_ERROR(loops_.AddLoop(Colocated(scope_, *node), *node, between_list, between));
+    if (IsLoopExit(*node))
+      RETURN_IF_ERROR(loops_.AddLoop(Colocated(scope_, *node), *node, between_list, between));
   }
   for (Node* node : between_list) {
     for (const Output& input : node->inputs()) {
@@ -217,12 +234,14 @@ absl::Status GradientBuilder::FindNodesBetween() {
   return absl::OkStatus();
 }
 
-// Nodes of the xs that do not depend on other xs, and those that the caller named, are not differentiated.
+// Nodes of the xs that do not depend on other xs, and those that the caller named, are not
+// differentiated.
 void GradientBuilder::FindStopNodes() {
   for (const Output& x : xs_) {
     const auto& inputs = x.node->inputs();
-    const bool depends =
-        std::any_of(inputs.begin(), inputs.end(), [this](const Output& input) { return pending_[input.node] > 0; });
+    const bool depends = std::any_of(inputs.begin(), inputs.end(), [this](const Output& input) {
+      return pending_[input.node] > 0;
+    });
     if (!depends) stop_nodes_.insert(x.node);
   }
   for (const Output& stop : options_.stop_gradients) stop_nodes_.insert(stop.node);
@@ -243,7 +262,8 @@ bool GradientBuilder::HasGradient(Node* node) const {
   const auto found = arrived_.find(node);
   if (found == arrived_.end()) return false;
   return std::any_of(found->second.begin(), found->second.end(), [](const Arrived& slot) {
-    return slot.summed ? HasValue(slot.sum) : std::any_of(slot.list.begin(), slot.list.end(), HasValue);
+    return slot.summed ? HasValue(slot.sum)
+                       : std::any_of(slot.list.begin(), slot.list.end(), HasValue);
   });
 }
 
@@ -259,20 +279,23 @@ absl::StatusOr<Gradient> AddAll(const Scope& scope, const std::vector<Gradient>&
     }
     const IndexedSlices& slices = std::get<IndexedSlices>(list[i]);
     if (!slices.dense_shape) {
-      return InvalidArgument("Tensor conversion requested for IndexedSlices without dense_shape: ", slices.values.name());
+      return InvalidArgument("Tensor conversion requested for IndexedSlices without dense_shape: ",
+                             slices.values.name());
     }
     const Output rows = EmitElement(own, slices.dense_shape, 0);
-    inputs.push_back(
-        own.Op("UnsortedSegmentSum", {slices.values, slices.indices, rows}, {}, absl::StrCat("inputs_", i)));
+    inputs.push_back(own.Op("UnsortedSegmentSum", {slices.values, slices.indices, rows}, {},
+                            absl::StrCat("inputs_", i)));
   }
   const Output sum = OpNamed(own, "AddN", {std::move(inputs)});
   RETURN_IF_ERROR(own.status());
   return sum;
 }
 
-absl::StatusOr<Gradient> GradientBuilder::AddByDevice(const Scope& scope, const std::vector<Gradient>& list) {
+absl::StatusOr<Gradient> GradientBuilder::AddByDevice(const Scope& scope,
+                                                      const std::vector<Gradient>& list) {
   std::map<std::string, std::vector<Gradient>> by_device;
-  for (const Gradient& gradient : list) by_device[GradientNode(gradient).device()].push_back(gradient);
+  for (const Gradient& gradient : list)
+    by_device[GradientNode(gradient).device()].push_back(gradient);
   std::vector<Gradient> sums;
   for (const auto& [device, gradients] : by_device) {
     const Scope at = scope.ColocatedWith(GradientNode(gradients[0]), /*ignore_existing=*/true);
@@ -282,10 +305,13 @@ absl::StatusOr<Gradient> GradientBuilder::AddByDevice(const Scope& scope, const 
   return AddAll(scope, sums);
 }
 
-absl::StatusOr<Gradient> GradientBuilder::Sum(const Scope& scope, const Node& node, const std::vector<Gradient>& list) {
+absl::StatusOr<Gradient> GradientBuilder::Sum(const Scope& scope, const Node& node,
+                                              const std::vector<Gradient>& list) {
   if (list.empty()) return Gradient();
   if (list.size() == 1) return list[0];
-  const auto is_dense = [](const Gradient& gradient) { return std::holds_alternative<Output>(gradient); };
+  const auto is_dense = [](const Gradient& gradient) {
+    return std::holds_alternative<Output>(gradient);
+  };
   if (std::all_of(list.begin(), list.end(), is_dense)) {
     if (options_.aggregation_method == AggregationMethod::kAddN) return AddByDevice(scope, list);
     PartialShape shape;
@@ -294,7 +320,8 @@ absl::StatusOr<Gradient> GradientBuilder::Sum(const Scope& scope, const Node& no
       outputs.push_back(std::get<Output>(gradient));
       ASSIGN_OR_RETURN(shape, shape.Merge(outputs.back().shape()));
     }
-    if (options_.aggregation_method == AggregationMethod::kAccumulateN && list.size() > 2 && shape.fully_known()) {
+    if (options_.aggregation_method == AggregationMethod::kAccumulateN && list.size() > 2 &&
+        shape.fully_known()) {
       return TryOp(scope, "AccumulateNV2", {std::move(outputs)}, {{"shape", shape}});
     }
     const Scope own = scope.NameScope(absl::StrCat(node.name(), "_gradient_sum"));
@@ -305,7 +332,8 @@ absl::StatusOr<Gradient> GradientBuilder::Sum(const Scope& scope, const Node& no
     return sum;
   }
   if (std::any_of(list.begin(), list.end(), is_dense)) return AddAll(scope, list);
-  ASSIGN_OR_RETURN(const std::vector<IndexedSlices> slices, AsIndexedSlicesList(scope, list, /*optimize=*/true));
+  ASSIGN_OR_RETURN(const std::vector<IndexedSlices> slices,
+                   AsIndexedSlicesList(scope, list, /*optimize=*/true));
   std::vector<Output> values, indices;
   for (const IndexedSlices& s : slices) {
     values.push_back(s.values);
@@ -321,13 +349,15 @@ absl::StatusOr<Gradient> GradientBuilder::Sum(const Scope& scope, const Node& no
 }
 
 // The front end's tuple: every gradient waits for all of them.
-absl::StatusOr<std::vector<Gradient>> GradientBuilder::Gate(const Scope& scope, const std::vector<Gradient>& gradients) {
+absl::StatusOr<std::vector<Gradient>> GradientBuilder::Gate(
+    const Scope& scope, const std::vector<Gradient>& gradients) {
   ASSIGN_OR_RETURN(const Scope own, scope.WithoutColocation().TryNameScope("tuple"));
   std::vector<Node*> nodes;
   for (const Gradient& gradient : gradients) {
     if (HasValue(gradient)) nodes.push_back(&GradientNode(gradient));
   }
-  std::sort(nodes.begin(), nodes.end(), [](const Node* a, const Node* b) { return a->id() < b->id(); });
+  std::sort(nodes.begin(), nodes.end(),
+            [](const Node* a, const Node* b) { return a->id() < b->id(); });
   nodes.erase(std::unique(nodes.begin(), nodes.end()), nodes.end());
 
   std::map<std::string, std::vector<Node*>> by_device;
@@ -340,11 +370,14 @@ absl::StatusOr<std::vector<Gradient>> GradientBuilder::Gate(const Scope& scope, 
     gate_scope = group.WithDevice(by_device.begin()->first);
   } else {
     for (const auto& [device, on_device] : by_device) {
-      ASSIGN_OR_RETURN(Node * part, group.WithDevice(device).WithControlDependencies(on_device).TryAdd("NoOp", {}));
+      ASSIGN_OR_RETURN(
+          Node * part,
+          group.WithDevice(device).WithControlDependencies(on_device).TryAdd("NoOp", {}));
       before.push_back(part);
     }
   }
-  ASSIGN_OR_RETURN(Node * gate, gate_scope.WithControlDependencies(before).TryAdd("NoOp", {}, {}, group.prefix()));
+  ASSIGN_OR_RETURN(Node * gate, gate_scope.WithControlDependencies(before).TryAdd("NoOp", {}, {},
+                                                                                  group.prefix()));
 
   std::vector<Gradient> gated;
   for (const Gradient& gradient : gradients) {
@@ -370,25 +403,27 @@ absl::Status GradientBuilder::LoopVariableError(const Node& node) const {
     queue.pop_front();
     if (!visited.insert(at).second) continue;
     if (std::any_of(xs_.begin(), xs_.end(), [&](const Output& x) { return x.node == at; })) {
-      return InvalidArgument("Cannot compute gradient inside while loop with respect to op '", at->name(),
-                             "'. We do not support taking the gradient wrt or through the initial value of a loop "
-                             "variable. Gradients can be computed through loop invariants or wrt the input parameters "
-                             "to the loop body.");
+      return InvalidArgument(
+          "Cannot compute gradient inside while loop with respect to op '", at->name(),
+          "'. We do not support taking the gradient wrt or through the initial value of a loop "
+          "variable. Gradients can be computed through loop invariants or wrt the input parameters "
+          "to the loop body.");
     }
     for (const Output& input : at->inputs()) queue.push_back(input.node);
   }
   return Internal("No x above '", node.name(), "'");
 }
 
-absl::StatusOr<std::vector<Gradient>> GradientBuilder::InputGradients(Node& node, const GradientFunction& function,
-                                                                      std::vector<Gradient> output_gradients,
-                                                                      const Scope& scope) {
+absl::StatusOr<std::vector<Gradient>> GradientBuilder::InputGradients(
+    Node& node, const GradientFunction& function, std::vector<Gradient> output_gradients,
+    const Scope& scope) {
   Scope own = scope.NameScope(absl::StrCat(node.name(), "_grad")).WithFreshStatus();
   // Gradients of nodes that a compiler takes are taken by it too.
   const AttrValue* compiled = node.FindAttr("_XlaCompile");
   if (compiled != nullptr && compiled->get<bool>() != nullptr && *compiled->get<bool>()) {
     own = own.WithAttr("_XlaCompile", true);
-    if (const AttrValue* xla_scope = node.FindAttr("_XlaScope")) own = own.WithAttr("_XlaScope", *xla_scope);
+    if (const AttrValue* xla_scope = node.FindAttr("_XlaScope"))
+      own = own.WithAttr("_XlaScope", *xla_scope);
   }
   GradientContext context(node, std::move(output_gradients), own);
   RETURN_IF_ERROR(function(context));
@@ -401,7 +436,8 @@ absl::StatusOr<std::vector<Gradient>> GradientBuilder::InputGradients(Node& node
   for (Gradient& gradient : gradients) {
     // A function that failed quietly must not leave an output without a node behind.
     for (const Output& part : Components(gradient)) {
-      if (!part) return Internal("The gradient of '", node.name(), "' (op ", node.op(), ") has no node");
+      if (!part)
+        return Internal("The gradient of '", node.name(), "' (op ", node.op(), ") has no node");
     }
   }
   if (options_.gate_gradients && std::count_if(gradients.begin(), gradients.end(), HasValue) > 1) {
@@ -424,7 +460,8 @@ absl::Status GradientBuilder::Differentiate(Node& node) {
     }
     output_gradients.push_back(slot.sum);
   }
-  const bool has_gradients = std::any_of(output_gradients.begin(), output_gradients.end(), HasValue);
+  const bool has_gradients =
+      std::any_of(output_gradients.begin(), output_gradients.end(), HasValue);
   GradientFunction function;
   if (has_gradients && !stop_nodes_.contains(&node)) {
     ASSIGN_OR_RETURN(GradientLookup lookup, FindGradient(node));
@@ -453,11 +490,15 @@ absl::Status GradientBuilder::Differentiate(Node& node) {
     const Gradient& gradient = input_gradients[i];
     if (!HasValue(gradient)) continue;
     const Output input = node.input(i);
-    if (const auto* dense = std::get_if<Output>(&gradient); dense != nullptr && input.base_dtype() != DType::kResource) {
+    if (const auto* dense = std::get_if<Output>(&gradient);
+        dense != nullptr && input.base_dtype() != DType::kResource) {
       if (!RefineShape(*dense, input.shape()).ok()) {
-        return InvalidArgument("Incompatible shapes between op input and calculated input gradient.  Forward operation: ",
-                               node.name(), ".  Input index: ", i, ". Original input shape: ", ShapeText(input.shape()),
-                               ".  Calculated input gradient shape: ", ShapeText(dense->shape()));
+        return InvalidArgument(
+            "Incompatible shapes between op input and calculated input gradient.  Forward "
+            "operation: ",
+            node.name(), ".  Input index: ", i,
+            ". Original input shape: ", ShapeText(input.shape()),
+            ".  Calculated input gradient shape: ", ShapeText(dense->shape()));
       }
     }
     SetGradient(input, gradient);
@@ -469,9 +510,11 @@ absl::Status GradientBuilder::Enqueue(Node& node) {
   for (const Output& input : node.inputs()) {
     int& pending = pending_[input.node];
     --pending;
-    const bool ready = pending == 0 || (!loops_.empty() && pending > 0 && IsLoopSwitch(*input.node));
+    const bool ready =
+        pending == 0 || (!loops_.empty() && pending > 0 && IsLoopSwitch(*input.node));
     if (!ready) continue;
-    GradLoopState* state = IsLoopExit(*input.node) ? loops_.StateFor(*input.node, /*before=*/false) : nullptr;
+    GradLoopState* state =
+        IsLoopExit(*input.node) ? loops_.StateFor(*input.node, /*before=*/false) : nullptr;
     if (state == nullptr) {
       queue_.push_back(input.node);
       continue;
@@ -503,7 +546,8 @@ absl::StatusOr<Gradient> GradientBuilder::ResultFor(Output x) {
   const auto found = arrived_.find(x.node);
   if (found != arrived_.end()) {
     const Arrived& slot = found->second[x.index];
-    if (!slot.summed && !slot.list.empty()) return Internal("The gradients of '", x.name(), "' were not summed");
+    if (!slot.summed && !slot.list.empty())
+      return Internal("The gradients of '", x.name(), "' were not summed");
     return slot.sum;
   }
   if (options_.unconnected_gradients == UnconnectedGradients::kNone) return Gradient();
@@ -559,19 +603,21 @@ absl::StatusOr<std::vector<Gradient>> GradientBuilder::Build() {
 }  // namespace
 
 absl::StatusOr<std::vector<Gradient>> Gradients(const Scope& scope, absl::Span<const Output> ys,
-                                                absl::Span<const Output> xs, GradientOptions options) {
+                                                absl::Span<const Output> xs,
+                                                GradientOptions options) {
   RETURN_IF_ERROR(scope.status());
   return GradientBuilder(scope, ys, xs, options).Build();
 }
 
 absl::Status RegisterGradient(absl::string_view name, GradientFunction function) {
   const OpRegistration* registration = OpRegistry::Global().Find(name);
-  const bool built_in =
-      registration != nullptr && (registration->gradient || !registration->no_gradient_reason.empty());
+  const bool built_in = registration != nullptr &&
+                        (registration->gradient || !registration->no_gradient_reason.empty());
   CustomGradients& custom = CustomGradients::Global();
   MutexLock lock(custom.mutex);
   if (built_in || !custom.functions.emplace(std::string(name), std::move(function)).second) {
-    return absl::AlreadyExistsError(absl::StrCat("Registering two gradient with name '", name, "'!"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("Registering two gradient with name '", name, "'!"));
   }
   return absl::OkStatus();
 }

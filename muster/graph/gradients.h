@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+
 #include "muster/base/status.h"
 #include "muster/graph/gradient_context.h"
 
@@ -26,13 +27,15 @@ struct GradientOptions {
   UnconnectedGradients unconnected_gradients = UnconnectedGradients::kNone;
 };
 
-// One gradient per x: None where no y depends on it. A resource variable as x is the handle (the output of
-// VarHandleOp), its gradient that of the value. Errors carry their kind: see ErrorKind.
+// One gradient per x: None where no y depends on it. A resource variable as x is the handle (the
+// output of VarHandleOp), its gradient that of the value. Errors carry their kind: see ErrorKind.
 absl::StatusOr<std::vector<Gradient>> Gradients(const Scope& scope, absl::Span<const Output> ys,
-                                                absl::Span<const Output> xs, GradientOptions options = {});
+                                                absl::Span<const Output> xs,
+                                                GradientOptions options = {});
 
-// Adds a gradient function at run time. A node uses it when its op or its attribute _gradient_op_type has that name.
-// An empty function means: not differentiable. AlreadyExists when the name is taken. Thread-safe.
+// Adds a gradient function at run time. A node uses it when its op or its attribute
+// _gradient_op_type has that name. An empty function means: not differentiable. AlreadyExists when
+// the name is taken. Thread-safe.
 absl::Status RegisterGradient(absl::string_view name, GradientFunction function);
 
 // What the Python front end raises for an error: a payload of the status.

@@ -23,7 +23,8 @@ class GradientsTest : public ::testing::Test {
   std::vector<std::string> NodesFrom(absl::string_view first) const {
     std::vector<std::string> lines = NodeList(graph_);
     const std::string start = absl::StrCat(first, " ");
-    while (!lines.empty() && lines[0].compare(0, start.size(), start) != 0) lines.erase(lines.begin());
+    while (!lines.empty() && lines[0].compare(0, start.size(), start) != 0)
+      lines.erase(lines.begin());
     return lines;
   }
   void ExpectNodes(absl::string_view first, absl::string_view text) {
@@ -127,9 +128,11 @@ TEST_F(GradientsTest, SlicesAreConcatenatedOrMadeDense) {
   EXPECT_EQ(dense->node->op(), "AddN");
   auto session = Session::Create(graph_);
   ASSERT_EQ(session.status(), absl::OkStatus());
-  const auto values = (*session)->Run({{table, Tensor::Zeros(DType::kFloat, Shape({4, 2}))}}, {*dense});
+  const auto values =
+      (*session)->Run({{table, Tensor::Zeros(DType::kFloat, Shape({4, 2}))}}, {*dense});
   ASSERT_EQ(values.status(), absl::OkStatus());
-  EXPECT_THAT((*values)[0].values<float>(), ElementsAreArray({0.f, 0.f, 1.f, 1.f, -1.f, -1.f, 0.f, 0.f}));
+  EXPECT_THAT((*values)[0].values<float>(),
+              ElementsAreArray({0.f, 0.f, 1.f, 1.f, -1.f, -1.f, 0.f, 0.f}));
 }
 
 TEST_F(GradientsTest, UnconnectedAndIntegerInputsHaveNone) {
@@ -173,15 +176,18 @@ TEST_F(GradientsTest, MissingFunctionsAreLookupErrors) {
   const Output x = Vector("x");
   const Output y = scope_.Op("RandomShuffle", {x});
   const absl::Status status = Gradients(scope_, {y}, {x}).status();
-  EXPECT_EQ(status.message(), "No gradient defined for operation 'RandomShuffle' (op type: RandomShuffle)");
+  EXPECT_EQ(status.message(),
+            "No gradient defined for operation 'RandomShuffle' (op type: RandomShuffle)");
   EXPECT_EQ(ErrorKind(status), kLookupError);
 }
 
 TEST_F(GradientsTest, RegisteredFunctionsReplaceThoseOfTheOp) {
-  ASSERT_EQ(RegisterGradient("GradientsTestTwice", [](GradientContext& c) {
-              c.SetDx(0, c.Op("AddV2", {c.dy(), c.dy()}));
-              return absl::OkStatus();
-            }), absl::OkStatus());
+  ASSERT_EQ(RegisterGradient("GradientsTestTwice",
+                             [](GradientContext& c) {
+                               c.SetDx(0, c.Op("AddV2", {c.dy(), c.dy()}));
+                               return absl::OkStatus();
+                             }),
+            absl::OkStatus());
   EXPECT_FALSE(RegisterGradient("GradientsTestTwice", nullptr).ok());
   EXPECT_FALSE(RegisterGradient("Mul", nullptr).ok());
   const Output x = Vector("x");

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+
 #include "muster/base/check.h"
 #include "muster/base/status.h"
 #include "muster/graph/control_flow.h"
@@ -13,15 +14,23 @@
 
 namespace muster {
 
-DType Output::dtype() const { return node->output_types()[index]; }
+DType Output::dtype() const {
+  return node->output_types()[index];
+}
 const PartialShape& Output::shape() const {
   static const auto* unknown = new PartialShape();
   return node == nullptr ? *unknown : node->output_shape(index);
 }
-std::string Output::name() const { return absl::StrCat(node->name(), ":", index); }
+std::string Output::name() const {
+  return absl::StrCat(node->name(), ":", index);
+}
 
-const std::string& Node::op() const { return registration_->def.name; }
-const OpDef& Node::def() const { return registration_->def; }
+const std::string& Node::op() const {
+  return registration_->def.name;
+}
+const OpDef& Node::def() const {
+  return registration_->def;
+}
 
 const AttrValue* Node::FindAttr(absl::string_view name) const {
   const auto found = attrs_.find(name);
@@ -33,7 +42,8 @@ const AttrValue* Node::FindAttr(absl::string_view name) const {
 template <typename T>
 absl::StatusOr<T> Node::Attr(absl::string_view name) const {
   if (attrs_.find(name) != attrs_.end()) return GetAttr<T>(attrs_, name);
-  if (const AttrValue* value = FindAttr(name)) return GetAttr<T>({{std::string(name), *value}}, name);
+  if (const AttrValue* value = FindAttr(name))
+    return GetAttr<T>({{std::string(name), *value}}, name);
   return NotFound("No attr named '", name, "' in node '", name_, "' (op ", op(), ")");
 }
 template absl::StatusOr<std::string> Node::Attr(absl::string_view) const;
@@ -67,8 +77,8 @@ ArgRange RangeOf(const std::vector<ArgDef>& args, int index, const AttrMap& attr
   return (*ranges)[index];
 }
 
-// The attributes with the defaults of those that only newer TensorFlow knows, which nodes do not carry; empty when
-// there are none.
+// The attributes with the defaults of those that only newer TensorFlow knows, which nodes do not
+// carry; empty when there are none.
 AttrMap WithAllDefaults(const OpDef& op, const AttrMap& attrs) {
   AttrMap completed;
   for (const AttrDef& attr : op.attrs) {
@@ -81,8 +91,12 @@ AttrMap WithAllDefaults(const OpDef& op, const AttrMap& attrs) {
 
 }  // namespace
 
-ArgRange Node::InputRange(absl::string_view arg) const { return RangeOf(def().inputs, def().FindInput(arg), attrs_); }
-ArgRange Node::OutputRange(absl::string_view arg) const { return RangeOf(def().outputs, def().FindOutput(arg), attrs_); }
+ArgRange Node::InputRange(absl::string_view arg) const {
+  return RangeOf(def().inputs, def().FindInput(arg), attrs_);
+}
+ArgRange Node::OutputRange(absl::string_view arg) const {
+  return RangeOf(def().outputs, def().FindOutput(arg), attrs_);
+}
 
 std::vector<std::string> Node::ColocationGroups() const {
   std::vector<std::string> names;
@@ -103,9 +117,11 @@ absl::StatusOr<Node*> Graph::AddNode(NodeSpec spec) {
   if (!IsValidNodeName(spec.name, /*allow_internal=*/true)) {
     return InvalidArgument("'", spec.name, "' is not a valid node name");
   }
-  if (by_name_.contains(spec.name)) return InvalidArgument("Duplicate node name in graph: '", spec.name, "'");
+  if (by_name_.contains(spec.name))
+    return InvalidArgument("Duplicate node name in graph: '", spec.name, "'");
   const auto function = functions_.find(spec.op);
-  const OpRegistration* registration = function == functions_.end() ? nullptr : function->second->registration.get();
+  const OpRegistration* registration =
+      function == functions_.end() ? nullptr : function->second->registration.get();
   if (registration == nullptr) {
     ASSIGN_OR_RETURN(registration, OpRegistry::Global().Lookup(spec.op));
   }
@@ -131,7 +147,8 @@ absl::StatusOr<Node*> Graph::AddNode(NodeSpec spec) {
   }
   RETURN_IF_ERROR(CheckInputs(*node));
   for (Node* before : spec.control_inputs) {
-    if (std::find(node->control_inputs_.begin(), node->control_inputs_.end(), before) == node->control_inputs_.end()) {
+    if (std::find(node->control_inputs_.begin(), node->control_inputs_.end(), before) ==
+        node->control_inputs_.end()) {
       node->control_inputs_.push_back(before);
     }
   }
@@ -178,22 +195,26 @@ Node* Graph::AddCopy(const Node& original, std::string name, std::vector<Output>
 }
 
 absl::Status Graph::UpdateInput(Node& node, int i, Output input) {
-  if (i < 0 || i >= node.num_inputs()) return InvalidArgument("Node '", node.name(), "' has no input ", i);
+  if (i < 0 || i >= node.num_inputs())
+    return InvalidArgument("Node '", node.name(), "' has no input ", i);
   if (!input || input.index < 0 || input.index >= input.node->num_outputs()) {
     return InvalidArgument("Output ", input.index, " of node ", input ? input.node->name() : "",
-                           " does not exist. Node only has ", input ? input.node->num_outputs() : 0, " outputs.");
+                           " does not exist. Node only has ", input ? input.node->num_outputs() : 0,
+                           " outputs.");
   }
   const DType wanted = node.input_types_[i];
   if (BaseType(input.dtype()) != BaseType(wanted) || (IsRef(wanted) && !IsRef(input.dtype()))) {
-    return InvalidArgument("Input ", i, " of node ", node.name(), " was passed ", DTypeName(input.dtype()), " from ",
-                           input.name(), " incompatible with expected ", DTypeName(wanted), ".");
+    return InvalidArgument("Input ", i, " of node ", node.name(), " was passed ",
+                           DTypeName(input.dtype()), " from ", input.name(),
+                           " incompatible with expected ", DTypeName(wanted), ".");
   }
   const Output old = node.inputs_[i];
   if (old.node != nullptr) {
     auto& consumers = old.node->consumers_;
-    consumers.erase(std::remove_if(consumers.begin(), consumers.end(),
-                                   [&](const Node::Consumer& c) { return c.node == &node && c.input == i; }),
-                    consumers.end());
+    consumers.erase(
+        std::remove_if(consumers.begin(), consumers.end(),
+                       [&](const Node::Consumer& c) { return c.node == &node && c.input == i; }),
+        consumers.end());
   }
   node.inputs_[i] = input;
   input.node->consumers_.push_back({&node, i, input.index});
@@ -260,7 +281,9 @@ Node* Graph::FindNode(absl::string_view name) const {
   return found == by_name_.end() ? nullptr : found->second;
 }
 
-bool Graph::NameInUse(absl::string_view name) const { return names_in_use_.contains(absl::AsciiStrToLower(name)); }
+bool Graph::NameInUse(absl::string_view name) const {
+  return names_in_use_.contains(absl::AsciiStrToLower(name));
+}
 
 std::string Graph::UniqueName(absl::string_view name, bool mark_as_used) {
   const std::string key = absl::AsciiStrToLower(name);
@@ -283,10 +306,14 @@ std::string Graph::UniqueName(absl::string_view name, bool mark_as_used) {
 
 bool IsValidNodeName(absl::string_view name, bool allow_internal) {
   if (name.empty()) return false;
-  const auto good_start = [&](char c) { return absl::ascii_isalnum(c) || c == '.' || (allow_internal && c == '_'); };
+  const auto good_start = [&](char c) {
+    return absl::ascii_isalnum(c) || c == '.' || (allow_internal && c == '_');
+  };
   bool at_start = true;
   for (char c : name) {
-    if (at_start ? !good_start(c) : !(absl::ascii_isalnum(c) || absl::StrContains("_.\\-/>", absl::string_view(&c, 1)))) {
+    if (at_start
+            ? !good_start(c)
+            : !(absl::ascii_isalnum(c) || absl::StrContains("_.\\-/>", absl::string_view(&c, 1)))) {
       return false;
     }
     at_start = c == '>';
@@ -296,7 +323,8 @@ bool IsValidNodeName(absl::string_view name, bool allow_internal) {
 
 bool IsValidScopeName(absl::string_view name) {
   for (char c : name) {
-    if (!absl::ascii_isalnum(c) && !absl::StrContains("_.\\-/>", absl::string_view(&c, 1))) return false;
+    if (!absl::ascii_isalnum(c) && !absl::StrContains("_.\\-/>", absl::string_view(&c, 1)))
+      return false;
   }
   return !name.empty();
 }

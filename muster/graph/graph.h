@@ -1,5 +1,5 @@
-// A graph of nodes: each an op with inputs, attributes and a requested device. Types and static shapes are inferred
-// as nodes are added, so a bad node never gets in.
+// A graph of nodes: each an op with inputs, attributes and a requested device. Types and static
+// shapes are inferred as nodes are added, so a bad node never gets in.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/graph/attr_value.h"
 #include "muster/graph/op_def.h"
 
@@ -30,7 +31,7 @@ struct Output {
   DType dtype() const;  // may be a reference type
   DType base_dtype() const { return BaseType(dtype()); }
   const PartialShape& shape() const;  // unknown where there is no node
-  std::string name() const;  // "node:0"
+  std::string name() const;           // "node:0"
   friend bool operator==(const Output& a, const Output& b) = default;
   template <typename H>
   friend H AbslHashValue(H h, const Output& o) {
@@ -41,8 +42,9 @@ struct Output {
 // One argument of an op: a single output, or as many as a list argument takes.
 class NodeInput {
  public:
-  NodeInput(Output output) : outputs_({output}), is_list_(false) {}  // NOLINT(google-explicit-constructor)
-  NodeInput(std::vector<Output> outputs)                             // NOLINT(google-explicit-constructor)
+  NodeInput(Output output)
+      : outputs_({output}), is_list_(false) {}  // NOLINT(google-explicit-constructor)
+  NodeInput(std::vector<Output> outputs)        // NOLINT(google-explicit-constructor)
       : outputs_(std::move(outputs)), is_list_(true) {}
   const std::vector<Output>& outputs() const { return outputs_; }
   std::vector<Output>& outputs() { return outputs_; }
@@ -68,7 +70,9 @@ class Node {
   const AttrValue* FindAttr(absl::string_view name) const;
   template <typename T>
   absl::StatusOr<T> Attr(absl::string_view name) const;
-  void SetAttr(absl::string_view name, AttrValue value) { attrs_.insert_or_assign(std::string(name), std::move(value)); }
+  void SetAttr(absl::string_view name, AttrValue value) {
+    attrs_.insert_or_assign(std::string(name), std::move(value));
+  }
   void ClearAttr(absl::string_view name);
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
@@ -79,7 +83,8 @@ class Node {
   const std::vector<DType>& input_types() const { return input_types_; }
   const std::vector<DType>& output_types() const { return output_types_; }
   Output output(int i) { return Output(this, i); }
-  // Flat input/output range of the named argument; CHECKs that it exists (names come from code, not from input).
+  // Flat input/output range of the named argument; CHECKs that it exists (names come from code, not
+  // from input).
   ArgRange InputRange(absl::string_view arg) const;
   ArgRange OutputRange(absl::string_view arg) const;
 
@@ -87,7 +92,9 @@ class Node {
   void set_output_shape(int i, PartialShape shape) { output_shapes_[i] = std::move(shape); }
   // What a resource output points to, as far as known; empty otherwise.
   const std::vector<DTypeAndShape>& output_handle(int i) const { return output_handles_[i]; }
-  void set_output_handle(int i, std::vector<DTypeAndShape> handle) { output_handles_[i] = std::move(handle); }
+  void set_output_handle(int i, std::vector<DTypeAndShape> handle) {
+    output_handles_[i] = std::move(handle);
+  }
 
   const std::string& device() const { return device_; }
   void set_device(std::string device) { device_ = std::move(device); }
@@ -95,7 +102,8 @@ class Node {
   // Names after "loc:@" in the _class attribute.
   std::vector<std::string> ColocationGroups() const;
 
-  // (consumer, input index) of every data edge out of this node, in the order in which edges were made.
+  // (consumer, input index) of every data edge out of this node, in the order in which edges were
+  // made.
   struct Consumer {
     Node* node;
     int input;
@@ -129,8 +137,9 @@ struct NodeSpec {
   std::string name;
   std::string op;
   std::vector<NodeInput> inputs;
-  // Instead of `inputs`, for a node with all its type attributes, as in a GraphDef: list arguments laid out flat. An
-  // Output without a node stands for a loop's back edge into a Merge; UpdateInput sets it once its source exists.
+  // Instead of `inputs`, for a node with all its type attributes, as in a GraphDef: list arguments
+  // laid out flat. An Output without a node stands for a loop's back edge into a Merge; UpdateInput
+  // sets it once its source exists.
   std::optional<std::vector<Output>> flat_inputs;
   std::vector<Node*> control_inputs;
   AttrMap attrs;
@@ -162,17 +171,21 @@ class Graph {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Checks names, attributes, input types and shapes, fills in defaults, infers output types and shapes.
+  // Checks names, attributes, input types and shapes, fills in defaults, infers output types and
+  // shapes.
   absl::StatusOr<Node*> AddNode(NodeSpec spec);
   // Replaces input `i`, e.g. to close a loop. Types must match; shapes are not inferred again.
   absl::Status UpdateInput(Node& node, int i, Output input);
   void AddControlInput(Node& node, Node& before);
   void RemoveControlInput(Node& node, Node& before);
-  // Adds a node like `original` (of this or another graph), types and shapes included, without inferring anything. An
-  // input without a node is set later with UpdateInput, which is how loops are copied.
-  Node* AddCopy(const Node& original, std::string name, std::vector<Output> inputs, std::vector<Node*> control_inputs);
-  // Keeps only these nodes, in this order, with these inputs, all set at once: O(nodes + edges), where UpdateInput
-  // walks the readers of every old input. Requires: each node once; inputs and control inputs are kept too; types match.
+  // Adds a node like `original` (of this or another graph), types and shapes included, without
+  // inferring anything. An input without a node is set later with UpdateInput, which is how loops
+  // are copied.
+  Node* AddCopy(const Node& original, std::string name, std::vector<Output> inputs,
+                std::vector<Node*> control_inputs);
+  // Keeps only these nodes, in this order, with these inputs, all set at once: O(nodes + edges),
+  // where UpdateInput walks the readers of every old input. Requires: each node once; inputs and
+  // control inputs are kept too; types match.
   struct Wiring {
     Node* node;
     std::vector<Output> inputs;
@@ -180,8 +193,8 @@ class Graph {
     std::string new_name;  // empty: as it was
   };
   void Rewire(std::vector<Wiring> wiring);
-  // Takes back the newest nodes until `count` remain, e.g. after an import failed half-way. Requires: older nodes do
-  // not read them.
+  // Takes back the newest nodes until `count` remain, e.g. after an import failed half-way.
+  // Requires: older nodes do not read them.
   void RemoveNewestNodes(int count);
 
   Node* FindNode(absl::string_view name) const;
@@ -189,7 +202,8 @@ class Graph {
   const std::vector<std::unique_ptr<Node>>& nodes() const { return nodes_; }
   int num_nodes() const { return static_cast<int>(nodes_.size()); }
 
-  // `name`, or `name_1`, `name_2`...: unique without regard to case. Marks it (and its scopes) as used.
+  // `name`, or `name_1`, `name_2`...: unique without regard to case. Marks it (and its scopes) as
+  // used.
   std::string UniqueName(absl::string_view name, bool mark_as_used = true);
   bool NameInUse(absl::string_view name) const;
 
@@ -197,7 +211,9 @@ class Graph {
   const GraphVersions& versions() const { return versions_; }
 
   absl::flat_hash_map<std::string, std::unique_ptr<Function>>& functions() { return functions_; }
-  const absl::flat_hash_map<std::string, std::unique_ptr<Function>>& functions() const { return functions_; }
+  const absl::flat_hash_map<std::string, std::unique_ptr<Function>>& functions() const {
+    return functions_;
+  }
 
   // Graph-level seed for random ops; nothing when unset.
   std::optional<int64_t> seed;
@@ -214,13 +230,14 @@ class Graph {
   std::shared_ptr<BuildState> build_state_;  // shared only because the type is incomplete here
 };
 
-// Whether `name` follows the grammar of node names (`[A-Za-z0-9.][A-Za-z0-9_.\-/]*`, `>` joins namespaces).
+// Whether `name` follows the grammar of node names (`[A-Za-z0-9.][A-Za-z0-9_.\-/]*`, `>` joins
+// namespaces).
 bool IsValidNodeName(absl::string_view name, bool allow_internal = false);
 // The same for name scopes.
 bool IsValidScopeName(absl::string_view name);
 
-// (seed, seed2) of a random op by the rule of TensorFlow 1.15; `op_seed` nothing when not given. Counts the nodes of
-// the graph where only the graph has a seed.
+// (seed, seed2) of a random op by the rule of TensorFlow 1.15; `op_seed` nothing when not given.
+// Counts the nodes of the graph where only the graph has a seed.
 struct SeedPair {
   int64_t seed = 0;
   int64_t seed2 = 0;

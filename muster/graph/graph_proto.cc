@@ -8,13 +8,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "tensorflow/core/framework/graph.pb.h"
+#include "tensorflow/core/framework/op_def.pb.h"
+
 #include "muster/base/status.h"
 #include "muster/graph/attr_value_proto.h"
 #include "muster/graph/function_proto.h"
 #include "muster/graph/op_registry.h"
 #include "muster/tensor/tensor_proto.h"
-#include "tensorflow/core/framework/graph.pb.h"
-#include "tensorflow/core/framework/op_def.pb.h"
 
 namespace muster {
 namespace {
@@ -23,17 +24,23 @@ constexpr absl::string_view kColocation = "_class";
 constexpr absl::string_view kColocationPrefix = "loc:@";
 constexpr absl::string_view kOutputShapes = "_output_shapes";
 
-bool IsMerge(absl::string_view op) { return op == "Merge" || op == "RefMerge"; }
-bool IsNextIteration(absl::string_view op) { return op == "NextIteration" || op == "RefNextIteration"; }
+bool IsMerge(absl::string_view op) {
+  return op == "Merge" || op == "RefMerge";
+}
+bool IsNextIteration(absl::string_view op) {
+  return op == "NextIteration" || op == "RefNextIteration";
+}
 
 absl::Status CheckVersions(const tensorflow::VersionDef& versions) {
   if (versions.producer() < 0) {
-    return InvalidArgument("GraphDef producer version ", versions.producer(),
-                           " below min producer 0 supported by TensorFlow 2.21.0.  Please regenerate your graph.");
+    return InvalidArgument(
+        "GraphDef producer version ", versions.producer(),
+        " below min producer 0 supported by TensorFlow 2.21.0.  Please regenerate your graph.");
   }
   if (versions.min_consumer() > kGraphDefConsumer) {
-    return InvalidArgument("GraphDef min consumer version ", versions.min_consumer(), " above current version ",
-                           kGraphDefConsumer, " for TensorFlow 2.21.0.  Please upgrade TensorFlow.");
+    return InvalidArgument("GraphDef min consumer version ", versions.min_consumer(),
+                           " above current version ", kGraphDefConsumer,
+                           " for TensorFlow 2.21.0.  Please upgrade TensorFlow.");
   }
   for (int bad : versions.bad_consumers()) {
     if (bad == kGraphDefConsumer) {
@@ -60,7 +67,8 @@ class Importer {
 
   absl::StatusOr<ImportResults> Run() {
     RETURN_IF_ERROR(CheckVersions(proto_.versions()));
-    for (const auto& [name, output] : options_.input_map) input_map_[ParseTensorName(name)] = output;
+    for (const auto& [name, output] : options_.input_map)
+      input_map_[ParseTensorName(name)] = output;
     RETURN_IF_ERROR(IndexNodes());
     RETURN_IF_ERROR(IndexNames());
     RETURN_IF_ERROR(IndexEdges());
@@ -100,14 +108,17 @@ class Importer {
       if (!IsValidNodeName(node.name(), options_.allow_internal_names)) {
         return InvalidArgument("Node '", node.name(), "': Node name contains invalid characters");
       }
-      if (!index_.emplace(node.name(), i).second) return InvalidArgument("Node '", node.name(), "' is not unique");
-      if (node.op().empty()) return InvalidArgument("Node '", node.name(), "' does not specify an operation");
+      if (!index_.emplace(node.name(), i).second)
+        return InvalidArgument("Node '", node.name(), "' is not unique");
+      if (node.op().empty())
+        return InvalidArgument("Node '", node.name(), "' does not specify an operation");
       bool control = false;
       for (const std::string& input : node.input()) {
         if (absl::StartsWith(input, "^")) {
           control = true;
         } else if (control) {
-          return InvalidArgument("Node '", node.name(), "': Control dependencies must come after regular dependencies");
+          return InvalidArgument("Node '", node.name(),
+                                 "': Control dependencies must come after regular dependencies");
         }
       }
     }
@@ -132,12 +143,15 @@ class Importer {
     if (!prefix.empty() || options_.uniquify_names) IndexTakenNames();
     if (!prefix.empty()) {
       if (!IsValidNodeName(prefix, options_.allow_internal_names)) {
-        return InvalidArgument("Imported node name prefix '", prefix, "/' would lead to invalid node names");
+        return InvalidArgument("Imported node name prefix '", prefix,
+                               "/' would lead to invalid node names");
       }
       if (options_.uniquify_prefix) {
-        for (int i = 1; taken_.contains(results_.prefix); ++i) results_.prefix = absl::StrCat(prefix, "_", i);
+        for (int i = 1; taken_.contains(results_.prefix); ++i)
+          results_.prefix = absl::StrCat(prefix, "_", i);
       } else if (taken_.contains(prefix) && !options_.uniquify_names) {
-        return InvalidArgument("Import node name prefix '", prefix, "' conflicts with name already used in the graph");
+        return InvalidArgument("Import node name prefix '", prefix,
+                               "' conflicts with name already used in the graph");
       }
       return absl::OkStatus();
     }
@@ -169,7 +183,8 @@ class Importer {
           continue;
         }
         const auto source = index_.find(input.node);
-        if (source == index_.end()) return InvalidArgument("Node '", node.name(), "': Unknown input node '", text, "'");
+        if (source == index_.end())
+          return InvalidArgument("Node '", node.name(), "': Unknown input node '", text, "'");
         if (IsBackEdge(node, input)) {
           has_back_edge = true;
           continue;
@@ -196,7 +211,8 @@ class Importer {
         if (--items_[waiting].waits_for == 0) ready_.insert(waiting);
       }
     }
-    if (made < proto_.node_size()) return InvalidArgument(proto_.node_size() - made, " nodes in a cycle");
+    if (made < proto_.node_size())
+      return InvalidArgument(proto_.node_size() - made, " nodes in a cycle");
     return absl::OkStatus();
   }
 
@@ -210,7 +226,8 @@ class Importer {
     for (const auto& [name, value] : node.attr()) {
       absl::StatusOr<AttrValue> attr = AttrValueFromProto(value);
       if (!attr.ok()) {
-        return Suffixed(attr.status(), absl::StrCat("\n\t for attr '", name, "'\n\t; NodeDef: {{node ", spec.name, "}}"));
+        return Suffixed(attr.status(), absl::StrCat("\n\t for attr '", name,
+                                                    "'\n\t; NodeDef: {{node ", spec.name, "}}"));
       }
       // A value of no kind says as much as no value.
       if (attr->has_value()) spec.attrs.emplace(name, *std::move(attr));
@@ -238,8 +255,10 @@ class Importer {
       if (mapped != input_map_.end()) {
         used_keys_.insert(name);
         const Output& output = mapped->second;
-        if (!output || output.index < 0 || (!name.is_control() && output.index >= output.node->num_outputs())) {
-          return InvalidArgument("Node '", node.name(), "': Input '", text, "' is mapped to an output that does not exist");
+        if (!output || output.index < 0 ||
+            (!name.is_control() && output.index >= output.node->num_outputs())) {
+          return InvalidArgument("Node '", node.name(), "': Input '", text,
+                                 "' is mapped to an output that does not exist");
         }
         if (name.is_control()) {
           spec.control_inputs.push_back(output.node);
@@ -259,8 +278,9 @@ class Importer {
         continue;
       }
       if (name.index >= source->num_outputs()) {
-        return InvalidArgument("Node '", node.name(), "': Connecting to invalid output ", name.index,
-                               " of source node ", name.node, " which has ", source->num_outputs(), " outputs.");
+        return InvalidArgument("Node '", node.name(), "': Connecting to invalid output ",
+                               name.index, " of source node ", name.node, " which has ",
+                               source->num_outputs(), " outputs.");
       }
       spec.flat_inputs->push_back(Output(source, name.index));
     }
@@ -299,7 +319,8 @@ class Importer {
       absl::string_view name = entry;
       if (!absl::ConsumePrefix(&name, kColocationPrefix)) continue;
       if (options_.validate_colocation && !index_.contains(name)) {
-        return InvalidArgument("Node '", node_name, "' expects to be colocated with unknown node '", name, "'");
+        return InvalidArgument("Node '", node_name, "' expects to be colocated with unknown node '",
+                               name, "'");
       }
       entry = absl::StrCat(kColocationPrefix, NewName(std::string(name)));
     }
@@ -315,7 +336,9 @@ class Importer {
       if (theirs.name() != node.op()) continue;
       for (const auto& attr : theirs.attr()) {
         const auto given = attrs.find(attr.name());
-        if (given == attrs.end() || ours->def.FindAttr(attr.name()) != nullptr || !attr.has_default_value()) continue;
+        if (given == attrs.end() || ours->def.FindAttr(attr.name()) != nullptr ||
+            !attr.has_default_value())
+          continue;
         ASSIGN_OR_RETURN(AttrValue default_value, AttrValueFromProto(attr.default_value()));
         if (given->second == default_value) attrs.erase(given);
       }
@@ -325,9 +348,11 @@ class Importer {
 
   absl::Status CheckDeprecation(const OpDef& op) const {
     const int producer = proto_.versions().producer();
-    if (op.deprecated_at_version == 0 || producer < op.deprecated_at_version) return absl::OkStatus();
+    if (op.deprecated_at_version == 0 || producer < op.deprecated_at_version)
+      return absl::OkStatus();
     return Unimplemented("Op ", op.name, " is not available in GraphDef version ", producer,
-                         ". It has been removed in version ", op.deprecated_at_version, ". ", op.deprecation_text, ".");
+                         ". It has been removed in version ", op.deprecated_at_version, ". ",
+                         op.deprecation_text, ".");
   }
 
   // _output_shapes tells what inference may not know; it must not contradict it, and is not kept.
@@ -340,8 +365,10 @@ class Importer {
         absl::StatusOr<PartialShape> merged = node.output_shape(i).Merge((*shapes)[i]);
         if (!merged.ok()) {
           return Prefixed(merged.status(),
-                          absl::StrCat("Node '", node.name(), "' has an _output_shapes attribute inconsistent with the "
-                                       "GraphDef for output #", i, ": "));
+                          absl::StrCat("Node '", node.name(),
+                                       "' has an _output_shapes attribute inconsistent with the "
+                                       "GraphDef for output #",
+                                       i, ": "));
         }
         node.set_output_shape(i, *std::move(merged));
       }
@@ -353,7 +380,8 @@ class Importer {
   absl::Status CloseLoops() {
     for (const BackEdge& edge : back_edges_) {
       Node* source = items_[index_.at(edge.source.node)].made;
-      RETURN_IF_ERROR(graph_.UpdateInput(*edge.merge, edge.input, Output(source, edge.source.index)));
+      RETURN_IF_ERROR(
+          graph_.UpdateInput(*edge.merge, edge.input, Output(source, edge.source.index)));
     }
     return absl::OkStatus();
   }
@@ -364,11 +392,12 @@ class Importer {
       const TensorName name = ParseTensorName(text);
       if (used_keys_.contains(name)) continue;
       const auto node = index_.find(name.node);
-      if (node == index_.end() || name.index >= items_[node->second].made->num_outputs()) missing.push_back(name.ToString());
+      if (node == index_.end() || name.index >= items_[node->second].made->num_outputs())
+        missing.push_back(name.ToString());
     }
     if (!missing.empty()) {
-      return InvalidArgument("Attempted to map inputs that were not found in graph_def: [", absl::StrJoin(missing, ", "),
-                             "]");
+      return InvalidArgument("Attempted to map inputs that were not found in graph_def: [",
+                             absl::StrJoin(missing, ", "), "]");
     }
     for (const std::string& text : options_.return_outputs) {
       const TensorName name = ParseTensorName(text);
@@ -378,18 +407,20 @@ class Importer {
       }
       const auto node = index_.find(name.node);
       if (node == index_.end()) {
-        return InvalidArgument("Requested return tensor '", name.ToString(), "' not found in graph def");
+        return InvalidArgument("Requested return tensor '", name.ToString(),
+                               "' not found in graph def");
       }
       Node* made = items_[node->second].made;
       if (name.index < 0 || name.index >= made->num_outputs()) {
-        return InvalidArgument("Invalid return output ", name.index, " of node '", name.node, "', which has ",
-                               made->num_outputs(), " output(s)");
+        return InvalidArgument("Invalid return output ", name.index, " of node '", name.node,
+                               "', which has ", made->num_outputs(), " output(s)");
       }
       results_.outputs.push_back(Output(made, name.index));
     }
     for (const std::string& name : options_.return_nodes) {
       const auto node = index_.find(name);
-      if (node == index_.end()) return InvalidArgument("Requested return node '", name, "' not found in graph def");
+      if (node == index_.end())
+        return InvalidArgument("Requested return node '", name, "' not found in graph def");
       results_.return_nodes.push_back(items_[node->second].made);
     }
     return absl::OkStatus();
@@ -424,10 +455,12 @@ std::string TensorName::ToString() const {
 TensorName ParseTensorName(absl::string_view text) {
   if (absl::ConsumePrefix(&text, "^")) return {std::string(text), -1};
   const size_t colon = text.rfind(':');
-  if (colon == absl::string_view::npos || colon == 0 || colon + 1 == text.size()) return {std::string(text), 0};
+  if (colon == absl::string_view::npos || colon == 0 || colon + 1 == text.size())
+    return {std::string(text), 0};
   const absl::string_view digits = text.substr(colon + 1);
   int index = 0;
-  if (!std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) || !absl::SimpleAtoi(digits, &index)) {
+  if (!std::all_of(digits.begin(), digits.end(), absl::ascii_isdigit) ||
+      !absl::SimpleAtoi(digits, &index)) {
     return {std::string(text), 0};
   }
   return {std::string(text.substr(0, colon)), index};
@@ -442,7 +475,8 @@ absl::StatusOr<ImportResults> ImportGraph(Graph& into, const tensorflow::GraphDe
   return results;
 }
 
-absl::Status NodeToProto(const Node& node, const ExportOptions& options, tensorflow::NodeDef& proto) {
+absl::Status NodeToProto(const Node& node, const ExportOptions& options,
+                         tensorflow::NodeDef& proto) {
   proto.Clear();
   proto.set_name(node.name());
   proto.set_op(node.op());
@@ -452,24 +486,28 @@ absl::Status NodeToProto(const Node& node, const ExportOptions& options, tensorf
     proto.add_input(input.index == 0 ? input.node->name() : input.name());
   }
   std::vector<std::string> control_inputs;
-  for (const Node* before : node.control_inputs()) control_inputs.push_back(absl::StrCat("^", before->name()));
+  for (const Node* before : node.control_inputs())
+    control_inputs.push_back(absl::StrCat("^", before->name()));
   std::sort(control_inputs.begin(), control_inputs.end());
   for (std::string& input : control_inputs) proto.add_input(std::move(input));
   auto& attrs = *proto.mutable_attr();
   for (const auto& [name, value] : node.attrs()) {
     if (options.strip_defaults && HasDefault(node, name, value)) continue;
     const absl::Status written = AttrValueToProto(value, attrs[name]);
-    if (!written.ok()) return Prefixed(written, absl::StrCat("Node '", node.name(), "', attr '", name, "': "));
+    if (!written.ok())
+      return Prefixed(written, absl::StrCat("Node '", node.name(), "', attr '", name, "': "));
   }
   if (options.add_shapes && node.num_outputs() > 0) {
     auto& list = *attrs[std::string(kOutputShapes)].mutable_list();
     list.Clear();
-    for (int i = 0; i < node.num_outputs(); ++i) PartialShapeToProto(node.output_shape(i), *list.add_shape());
+    for (int i = 0; i < node.num_outputs(); ++i)
+      PartialShapeToProto(node.output_shape(i), *list.add_shape());
   }
   return absl::OkStatus();
 }
 
-absl::Status GraphToProto(const Graph& graph, const ExportOptions& options, tensorflow::GraphDef& proto) {
+absl::Status GraphToProto(const Graph& graph, const ExportOptions& options,
+                          tensorflow::GraphDef& proto) {
   proto.Clear();
   for (int i = std::max(options.from_version, 0); i < graph.num_nodes(); ++i) {
     RETURN_IF_ERROR(NodeToProto(*graph.nodes()[i], options, *proto.add_node()));
@@ -478,7 +516,8 @@ absl::Status GraphToProto(const Graph& graph, const ExportOptions& options, tens
   proto.mutable_versions()->set_producer(versions.producer);
   proto.mutable_versions()->set_min_consumer(versions.min_consumer);
   for (int bad : versions.bad_consumers) proto.mutable_versions()->add_bad_consumers(bad);
-  if (!graph.functions().empty()) RETURN_IF_ERROR(FunctionsToProto(graph, *proto.mutable_library()));
+  if (!graph.functions().empty())
+    RETURN_IF_ERROR(FunctionsToProto(graph, *proto.mutable_library()));
   return absl::OkStatus();
 }
 

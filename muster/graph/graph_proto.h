@@ -1,4 +1,5 @@
-// Graphs as TensorFlow's GraphDef: export, and import with all the rules of TensorFlow's own importer.
+// Graphs as TensorFlow's GraphDef: export, and import with all the rules of TensorFlow's own
+// importer.
 #pragma once
 
 #include <optional>
@@ -24,16 +25,20 @@ struct ExportOptions {
   bool strip_defaults = false;  // leave out attributes that have their default value
   int from_version = 0;         // only nodes made after the graph had that many
 };
-// Replaces what `proto` holds. Nodes come in the order in which they were made, control inputs sorted by name.
-absl::Status GraphToProto(const Graph& graph, const ExportOptions& options, tensorflow::GraphDef& proto);
-absl::Status NodeToProto(const Node& node, const ExportOptions& options, tensorflow::NodeDef& proto);
+// Replaces what `proto` holds. Nodes come in the order in which they were made, control inputs
+// sorted by name.
+absl::Status GraphToProto(const Graph& graph, const ExportOptions& options,
+                          tensorflow::GraphDef& proto);
+absl::Status NodeToProto(const Node& node, const ExportOptions& options,
+                         tensorflow::NodeDef& proto);
 
 struct ImportOptions {
   std::string prefix;            // "" or "a/b" (a trailing slash is fine)
   bool uniquify_prefix = false;  // "a" -> "a_1" where "a" is taken
-  bool uniquify_names = false;   // node names (with their prefix) that are taken get a suffix instead of an error
-  // Tensor names of the GraphDef ("x:0", "x") and the outputs of `into` that replace them; "^x" replaces a control
-  // input by the output's node.
+  bool uniquify_names =
+      false;  // node names (with their prefix) that are taken get a suffix instead of an error
+  // Tensor names of the GraphDef ("x:0", "x") and the outputs of `into` that replace them; "^x"
+  // replaces a control input by the output's node.
   std::vector<std::pair<std::string, Output>> input_map;
   std::vector<std::string> return_outputs;  // tensor names
   std::vector<std::string> return_nodes;
@@ -42,22 +47,24 @@ struct ImportOptions {
   std::string default_device;  // for nodes without a device
   bool validate_colocation = true;
   bool allow_internal_names = false;  // names that start with "_", as masters send them to workers
-  // The graph takes the versions of the GraphDef as they stand instead of the lower producer of both: for those who
-  // hold somebody else's graph.
+  // The graph takes the versions of the GraphDef as they stand instead of the lower producer of
+  // both: for those who hold somebody else's graph.
   bool adopt_versions = false;
-  // The ops of the program that made the graph: attributes we do not know are dropped where they hold its defaults.
+  // The ops of the program that made the graph: attributes we do not know are dropped where they
+  // hold its defaults.
   const tensorflow::OpList* producer_ops = nullptr;
 };
 
 struct ImportResults {
-  std::string prefix;           // as used, without a slash
-  std::vector<Node*> nodes;     // all new ones, in the order in which they were made
-  std::vector<Output> outputs;  // per return_outputs; an entry of input_map where the tensor was replaced
+  std::string prefix;        // as used, without a slash
+  std::vector<Node*> nodes;  // all new ones, in the order in which they were made
+  std::vector<Output>
+      outputs;  // per return_outputs; an entry of input_map where the tensor was replaced
   std::vector<Node*> return_nodes;
 };
 
-// Adds the nodes and functions of `proto` to `into`. Nodes may come in any order; cycles must pass through
-// NextIteration -> Merge. On error `into` has the nodes it had before.
+// Adds the nodes and functions of `proto` to `into`. Nodes may come in any order; cycles must pass
+// through NextIteration -> Merge. On error `into` has the nodes it had before.
 absl::StatusOr<ImportResults> ImportGraph(Graph& into, const tensorflow::GraphDef& proto,
                                           const ImportOptions& options = {});
 

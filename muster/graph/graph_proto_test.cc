@@ -7,11 +7,12 @@
 #include "google/protobuf/text_format.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
+#include "tensorflow/core/framework/graph.pb.h"
+#include "tensorflow/core/framework/op_def.pb.h"
+
 #include "muster/graph/attr_value_proto.h"
 #include "muster/graph/function_proto.h"
 #include "muster/graph/op_registry.h"
-#include "tensorflow/core/framework/graph.pb.h"
-#include "tensorflow/core/framework/op_def.pb.h"
 
 namespace muster {
 namespace {
@@ -28,18 +29,21 @@ tensorflow::GraphDef Parse(const std::string& text) {
 }
 
 std::string Constant(const std::string& name) {
-  return absl::StrCat("node { name: '", name, "' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: "
-                      "'value' value { tensor { dtype: DT_FLOAT tensor_shape { } float_val: 1 } } } }");
+  return absl::StrCat(
+      "node { name: '", name,
+      "' op: 'Const' attr { key: 'dtype' value { type: DT_FLOAT } } attr { key: "
+      "'value' value { tensor { dtype: DT_FLOAT tensor_shape { } float_val: 1 } } } }");
 }
 
 // A node of one float type attribute T.
-std::string Float(const std::string& name, const std::string& op, const std::vector<std::string>& inputs,
-                  const std::string& more = "") {
+std::string Float(const std::string& name, const std::string& op,
+                  const std::vector<std::string>& inputs, const std::string& more = "") {
   std::string text = absl::StrCat("node { name: '", name, "' op: '", op, "' ");
   for (const std::string& input : inputs) absl::StrAppend(&text, "input: '", input, "' ");
   return absl::StrCat(text, "attr { key: 'T' value { type: DT_FLOAT } } ", more, "}");
 }
-std::string Neg(const std::string& name, const std::vector<std::string>& inputs, const std::string& more = "") {
+std::string Neg(const std::string& name, const std::vector<std::string>& inputs,
+                const std::string& more = "") {
   return Float(name, "Neg", inputs, more);
 }
 const char kTwo[] = "attr { key: 'N' value { i: 2 } }";
@@ -62,7 +66,8 @@ std::string ImportError(const std::string& text, const ImportOptions& options = 
 
 TEST(GraphProto, NodesMayComeInAnyOrder) {
   Graph graph;
-  const auto proto = Parse(Neg("b", {"a"}) + Neg("d", {"c", "^b"}) + Neg("c", {"b"}) + Constant("a"));
+  const auto proto =
+      Parse(Neg("b", {"a"}) + Neg("d", {"c", "^b"}) + Neg("c", {"b"}) + Constant("a"));
   const auto results = ImportGraph(graph, proto);
   ASSERT_TRUE(results.ok()) << results.status();
   EXPECT_THAT(Names(graph), ElementsAre("a", "b", "c", "d"));
@@ -73,10 +78,11 @@ TEST(GraphProto, NodesMayComeInAnyOrder) {
 
 TEST(GraphProto, ExportGivesWhatWasImported) {
   Graph graph;
-  tensorflow::GraphDef proto = Parse(Constant("a") + Constant("z") +
-                                     Neg("b", {"a", "^a", "^z"},
-                                         "device: '/job:ps' attr { key: '_class' value { list { s: 'loc:@a' } } } "
-                                         "attr { key: 'extra' value { i: 7 } }"));
+  tensorflow::GraphDef proto =
+      Parse(Constant("a") + Constant("z") +
+            Neg("b", {"a", "^a", "^z"},
+                "device: '/job:ps' attr { key: '_class' value { list { s: 'loc:@a' } } } "
+                "attr { key: 'extra' value { i: 7 } }"));
   ASSERT_TRUE(ImportGraph(graph, proto).ok());
   tensorflow::GraphDef again;
   ASSERT_TRUE(GraphToProto(graph, {}, again).ok());
@@ -95,7 +101,9 @@ TEST(GraphProto, ExportGivesWhatWasImported) {
 
 TEST(GraphProto, DefaultsAreFilledInAndStripped) {
   Graph graph;
-  ASSERT_TRUE(ImportGraph(graph, Parse("node { name: 'p' op: 'Placeholder' attr { key: 'dtype' value { type: DT_INT32 } } }")).ok());
+  ASSERT_TRUE(ImportGraph(graph, Parse("node { name: 'p' op: 'Placeholder' attr { key: 'dtype' "
+                                       "value { type: DT_INT32 } } }"))
+                  .ok());
   EXPECT_TRUE(graph.FindNode("p")->attrs().contains("shape"));
   ExportOptions options;
   options.strip_defaults = true;
@@ -105,7 +113,8 @@ TEST(GraphProto, DefaultsAreFilledInAndStripped) {
 }
 
 TEST(GraphProto, LoopsAreClosed) {
-  const std::string loop = Float("m", "Merge", {"en", "ni"}, kTwo) + Float("ni", "NextIteration", {"m"}) +
+  const std::string loop = Float("m", "Merge", {"en", "ni"}, kTwo) +
+                           Float("ni", "NextIteration", {"m"}) +
                            Float("en", "Enter", {"a"}, kFrame) + Constant("a");
   Graph graph;
   const auto results = ImportGraph(graph, Parse(loop));
@@ -116,12 +125,15 @@ TEST(GraphProto, LoopsAreClosed) {
   tensorflow::GraphDef again;
   EXPECT_TRUE(GraphToProto(graph, {}, again).ok());
 
-  EXPECT_EQ(ImportError(Float("m", "Merge", {"en", "ni:3"}, kTwo) + Float("ni", "NextIteration", {"m"}) +
-                        Float("en", "Enter", {"a"}, kFrame) + Constant("a")),
-            "Output 3 of node ni does not exist. Node only has 1 outputs.");
-  EXPECT_EQ(ImportError(Float("m", "Merge", {"ni", "ni"}, kTwo) + Float("ni", "NextIteration", {"m"})),
-            "2 nodes in a cycle");
-  EXPECT_EQ(ImportError(Float("m", "Merge", {"ni", "a", "^ni"}, kTwo) + Float("ni", "NextIteration", {"m"}) + Constant("a")),
+  EXPECT_EQ(
+      ImportError(Float("m", "Merge", {"en", "ni:3"}, kTwo) + Float("ni", "NextIteration", {"m"}) +
+                  Float("en", "Enter", {"a"}, kFrame) + Constant("a")),
+      "Output 3 of node ni does not exist. Node only has 1 outputs.");
+  EXPECT_EQ(
+      ImportError(Float("m", "Merge", {"ni", "ni"}, kTwo) + Float("ni", "NextIteration", {"m"})),
+      "2 nodes in a cycle");
+  EXPECT_EQ(ImportError(Float("m", "Merge", {"ni", "a", "^ni"}, kTwo) +
+                        Float("ni", "NextIteration", {"m"}) + Constant("a")),
             "2 nodes in a cycle");
 }
 
@@ -134,7 +146,8 @@ TEST(GraphProto, ErrorsAreTensorFlows) {
             "Node 'b': Unknown input node 'a:99999999999999999999'");
   EXPECT_EQ(ImportError(Neg("b", {"a:1"}) + a),
             "Node 'b': Connecting to invalid output 1 of source node a which has 1 outputs.");
-  EXPECT_EQ(ImportError(Neg("b", {"^a", "a"}) + a), "Node 'b': Control dependencies must come after regular dependencies");
+  EXPECT_EQ(ImportError(Neg("b", {"^a", "a"}) + a),
+            "Node 'b': Control dependencies must come after regular dependencies");
   EXPECT_EQ(ImportError(a + a), "Node 'a' is not unique");
   EXPECT_EQ(ImportError(Constant("_a")), "Node '_a': Node name contains invalid characters");
   EXPECT_EQ(ImportError(Constant("a b")), "Node 'a b': Node name contains invalid characters");
@@ -144,27 +157,44 @@ TEST(GraphProto, ErrorsAreTensorFlows) {
   EXPECT_EQ(ImportError(Neg("b", {"a", "^b"}) + a), "1 nodes in a cycle");
   ImportOptions options;
   options.prefix = "import";
-  EXPECT_EQ(ImportError("node { name: 'b' op: 'Neg' input: 'a' attr { key: 'T' value { type: DT_INT32 } } }" + a, options),
-            "Input 0 of node import/b was passed float from import/a:0 incompatible with expected int32.");
-  EXPECT_THAT(ImportError(Neg("b", {"a", "a"}) + a, options),
-              StartsWith("NodeDef expected inputs 'float' do not match 2 inputs specified; Op<name=Neg;"));
+  EXPECT_EQ(
+      ImportError(
+          "node { name: 'b' op: 'Neg' input: 'a' attr { key: 'T' value { type: DT_INT32 } } }" + a,
+          options),
+      "Input 0 of node import/b was passed float from import/a:0 incompatible with expected "
+      "int32.");
+  EXPECT_THAT(
+      ImportError(Neg("b", {"a", "a"}) + a, options),
+      StartsWith("NodeDef expected inputs 'float' do not match 2 inputs specified; Op<name=Neg;"));
   EXPECT_THAT(ImportError("node { name: 'b' op: 'Neg' input: 'a' }" + a),
               StartsWith("NodeDef missing attr 'T' from Op<name=Neg;"));
-  EXPECT_THAT(ImportError("node { name: 'b' op: 'Neg' input: 'a' attr { key: 'T' value { i: 3 } } }" + a),
-              StartsWith("AttrValue had value with type 'int' when 'type' expected\n\t for attr 'T'\n\t; NodeDef: {{node b}}"));
-  EXPECT_THAT(ImportError("node { name: 'b' op: 'Neg' input: 'a' attr { key: 'T' value { type: 99 } } }" + a),
-              StartsWith("AttrValue has invalid DataType enum: 99\n\t for attr 'T'"));
-  EXPECT_EQ(ImportError(Neg("b", {"a"}, "attr { key: '_class' value { list { s: 'loc:@zz' } } }") + a),
-            "Node 'b' expects to be colocated with unknown node 'zz'");
-  EXPECT_EQ(ImportError(Neg("b", {"a"}, "attr { key: '_output_shapes' value { list { shape { dim { size: 7 } } } } }") + a),
-            "Node 'b' has an _output_shapes attribute inconsistent with the GraphDef for output #0: "
-            "Shapes must be equal rank, but are 0 and 1");
-  EXPECT_THAT(ImportError("node { name: 'b' op: 'Nope' }"), StartsWith("Op type not registered 'Nope'"));
+  EXPECT_THAT(
+      ImportError("node { name: 'b' op: 'Neg' input: 'a' attr { key: 'T' value { i: 3 } } }" + a),
+      StartsWith("AttrValue had value with type 'int' when 'type' expected\n\t for attr 'T'\n\t; "
+                 "NodeDef: {{node b}}"));
+  EXPECT_THAT(
+      ImportError("node { name: 'b' op: 'Neg' input: 'a' attr { key: 'T' value { type: 99 } } }" +
+                  a),
+      StartsWith("AttrValue has invalid DataType enum: 99\n\t for attr 'T'"));
+  EXPECT_EQ(
+      ImportError(Neg("b", {"a"}, "attr { key: '_class' value { list { s: 'loc:@zz' } } }") + a),
+      "Node 'b' expects to be colocated with unknown node 'zz'");
+  EXPECT_EQ(
+      ImportError(
+          Neg("b", {"a"},
+              "attr { key: '_output_shapes' value { list { shape { dim { size: 7 } } } } }") +
+          a),
+      "Node 'b' has an _output_shapes attribute inconsistent with the GraphDef for output #0: "
+      "Shapes must be equal rank, but are 0 and 1");
+  EXPECT_THAT(ImportError("node { name: 'b' op: 'Nope' }"),
+              StartsWith("Op type not registered 'Nope'"));
   EXPECT_EQ(ImportError(a + "versions { min_consumer: 99999 }"),
-            "GraphDef min consumer version 99999 above current version 2474 for TensorFlow 2.21.0.  Please upgrade "
+            "GraphDef min consumer version 99999 above current version 2474 for TensorFlow 2.21.0. "
+            " Please upgrade "
             "TensorFlow.");
   EXPECT_EQ(ImportError(a + "versions { bad_consumers: 2474 }"),
-            "GraphDef disallows consumer version 2474.  Please upgrade TensorFlow: this version is likely buggy.");
+            "GraphDef disallows consumer version 2474.  Please upgrade TensorFlow: this version is "
+            "likely buggy.");
 }
 
 TEST(GraphProto, InputsAreMapped) {
@@ -172,7 +202,8 @@ TEST(GraphProto, InputsAreMapped) {
   ASSERT_TRUE(ImportGraph(graph, Parse(Constant("m") + Constant("n"))).ok());
   ImportOptions options;
   options.prefix = "import";
-  options.input_map = {{"x:3", Output(graph.FindNode("m"), 0)}, {"^y", Output(graph.FindNode("n"), 0)}};
+  options.input_map = {{"x:3", Output(graph.FindNode("m"), 0)},
+                       {"^y", Output(graph.FindNode("n"), 0)}};
   options.return_outputs = {"b:0", "x:3"};
   options.return_nodes = {"b"};
   const auto results = ImportGraph(graph, Parse(Neg("b", {"x:3", "^y"})), options);
@@ -184,8 +215,8 @@ TEST(GraphProto, InputsAreMapped) {
   EXPECT_THAT(results->outputs, ElementsAre(Output(b, 0), Output(graph.FindNode("m"), 0)));
   EXPECT_THAT(results->return_nodes, ElementsAre(b));
 
-  const auto error = [&](std::vector<std::pair<std::string, Output>> map, std::vector<std::string> outputs,
-                         std::vector<std::string> nodes) {
+  const auto error = [&](std::vector<std::pair<std::string, Output>> map,
+                         std::vector<std::string> outputs, std::vector<std::string> nodes) {
     ImportOptions bad;
     bad.prefix = "again";
     bad.input_map = std::move(map);
@@ -195,7 +226,8 @@ TEST(GraphProto, InputsAreMapped) {
     EXPECT_EQ(graph.num_nodes(), 3);
     return std::string(failed.status().message());
   };
-  EXPECT_EQ(error({{"zz", Output(b, 0)}}, {}, {}), "Attempted to map inputs that were not found in graph_def: [zz:0]");
+  EXPECT_EQ(error({{"zz", Output(b, 0)}}, {}, {}),
+            "Attempted to map inputs that were not found in graph_def: [zz:0]");
   EXPECT_EQ(error({}, {"zz"}, {}), "Requested return tensor 'zz:0' not found in graph def");
   EXPECT_EQ(error({}, {"a:5"}, {}), "Invalid return output 5 of node 'a', which has 1 output(s)");
   EXPECT_EQ(error({}, {}, {"zz"}), "Requested return node 'zz' not found in graph def");
@@ -203,9 +235,11 @@ TEST(GraphProto, InputsAreMapped) {
 
 TEST(GraphProto, NamesThatAreTaken) {
   Graph graph;
-  const auto proto = Parse(Constant("a") + Neg("b", {"a"}, "attr { key: '_class' value { list { s: 'loc:@a' } } }"));
+  const auto proto = Parse(
+      Constant("a") + Neg("b", {"a"}, "attr { key: '_class' value { list { s: 'loc:@a' } } }"));
   ASSERT_TRUE(ImportGraph(graph, proto).ok());
-  EXPECT_EQ(ImportGraph(graph, proto).status().message(), "Node name 'a' already exists in the Graph");
+  EXPECT_EQ(ImportGraph(graph, proto).status().message(),
+            "Node name 'a' already exists in the Graph");
   ImportOptions options;
   options.uniquify_names = true;
   ASSERT_TRUE(ImportGraph(graph, proto, options).ok());
@@ -255,8 +289,9 @@ TEST(GraphProto, FunctionsAreKeptCalledAndInstantiated) {
   tensorflow::GraphDef other = proto;
   other.clear_node();
   other.mutable_library()->mutable_function(0)->mutable_node_def(0)->set_op("Identity");
-  EXPECT_EQ(ImportGraph(graph, other).status().message(),
-            "Cannot add function 'f' because a different function with the same name already exists.");
+  EXPECT_EQ(
+      ImportGraph(graph, other).status().message(),
+      "Cannot add function 'f' because a different function with the same name already exists.");
 }
 
 TEST(GraphProto, TensorNames) {
@@ -268,12 +303,23 @@ TEST(GraphProto, TensorNames) {
 }
 
 TEST(AttrValueProto, EveryKindComesBack) {
-  const std::vector<AttrValue> values = {"text", 7, 1.5f, true, DType::kHalf, PartialShape({-1, 2}),
-                                         Tensor::Vector<int64_t>({1, 2}), FunctionRef{"f", {{"T", DType::kFloat}}},
-                                         AttrPlaceholder{"T"}, EmptyList{}, std::vector<std::string>{"a", "b"},
-                                         std::vector<int64_t>{1, 2}, std::vector<float>{1, 2},
-                                         std::vector<bool>{true, false}, std::vector<DType>{DType::kFloat},
-                                         std::vector<PartialShape>{PartialShape()}, std::vector<Tensor>{Tensor::Scalar(1.0)},
+  const std::vector<AttrValue> values = {"text",
+                                         7,
+                                         1.5f,
+                                         true,
+                                         DType::kHalf,
+                                         PartialShape({-1, 2}),
+                                         Tensor::Vector<int64_t>({1, 2}),
+                                         FunctionRef{"f", {{"T", DType::kFloat}}},
+                                         AttrPlaceholder{"T"},
+                                         EmptyList{},
+                                         std::vector<std::string>{"a", "b"},
+                                         std::vector<int64_t>{1, 2},
+                                         std::vector<float>{1, 2},
+                                         std::vector<bool>{true, false},
+                                         std::vector<DType>{DType::kFloat},
+                                         std::vector<PartialShape>{PartialShape()},
+                                         std::vector<Tensor>{Tensor::Scalar(1.0)},
                                          std::vector<FunctionRef>{{"f", {}}}};
   for (const AttrValue& value : values) {
     tensorflow::AttrValue proto;
@@ -302,8 +348,9 @@ TEST(OpDefProto, TheRegistryComesBack) {
 
 TEST(GraphProto, DamagedBytesNeverCrash) {
   const std::string whole =
-      Parse(Constant("a") + Neg("b", {"a"}) + Float("en", "Enter", {"b"}, kFrame) + Float("m", "Merge", {"en", "ni"}, kTwo) +
-            Float("ni", "NextIteration", {"m"}) + Float("call", "f", {"a"}) + kFunction)
+      Parse(Constant("a") + Neg("b", {"a"}) + Float("en", "Enter", {"b"}, kFrame) +
+            Float("m", "Merge", {"en", "ni"}, kTwo) + Float("ni", "NextIteration", {"m"}) +
+            Float("call", "f", {"a"}) + kFunction)
           .SerializeAsString();
   const uint32_t seed = 20240612;
   std::mt19937 random(seed);
@@ -315,10 +362,17 @@ TEST(GraphProto, DamagedBytesNeverCrash) {
     for (uint32_t k = 0; k <= random() % 4; ++k) {
       const size_t at = random() % bytes.size();
       switch (random() % 4) {
-        case 0: bytes.erase(at, 1 + random() % 4); break;
-        case 1: bytes.insert(at, 1, static_cast<char>(random())); break;
-        case 2: bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8)); break;
-        default: bytes[at] = static_cast<char>(random());
+        case 0:
+          bytes.erase(at, 1 + random() % 4);
+          break;
+        case 1:
+          bytes.insert(at, 1, static_cast<char>(random()));
+          break;
+        case 2:
+          bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
+          break;
+        default:
+          bytes[at] = static_cast<char>(random());
       }
       if (bytes.empty()) bytes = "x";
     }

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+
 #include "muster/graph/emit.h"
 #include "muster/graph/scope.h"
 
@@ -20,7 +21,8 @@ inline std::vector<std::string> NodeList(const Graph& graph) {
     for (const Output& input : node->inputs()) {
       inputs.push_back(input.index == 0 ? input.node->name() : input.name());
     }
-    for (const Node* before : node->control_inputs()) inputs.push_back(absl::StrCat("^", before->name()));
+    for (const Node* before : node->control_inputs())
+      inputs.push_back(absl::StrCat("^", before->name()));
     std::string line = absl::StrCat(node->name(), " ", node->op());
     if (!inputs.empty()) absl::StrAppend(&line, " ", absl::StrJoin(inputs, ","));
     const std::vector<std::string> groups = node->ColocationGroups();
@@ -30,16 +32,20 @@ inline std::vector<std::string> NodeList(const Graph& graph) {
   return lines;
 }
 
-inline std::vector<std::string> Lines(absl::string_view text) { return absl::StrSplit(text, '\n', absl::SkipEmpty()); }
+inline std::vector<std::string> Lines(absl::string_view text) {
+  return absl::StrSplit(text, '\n', absl::SkipEmpty());
+}
 
 // A Python operator with a number on the right: node `name` and constant `name/y`.
-inline Output WithNumber(const Scope& scope, absl::string_view op, absl::string_view name, Output x, double y) {
+inline Output WithNumber(const Scope& scope, absl::string_view op, absl::string_view name, Output x,
+                         double y) {
   const Scope own = scope.NameScope(name);
   const Output number = EmitScalar(own, x.base_dtype(), y, "y");
   return OpNamed(own, op, {x, number});
 }
 
-inline Output Placeholder(const Scope& scope, absl::string_view name, DType dtype, PartialShape shape) {
+inline Output Placeholder(const Scope& scope, absl::string_view name, DType dtype,
+                          PartialShape shape) {
   return scope.Op("Placeholder", {}, {{"dtype", dtype}, {"shape", std::move(shape)}}, name);
 }
 

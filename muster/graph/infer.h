@@ -1,4 +1,5 @@
-// Steps of adding a node: attributes filled in from defaults and from the inputs, inputs checked, shapes inferred.
+// Steps of adding a node: attributes filled in from defaults and from the inputs, inputs checked,
+// shapes inferred.
 #pragma once
 
 #include <string>
@@ -8,10 +9,11 @@
 
 namespace muster {
 
-// Completes `attrs` of a node of `op`: type and number attributes that the inputs decide, then defaults (except those
-// that TensorFlow 1.15 does not know). Checks kinds, minimums and allowed values.
-absl::Status ResolveAttrs(const OpDef& op, const std::vector<NodeInput>& inputs, absl::string_view node_name,
-                          AttrMap& attrs);
+// Completes `attrs` of a node of `op`: type and number attributes that the inputs decide, then
+// defaults (except those that TensorFlow 1.15 does not know). Checks kinds, minimums and allowed
+// values.
+absl::Status ResolveAttrs(const OpDef& op, const std::vector<NodeInput>& inputs,
+                          absl::string_view node_name, AttrMap& attrs);
 
 // The same for a node whose type and number attributes do not come from its inputs.
 absl::Status CompleteAttrs(const OpDef& op, absl::string_view node_name, AttrMap& attrs);

@@ -3,6 +3,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/hash/hash.h"
 #include "absl/strings/match.h"
+
 #include "muster/base/status.h"
 #include "muster/graph/passes.h"
 
@@ -13,7 +14,9 @@ namespace {
 constexpr size_t kMaxConstBytes = 64 << 10;
 
 // Attributes that say where a node goes or what is known about it, not what it computes.
-bool IsRemark(absl::string_view attr) { return attr == "_class" || attr == "_output_shapes"; }
+bool IsRemark(absl::string_view attr) {
+  return attr == "_class" || attr == "_output_shapes";
+}
 
 // What makes two nodes compute the same.
 struct Signature {
@@ -30,8 +33,9 @@ size_t HashOf(const AttrValue& value) {
   if (const std::string* text = value.get<std::string>()) return absl::HashOf(*text);
   if (const Tensor* tensor = value.get<Tensor>()) {
     if (tensor->dtype() == DType::kString) return absl::HashOf(tensor->num_elements());
-    return absl::HashOf(tensor->dtype(), tensor->num_elements(),
-                        absl::string_view(tensor->raw(), std::min<size_t>(tensor->size_bytes(), 256)));
+    return absl::HashOf(
+        tensor->dtype(), tensor->num_elements(),
+        absl::string_view(tensor->raw(), std::min<size_t>(tensor->size_bytes(), 256)));
   }
   return value.value().index();
 }
@@ -52,9 +56,9 @@ bool SameAttrs(const AttrMap& a, const AttrMap& b) {
 }
 
 bool SameSignature(const Signature& a, const Signature& b) {
-  return a.hash == b.hash && &a.node->registration() == &b.node->registration() && a.inputs == b.inputs &&
-         a.control_inputs == b.control_inputs && a.node->device() == b.node->device() &&
-         SameAttrs(a.node->attrs(), b.node->attrs());
+  return a.hash == b.hash && &a.node->registration() == &b.node->registration() &&
+         a.inputs == b.inputs && a.control_inputs == b.control_inputs &&
+         a.node->device() == b.node->device() && SameAttrs(a.node->attrs(), b.node->attrs());
 }
 
 bool IsBefore(const Output& a, const Output& b) {
@@ -62,10 +66,13 @@ bool IsBefore(const Output& a, const Output& b) {
 }
 
 bool MayMerge(const Node& node) {
-  if (node.def().is_stateful || IsControlFlow(node) || node.num_outputs() == 0 || node.consumers().empty()) return false;
+  if (node.def().is_stateful || IsControlFlow(node) || node.num_outputs() == 0 ||
+      node.consumers().empty())
+    return false;
   // Handles of these are strings or flow through plain floats, and reading may take a value out.
   if (absl::StartsWith(node.op(), "TensorArray") || absl::StartsWith(node.op(), "Stack") ||
-      absl::StartsWith(node.op(), "_ParallelConcat") || absl::StartsWith(node.op(), "Placeholder")) {
+      absl::StartsWith(node.op(), "_ParallelConcat") ||
+      absl::StartsWith(node.op(), "Placeholder")) {
     return false;
   }
   for (const Output& input : node.inputs()) {
@@ -83,7 +90,8 @@ Signature SignatureOf(const GraphRewriter& rewriter, Node& node) {
   signature.node = &node;
   signature.inputs.reserve(node.num_inputs());
   for (int i = 0; i < node.num_inputs(); ++i) signature.inputs.push_back(rewriter.Input(node, i));
-  if (node.def().is_commutative && node.num_inputs() == 2 && IsBefore(signature.inputs[1], signature.inputs[0])) {
+  if (node.def().is_commutative && node.num_inputs() == 2 &&
+      IsBefore(signature.inputs[1], signature.inputs[0])) {
     std::swap(signature.inputs[0], signature.inputs[1]);
   }
   signature.control_inputs = rewriter.ControlInputs(node);
@@ -105,14 +113,16 @@ absl::Status MergeCommonNodes(GraphRewriter& rewriter) {
     if (!MayMerge(*node)) continue;
     Signature signature = SignatureOf(rewriter, *node);
     std::vector<Signature>& same_hash = seen[signature.hash];
-    const auto found = std::find_if(same_hash.begin(), same_hash.end(),
-                                    [&](const Signature& other) { return SameSignature(other, signature); });
+    const auto found =
+        std::find_if(same_hash.begin(), same_hash.end(),
+                     [&](const Signature& other) { return SameSignature(other, signature); });
     if (found == same_hash.end()) {
       same_hash.push_back(std::move(signature));
       continue;
     }
     Node* kept = found->node;
-    for (int i = 0; i < node->num_outputs(); ++i) rewriter.Replace(Output(node, i), Output(kept, i));
+    for (int i = 0; i < node->num_outputs(); ++i)
+      rewriter.Replace(Output(node, i), Output(kept, i));
     if (rewriter.num_waiting(*node) > 0) rewriter.WaitInstead(*node, {kept});
   }
   rewriter.Commit();

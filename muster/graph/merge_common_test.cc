@@ -12,7 +12,8 @@ TEST_F(MergeCommonTest, TheSameFromTheSame) {
   const Output one = scope_.Op("Exp", {scope_.Op("Neg", {x}, {}, "a")}, {}, "b");
   const Output two = scope_.Op("Exp", {scope_.Op("Neg", {x}, {}, "c")}, {}, "d");
   Rewrite(MergeCommonNodes, {x}, {scope_.Op("Sub", {one, two}, {}, "e")});
-  EXPECT_THAT(List(), ElementsAre("a Neg _arg_x_0_0", "b Exp a", "e Sub b,b", "_retval_e_0_0 _Retval e"));
+  EXPECT_THAT(List(),
+              ElementsAre("a Neg _arg_x_0_0", "b Exp a", "e Sub b,b", "_retval_e_0_0 _Retval e"));
 }
 
 TEST_F(MergeCommonTest, OperandsInEitherOrderWhereTheOpAllows) {
@@ -28,10 +29,13 @@ TEST_F(MergeCommonTest, OperandsInEitherOrderWhereTheOpAllows) {
 }
 
 TEST_F(MergeCommonTest, ConstantsByValue) {
-  const auto constant = [&](float value, absl::string_view name) { return scope_.ConstScalar<float>(value, name); };
+  const auto constant = [&](float value, absl::string_view name) {
+    return scope_.ConstScalar<float>(value, name);
+  };
   const Output x = Floats("x", {2});
   std::vector<Output> fetches;
-  for (const Output& c : {constant(1, "a"), constant(1, "b"), constant(2, "c"), constant(0, "d"), constant(-0.0f, "e")}) {
+  for (const Output& c : {constant(1, "a"), constant(1, "b"), constant(2, "c"), constant(0, "d"),
+                          constant(-0.0f, "e")}) {
     fetches.push_back(scope_.Op("AddV2", {x, c}));
   }
   Rewrite(MergeCommonNodes, {x}, fetches);
@@ -48,7 +52,8 @@ TEST_F(MergeCommonTest, AttributesDevicesAndWaitingTellApart) {
       scope_.Op("MatMul", {x, x}, {}, "plain"),
       scope_.Op("MatMul", {x, x}, {{"transpose_a", true}}, "transposed"),
       scope_.WithDevice("/cpu:1").Op("MatMul", {x, x}, {}, "elsewhere"),
-      scope_.WithControlDependencies(std::vector<Node*>{gate.node}).Op("MatMul", {x, x}, {}, "later"),
+      scope_.WithControlDependencies(std::vector<Node*>{gate.node})
+          .Op("MatMul", {x, x}, {}, "later"),
       scope_.ColocatedWith(*gate.node).Op("MatMul", {x, x}, {}, "colocated")};
   Rewrite(MergeCommonNodes, {x}, fetches);
   EXPECT_NE(Find("transposed"), nullptr);
@@ -61,10 +66,12 @@ TEST_F(MergeCommonTest, AttributesDevicesAndWaitingTellApart) {
 TEST_F(MergeCommonTest, EffectsAndReadsOfStateStay) {
   const Output shape = scope_.ConstVector({2}, "shape");
   const AttrMap attrs = {{"dtype", DType::kFloat}};
-  const Output v = scope_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
+  const Output v =
+      scope_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
   Rewrite(MergeCommonNodes, {},
-          {scope_.Op("RandomUniform", {shape}, attrs, "r1"), scope_.Op("RandomUniform", {shape}, attrs, "r2"),
-           scope_.Op("Identity", {v}, {}, "i1"), scope_.Op("Identity", {v}, {}, "i2")});
+          {scope_.Op("RandomUniform", {shape}, attrs, "r1"),
+           scope_.Op("RandomUniform", {shape}, attrs, "r2"), scope_.Op("Identity", {v}, {}, "i1"),
+           scope_.Op("Identity", {v}, {}, "i2")});
   for (absl::string_view name : {"r1", "r2", "i1", "i2"}) EXPECT_NE(Find(name), nullptr) << name;
 }
 

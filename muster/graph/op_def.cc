@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+
 #include "muster/base/status.h"
 
 namespace muster {
@@ -30,7 +31,8 @@ class Reader {
   std::string Word() {
     rest_ = absl::StripLeadingAsciiWhitespace(rest_);
     size_t length = 0;
-    while (length < rest_.size() && (absl::ascii_isalnum(rest_[length]) || rest_[length] == '_')) ++length;
+    while (length < rest_.size() && (absl::ascii_isalnum(rest_[length]) || rest_[length] == '_'))
+      ++length;
     std::string word(rest_.substr(0, length));
     rest_.remove_prefix(length);
     return word;
@@ -39,7 +41,8 @@ class Reader {
   std::string Number() {
     rest_ = absl::StripLeadingAsciiWhitespace(rest_);
     size_t length = 0;
-    while (length < rest_.size() && (absl::ascii_isalnum(rest_[length]) || absl::StrContains("+-.", rest_.substr(length, 1)))) {
+    while (length < rest_.size() && (absl::ascii_isalnum(rest_[length]) ||
+                                     absl::StrContains("+-.", rest_.substr(length, 1)))) {
       ++length;
     }
     std::string number(rest_.substr(0, length));
@@ -53,7 +56,8 @@ class Reader {
     const size_t end = rest_.find(rest_[0], 1);
     if (end == absl::string_view::npos) return Bad("a closing quote");
     std::string value;
-    if (!absl::CUnescape(rest_.substr(1, end - 1), &value)) return Bad("a string without bad escapes");
+    if (!absl::CUnescape(rest_.substr(1, end - 1), &value))
+      return Bad("a string without bad escapes");
     rest_.remove_prefix(end + 1);
     return value;
   }
@@ -68,9 +72,10 @@ class Reader {
 
 const std::vector<DType>& NumberTypes() {
   using enum DType;
-  static const auto* types = new std::vector<DType>{kFloat, kDouble, kInt32, kUint8, kInt16, kInt8, kComplex64, kInt64,
-                                                    kQint8, kQuint8, kQint32, kBfloat16, kQint16, kQuint16, kUint16,
-                                                    kComplex128, kHalf, kUint32, kUint64};
+  static const auto* types =
+      new std::vector<DType>{kFloat,  kDouble,     kInt32,  kUint8,  kInt16,    kInt8,   kComplex64,
+                             kInt64,  kQint8,      kQuint8, kQint32, kBfloat16, kQint16, kQuint16,
+                             kUint16, kComplex128, kHalf,   kUint32, kUint64};
   return *types;
 }
 
@@ -83,7 +88,8 @@ absl::StatusOr<DType> ReadDType(Reader& reader) {
 
 absl::StatusOr<PartialShape> ReadShape(Reader& reader) {
   if (reader.Take("{")) {
-    if (!reader.Take("unknown_rank:") || !reader.Take("true") || !reader.Take("}")) return reader.Bad("{ unknown_rank: true }");
+    if (!reader.Take("unknown_rank:") || !reader.Take("true") || !reader.Take("}"))
+      return reader.Bad("{ unknown_rank: true }");
     return PartialShape();
   }
   if (!reader.Take("[")) return reader.Bad("a shape such as [2,3]");
@@ -195,7 +201,8 @@ absl::Status ReadAttrType(Reader& reader, AttrDef& attr) {
     using enum DType;
     if (attr.type == "numbertype") attr.allowed_types = NumberTypes();
     if (attr.type == "realnumbertype") {
-      attr.allowed_types = {kFloat, kDouble, kInt32, kUint8, kInt16, kInt8, kInt64, kBfloat16, kUint16, kHalf, kUint32, kUint64};
+      attr.allowed_types = {kFloat, kDouble,   kInt32,  kUint8, kInt16,  kInt8,
+                            kInt64, kBfloat16, kUint16, kHalf,  kUint32, kUint64};
     }
     if (!attr.allowed_types.empty()) attr.type = "type";
   }
@@ -285,9 +292,12 @@ std::string AttrText(const AttrDef& attr) {
   if (attr.default_value) absl::StrAppend(&out, ",default=", attr.default_value->ToString());
   if (attr.minimum) absl::StrAppend(&out, ",min=", *attr.minimum);
   if (!attr.allowed_types.empty()) {
-    absl::StrAppend(&out, ",allowed=[", absl::StrJoin(attr.allowed_types, ", ", [](std::string* o, DType t) {
-                      absl::StrAppend(o, "DT_", absl::AsciiStrToUpper(DTypeName(t)));
-                    }), "]");
+    absl::StrAppend(&out, ",allowed=[",
+                    absl::StrJoin(attr.allowed_types, ", ",
+                                  [](std::string* o, DType t) {
+                                    absl::StrAppend(o, "DT_", absl::AsciiStrToUpper(DTypeName(t)));
+                                  }),
+                    "]");
   }
   if (!attr.allowed_strings.empty()) {
     absl::StrAppend(&out, ",allowed=[\"", absl::StrJoin(attr.allowed_strings, "\", \""), "\"]");
@@ -303,13 +313,15 @@ std::string SummarizeOpDef(const OpDef& op) {
     for (const ArgDef& arg : list) parts.push_back(ArgText(arg));
     return absl::StrJoin(parts, ", ");
   };
-  std::string out = absl::StrCat("Op<name=", op.name, "; signature=", args(op.inputs), " -> ", args(op.outputs));
+  std::string out =
+      absl::StrCat("Op<name=", op.name, "; signature=", args(op.inputs), " -> ", args(op.outputs));
   for (const AttrDef& attr : op.attrs) absl::StrAppend(&out, "; attr=", AttrText(attr));
   if (op.is_stateful) absl::StrAppend(&out, "; is_stateful=true");
   return absl::StrCat(out, ">");
 }
 
-absl::StatusOr<std::vector<ArgRange>> ArgRanges(const std::vector<ArgDef>& args, const AttrMap& attrs) {
+absl::StatusOr<std::vector<ArgRange>> ArgRanges(const std::vector<ArgDef>& args,
+                                                const AttrMap& attrs) {
   std::vector<ArgRange> ranges;
   int64_t next = 0;
   for (const ArgDef& arg : args) {
@@ -317,10 +329,12 @@ absl::StatusOr<std::vector<ArgRange>> ArgRanges(const std::vector<ArgDef>& args,
     if (!arg.number_attr.empty()) {
       ASSIGN_OR_RETURN(count, GetAttr<int64_t>(attrs, arg.number_attr));
       if (count < 0 || count > 1 << 20) {
-        return InvalidArgument("Attr ", arg.number_attr, " = ", count, " is not a possible number of arguments");
+        return InvalidArgument("Attr ", arg.number_attr, " = ", count,
+                               " is not a possible number of arguments");
       }
     } else if (!arg.type_list_attr.empty()) {
-      ASSIGN_OR_RETURN(std::vector<DType> types, GetAttr<std::vector<DType>>(attrs, arg.type_list_attr));
+      ASSIGN_OR_RETURN(std::vector<DType> types,
+                       GetAttr<std::vector<DType>>(attrs, arg.type_list_attr));
       count = static_cast<int64_t>(types.size());
     }
     ranges.push_back({static_cast<int>(next), static_cast<int>(next + count)});
@@ -336,7 +350,8 @@ absl::StatusOr<std::vector<DType>> ArgTypes(const std::vector<ArgDef>& args, con
   for (size_t i = 0; i < args.size(); ++i) {
     const ArgDef& arg = args[i];
     if (!arg.type_list_attr.empty()) {
-      ASSIGN_OR_RETURN(std::vector<DType> list, GetAttr<std::vector<DType>>(attrs, arg.type_list_attr));
+      ASSIGN_OR_RETURN(std::vector<DType> list,
+                       GetAttr<std::vector<DType>>(attrs, arg.type_list_attr));
       for (DType type : list) types.push_back(arg.is_ref ? RefType(type) : type);
       continue;
     }
@@ -344,7 +359,8 @@ absl::StatusOr<std::vector<DType>> ArgTypes(const std::vector<ArgDef>& args, con
     if (!arg.type_attr.empty()) {
       ASSIGN_OR_RETURN(type, GetAttr<DType>(attrs, arg.type_attr));
     }
-    for (int k = ranges[i].begin; k < ranges[i].end; ++k) types.push_back(arg.is_ref ? RefType(type) : type);
+    for (int k = ranges[i].begin; k < ranges[i].end; ++k)
+      types.push_back(arg.is_ref ? RefType(type) : type);
   }
   return types;
 }

@@ -1,4 +1,5 @@
-// What an op is called, takes, gives and can be configured with: TensorFlow's OpDef as a domain type.
+// What an op is called, takes, gives and can be configured with: TensorFlow's OpDef as a domain
+// type.
 #pragma once
 
 #include <optional>
@@ -27,7 +28,8 @@ struct AttrDef {
   std::optional<int64_t> minimum;  // of the int, or of the list's length
   std::vector<DType> allowed_types;
   std::vector<std::string> allowed_strings;
-  // Unknown to TensorFlow 1.15: our front ends do not write it into nodes while it has its default value.
+  // Unknown to TensorFlow 1.15: our front ends do not write it into nodes while it has its default
+  // value.
   bool since_2x = false;
 };
 
@@ -52,22 +54,26 @@ struct OpDef {
 
 // Parse the compact notation of op files, which is TensorFlow's own:
 //   argument  "x: T", "values: N * T", "input: Ref(T)", "components: Tcomponents", "shape: int32"
-//   attribute "T: {float, double} = DT_FLOAT", "N: int >= 1", "padding: {'SAME', 'VALID'}", "shape: shape",
+//   attribute "T: {float, double} = DT_FLOAT", "N: int >= 1", "padding: {'SAME', 'VALID'}", "shape:
+//   shape",
 //             "T: numbertype", "types: list(type) >= 1 = []", "use_locking: bool = false"
 // Requires nothing: errors come back as InvalidArgument. `attrs` are the attributes parsed so far.
 absl::StatusOr<AttrDef> ParseAttrDef(absl::string_view text);
 absl::StatusOr<ArgDef> ParseArgDef(absl::string_view text, const std::vector<AttrDef>& attrs);
 
-// "Op<name=MatMul; signature=a:T, b:T -> product:T; attr=...>", as TensorFlow's error texts show definitions.
+// "Op<name=MatMul; signature=a:T, b:T -> product:T; attr=...>", as TensorFlow's error texts show
+// definitions.
 std::string SummarizeOpDef(const OpDef& op);
 
-// Input and output types of a node with these attributes, lists expanded. InvalidArgument for missing or bad attrs.
+// Input and output types of a node with these attributes, lists expanded. InvalidArgument for
+// missing or bad attrs.
 absl::StatusOr<std::vector<DType>> ArgTypes(const std::vector<ArgDef>& args, const AttrMap& attrs);
 // The flat range [begin, end) that each argument occupies.
 struct ArgRange {
   int begin = 0;
   int end = 0;
 };
-absl::StatusOr<std::vector<ArgRange>> ArgRanges(const std::vector<ArgDef>& args, const AttrMap& attrs);
+absl::StatusOr<std::vector<ArgRange>> ArgRanges(const std::vector<ArgDef>& args,
+                                                const AttrMap& attrs);
 
 }  // namespace muster

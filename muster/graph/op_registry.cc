@@ -1,10 +1,10 @@
 #include "muster/graph/op_registry.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+
+#include <unistd.h>
 
 #include "muster/base/status.h"
 
@@ -32,7 +32,8 @@ OpRegistry& OpRegistry::Global() {
 
 void OpRegistry::RunDefinitions() {
   building_ = this;
-  for (OpEntry* entry = first_entry; entry != nullptr; entry = entry->next) entry->define(entry->name);
+  for (OpEntry* entry = first_entry; entry != nullptr; entry = entry->next)
+    entry->define(entry->name);
   building_ = nullptr;
 }
 
@@ -56,17 +57,20 @@ absl::StatusOr<const OpRegistration*> OpRegistry::Lookup(absl::string_view op) c
   if (const OpRegistration* found = Find(op)) return found;
   char host[256] = "localhost";
   gethostname(host, sizeof(host) - 1);
-  return NotFound("Op type not registered '", op, "' in binary running on ", host,
-                  ". Make sure the Op and Kernel are registered in the binary running in this process. Note that if "
-                  "you are loading a saved graph which used ops from tf.contrib, accessing (e.g.) "
-                  "`tf.contrib.resampler` should be done before importing the graph, as contrib ops are lazily "
-                  "registered when the module is first accessed.");
+  return NotFound(
+      "Op type not registered '", op, "' in binary running on ", host,
+      ". Make sure the Op and Kernel are registered in the binary running in this process. Note "
+      "that if "
+      "you are loading a saved graph which used ops from tf.contrib, accessing (e.g.) "
+      "`tf.contrib.resampler` should be done before importing the graph, as contrib ops are lazily "
+      "registered when the module is first accessed.");
 }
 
 std::vector<const OpRegistration*> OpRegistry::All() const {
   std::vector<const OpRegistration*> all;
   for (const auto& [name, registration] : ops_) all.push_back(registration.get());
-  std::sort(all.begin(), all.end(), [](const auto* a, const auto* b) { return a->def.name < b->def.name; });
+  std::sort(all.begin(), all.end(),
+            [](const auto* a, const auto* b) { return a->def.name < b->def.name; });
   return all;
 }
 

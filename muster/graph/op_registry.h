@@ -1,5 +1,5 @@
-// All ops of the process. Op files link themselves into a list before main; the registry is built from it, checked
-// and frozen on first use.
+// All ops of the process. Op files link themselves into a list before main; the registry is built
+// from it, checked and frozen on first use.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+
 #include "muster/graph/gradient_context.h"
 #include "muster/graph/op_def.h"
 #include "muster/graph/shape_context.h"
@@ -16,9 +17,10 @@ namespace muster {
 struct OpRegistration {
   OpDef def;
   ShapeFunction shape = nullptr;
-  GradientFunction gradient;       // empty: see no_gradient
+  GradientFunction gradient;  // empty: see no_gradient
   std::string doc;
-  std::string no_gradient_reason;  // why the op has none (its gradient is None); empty: LookupError, like TensorFlow
+  std::string no_gradient_reason;  // why the op has none (its gradient is None); empty:
+                                   // LookupError, like TensorFlow
 };
 
 // One node of the list of op definitions; made by DEFINE_OP only.

@@ -5,7 +5,8 @@
 
 namespace muster {
 
-absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> graph, const OptimizeOptions& options) {
+absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> graph,
+                                                     const OptimizeOptions& options) {
   GraphRewriter rewriter(*graph);
   if (options.fold_constants) RETURN_IF_ERROR(FoldConstants(rewriter));
   if (options.simplify) RETURN_IF_ERROR(Simplify(rewriter));

@@ -1,4 +1,5 @@
-// Rewrites of a step's graph that keep its results: constant folding, common subexpressions, arithmetic and fusion.
+// Rewrites of a step's graph that keep its results: constant folding, common subexpressions,
+// arithmetic and fusion.
 #pragma once
 
 #include <memory>
@@ -14,8 +15,9 @@ struct OptimizeOptions {
   bool fuse = true;
 };
 
-// Changes what it can and returns the graph to run: feeds and fetches (_Arg, _Retval, _Send, _Recv) and nodes with
-// effects stay, in their order.
-absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> graph, const OptimizeOptions& options = {});
+// Changes what it can and returns the graph to run: feeds and fetches (_Arg, _Retval, _Send, _Recv)
+// and nodes with effects stay, in their order.
+absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> graph,
+                                                     const OptimizeOptions& options = {});
 
 }  // namespace muster

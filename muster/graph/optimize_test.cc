@@ -28,7 +28,8 @@ class OptimizeTest : public PassTest {
     return session->Run(feeds, fetches);
   }
   // Rewriting must not show.
-  void ExpectSame(const Feeds& feeds, const Outputs& fetches, const std::vector<Node*>& before = {}, int steps = 1) {
+  void ExpectSame(const Feeds& feeds, const Outputs& fetches, const std::vector<Node*>& before = {},
+                  int steps = 1) {
     ASSERT_EQ(scope_.status(), absl::OkStatus());
     const auto plain = Run(false, feeds, fetches, before, steps);
     const auto rewritten = Run(true, feeds, fetches, before, steps);
@@ -36,7 +37,8 @@ class OptimizeTest : public PassTest {
     if (!plain.ok()) return;
     for (size_t i = 0; i < fetches.size(); ++i) {
       EXPECT_TRUE(SameTensor((*plain)[i], (*rewritten)[i]))
-          << fetches[i].name() << ": " << (*plain)[i].ToString() << " became " << (*rewritten)[i].ToString();
+          << fetches[i].name() << ": " << (*plain)[i].ToString() << " became "
+          << (*rewritten)[i].ToString();
     }
   }
   int NodesLeft(const Outputs& feeds, const Outputs& fetches) {
@@ -119,18 +121,23 @@ TEST_F(OptimizeTest, VariablesAndOrder) {
   const Output v = scope_.Op("VariableV2", {}, attrs, "v");
   const Output start = scope_.Op("Assign", {v, scope_.Const(Pair(1, 2))}, {}, "start");
   const Output read = scope_.Op("Identity", {v}, {}, "read");
-  const Output copy = scope_.WithControlDependencies(std::vector<Node*>{read.node}).Op("Mul", {read, scope_.ConstScalar<float>(1)});
-  const Output add = scope_.WithControlDependencies(std::vector<Node*>{copy.node})
-                         .Op("AssignAdd", {v, scope_.Op("Neg", {scope_.Const(Pair(3, 4))})}, {}, "add");
-  Node* group = scope_.WithControlDependencies(std::vector<Node*>{add.node}).Add("NoOp", {}, {}, "group");
-  const Output after = scope_.WithControlDependencies(std::vector<Node*>{group}).Op("Identity", {v}, {}, "after");
+  const Output copy = scope_.WithControlDependencies(std::vector<Node*>{read.node})
+                          .Op("Mul", {read, scope_.ConstScalar<float>(1)});
+  const Output add =
+      scope_.WithControlDependencies(std::vector<Node*>{copy.node})
+          .Op("AssignAdd", {v, scope_.Op("Neg", {scope_.Const(Pair(3, 4))})}, {}, "add");
+  Node* group =
+      scope_.WithControlDependencies(std::vector<Node*>{add.node}).Add("NoOp", {}, {}, "group");
+  const Output after =
+      scope_.WithControlDependencies(std::vector<Node*>{group}).Op("Identity", {v}, {}, "after");
   ExpectSame({}, {read, copy, after}, {start.node}, 3);
   // Nothing has been assigned: the same error with the same node.
   ExpectSame({}, {after});
 }
 
 TEST_F(OptimizeTest, ResourceVariablesAndRandomNumbers) {
-  const AttrMap attrs = {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}, {"shared_name", "r"}};
+  const AttrMap attrs = {
+      {"dtype", DType::kFloat}, {"shape", PartialShape({2})}, {"shared_name", "r"}};
   const Output handle = scope_.Op("VarHandleOp", {}, attrs, "handle");
   Node* start = scope_.Add("AssignVariableOp", {handle, scope_.Const(Pair(1, 2))}, {}, "start");
   const AttrMap dtype = {{"dtype", DType::kFloat}};
@@ -139,8 +146,10 @@ TEST_F(OptimizeTest, ResourceVariablesAndRandomNumbers) {
                                   {{"dtype", DType::kFloat}, {"seed", 1}, {"seed2", 2}}, "random");
   const Output again = scope_.Op("RandomUniform", {scope_.ConstVector({2})},
                                  {{"dtype", DType::kFloat}, {"seed", 1}, {"seed2", 2}}, "again");
-  Node* add = scope_.WithControlDependencies(std::vector<Node*>{before.node}).Add("AssignAddVariableOp", {handle, random}, {}, "add");
-  const Output after = scope_.WithControlDependencies(std::vector<Node*>{add}).Op("ReadVariableOp", {handle}, dtype, "after");
+  Node* add = scope_.WithControlDependencies(std::vector<Node*>{before.node})
+                  .Add("AssignAddVariableOp", {handle, random}, {}, "add");
+  const Output after = scope_.WithControlDependencies(std::vector<Node*>{add})
+                           .Op("ReadVariableOp", {handle}, dtype, "after");
   const Output unused = scope_.Op("Shape", {again}, {}, "unused");
   ExpectSame({}, {before, after, scope_.Op("Identity", {before}), unused}, {start}, 2);
 }
@@ -163,7 +172,8 @@ TEST_F(OptimizeTest, IsQuick) {
   Output y = x;
   for (int i = 0; i < 2000; ++i) {
     const Output c = scope_.ConstScalar<float>(static_cast<float>(i % 7));
-    y = scope_.Op("AddV2", {scope_.Op("Identity", {scope_.Op("Mul", {y, scope_.Op("Neg", {c})})}), x});
+    y = scope_.Op("AddV2",
+                  {scope_.Op("Identity", {scope_.Op("Mul", {y, scope_.Op("Neg", {c})})}), x});
   }
   auto pruned = PruneForStep(graph_, {{x}, {y}, {}});
   ASSERT_EQ(pruned.status(), absl::OkStatus());
@@ -175,7 +185,8 @@ TEST_F(OptimizeTest, IsQuick) {
   EXPECT_LT((*graph)->num_nodes(), 4100);
   // 200 ms when nothing else runs; machines that test are busy and sanitizers slow.
   EXPECT_LT(std::chrono::duration<double>(took).count(), 2.0);
-  RecordProperty("milliseconds", static_cast<int>(std::chrono::duration<double, std::milli>(took).count()));
+  RecordProperty("milliseconds",
+                 static_cast<int>(std::chrono::duration<double, std::milli>(took).count()));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "muster/graph/partition.h"
 
 #include "absl/container/flat_hash_map.h"
+
 #include "muster/base/status.h"
 #include "muster/graph/control_flow.h"
 
@@ -10,7 +11,10 @@ namespace {
 class Cutter {
  public:
   Cutter(const Graph& graph, absl::Span<const DeviceAttributes> devices)
-      : graph_(graph), devices_(devices), parts_(devices.size()), copies_(graph.num_nodes(), nullptr) {}
+      : graph_(graph),
+        devices_(devices),
+        parts_(devices.size()),
+        copies_(graph.num_nodes(), nullptr) {}
 
   absl::StatusOr<std::vector<GraphPart>> Run() {
     RETURN_IF_ERROR(FindDevices());
@@ -54,7 +58,8 @@ class Cutter {
     return absl::OkStatus();
   }
 
-  // The loop in which the outputs of each node are, by the Enter that leads there; null outside of loops.
+  // The loop in which the outputs of each node are, by the Enter that leads there; null outside of
+  // loops.
   void FindFrames() {
     std::vector<bool> seen(graph_.num_nodes(), false);
     std::vector<const Node*> inside(graph_.num_nodes(), nullptr);  // where the node itself runs
@@ -93,8 +98,9 @@ class Cutter {
   absl::Status CheckCrossing(const Node& from, const Node& to) const {
     const Node* frame = frame_of_outputs_[from.id()];
     if (frame == nullptr) return absl::OkStatus();
-    return Unimplemented("The loop '", frame->Attr<std::string>("frame_name").value_or(""), "' spans the devices ",
-                         from.device(), " and ", to.device(), ": the edge from '", from.name(), "' to '", to.name(),
+    return Unimplemented("The loop '", frame->Attr<std::string>("frame_name").value_or(""),
+                         "' spans the devices ", from.device(), " and ", to.device(),
+                         ": the edge from '", from.name(), "' to '", to.name(),
                          "' lies inside it. All nodes of a loop must be on one device.");
   }
 
@@ -109,8 +115,9 @@ class Cutter {
         continue;
       }
       if (IsRef(node.input_types()[i])) {
-        return InvalidArgument("Node '", node.name(), "' changes what '", input.node->name(), "' refers to, but is on ",
-                               node.device(), " and not on ", input.node->device());
+        return InvalidArgument("Node '", node.name(), "' changes what '", input.node->name(),
+                               "' refers to, but is on ", node.device(), " and not on ",
+                               input.node->device());
       }
       ASSIGN_OR_RETURN(Node * received, Received(*input.node, input.index, node));
       inputs.push_back(Output(received, 0));
@@ -128,7 +135,8 @@ class Cutter {
       }
       ++edge_;
     }
-    copies_[node.id()] = parts_[here]->AddCopy(node, node.name(), std::move(inputs), std::move(control));
+    copies_[node.id()] =
+        parts_[here]->AddCopy(node, node.name(), std::move(inputs), std::move(control));
     return absl::OkStatus();
   }
 
@@ -143,7 +151,11 @@ class Cutter {
       if (found != received_.end()) return found->second;
     }
     RETURN_IF_ERROR(CheckCrossing(from, to));
-    Crossing crossing{&from, output, absl::StrCat("edge_", edge_, "_", from.name()), device_of_[from.id()], destination,
+    Crossing crossing{&from,
+                      output,
+                      absl::StrCat("edge_", edge_, "_", from.name()),
+                      device_of_[from.id()],
+                      destination,
                       next_number_++};
     NodeSpec spec;
     spec.name = FreshName(destination, absl::StrCat(from.name(), "_S", next_number_++));
@@ -169,11 +181,12 @@ class Cutter {
   }
 
   AttrMap TransferAttrs(const Crossing& crossing) const {
-    return {{"tensor_name", crossing.tensor_name},
-            {"send_device", devices_[crossing.source].name},
-            {"send_device_incarnation", static_cast<int64_t>(devices_[crossing.source].incarnation)},
-            {"recv_device", devices_[crossing.destination].name},
-            {"client_terminated", false}};
+    return {
+        {"tensor_name", crossing.tensor_name},
+        {"send_device", devices_[crossing.source].name},
+        {"send_device_incarnation", static_cast<int64_t>(devices_[crossing.source].incarnation)},
+        {"recv_device", devices_[crossing.destination].name},
+        {"client_terminated", false}};
   }
 
   absl::Status AddSend(const Crossing& crossing) {
@@ -182,7 +195,8 @@ class Cutter {
     Output value(from, crossing.output);
     if (crossing.output < 0) {
       NodeSpec nothing;
-      nothing.name = FreshName(crossing.source, absl::StrCat(from->name(), "/ctrl_S", crossing.number));
+      nothing.name =
+          FreshName(crossing.source, absl::StrCat(from->name(), "/ctrl_S", crossing.number));
       nothing.op = "Const";
       nothing.attrs = {{"dtype", DType::kFloat}, {"value", Tensor(DType::kFloat, Shape({0}))}};
       nothing.control_inputs = {from};
@@ -206,7 +220,8 @@ class Cutter {
       for (int i = 0; i < node->num_inputs(); ++i) {
         if (copy.input(i)) continue;
         const Output& input = node->input(i);
-        RETURN_IF_ERROR(copy.graph().UpdateInput(copy, i, Output(copies_[input.node->id()], input.index)));
+        RETURN_IF_ERROR(
+            copy.graph().UpdateInput(copy, i, Output(copies_[input.node->id()], input.index)));
       }
     }
     for (const auto& [node, before] : late_control_) {
@@ -237,7 +252,8 @@ class Cutter {
 
 }  // namespace
 
-absl::StatusOr<std::vector<GraphPart>> PartitionGraph(const Graph& graph, absl::Span<const DeviceAttributes> devices) {
+absl::StatusOr<std::vector<GraphPart>> PartitionGraph(const Graph& graph,
+                                                      absl::Span<const DeviceAttributes> devices) {
   return Cutter(graph, devices).Run();
 }
 

@@ -17,7 +17,8 @@ constexpr char kSecond[] = "/job:localhost/replica:0/task:0/device:CPU:1";
 
 class PartitionTest : public ::testing::Test {
  protected:
-  PartitionTest() : first_(Scope(graph_).WithDevice(kFirst)), second_(Scope(graph_).WithDevice(kSecond)) {
+  PartitionTest()
+      : first_(Scope(graph_).WithDevice(kFirst)), second_(Scope(graph_).WithDevice(kSecond)) {
     devices_.resize(2);
     devices_[0].name = kFirst;
     devices_[0].incarnation = 0xC000000000000001;
@@ -51,14 +52,16 @@ TEST_F(PartitionTest, OnePairPerTensorAndDestination) {
   EXPECT_EQ(parts_[0].device, kFirst);
   EXPECT_THAT(NodeList(*parts_[0].graph),
               ElementsAre("x Placeholder", "b_S3 _Recv", "c Exp b_S3", "x_S0 _Send x"));
-  EXPECT_THAT(NodeList(*parts_[1].graph), ElementsAre("x_S1 _Recv", "a Neg x_S1", "b Mul x_S1,a", "b_S2 _Send b"));
+  EXPECT_THAT(NodeList(*parts_[1].graph),
+              ElementsAre("x_S1 _Recv", "a Neg x_S1", "b Mul x_S1,a", "b_S2 _Send b"));
   const Node* send = parts_[0].graph->FindNode("x_S0");
   const Node* recv = parts_[1].graph->FindNode("x_S1");
   for (const Node* node : {send, recv}) {
     EXPECT_EQ(*node->Attr<std::string>("tensor_name"), "edge_0_x");
     EXPECT_EQ(*node->Attr<std::string>("send_device"), kFirst);
     EXPECT_EQ(*node->Attr<std::string>("recv_device"), kSecond);
-    EXPECT_EQ(static_cast<uint64_t>(*node->Attr<int64_t>("send_device_incarnation")), 0xC000000000000001);
+    EXPECT_EQ(static_cast<uint64_t>(*node->Attr<int64_t>("send_device_incarnation")),
+              0xC000000000000001);
     EXPECT_FALSE(*node->Attr<bool>("client_terminated"));
   }
   EXPECT_EQ(*send->Attr<DType>("T"), DType::kFloat);
@@ -74,29 +77,35 @@ TEST_F(PartitionTest, WaitingCrossesAsAnEmptyTensor) {
   second_.WithControlDependencies(before).Op("Neg", {y}, {}, "a");
   second_.WithControlDependencies(before).Op("Exp", {y}, {}, "b");
   Cut();
-  EXPECT_THAT(NodeList(*parts_[0].graph), ElementsAre("x Placeholder", "x/ctrl_S0 Const ^x", "x_S0 _Send x/ctrl_S0"));
+  EXPECT_THAT(NodeList(*parts_[0].graph),
+              ElementsAre("x Placeholder", "x/ctrl_S0 Const ^x", "x_S0 _Send x/ctrl_S0"));
   EXPECT_THAT(NodeList(*parts_[1].graph),
-              ElementsAre("y Placeholder", "x_S1 _Recv", "x_S2 Identity x_S1", "a Neg y,^x_S2", "b Exp y,^x_S2"));
+              ElementsAre("y Placeholder", "x_S1 _Recv", "x_S2 Identity x_S1", "a Neg y,^x_S2",
+                          "b Exp y,^x_S2"));
   const Tensor value = *parts_[0].graph->FindNode("x/ctrl_S0")->Attr<Tensor>("value");
   EXPECT_EQ(value.dtype(), DType::kFloat);
   EXPECT_EQ(value.shape(), Shape({0}));
 }
 
 TEST_F(PartitionTest, ReferencesAreSentAsValuesToEachReader) {
-  const Output v = first_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
+  const Output v =
+      first_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
   second_.Op("Neg", {v}, {}, "a");
   second_.Op("Exp", {v}, {}, "b");
   Cut();
-  EXPECT_THAT(NodeList(*parts_[1].graph), ElementsAre("v_S1 _Recv", "a Neg v_S1", "v_S3 _Recv", "b Exp v_S3"));
+  EXPECT_THAT(NodeList(*parts_[1].graph),
+              ElementsAre("v_S1 _Recv", "a Neg v_S1", "v_S3 _Recv", "b Exp v_S3"));
   EXPECT_EQ(parts_[1].graph->FindNode("v_S1")->output_types()[0], DType::kFloat);
 }
 
 TEST_F(PartitionTest, ReferencesCannotBeChangedFromElsewhere) {
-  const Output v = first_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
+  const Output v =
+      first_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
   const Output assign = second_.Op("Assign", {v, X(second_, "x")}, {}, "assign");
   // Scopes colocate it with the variable; a graph from elsewhere need not.
   assign.node->set_device(X(second_, "elsewhere").node->device());
-  EXPECT_THAT(PartitionGraph(graph_, devices_).status().message(), HasSubstr("'assign' changes what 'v' refers to"));
+  EXPECT_THAT(PartitionGraph(graph_, devices_).status().message(),
+              HasSubstr("'assign' changes what 'v' refers to"));
 }
 
 TEST_F(PartitionTest, LoopsStayOnOneDevice) {
@@ -121,7 +130,8 @@ TEST_F(PartitionTest, LoopsStayOnOneDevice) {
 
 TEST_F(PartitionTest, EveryNodeNeedsAKnownDevice) {
   X(Scope(graph_), "x");
-  EXPECT_EQ(PartitionGraph(graph_, devices_).status().message(), "Node 'x' is missing a device specification");
+  EXPECT_EQ(PartitionGraph(graph_, devices_).status().message(),
+            "Node 'x' is missing a device specification");
   graph_.FindNode("x")->set_device("/device:CPU:9");
   EXPECT_EQ(PartitionGraph(graph_, devices_).status().message(), "/device:CPU:9 unknown device.");
 }

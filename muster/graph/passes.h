@@ -1,12 +1,14 @@
-// The rewrites that OptimizeGraph is made of. Each notes its changes in the rewriter and commits them.
+// The rewrites that OptimizeGraph is made of. Each notes its changes in the rewriter and commits
+// them.
 #pragma once
 
 #include "muster/graph/rewriter.h"
 
 namespace muster {
 
-// Computes what follows from constants and static shapes alone. A node becomes a Const that waits for whatever the
-// node waited for, directly or through its constants, so that it stays in its loop and dies with its branch.
+// Computes what follows from constants and static shapes alone. A node becomes a Const that waits
+// for whatever the node waited for, directly or through its constants, so that it stays in its loop
+// and dies with its branch.
 absl::Status FoldConstants(GraphRewriter& rewriter);
 
 // Takes out nodes that hand on their input bit for bit, and detours of control edges.

@@ -1,12 +1,12 @@
 // For tests of graph rewrites: a step's graph from a program's, and what is in it.
 #pragma once
 
+#include "absl/strings/match.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "muster/graph/graph_test_util.h"
-#include "absl/strings/match.h"
 #include "muster/base/status.h"
+#include "muster/graph/graph_test_util.h"
 #include "muster/graph/passes.h"
 #include "muster/graph/prune.h"
 
@@ -20,8 +20,8 @@ class PassTest : public ::testing::Test {
     return Placeholder(scope_, name, DType::kFloat, std::move(shape));
   }
   // The graph of a step that fetches these, with all placeholders among `feeds` fed, after `pass`.
-  void Rewrite(absl::Status (*pass)(GraphRewriter&), std::vector<Output> feeds, std::vector<Output> fetches,
-               std::vector<Node*> targets = {}) {
+  void Rewrite(absl::Status (*pass)(GraphRewriter&), std::vector<Output> feeds,
+               std::vector<Output> fetches, std::vector<Node*> targets = {}) {
     ASSERT_EQ(scope_.status(), absl::OkStatus());
     auto pruned = PruneForStep(graph_, {std::move(feeds), std::move(fetches), std::move(targets)});
     ASSERT_EQ(pruned.status(), absl::OkStatus());

@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_join.h"
+
 #include "muster/base/status.h"
 #include "muster/device/device_name.h"
 
@@ -25,7 +26,8 @@ std::string Conflict(const DeviceName& a, const DeviceName& b) {
                      : Differ(a.index, b.index)     ? "ids"
                                                     : nullptr;
   if (what == nullptr) return "";
-  return absl::StrCat("Cannot merge devices with incompatible ", what, ": '", a.ToString(), "' and '", b.ToString(), "'");
+  return absl::StrCat("Cannot merge devices with incompatible ", what, ": '", a.ToString(),
+                      "' and '", b.ToString(), "'");
 }
 
 DeviceName WithoutDevice(DeviceName name) {
@@ -34,7 +36,9 @@ DeviceName WithoutDevice(DeviceName name) {
   return name;
 }
 
-bool IsHandle(DType type) { return IsRef(type) || BaseType(type) == DType::kResource; }
+bool IsHandle(DType type) {
+  return IsRef(type) || BaseType(type) == DType::kResource;
+}
 
 // Ops that make what a handle points to: their device is where it is.
 bool MakesHandle(const Node& node) {
@@ -53,12 +57,18 @@ bool FollowsInput(const Node& node) {
 }
 
 // Boundaries of the step, which have their device from the node that was fed or fetched.
-bool IsBoundary(const Node& node) { return node.op() == "_Arg" || node.op() == "_Retval"; }
+bool IsBoundary(const Node& node) {
+  return node.op() == "_Arg" || node.op() == "_Retval";
+}
 
 class Placer {
  public:
   Placer(const Graph& graph, absl::Span<const std::string> devices, const PlaceOptions& options)
-      : graph_(graph), device_texts_(devices), options_(options), groups_(graph.num_nodes()), parents_(graph.num_nodes()) {
+      : graph_(graph),
+        device_texts_(devices),
+        options_(options),
+        groups_(graph.num_nodes()),
+        parents_(graph.num_nodes()) {
     std::iota(parents_.begin(), parents_.end(), 0);
   }
 
@@ -99,7 +109,8 @@ class Placer {
     } else {
       absl::StatusOr<DeviceName> name = DeviceName::Parse(node.device());
       if (!name.ok()) {
-        return InvalidArgument("Malformed device specification '", node.device(), "' in node: {{node ", node.name(), "}}");
+        return InvalidArgument("Malformed device specification '", node.device(),
+                               "' in node: {{node ", node.name(), "}}");
       }
       parsed_[node.device()] = *name;
       groups_[node.id()].wanted = *std::move(name);
@@ -143,8 +154,9 @@ class Placer {
     if (!conflict.empty()) {
       const bool same_task = Conflict(WithoutDevice(left), WithoutDevice(right)).empty();
       if (!options_.allow_soft_placement || !same_task) {
-        return InvalidArgument("Cannot colocate nodes {{colocation_node ", node.name(), "}} and {{colocation_node ",
-                               named.name(), "}}: ", conflict, "\n\t [[{{node ", node.name(), "}}]]");
+        return InvalidArgument("Cannot colocate nodes {{colocation_node ", node.name(),
+                               "}} and {{colocation_node ", named.name(), "}}: ", conflict,
+                               "\n\t [[{{node ", node.name(), "}}]]");
       }
       // The part that they disagree about is left open.
       const bool types_differ = Differ(left.type, right.type);
@@ -171,9 +183,12 @@ class Placer {
         const DeviceName& left = groups_[a].binding;
         const DeviceName& right = groups_[b].binding;
         if (!Conflict(left, right).empty()) {
-          return InvalidArgument("Cannot place the graph because a reference or resource edge connects colocation groups "
-                                 "with incompatible resource devices: ", left.ToString(), " vs ", right.ToString(),
-                                 ". The edge src node is ", maker.name(), " , and the dst node is ", node->name());
+          return InvalidArgument(
+              "Cannot place the graph because a reference or resource edge connects colocation "
+              "groups "
+              "with incompatible resource devices: ",
+              left.ToString(), " vs ", right.ToString(), ". The edge src node is ", maker.name(),
+              " , and the dst node is ", node->name());
         }
         const DeviceName binding = left.Override(right);
         Join(a, b, groups_[b].wanted.Override(groups_[a].wanted).Override(binding), binding);
@@ -198,9 +213,12 @@ class Placer {
     Group& group = groups_[Root(node.id())];
     if (group.device < 0) {
       group.device = FirstMatching(group.wanted);
-      group.reason = node.device().empty() && group.size == 1 ? "no device was asked for" : absl::StrCat(
-          group.size > 1 ? "its group of " + std::to_string(group.size) + " nodes" : "it", " asked for '",
-          group.wanted.ToString(), "'");
+      group.reason =
+          node.device().empty() && group.size == 1
+              ? "no device was asked for"
+              : absl::StrCat(
+                    group.size > 1 ? "its group of " + std::to_string(group.size) + " nodes" : "it",
+                    " asked for '", group.wanted.ToString(), "'");
       if (group.device < 0 && options_.allow_soft_placement) {
         group.device = FirstMatching(WithoutDevice(group.wanted));
         absl::StrAppend(&group.reason, ", which is not there");
@@ -216,7 +234,8 @@ class Placer {
       const int device = result_.devices[node.input(0).node->id()];
       // What it reads may be one that is placed late as well.
       if (device < 0) RETURN_IF_ERROR(AssignLate(*node.input(0).node));
-      Set(node, result_.devices[node.input(0).node->id()], absl::StrCat("it follows its input ", node.input(0).node->name()));
+      Set(node, result_.devices[node.input(0).node->id()],
+          absl::StrCat("it follows its input ", node.input(0).node->name()));
       return absl::OkStatus();
     }
     if (result_.devices[node.id()] >= 0) return absl::OkStatus();
@@ -234,7 +253,8 @@ class Placer {
       return absl::OkStatus();
     }
     if (IsBoundary(node) && FirstMatching(groups_[node.id()].wanted) < 0) {
-      // A fed value can be taken in anywhere; the nodes that were to be on that device say that it does not exist.
+      // A fed value can be taken in anywhere; the nodes that were to be on that device say that it
+      // does not exist.
       Set(node, 0, "it is fed");
       return absl::OkStatus();
     }
@@ -244,7 +264,8 @@ class Placer {
   void Set(const Node& node, int device, absl::string_view reason) {
     result_.devices[node.id()] = device;
     if (options_.explain) {
-      result_.reasons[node.id()] = absl::StrCat(node.name(), " (", node.op(), ") is on ", device_texts_[device], ": ", reason);
+      result_.reasons[node.id()] = absl::StrCat(node.name(), " (", node.op(), ") is on ",
+                                                device_texts_[device], ": ", reason);
     }
   }
 
@@ -254,17 +275,21 @@ class Placer {
     for (const auto& other : graph_.nodes()) {
       if (Root(other->id()) != Root(node.id()) || other->device().empty()) continue;
       const DeviceName& asked = parsed_[other->device()];
-      if (FirstMatching(options_.allow_soft_placement ? WithoutDevice(asked) : asked) >= 0) continue;
+      if (FirstMatching(options_.allow_soft_placement ? WithoutDevice(asked) : asked) >= 0)
+        continue;
       asking = other.get();
       break;
     }
-    const DeviceName& asked = asking->device().empty() ? groups_[Root(node.id())].wanted : parsed_[asking->device()];
+    const DeviceName& asked =
+        asking->device().empty() ? groups_[Root(node.id())].wanted : parsed_[asking->device()];
     const bool is_gpu = asked.type && *asked.type == "GPU";
-    return InvalidArgument("Cannot assign a device for operation ", asking->name(), ": {{node ", asking->name(),
-                           "}} was explicitly assigned to ", asked.ToString(), " but available devices are [ ",
-                           absl::StrJoin(device_texts_, ", "), " ]. Make sure the device specification refers to a valid device.",
-                           is_gpu ? " The requested device appears to be a GPU, but CUDA is not enabled." : "",
-                           "\n\t [[", asking->name(), "]]");
+    return InvalidArgument(
+        "Cannot assign a device for operation ", asking->name(), ": {{node ", asking->name(),
+        "}} was explicitly assigned to ", asked.ToString(), " but available devices are [ ",
+        absl::StrJoin(device_texts_, ", "),
+        " ]. Make sure the device specification refers to a valid device.",
+        is_gpu ? " The requested device appears to be a GPU, but CUDA is not enabled." : "",
+        "\n\t [[", asking->name(), "]]");
   }
 
   const Graph& graph_;

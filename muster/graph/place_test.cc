@@ -18,7 +18,8 @@ class PlaceTest : public ::testing::Test {
 
   absl::StatusOr<Placement> Place(bool soft = false, bool explain = false) {
     EXPECT_EQ(scope_.status(), absl::OkStatus());
-    const std::vector<std::string> devices = {absl::StrCat(kTask, "/device:CPU:0"), absl::StrCat(kTask, "/device:CPU:1")};
+    const std::vector<std::string> devices = {absl::StrCat(kTask, "/device:CPU:0"),
+                                              absl::StrCat(kTask, "/device:CPU:1")};
     return PlaceGraph(graph_, devices, {soft, explain});
   }
   int DeviceOf(Output output, bool soft = false) {
@@ -27,10 +28,12 @@ class PlaceTest : public ::testing::Test {
     return placement.ok() ? placement->devices[output.node->id()] : -1;
   }
   Output X(const Scope& scope, absl::string_view name = "x") {
-    return scope.Op("PlaceholderWithDefault", {scope.WithoutDevices().ConstScalar<float>(1)}, {{"shape", PartialShape::Scalar()}}, name);
+    return scope.Op("PlaceholderWithDefault", {scope.WithoutDevices().ConstScalar<float>(1)},
+                    {{"shape", PartialShape::Scalar()}}, name);
   }
   Output Variable(const Scope& scope, absl::string_view name) {
-    return scope.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape::Scalar()}}, name);
+    return scope.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape::Scalar()}},
+                    name);
   }
 
   Graph graph_;
@@ -48,22 +51,26 @@ TEST_F(PlaceTest, PartialNamesAndTheDefault) {
 TEST_F(PlaceTest, ErrorsInTensorFlowsWords) {
   X(scope_.WithDevice("/cpu:7"));
   EXPECT_EQ(Place().status().message(),
-            "Cannot assign a device for operation x: {{node x}} was explicitly assigned to /device:CPU:7 but available "
-            "devices are [ /job:localhost/replica:0/task:0/device:CPU:0, /job:localhost/replica:0/task:0/device:CPU:1 ]. "
+            "Cannot assign a device for operation x: {{node x}} was explicitly assigned to "
+            "/device:CPU:7 but available "
+            "devices are [ /job:localhost/replica:0/task:0/device:CPU:0, "
+            "/job:localhost/replica:0/task:0/device:CPU:1 ]. "
             "Make sure the device specification refers to a valid device.\n\t [[x]]");
 }
 
 TEST_F(PlaceTest, GpusAreMissed) {
   X(scope_.WithDevice("/gpu:0"));
   EXPECT_THAT(Place().status().message(),
-              HasSubstr("refers to a valid device. The requested device appears to be a GPU, but CUDA is not enabled.\n\t [[x]]"));
+              HasSubstr("refers to a valid device. The requested device appears to be a GPU, but "
+                        "CUDA is not enabled.\n\t [[x]]"));
 }
 
 TEST_F(PlaceTest, SoftPlacementKeepsTheTask) {
   const Output x = X(scope_.WithDevice("/gpu:0"));
   EXPECT_EQ(DeviceOf(x, /*soft=*/true), 0);
   X(scope_.WithDevice("/job:worker/task:3"), "y");
-  EXPECT_THAT(Place(/*soft=*/true).status().message(), HasSubstr("{{node y}} was explicitly assigned to /job:worker/task:3"));
+  EXPECT_THAT(Place(/*soft=*/true).status().message(),
+              HasSubstr("{{node y}} was explicitly assigned to /job:worker/task:3"));
 }
 
 TEST_F(PlaceTest, ColocationWinsOrComplains) {
@@ -72,7 +79,8 @@ TEST_F(PlaceTest, ColocationWinsOrComplains) {
   EXPECT_EQ(DeviceOf(y), 1);
   y.node->set_device("/device:CPU:0");
   EXPECT_EQ(Place().status().message(),
-            "Cannot colocate nodes {{colocation_node y}} and {{colocation_node v}}: Cannot merge devices with incompatible "
+            "Cannot colocate nodes {{colocation_node y}} and {{colocation_node v}}: Cannot merge "
+            "devices with incompatible "
             "ids: '/device:CPU:1' and '/device:CPU:0'\n\t [[{{node y}}]]");
   EXPECT_EQ(DeviceOf(y, /*soft=*/true), DeviceOf(v, /*soft=*/true));
 }
@@ -113,13 +121,15 @@ TEST_F(PlaceTest, Explains) {
   const auto placement = Place(false, /*explain=*/true);
   ASSERT_EQ(placement.status(), absl::OkStatus());
   EXPECT_EQ(placement->reasons[x.node->id()],
-            "x (PlaceholderWithDefault) is on /job:localhost/replica:0/task:0/device:CPU:1: it asked for '/device:CPU:1'");
+            "x (PlaceholderWithDefault) is on /job:localhost/replica:0/task:0/device:CPU:1: it "
+            "asked for '/device:CPU:1'");
 }
 
 TEST_F(PlaceTest, MalformedNames) {
   const Output x = X(scope_);
   x.node->set_device("/what:3");
-  EXPECT_EQ(Place().status().message(), "Malformed device specification '/what:3' in node: {{node x}}");
+  EXPECT_EQ(Place().status().message(),
+            "Malformed device specification '/what:3' in node: {{node x}}");
 }
 
 }  // namespace

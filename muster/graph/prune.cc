@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/base/status.h"
 
 namespace muster {
@@ -12,7 +13,10 @@ namespace {
 class Pruner {
  public:
   Pruner(const Graph& graph, const StepSignature& signature, StepBoundary boundary)
-      : graph_(graph), signature_(signature), boundary_(boundary), result_(std::make_unique<Graph>()) {}
+      : graph_(graph),
+        signature_(signature),
+        boundary_(boundary),
+        result_(std::make_unique<Graph>()) {}
 
   absl::StatusOr<std::unique_ptr<Graph>> Run() {
     result_->versions() = graph_.versions();
@@ -43,7 +47,8 @@ class Pruner {
       }
       for (const Node* before : node->control_inputs()) {
         // A placeholder whose output is fed is not run just because something waits for it.
-        if (before->num_outputs() == 1 && fed.contains(Output(const_cast<Node*>(before), 0))) continue;
+        if (before->num_outputs() == 1 && fed.contains(Output(const_cast<Node*>(before), 0)))
+          continue;
         need(before);
       }
     }
@@ -52,7 +57,8 @@ class Pruner {
   absl::Status AddArguments() {
     for (size_t i = 0; i < signature_.feeds.size(); ++i) {
       const Output& feed = signature_.feeds[i];
-      if (arguments_.contains(feed)) return InvalidArgument("Tensor ", feed.name(), " is fed more than once");
+      if (arguments_.contains(feed))
+        return InvalidArgument("Tensor ", feed.name(), " is fed more than once");
       NodeSpec spec;
       spec.name = FreshName(absl::StrCat("_arg_", feed.node->name(), "_", feed.index, "_", i));
       spec.device = feed.node->device();
@@ -105,11 +111,13 @@ class Pruner {
           late_control_.emplace_back(node.get(), before);
         }
       }
-      copies_[node.get()] = result_->AddCopy(*node, node->name(), std::move(inputs), std::move(control));
+      copies_[node.get()] =
+          result_->AddCopy(*node, node->name(), std::move(inputs), std::move(control));
     }
   }
 
-  // Inputs that come later in the order: back edges of loops, and edges of graphs that were imported unordered.
+  // Inputs that come later in the order: back edges of loops, and edges of graphs that were
+  // imported unordered.
   absl::Status CloseLoops() {
     for (const auto& [original, copy] : copies_) {
       for (int i = 0; i < original->num_inputs(); ++i) {
@@ -117,7 +125,8 @@ class Pruner {
         RETURN_IF_ERROR(result_->UpdateInput(*copy, i, Mapped(original->input(i))));
       }
     }
-    for (const auto& [node, before] : late_control_) result_->AddControlInput(*copies_[node], *copies_[before]);
+    for (const auto& [node, before] : late_control_)
+      result_->AddControlInput(*copies_[node], *copies_[before]);
     return absl::OkStatus();
   }
 
@@ -153,7 +162,8 @@ class Pruner {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Graph>> PruneForStep(const Graph& graph, const StepSignature& signature,
+absl::StatusOr<std::unique_ptr<Graph>> PruneForStep(const Graph& graph,
+                                                    const StepSignature& signature,
                                                     StepBoundary boundary) {
   return Pruner(graph, signature, boundary).Run();
 }

@@ -8,7 +8,8 @@
 
 namespace muster {
 
-// What a step is given and must give. Order matters: argument i is feeds[i], result i is fetches[i].
+// What a step is given and must give. Order matters: argument i is feeds[i], result i is
+// fetches[i].
 struct StepSignature {
   std::vector<Output> feeds;
   std::vector<Output> fetches;
@@ -24,13 +25,15 @@ struct StepSignature {
 // How fed and fetched values enter and leave the cut graph.
 enum class StepBoundary {
   kCallFrame,   // _Arg and _Retval: all feeds are there when the step starts
-  kRendezvous,  // _Recv and _Send under StepKey(): feeds and fetches come and go while the step runs (partial runs)
+  kRendezvous,  // _Recv and _Send under StepKey(): feeds and fetches come and go while the step
+                // runs (partial runs)
 };
 
-// A new graph with the nodes that fetches and targets need, in the order of the original. InvalidArgument for a
-// signature that names an output twice as a feed.
-absl::StatusOr<std::unique_ptr<Graph>> PruneForStep(const Graph& graph, const StepSignature& signature,
-                                                    StepBoundary boundary = StepBoundary::kCallFrame);
+// A new graph with the nodes that fetches and targets need, in the order of the original.
+// InvalidArgument for a signature that names an output twice as a feed.
+absl::StatusOr<std::unique_ptr<Graph>> PruneForStep(
+    const Graph& graph, const StepSignature& signature,
+    StepBoundary boundary = StepBoundary::kCallFrame);
 
 // The rendezvous key of a fed or fetched tensor of a partial run.
 std::string StepKey(absl::string_view tensor_name, bool is_feed);

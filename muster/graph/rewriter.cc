@@ -3,26 +3,31 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/base/check.h"
 #include "muster/base/status.h"
 
 namespace muster {
 namespace {
 
-bool IsNextIteration(const Node& node) { return node.op() == "NextIteration" || node.op() == "RefNextIteration"; }
+bool IsNextIteration(const Node& node) {
+  return node.op() == "NextIteration" || node.op() == "RefNextIteration";
+}
 
 }  // namespace
 
 bool IsControlFlow(const Node& node) {
   static const auto* ops = new absl::flat_hash_set<absl::string_view>{
-      "Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "RefSwitch", "RefMerge", "RefEnter", "RefExit",
-      "RefNextIteration", "_SwitchN", "ControlTrigger", "_Send", "_Recv", "_HostSend", "_HostRecv"};
+      "Switch",         "Merge",    "Enter",    "Exit",      "NextIteration",    "LoopCond",
+      "RefSwitch",      "RefMerge", "RefEnter", "RefExit",   "RefNextIteration", "_SwitchN",
+      "ControlTrigger", "_Send",    "_Recv",    "_HostSend", "_HostRecv"};
   return ops->contains(node.op());
 }
 
 bool MayKillOutputs(const Node& node) {
   const std::string& op = node.op();
-  return op == "Switch" || op == "RefSwitch" || op == "_SwitchN" || op == "_Recv" || op == "_HostRecv";
+  return op == "Switch" || op == "RefSwitch" || op == "_SwitchN" || op == "_Recv" ||
+         op == "_HostRecv";
 }
 
 const Tensor* ConstValue(const Node& node) {

@@ -1,10 +1,11 @@
-// What passes over a step's graph share: they note what to read, wait for or run instead of what, and Commit then
-// changes the graph at once and drops what nothing needs any more.
+// What passes over a step's graph share: they note what to read, wait for or run instead of what,
+// and Commit then changes the graph at once and drops what nothing needs any more.
 #pragma once
 
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+
 #include "muster/graph/graph.h"
 
 namespace muster {
@@ -12,11 +13,13 @@ namespace muster {
 // Confined to one thread; the graph must not change under it.
 class GraphRewriter {
  public:
-  // Nodes that nothing reads or waits for now are results of the graph: they stay, as do nodes with effects.
+  // Nodes that nothing reads or waits for now are results of the graph: they stay, as do nodes with
+  // effects.
   explicit GraphRewriter(Graph& graph);
 
   Graph& graph() const { return graph_; }
-  // The nodes such that inputs come before their readers, back edges of loops aside. Of the last Commit.
+  // The nodes such that inputs come before their readers, back edges of loops aside. Of the last
+  // Commit.
   std::vector<Node*> Order() const;
 
   // What is read through an input, replacements noted so far included.
@@ -34,9 +37,11 @@ class GraphRewriter {
   void Replace(Output from, Output to);
   // Nodes that wait for `node` wait for all of `others`.
   void WaitInstead(const Node& node, std::vector<Node*> others);
-  // Adds a node on the device of `old`; the name is only for the time being where it takes another one's place.
+  // Adds a node on the device of `old`; the name is only for the time being where it takes another
+  // one's place.
   absl::StatusOr<Node*> Add(const Node& old, NodeSpec spec);
-  // Adds a node in the place of `old`: same outputs, name, position in the graph, device and waiting nodes.
+  // Adds a node in the place of `old`: same outputs, name, position in the graph, device and
+  // waiting nodes.
   absl::StatusOr<Node*> Substitute(Node& old, NodeSpec spec);
 
   // Makes it so. Invalidates nodes that are not in the graph afterwards.
@@ -56,10 +61,12 @@ class GraphRewriter {
   absl::flat_hash_map<const Node*, const Node*> takes_name_of_;
 };
 
-// --- Questions that several passes ask -------------------------------------------------------------------------------
-// A node of the executor's own: it decides what is dead, or in which frame values are.
+// --- Questions that several passes ask
+// ------------------------------------------------------------------------------- A node of the
+// executor's own: it decides what is dead, or in which frame values are.
 bool IsControlFlow(const Node& node);
-// Outputs may be dead although the node itself ran: whoever waits for the node learns nothing about them.
+// Outputs may be dead although the node itself ran: whoever waits for the node learns nothing about
+// them.
 bool MayKillOutputs(const Node& node);
 // The value of a Const; null for all others.
 const Tensor* ConstValue(const Node& node);

@@ -27,8 +27,8 @@ TEST_F(RewriterTest, SubstituteTakesNamePlaceAndReaders) {
         return absl::OkStatus();
       },
       {x}, {b, c});
-  EXPECT_THAT(List(), ElementsAre("a Abs _arg_x_0_0", "b Exp a", "c Log _arg_x_0_0,^a", "_retval_b_0_0 _Retval b",
-                                  "_retval_c_0_1 _Retval c"));
+  EXPECT_THAT(List(), ElementsAre("a Abs _arg_x_0_0", "b Exp a", "c Log _arg_x_0_0,^a",
+                                  "_retval_b_0_0 _Retval b", "_retval_c_0_1 _Retval c"));
   EXPECT_EQ(Find("a")->id(), 1);
   EXPECT_EQ(Find("a")->consumers().size(), 1u);
 }
@@ -41,13 +41,14 @@ TEST_F(RewriterTest, DropsWhatNothingNeedsButNotEffects) {
   const Output c = scope_.Op("AddV2", {b, other}, {}, "c");
   Rewrite(
       [](GraphRewriter& rewriter) {
-        rewriter.Replace(Output(rewriter.graph().FindNode("b"), 0), Output(rewriter.graph().FindNode("other"), 0));
+        rewriter.Replace(Output(rewriter.graph().FindNode("b"), 0),
+                         Output(rewriter.graph().FindNode("other"), 0));
         rewriter.Commit();
         return absl::OkStatus();
       },
       {}, {c});
-  EXPECT_THAT(List(), ElementsAre("Const Const", "random RandomUniform Const", "other Const", "c AddV2 other,other",
-                                  "_retval_c_0_0 _Retval c"));
+  EXPECT_THAT(List(), ElementsAre("Const Const", "random RandomUniform Const", "other Const",
+                                  "c AddV2 other,other", "_retval_c_0_0 _Retval c"));
 }
 
 TEST_F(RewriterTest, ReplacementsAndWaitsFollowEachOther) {
@@ -55,7 +56,8 @@ TEST_F(RewriterTest, ReplacementsAndWaitsFollowEachOther) {
   const Output a = scope_.Op("Neg", {x}, {}, "a");
   const Output b = scope_.Op("Exp", {a}, {}, "b");
   const Output c = scope_.Op("Log", {b}, {}, "c");
-  Node* group = scope_.WithControlDependencies(std::vector<Node*>{c.node, b.node}).Add("NoOp", {}, {}, "group");
+  Node* group = scope_.WithControlDependencies(std::vector<Node*>{c.node, b.node})
+                    .Add("NoOp", {}, {}, "group");
   auto pruned = PruneForStep(graph_, {{x}, {}, {group}});
   ASSERT_EQ(pruned.status(), absl::OkStatus());
   GraphRewriter rewriter(**pruned);

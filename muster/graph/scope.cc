@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/strip.h"
+
 #include "muster/base/status.h"
 #include "muster/device/device_name.h"
 #include "muster/graph/control_flow.h"
@@ -12,8 +13,8 @@
 namespace muster {
 namespace {
 
-// The nodes of one WithControlDependencies and those made inside it: a node that reads one of the latter is ordered
-// already and gets no edge of its own.
+// The nodes of one WithControlDependencies and those made inside it: a node that reads one of the
+// latter is ordered already and gets no edge of its own.
 struct Controller {
   std::vector<Node*> nodes;
   absl::flat_hash_set<const Node*> made_inside;
@@ -41,11 +42,21 @@ Scope::Scope(Graph& graph) {
   state_ = std::move(state);
 }
 
-std::shared_ptr<Scope::State> Scope::Copy() const { return std::make_shared<State>(*state_); }
-Graph& Scope::graph() const { return *state_->graph; }
-const std::string& Scope::prefix() const { return state_->prefix; }
-ControlFlowContext* Scope::control_flow_context() const { return state_->context; }
-const absl::Status& Scope::status() const { return *state_->status; }
+std::shared_ptr<Scope::State> Scope::Copy() const {
+  return std::make_shared<State>(*state_);
+}
+Graph& Scope::graph() const {
+  return *state_->graph;
+}
+const std::string& Scope::prefix() const {
+  return state_->prefix;
+}
+ControlFlowContext* Scope::control_flow_context() const {
+  return state_->context;
+}
+const absl::Status& Scope::status() const {
+  return *state_->status;
+}
 void Scope::UpdateStatus(absl::Status status) const {
   if (state_->status->ok()) *state_->status = std::move(status);
 }
@@ -57,7 +68,8 @@ absl::StatusOr<Scope> Scope::TryNameScope(absl::string_view name) const {
   }
   const bool good = state_->prefix.empty() ? IsValidNodeName(name) : IsValidScopeName(name);
   if (!good) return InvalidArgument("'", name, "' is not a valid scope name");
-  return WithPrefix(absl::StrCat(state_->graph->UniqueName(absl::StrCat(state_->prefix, name)), "/"));
+  return WithPrefix(
+      absl::StrCat(state_->graph->UniqueName(absl::StrCat(state_->prefix, name)), "/"));
 }
 
 Scope Scope::NameScope(absl::string_view name) const {
@@ -156,11 +168,13 @@ std::vector<Node*> Scope::ControlInputsFor(absl::Span<const NodeInput> inputs) c
   }
   std::vector<Node*> result;
   for (const auto& controller : state_->controllers) {
-    const bool ordered = std::any_of(input_nodes.begin(), input_nodes.end(),
-                                     [&](const Node* node) { return controller->made_inside.contains(node); });
+    const bool ordered = std::any_of(input_nodes.begin(), input_nodes.end(), [&](const Node* node) {
+      return controller->made_inside.contains(node);
+    });
     if (ordered) continue;
     for (Node* node : controller->nodes) {
-      if (!input_nodes.contains(node) && std::find(result.begin(), result.end(), node) == result.end()) {
+      if (!input_nodes.contains(node) &&
+          std::find(result.begin(), result.end(), node) == result.end()) {
         result.push_back(node);
       }
     }
@@ -170,7 +184,8 @@ std::vector<Node*> Scope::ControlInputsFor(absl::Span<const NodeInput> inputs) c
 
 namespace {
 
-// Device strings and functions of the scope, innermost first; each gives way to what the node has so far.
+// Device strings and functions of the scope, innermost first; each gives way to what the node has
+// so far.
 absl::Status ApplyDevices(absl::Span<const DeviceChoice> devices, Node& node) {
   for (auto choice = devices.rbegin(); choice != devices.rend(); ++choice) {
     if (const auto* function = std::get_if<DeviceFunction>(&*choice)) {
@@ -206,8 +221,8 @@ void ApplyColocation(absl::Span<Node* const> colocated_with, Node& node) {
 
 }  // namespace
 
-absl::StatusOr<Node*> Scope::TryAdd(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs,
-                                    absl::string_view name) const {
+absl::StatusOr<Node*> Scope::TryAdd(absl::string_view op, std::vector<NodeInput> inputs,
+                                    AttrMap attrs, absl::string_view name) const {
   Scope at = *this;
   if (const OpRegistration* registration = OpRegistry::Global().Find(op)) {
     const std::vector<ArgDef>& args = registration->def.inputs;
@@ -219,15 +234,16 @@ absl::StatusOr<Node*> Scope::TryAdd(absl::string_view op, std::vector<NodeInput>
   return at.AddHere(op, std::move(inputs), std::move(attrs), name);
 }
 
-absl::StatusOr<Node*> Scope::AddHere(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs,
-                                     absl::string_view name) const {
+absl::StatusOr<Node*> Scope::AddHere(absl::string_view op, std::vector<NodeInput> inputs,
+                                     AttrMap attrs, absl::string_view name) const {
   NodeSpec spec;
   spec.op = std::string(op);
   if (name.empty()) name = op;
   if (absl::ConsumeSuffix(&name, "/")) {
     spec.name = std::string(name);
   } else {
-    const bool good = state_->prefix.empty() ? IsValidNodeName(name, absl::StartsWith(op, "_")) : IsValidScopeName(name);
+    const bool good = state_->prefix.empty() ? IsValidNodeName(name, absl::StartsWith(op, "_"))
+                                             : IsValidScopeName(name);
     if (!good) return InvalidArgument("'", name, "' is not a valid node name");
     spec.name = state_->graph->UniqueName(absl::StrCat(state_->prefix, name));
   }
@@ -253,7 +269,8 @@ absl::StatusOr<Node*> Scope::AddHere(absl::string_view op, std::vector<NodeInput
   return node;
 }
 
-Node* Scope::Add(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs, absl::string_view name) const {
+Node* Scope::Add(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs,
+                 absl::string_view name) const {
   if (!status().ok()) return nullptr;
   absl::StatusOr<Node*> node = TryAdd(op, std::move(inputs), std::move(attrs), name);
   if (node.ok()) return *node;
@@ -261,7 +278,8 @@ Node* Scope::Add(absl::string_view op, std::vector<NodeInput> inputs, AttrMap at
   return nullptr;
 }
 
-Output Scope::Op(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs, absl::string_view name) const {
+Output Scope::Op(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs,
+                 absl::string_view name) const {
   Node* node = Add(op, std::move(inputs), std::move(attrs), name);
   return node == nullptr ? Output() : Output(node, 0);
 }

@@ -1,5 +1,6 @@
-// Where new nodes go: a name prefix, devices, control dependencies, colocation and control-flow context over one
-// graph. A value; deriving a scope never changes the original. Both front ends build all their nodes through it.
+// Where new nodes go: a name prefix, devices, control dependencies, colocation and control-flow
+// context over one graph. A value; deriving a scope never changes the original. Both front ends
+// build all their nodes through it.
 #pragma once
 
 #include <functional>
@@ -9,13 +10,15 @@
 #include <vector>
 
 #include "absl/types/span.h"
+
 #include "muster/graph/graph.h"
 
 namespace muster {
 
 class ControlFlowContext;
 
-// Given a node that is being made, the device it gets: this replaces the one it has so far, unlike a string.
+// Given a node that is being made, the device it gets: this replaces the one it has so far, unlike
+// a string.
 using DeviceFunction = std::function<absl::StatusOr<std::string>(const Node&)>;
 
 class Scope {
@@ -26,13 +29,16 @@ class Scope {
   // "" or "a/b/": what a name of this scope starts with.
   const std::string& prefix() const;
 
-  // --- Derived scopes -------------------------------------------------------------------------------------------
-  // A scope below this one; the name is made unique. A name ending in "/" is entered as it stands; "" is the root.
+  // --- Derived scopes
+  // ------------------------------------------------------------------------------------------- A
+  // scope below this one; the name is made unique. A name ending in "/" is entered as it stands; ""
+  // is the root.
   absl::StatusOr<Scope> TryNameScope(absl::string_view name) const;
   Scope NameScope(absl::string_view name) const;  // records an error, see status()
   // Names follow `prefix` ("" or ending in "/") exactly.
   Scope WithPrefix(std::string prefix) const;
-  // Adds a device string or function. Inner ones override parts of outer ones; clearing starts afresh.
+  // Adds a device string or function. Inner ones override parts of outer ones; clearing starts
+  // afresh.
   Scope WithDevice(absl::string_view device) const;
   Scope WithDeviceFunction(DeviceFunction function) const;
   Scope WithoutDevices() const;
@@ -40,7 +46,8 @@ class Scope {
   Scope WithControlDependencies(absl::Span<Node* const> nodes) const;
   // Neither control dependencies nor a control-flow context.
   Scope WithoutControlDependencies() const;
-  // Nodes made in the result are colocated with `node`; devices are ignored, other colocations kept or not.
+  // Nodes made in the result are colocated with `node`; devices are ignored, other colocations kept
+  // or not.
   Scope ColocatedWith(Node& node, bool ignore_existing = false) const;
   // Neither devices nor colocation.
   Scope WithoutColocation() const;
@@ -50,15 +57,18 @@ class Scope {
   Scope WithControlFlowContext(ControlFlowContext* context) const;
   ControlFlowContext* control_flow_context() const;
 
-  // --- Making nodes ---------------------------------------------------------------------------------------------
-  // `name` is relative to the scope, "" means the op's own name; it is made unique unless it ends in "/". A node that
-  // takes a reference is colocated with where it comes from.
-  absl::StatusOr<Node*> TryAdd(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs = {},
-                               absl::string_view name = "") const;
+  // --- Making nodes
+  // ---------------------------------------------------------------------------------------------
+  // `name` is relative to the scope, "" means the op's own name; it is made unique unless it ends
+  // in "/". A node that takes a reference is colocated with where it comes from.
+  absl::StatusOr<Node*> TryAdd(absl::string_view op, std::vector<NodeInput> inputs,
+                               AttrMap attrs = {}, absl::string_view name = "") const;
   // The first error of this scope and of all derived from it; after one, Add and Op make nothing.
-  Node* Add(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs = {}, absl::string_view name = "") const;
+  Node* Add(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs = {},
+            absl::string_view name = "") const;
   // Output 0 of Add.
-  Output Op(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs = {}, absl::string_view name = "") const;
+  Output Op(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs = {},
+            absl::string_view name = "") const;
   Output Const(Tensor value, absl::string_view name = "Const") const;
   template <typename T>
   Output ConstScalar(T value, absl::string_view name = "Const") const {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/graph/evaluator.h"
 
 namespace muster {
@@ -12,12 +13,15 @@ namespace {
 absl::StatusOr<PartialShape> ShapeFromTensor(const Tensor& tensor) {
   ASSIGN_OR_RETURN(Dims dims, IntegerValues(tensor));
   if (tensor.rank() > 1) {
-    return InvalidArgument("Input tensor must be rank 1 (or a scalar -1), but was rank ", tensor.rank());
+    return InvalidArgument("Input tensor must be rank 1 (or a scalar -1), but was rank ",
+                           tensor.rank());
   }
   if (tensor.rank() == 0) {
     if (dims[0] == -1) return PartialShape();
-    return InvalidArgument("Input tensor must be rank 1, or if its rank 0 it must have value -1 (representing an "
-                           "unknown shape).  Saw value: ", dims[0]);
+    return InvalidArgument(
+        "Input tensor must be rank 1, or if its rank 0 it must have value -1 (representing an "
+        "unknown shape).  Saw value: ",
+        dims[0]);
   }
   return PartialShape::Make(dims);
 }
@@ -55,19 +59,26 @@ std::optional<PartialShape> SlicedDims(const Node& node, int depth) {
   const std::optional<Tensor> begin = EvaluateConstant(node.input(1));
   const std::optional<Tensor> end = EvaluateConstant(node.input(2));
   const std::optional<Tensor> strides = EvaluateConstant(node.input(3));
-  if (!whole || !whole->known_rank() || !begin || !end || !strides || begin->num_elements() != 1) return std::nullopt;
+  if (!whole || !whole->known_rank() || !begin || !end || !strides || begin->num_elements() != 1)
+    return std::nullopt;
   const auto mask = [&](absl::string_view name) { return node.Attr<int64_t>(name).value_or(0); };
-  if (mask("ellipsis_mask") != 0 || mask("new_axis_mask") != 0 || mask("shrink_axis_mask") != 0) return std::nullopt;
-  const absl::StatusOr<Dims> b = IntegerValues(*begin), e = IntegerValues(*end), s = IntegerValues(*strides);
+  if (mask("ellipsis_mask") != 0 || mask("new_axis_mask") != 0 || mask("shrink_axis_mask") != 0)
+    return std::nullopt;
+  const absl::StatusOr<Dims> b = IntegerValues(*begin), e = IntegerValues(*end),
+                             s = IntegerValues(*strides);
   if (!b.ok() || !e.ok() || !s.ok() || (*s)[0] != 1) return std::nullopt;
   const int rank = whole->rank();
-  const auto clamp = [&](int64_t at) { return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank); };
+  const auto clamp = [&](int64_t at) {
+    return std::clamp<int64_t>(at < 0 ? at + rank : at, 0, rank);
+  };
   const int64_t from = (mask("begin_mask") & 1) != 0 ? 0 : clamp((*b)[0]);
   const int64_t to = (mask("end_mask") & 1) != 0 ? rank : clamp((*e)[0]);
-  return ShapeContext::Subshape(*whole, static_cast<int>(from), static_cast<int>(std::max(from, to)));
+  return ShapeContext::Subshape(*whole, static_cast<int>(from),
+                                static_cast<int>(std::max(from, to)));
 }
 
-// What is known of a shape that a tensor holds, though not all of its dims may be; nothing when not even its length.
+// What is known of a shape that a tensor holds, though not all of its dims may be; nothing when not
+// even its length.
 std::optional<PartialShape> ShapeHeldBy(Output output, int depth) {
   if (depth > 20) return std::nullopt;
   const Node& node = *output.node;
@@ -86,7 +97,8 @@ std::optional<PartialShape> ShapeHeldBy(Output output, int depth) {
     if (shape.ok()) return *shape;
     return std::nullopt;
   }
-  if (op == "Pack" && node.num_inputs() > 0 && node.input(0).shape().rank() <= 0) return PackedDims(node);
+  if (op == "Pack" && node.num_inputs() > 0 && node.input(0).shape().rank() <= 0)
+    return PackedDims(node);
   if (op == "ConcatV2") return ConcatenatedDims(node, 0, node.num_inputs() - 1, depth);
   if (op == "Concat") return ConcatenatedDims(node, 1, node.num_inputs() - 1, depth);
   if (op == "StridedSlice") {
@@ -125,25 +137,29 @@ absl::StatusOr<PartialShape> ShapeContext::InputAsShape(int i) {
 absl::StatusOr<std::optional<int64_t>> ShapeContext::ScalarInput(int i) {
   const std::optional<Tensor> value = ConstantInput(i);
   if (!value) return std::optional<int64_t>();
-  if (value->rank() != 0) return InvalidArgument("Input must be scalar but has rank ", value->rank());
+  if (value->rank() != 0)
+    return InvalidArgument("Input must be scalar but has rank ", value->rank());
   ASSIGN_OR_RETURN(Dims dims, IntegerValues(*value));
   return std::optional<int64_t>(dims[0]);
 }
 
 absl::StatusOr<PartialShape> ShapeContext::WithRank(const PartialShape& shape, int rank) const {
   if (!shape.known_rank()) return PartialShape::OfRank(rank);
-  if (shape.rank() != rank) return InvalidArgument("Shape must be rank ", rank, " but is rank ", shape.rank());
+  if (shape.rank() != rank)
+    return InvalidArgument("Shape must be rank ", rank, " but is rank ", shape.rank());
   return shape;
 }
 
-absl::StatusOr<PartialShape> ShapeContext::WithRankAtLeast(const PartialShape& shape, int rank) const {
+absl::StatusOr<PartialShape> ShapeContext::WithRankAtLeast(const PartialShape& shape,
+                                                           int rank) const {
   if (shape.known_rank() && shape.rank() < rank) {
     return InvalidArgument("Shape must be at least rank ", rank, " but is rank ", shape.rank());
   }
   return shape;
 }
 
-absl::StatusOr<PartialShape> ShapeContext::WithRankAtMost(const PartialShape& shape, int rank) const {
+absl::StatusOr<PartialShape> ShapeContext::WithRankAtMost(const PartialShape& shape,
+                                                          int rank) const {
   if (shape.known_rank() && shape.rank() > rank) {
     return InvalidArgument("Shape must be at most rank ", rank, " but is rank ", shape.rank());
   }
@@ -197,7 +213,9 @@ absl::Status ScalarShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status NoOutputs(ShapeContext&) { return absl::OkStatus(); }
+absl::Status NoOutputs(ShapeContext&) {
+  return absl::OkStatus();
+}
 
 absl::StatusOr<PartialShape> BroadcastShapes(const PartialShape& a, const PartialShape& b) {
   if (!a.known_rank() || !b.known_rank()) return PartialShape();
@@ -208,9 +226,12 @@ absl::StatusOr<PartialShape> BroadcastShapes(const PartialShape& a, const Partia
     const int64_t da = ia < 0 ? 1 : a.dim(ia), db = ib < 0 ? 1 : b.dim(ib);
     if (da < 0 || db < 0) {
       // A known size above one decides; a one leaves the other open.
-      if (da > 1 || db > 1) result.Set(i, std::max(da, db));
-      else if (da == 1) result.Set(i, db);
-      else if (db == 1) result.Set(i, da);
+      if (da > 1 || db > 1)
+        result.Set(i, std::max(da, db));
+      else if (da == 1)
+        result.Set(i, db);
+      else if (db == 1)
+        result.Set(i, da);
     } else if (da == db || db == 1) {
       result.Set(i, da);
     } else if (da == 1) {
@@ -243,7 +264,8 @@ absl::Status ReductionShape(ShapeContext& c) {
   const std::optional<Tensor> axes = c.ConstantInput(1);
   if (axes) {
     ASSIGN_OR_RETURN(Dims values, IntegerValues(*axes));
-    if (axes->rank() > 1) return InvalidArgument("Shape must be at most rank 1 but is rank ", axes->rank());
+    if (axes->rank() > 1)
+      return InvalidArgument("Shape must be at most rank 1 but is rank ", axes->rank());
     if (!input.known_rank()) {
       if (keep_dims) c.SetOutput(0, PartialShape());
       return absl::OkStatus();
@@ -251,14 +273,17 @@ absl::Status ReductionShape(ShapeContext& c) {
     absl::flat_hash_set<int64_t> reduced;
     for (int64_t axis : values) {
       if (axis < -input.rank() || axis >= input.rank()) {
-        return InvalidArgument("Invalid reduction dimension ", axis, " for input with ", input.rank(), " dimensions.");
+        return InvalidArgument("Invalid reduction dimension ", axis, " for input with ",
+                               input.rank(), " dimensions.");
       }
       reduced.insert(axis < 0 ? axis + input.rank() : axis);
     }
     PartialShape output = PartialShape::Scalar();
     for (int i = 0; i < input.rank(); ++i) {
-      if (!reduced.contains(i)) output.Append(input.dim(i));
-      else if (keep_dims) output.Append(1);
+      if (!reduced.contains(i))
+        output.Append(input.dim(i));
+      else if (keep_dims)
+        output.Append(1);
     }
     c.SetOutput(0, std::move(output));
     return absl::OkStatus();
@@ -272,9 +297,9 @@ absl::Status ReductionShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<WindowSize> WindowedOutputSize(int64_t input, int64_t filter, int64_t dilation, int64_t stride,
-                                              absl::string_view padding, int64_t explicit_before,
-                                              int64_t explicit_after) {
+absl::StatusOr<WindowSize> WindowedOutputSize(int64_t input, int64_t filter, int64_t dilation,
+                                              int64_t stride, absl::string_view padding,
+                                              int64_t explicit_before, int64_t explicit_after) {
   if (stride <= 0) return InvalidArgument("Stride must be > 0, but got ", stride);
   if (dilation < 1) return InvalidArgument("Dilation rate must be >= 1, but got ", dilation);
   if (filter < 0 || input < 0) {
@@ -295,19 +320,22 @@ absl::StatusOr<WindowSize> WindowedOutputSize(int64_t input, int64_t filter, int
   size.padding_after = explicit_after;
   const int64_t padded = input + explicit_before + explicit_after;
   size.output = (padded - effective + stride) / stride;
-  if (padded - effective + stride < 0) size.output = (padded - effective + stride - (stride - 1)) / stride;
+  if (padded - effective + stride < 0)
+    size.output = (padded - effective + stride - (stride - 1)) / stride;
   if (size.output < 0) {
-    return InvalidArgument("Computed output size would be negative: ", size.output, " [input_size: ", input,
-                           ", effective_filter_size: ", effective, ", stride: ", stride, "]");
+    return InvalidArgument("Computed output size would be negative: ", size.output,
+                           " [input_size: ", input, ", effective_filter_size: ", effective,
+                           ", stride: ", stride, "]");
   }
   return size;
 }
 
 std::optional<Tensor> ConstantValue(Output output) {
   static const auto* followed = new absl::flat_hash_set<absl::string_view>{
-      "Const", "Shape", "Size", "Rank", "Range", "Cast", "Concat", "ConcatV2", "ConcatOffset", "Pack", "Fill", "Equal",
-      "NotEqual"};
-  // Every op on the way must be one that the front end looks through, or emitted graphs would differ.
+      "Const",    "Shape",        "Size", "Rank", "Range", "Cast",    "Concat",
+      "ConcatV2", "ConcatOffset", "Pack", "Fill", "Equal", "NotEqual"};
+  // Every op on the way must be one that the front end looks through, or emitted graphs would
+  // differ.
   std::vector<const Node*> open = {output.node};
   absl::flat_hash_set<const Node*> seen;
   while (!open.empty()) {
@@ -321,6 +349,8 @@ std::optional<Tensor> ConstantValue(Output output) {
   return EvaluateConstant(output, int64_t{1} << 26);
 }
 
-PartialShape ConstantValueAsShape(Output output) { return ShapeHeldBy(output, 0).value_or(PartialShape()); }
+PartialShape ConstantValueAsShape(Output output) {
+  return ShapeHeldBy(output, 0).value_or(PartialShape());
+}
 
 }  // namespace muster

@@ -1,4 +1,5 @@
 #include "absl/container/flat_hash_map.h"
+
 #include "muster/base/status.h"
 #include "muster/graph/passes.h"
 
@@ -13,18 +14,25 @@ bool Holds(const Tensor& tensor, int number) {
   return true;
 }
 
-// All elements are this number. Integers only: floating-point kernels flush denormals and 0 + -0 is 0, so that x * 1
-// and x + 0 are not always x.
+// All elements are this number. Integers only: floating-point kernels flush denormals and 0 + -0 is
+// 0, so that x * 1 and x + 0 are not always x.
 bool HoldsOnly(const Tensor& tensor, int number) {
   if (tensor.num_elements() == 0 || tensor.num_elements() > 1 << 16) return false;
   switch (tensor.dtype()) {
-    case DType::kInt8: return Holds<int8_t>(tensor, number);
-    case DType::kInt16: return Holds<int16_t>(tensor, number);
-    case DType::kInt32: return Holds<int32_t>(tensor, number);
-    case DType::kInt64: return Holds<int64_t>(tensor, number);
-    case DType::kUint8: return Holds<uint8_t>(tensor, number);
-    case DType::kUint16: return Holds<uint16_t>(tensor, number);
-    default: return false;
+    case DType::kInt8:
+      return Holds<int8_t>(tensor, number);
+    case DType::kInt16:
+      return Holds<int16_t>(tensor, number);
+    case DType::kInt32:
+      return Holds<int32_t>(tensor, number);
+    case DType::kInt64:
+      return Holds<int64_t>(tensor, number);
+    case DType::kUint8:
+      return Holds<uint8_t>(tensor, number);
+    case DType::kUint16:
+      return Holds<uint16_t>(tensor, number);
+    default:
+      return false;
   }
 }
 
@@ -32,7 +40,8 @@ class Simplifier {
  public:
   explicit Simplifier(GraphRewriter& rewriter) : rewriter_(rewriter) {
     const auto& nodes = rewriter.graph().nodes();
-    for (const auto& node : nodes) one_device_ = one_device_ && node->device() == nodes[0]->device();
+    for (const auto& node : nodes)
+      one_device_ = one_device_ && node->device() == nodes[0]->device();
   }
 
   absl::Status Run() {
@@ -42,7 +51,8 @@ class Simplifier {
         ShortenWaiting(*node);
       } else if (ConstValue(*node) != nullptr) {
         // Nobody needs to wait for a constant, only for what it waits for.
-        if (rewriter_.num_waiting(*node) > 0) rewriter_.WaitInstead(*node, rewriter_.ControlInputs(*node));
+        if (rewriter_.num_waiting(*node) > 0)
+          rewriter_.WaitInstead(*node, rewriter_.ControlInputs(*node));
       } else if (!IsControlFlow(*node) && !node->def().is_stateful) {
         PassBy(*node, InputHandedOn(*node));
       }
@@ -86,16 +96,25 @@ class Simplifier {
   // The input whose value output 0 always has; -1 when there is none.
   int InputHandedOn(const Node& node) const {
     using Rule = int (Simplifier::*)(const Node&) const;
-    static const auto* rules = new absl::flat_hash_map<absl::string_view, Rule>{
-        {"Identity", &Simplifier::Always},      {"StopGradient", &Simplifier::Always},
-        {"PreventGradient", &Simplifier::Always}, {"AddN", &Simplifier::OneInput},
-        {"Cast", &Simplifier::SameType},        {"Reshape", &Simplifier::SameShape},
-        {"Transpose", &Simplifier::InOrder},    {"Sum", &Simplifier::NoAxes},
-        {"Mean", &Simplifier::NoAxes},          {"Prod", &Simplifier::NoAxes},
-        {"Max", &Simplifier::NoAxes},           {"Min", &Simplifier::NoAxes},
-        {"Mul", &Simplifier::TimesOne},         {"Div", &Simplifier::ByOne},
-        {"FloorDiv", &Simplifier::ByOne},       {"Add", &Simplifier::PlusZero},
-        {"AddV2", &Simplifier::PlusZero},       {"Sub", &Simplifier::MinusZero}};
+    static const auto* rules =
+        new absl::flat_hash_map<absl::string_view, Rule>{{"Identity", &Simplifier::Always},
+                                                         {"StopGradient", &Simplifier::Always},
+                                                         {"PreventGradient", &Simplifier::Always},
+                                                         {"AddN", &Simplifier::OneInput},
+                                                         {"Cast", &Simplifier::SameType},
+                                                         {"Reshape", &Simplifier::SameShape},
+                                                         {"Transpose", &Simplifier::InOrder},
+                                                         {"Sum", &Simplifier::NoAxes},
+                                                         {"Mean", &Simplifier::NoAxes},
+                                                         {"Prod", &Simplifier::NoAxes},
+                                                         {"Max", &Simplifier::NoAxes},
+                                                         {"Min", &Simplifier::NoAxes},
+                                                         {"Mul", &Simplifier::TimesOne},
+                                                         {"Div", &Simplifier::ByOne},
+                                                         {"FloorDiv", &Simplifier::ByOne},
+                                                         {"Add", &Simplifier::PlusZero},
+                                                         {"AddV2", &Simplifier::PlusZero},
+                                                         {"Sub", &Simplifier::MinusZero}};
     const auto rule = rules->find(node.op());
     return rule == rules->end() ? -1 : (this->*rule->second)(node);
   }
@@ -111,7 +130,9 @@ class Simplifier {
     const PartialShape& shape = rewriter_.Input(node, 0).shape();
     if (wanted == nullptr || !shape.known_rank()) return -1;
     const absl::StatusOr<Dims> dims = IntegerValues(*wanted);
-    if (!dims.ok() || static_cast<int>(dims->size()) != shape.rank() || !wanted->shape().is_vector()) return -1;
+    if (!dims.ok() || static_cast<int>(dims->size()) != shape.rank() ||
+        !wanted->shape().is_vector())
+      return -1;
     int open = 0;
     bool is_empty = false;
     for (int i = 0; i < shape.rank(); ++i) {
@@ -128,7 +149,8 @@ class Simplifier {
 
   int InOrder(const Node& node) const {
     const Tensor* order = FreeConstant(node, 1);
-    if (order == nullptr || rewriter_.Input(node, 0).shape().rank() != order->num_elements()) return -1;
+    if (order == nullptr || rewriter_.Input(node, 0).shape().rank() != order->num_elements())
+      return -1;
     const absl::StatusOr<Dims> axes = IntegerValues(*order);
     if (!axes.ok()) return -1;
     for (size_t i = 0; i < axes->size(); ++i) {
@@ -164,16 +186,19 @@ class Simplifier {
   bool one_device_ = true;
 };
 
-// A node that nobody reads, computed only because something waits for it: without effects there is nothing to wait
-// for but its inputs. Gates of gradients are full of them (the gradient of the images, say). What such a node would
-// have said about bad inputs is not heard, as in TensorFlow's own optimizer.
+// A node that nobody reads, computed only because something waits for it: without effects there is
+// nothing to wait for but its inputs. Gates of gradients are full of them (the gradient of the
+// images, say). What such a node would have said about bad inputs is not heard, as in TensorFlow's
+// own optimizer.
 bool IsIdle(const GraphRewriter& rewriter, const Node& node) {
-  if (rewriter.is_result(node) || rewriter.num_waiting(node) == 0 || !node.consumers().empty()) return false;
+  if (rewriter.is_result(node) || rewriter.num_waiting(node) == 0 || !node.consumers().empty())
+    return false;
   if (node.def().is_stateful || IsControlFlow(node) || node.num_inputs() == 0) return false;
   for (int i = 0; i < node.num_inputs(); ++i) {
     const Output input = rewriter.Input(node, i);
     // Reading a variable has a place in time, and a dead value must stop those who wait.
-    if (IsMutable(node.input_types()[i]) || IsMutable(input.dtype()) || MayKillOutputs(*input.node)) return false;
+    if (IsMutable(node.input_types()[i]) || IsMutable(input.dtype()) || MayKillOutputs(*input.node))
+      return false;
   }
   return true;
 }

@@ -24,22 +24,27 @@ TEST_F(SimplifyTest, ChainsOfIdentitiesGo) {
 }
 
 TEST_F(SimplifyTest, IdentitiesThatReadReferencesOrWaitStay) {
-  const Output v = scope_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
+  const Output v =
+      scope_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
   const Output read = scope_.Op("Identity", {v}, {}, "read");
   const Output x = Floats("x", {2});
-  const Output held = scope_.WithControlDependencies(std::vector<Node*>{read.node}).Op("Identity", {x}, {}, "held");
+  const Output held =
+      scope_.WithControlDependencies(std::vector<Node*>{read.node}).Op("Identity", {x}, {}, "held");
   Rewrite(Simplify, {x}, {held, scope_.Op("Identity", {read}, {}, "again")});
-  EXPECT_THAT(List(), ElementsAre("v VariableV2", "read Identity v", "held Identity _arg_x_0_0,^read",
-                                  "_retval_held_0_0 _Retval held", "_retval_again_0_1 _Retval read"));
+  EXPECT_THAT(List(),
+              ElementsAre("v VariableV2", "read Identity v", "held Identity _arg_x_0_0,^read",
+                          "_retval_held_0_0 _Retval held", "_retval_again_0_1 _Retval read"));
 }
 
 TEST_F(SimplifyTest, PivotsOfBranchesStay) {
   const Output p = Placeholder(scope_, "p", DType::kBool, PartialShape::Scalar());
   Node* choice = scope_.Add("Switch", {p, p}, {}, "switch");
   const Output pivot = scope_.Op("Identity", {Output(choice, 1)}, {}, "pivot");
-  const Output inside = scope_.WithControlDependencies(std::vector<Node*>{pivot.node}).ConstScalar<float>(1, "inside");
+  const Output inside = scope_.WithControlDependencies(std::vector<Node*>{pivot.node})
+                            .ConstScalar<float>(1, "inside");
   const Output other = scope_.Op("Identity", {Output(choice, 0)}, {}, "other");
-  Rewrite(Simplify, {p}, {scope_.Op("Neg", {inside}, {}, "n"), scope_.Op("LogicalNot", {other}, {}, "not")});
+  Rewrite(Simplify, {p},
+          {scope_.Op("Neg", {inside}, {}, "n"), scope_.Op("LogicalNot", {other}, {}, "not")});
   EXPECT_NE(Find("pivot"), nullptr);
   EXPECT_EQ(Find("other"), nullptr);
 }
@@ -48,12 +53,15 @@ TEST_F(SimplifyTest, WaitingIsShortenedWhereItIsNotMore) {
   const Output x = Floats("x", {2});
   const Output a = scope_.Op("CheckNumerics", {x}, {{"message", ""}}, "a");
   const Output b = scope_.Op("CheckNumerics", {x}, {{"message", ""}}, "b");
-  const auto after = [&](std::vector<Node*> nodes) { return scope_.WithControlDependencies(nodes); };
+  const auto after = [&](std::vector<Node*> nodes) {
+    return scope_.WithControlDependencies(nodes);
+  };
   Node* inner = after({a.node, b.node}).Add("NoOp", {}, {}, "inner");
   const Output constant = after({inner}).ConstScalar<float>(1, "constant");
   Node* outer = after({constant.node}).Add("NoOp", {}, {}, "outer");
   Rewrite(Simplify, {x}, {}, {outer});
-  EXPECT_THAT(List(), ElementsAre("a CheckNumerics _arg_x_0_0", "b CheckNumerics _arg_x_0_0", "outer NoOp ^a,^b"));
+  EXPECT_THAT(List(), ElementsAre("a CheckNumerics _arg_x_0_0", "b CheckNumerics _arg_x_0_0",
+                                  "outer NoOp ^a,^b"));
   // Two times three edges are more than two plus three.
   const Output one = after({inner}).Op("Neg", {x}, {}, "one");
   const Output two = after({inner}).Op("Neg", {x}, {}, "two");
@@ -66,7 +74,8 @@ TEST_F(SimplifyTest, WhatNobodyReadsIsNotComputedForAGate) {
   const Output x = Floats("x", {2});
   const Output unread = scope_.Op("Exp", {scope_.Op("Neg", {x}, {}, "neg")}, {}, "unread");
   const Output checked = scope_.Op("CheckNumerics", {x}, {{"message", ""}}, "checked");
-  Node* gate = scope_.WithControlDependencies(std::vector<Node*>{unread.node, checked.node}).Add("NoOp", {}, {}, "gate");
+  Node* gate = scope_.WithControlDependencies(std::vector<Node*>{unread.node, checked.node})
+                   .Add("NoOp", {}, {}, "gate");
   Rewrite(Simplify, {x}, {}, {gate});
   EXPECT_EQ(Find("unread"), nullptr);
   EXPECT_EQ(Find("neg"), nullptr);

@@ -29,7 +29,8 @@ Gradient FromComponents(const Gradient& like, const std::vector<Output>& compone
   return slices;
 }
 
-absl::StatusOr<IndexedSlices> AsIndexedSlices(const Scope& scope, const Gradient& gradient, bool optimize) {
+absl::StatusOr<IndexedSlices> AsIndexedSlices(const Scope& scope, const Gradient& gradient,
+                                              bool optimize) {
   if (const auto* sparse = std::get_if<IndexedSlices>(&gradient)) return *sparse;
   const Output dense = std::get<Output>(gradient);
   const Scope fresh = scope.WithFreshStatus();
@@ -43,14 +44,16 @@ absl::StatusOr<IndexedSlices> AsIndexedSlices(const Scope& scope, const Gradient
   return IndexedSlices{dense, indices, shape};
 }
 
-absl::StatusOr<std::vector<IndexedSlices>> AsIndexedSlicesList(const Scope& scope, const std::vector<Gradient>& gradients,
-                                                               bool optimize) {
+absl::StatusOr<std::vector<IndexedSlices>> AsIndexedSlicesList(
+    const Scope& scope, const std::vector<Gradient>& gradients, bool optimize) {
   std::vector<IndexedSlices> slices;
   for (const Gradient& gradient : gradients) {
     ASSIGN_OR_RETURN(const IndexedSlices converted, AsIndexedSlices(scope, gradient, optimize));
     slices.push_back(converted);
   }
-  const auto narrow = [](const IndexedSlices& s) { return s.indices.base_dtype() == DType::kInt32; };
+  const auto narrow = [](const IndexedSlices& s) {
+    return s.indices.base_dtype() == DType::kInt32;
+  };
   const auto count = std::count_if(slices.begin(), slices.end(), narrow);
   if (count == 0 || count == static_cast<std::ptrdiff_t>(slices.size())) return slices;
   for (IndexedSlices& s : slices) {
@@ -60,9 +63,11 @@ absl::StatusOr<std::vector<IndexedSlices>> AsIndexedSlicesList(const Scope& scop
   return slices;
 }
 
-absl::StatusOr<Gradient> MergeGradients(const Scope& scope, const std::vector<Gradient>& inputs, absl::string_view name) {
-  const bool dense =
-      std::all_of(inputs.begin(), inputs.end(), [](const Gradient& g) { return std::holds_alternative<Output>(g); });
+absl::StatusOr<Gradient> MergeGradients(const Scope& scope, const std::vector<Gradient>& inputs,
+                                        absl::string_view name) {
+  const bool dense = std::all_of(inputs.begin(), inputs.end(), [](const Gradient& g) {
+    return std::holds_alternative<Output>(g);
+  });
   if (dense) {
     std::vector<Output> outputs;
     for (const Gradient& input : inputs) outputs.push_back(std::get<Output>(input));
@@ -72,7 +77,8 @@ absl::StatusOr<Gradient> MergeGradients(const Scope& scope, const std::vector<Gr
     if (!HasValue(input)) return InvalidArgument("At least one of the merge inputs is None");
   }
   ASSIGN_OR_RETURN(const Scope own, scope.TryNameScope(name));
-  ASSIGN_OR_RETURN(const std::vector<IndexedSlices> slices, AsIndexedSlicesList(own, inputs, /*optimize=*/false));
+  ASSIGN_OR_RETURN(const std::vector<IndexedSlices> slices,
+                   AsIndexedSlicesList(own, inputs, /*optimize=*/false));
   std::vector<std::vector<Output>> parts;
   for (const IndexedSlices& s : slices) {
     parts.push_back(Components(s));
@@ -90,9 +96,10 @@ absl::StatusOr<Gradient> MergeGradients(const Scope& scope, const std::vector<Gr
   return FromComponents(slices[0], merged);
 }
 
-absl::StatusOr<GradientSides> SwitchGradients(const Scope& scope, const Gradient& gradient, Output pred,
-                                              bool colocated, absl::string_view name) {
-  const Scope at = colocated ? scope.ColocatedWith(GradientNode(gradient), /*ignore_existing=*/true) : scope;
+absl::StatusOr<GradientSides> SwitchGradients(const Scope& scope, const Gradient& gradient,
+                                              Output pred, bool colocated, absl::string_view name) {
+  const Scope at =
+      colocated ? scope.ColocatedWith(GradientNode(gradient), /*ignore_existing=*/true) : scope;
   if (const auto* dense = std::get_if<Output>(&gradient)) {
     ASSIGN_OR_RETURN(const SwitchOutputs sides, AddSwitch(at, *dense, pred, name));
     return GradientSides{sides.if_false, sides.if_true};

@@ -24,16 +24,19 @@ std::string ShapeText(const PartialShape& shape) {
   if (!shape.known_rank()) return "<unknown>";
   std::string text = "(";
   for (int i = 0; i < shape.rank(); ++i) {
-    absl::StrAppend(&text, i == 0 ? "" : ", ", shape[i] < 0 ? std::string("?") : absl::StrCat(shape[i]));
+    absl::StrAppend(&text, i == 0 ? "" : ", ",
+                    shape[i] < 0 ? std::string("?") : absl::StrCat(shape[i]));
   }
   return absl::StrCat(text, shape.rank() == 1 ? ",)" : ")");
 }
 
 }  // namespace
 
-absl::StatusOr<WhileContext*> WhileContext::Create(const Scope& scope, WhileSettings settings, absl::string_view name) {
+absl::StatusOr<WhileContext*> WhileContext::Create(const Scope& scope, WhileSettings settings,
+                                                   absl::string_view name) {
   if (settings.parallel_iterations < 1) {
-    return InvalidArgument("`parallel_iterations` must be a positive integer: ", settings.parallel_iterations);
+    return InvalidArgument("`parallel_iterations` must be a positive integer: ",
+                           settings.parallel_iterations);
   }
   auto context = std::unique_ptr<WhileContext>(new WhileContext(scope, settings, name));
   WhileContext* result = context.get();
@@ -42,7 +45,8 @@ absl::StatusOr<WhileContext*> WhileContext::Create(const Scope& scope, WhileSett
 }
 
 absl::StatusOr<Output> WhileContext::AddValue(Output value, const Scope& scope) {
-  if (values_.contains(value) || value.node->control_flow_context() == this) return ExternalOr(value);
+  if (values_.contains(value) || value.node->control_flow_context() == this)
+    return ExternalOr(value);
   values_.insert(value);
 
   // In the loop of a gradient, a value of the forward loop is taken from its recorded history.
@@ -62,8 +66,8 @@ absl::StatusOr<Output> WhileContext::AddValue(Output value, const Scope& scope) 
   if (outer_ != nullptr) {
     ASSIGN_OR_RETURN(result, outer_->AddValue(value, scope));
   }
-  ASSIGN_OR_RETURN(const Output enter,
-                   AddEnter(scope.WithoutControlDependencies(), result, *this, {.is_constant = true}));
+  ASSIGN_OR_RETURN(const Output enter, AddEnter(scope.WithoutControlDependencies(), result, *this,
+                                                {.is_constant = true}));
   PreventFeeding(enter);
   RETURN_IF_ERROR(FixControlInputs(scope, {enter}));
   values_.insert(enter);
@@ -72,7 +76,8 @@ absl::StatusOr<Output> WhileContext::AddValue(Output value, const Scope& scope) 
 }
 
 absl::Status WhileContext::AddOp(Node& node, const Scope& scope) {
-  // The shape of a forward value is computed in the forward loop, so that only the shape is recorded.
+  // The shape of a forward value is computed in the forward loop, so that only the shape is
+  // recorded.
   if (node.op() == "Shape" || node.op() == "Size" || node.op() == "Rank") {
     ControlFlowContext* current = scope.control_flow_context();
     WhileContext* gradient_loop = current == nullptr ? nullptr : current->while_context();
@@ -101,10 +106,12 @@ absl::Status WhileContext::AddOpHere(Node& node, const Scope& scope) {
     }
     external = RemoveExternalControlEdges(node);
     // A node that reads constants of the loop only would run once too often.
-    const bool is_function = graph_.functions().contains(node.op()) || node.op() == "SymbolicGradient";
+    const bool is_function =
+        graph_.functions().contains(node.op()) || node.op() == "SymbolicGradient";
     const auto& inputs = node.inputs();
-    const bool invariant = std::all_of(inputs.begin(), inputs.end(),
-                                       [](const Output& input) { return IsLoopConstantEnter(*input.node); });
+    const bool invariant = std::all_of(inputs.begin(), inputs.end(), [](const Output& input) {
+      return IsLoopConstantEnter(*input.node);
+    });
     if (node.control_inputs().empty() && (is_function || invariant)) {
       graph_.AddControlInput(node, *control_pivot().node);
     }
@@ -145,9 +152,9 @@ absl::Status WhileContext::FixControlInputs(const Scope& scope, absl::Span<const
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<Output>> WhileContext::EnterVariables(const Scope& scope,
-                                                                 const std::vector<Output>& variables,
-                                                                 const std::vector<PartialShape>& invariants) {
+absl::StatusOr<std::vector<Output>> WhileContext::EnterVariables(
+    const Scope& scope, const std::vector<Output>& variables,
+    const std::vector<PartialShape>& invariants) {
   values_.clear();
   values_.insert(variables.begin(), variables.end());
   std::vector<Output> real = variables;
@@ -158,21 +165,25 @@ absl::StatusOr<std::vector<Output>> WhileContext::EnterVariables(const Scope& sc
   }
   const Scope free = scope.WithoutControlDependencies();
   for (const Output& variable : real) {
-    ASSIGN_OR_RETURN(const Output enter, AddEnter(free, variable, *this, {.use_input_shape = false}));
+    ASSIGN_OR_RETURN(const Output enter,
+                     AddEnter(free, variable, *this, {.use_input_shape = false}));
     PreventFeeding(enter);
     loop_enters_.push_back(enter);
   }
   Output outer_pivot;
-  for (ControlFlowContext* at = outer_; at != nullptr && !outer_pivot; at = at->outer()) outer_pivot = at->control_pivot();
+  for (ControlFlowContext* at = outer_; at != nullptr && !outer_pivot; at = at->outer())
+    outer_pivot = at->control_pivot();
   for (size_t i = 0; i < real.size(); ++i) {
     if (outer_pivot && IsLoopConstantEnter(*real[i].node)) {
       graph_.AddControlInput(*loop_enters_[i].node, *outer_pivot.node);
     }
     if (!SatisfiesInvariant(real[i].shape(), invariants[i])) {
-      return InvalidArgument("The shape invariant specified for ", real[i].name(),
-                             " is not compatible with the initial shape of the loop variable. It enters the loop with "
-                             "shape ", ShapeText(real[i].shape()), ", but the specified shape invariant is ",
-                             ShapeText(invariants[i]), ".");
+      return InvalidArgument(
+          "The shape invariant specified for ", real[i].name(),
+          " is not compatible with the initial shape of the loop variable. It enters the loop with "
+          "shape ",
+          ShapeText(real[i].shape()), ", but the specified shape invariant is ",
+          ShapeText(invariants[i]), ".");
     }
     RETURN_IF_ERROR(RefineShape(loop_enters_[i], invariants[i]));
   }
@@ -187,7 +198,8 @@ absl::StatusOr<std::vector<Output>> WhileContext::EnterVariables(const Scope& sc
   return merges_;
 }
 
-absl::StatusOr<std::vector<Output>> WhileContext::SetCondition(const Scope& scope, Output condition) {
+absl::StatusOr<std::vector<Output>> WhileContext::SetCondition(const Scope& scope,
+                                                               Output condition) {
   ASSIGN_OR_RETURN(pivot_, TryOp(scope, "LoopCond", {condition}));
   for (const Output& merge : merges_) {
     ASSIGN_OR_RETURN(const SwitchOutputs sides, AddColocatedSwitch(scope, merge, pivot_));
@@ -202,19 +214,21 @@ absl::StatusOr<std::vector<Output>> WhileContext::SetCondition(const Scope& scop
   return body_variables;
 }
 
-absl::StatusOr<std::vector<Output>> WhileContext::CloseLoop(const Scope& scope, const std::vector<Output>& next) {
+absl::StatusOr<std::vector<Output>> WhileContext::CloseLoop(const Scope& scope,
+                                                            const std::vector<Output>& next) {
   if (next.size() != merges_.size()) {
-    return InvalidArgument("Number of inputs and outputs of body must match loop_vars: ", merges_.size(), ", ",
-                           next.size());
+    return InvalidArgument("Number of inputs and outputs of body must match loop_vars: ",
+                           merges_.size(), ", ", next.size());
   }
   for (size_t i = 0; i < next.size(); ++i) {
     ASSIGN_OR_RETURN(const Output back, AddNextIteration(scope, next[i]));
     if (!SatisfiesInvariant(back.shape(), merges_[i].shape())) {
       const Output initial = merges_[i].node->input(0).node->input(0);
-      return InvalidArgument("Input tensor '", initial.name(), "' enters the loop with shape ",
-                             ShapeText(initial.shape()), ", but has shape ", ShapeText(back.shape()),
-                             " after one iteration. To allow the shape to vary across iterations, use the "
-                             "`shape_invariants` argument of tf.while_loop to specify a less-specific shape.");
+      return InvalidArgument(
+          "Input tensor '", initial.name(), "' enters the loop with shape ",
+          ShapeText(initial.shape()), ", but has shape ", ShapeText(back.shape()),
+          " after one iteration. To allow the shape to vary across iterations, use the "
+          "`shape_invariants` argument of tf.while_loop to specify a less-specific shape.");
     }
     RETURN_IF_ERROR(graph_.UpdateInput(*merges_[i].node, 1, back));
   }
@@ -228,9 +242,9 @@ absl::StatusOr<std::vector<Output>> WhileContext::CloseLoop(const Scope& scope, 
   return loop_exits_;
 }
 
-absl::StatusOr<WhileBuilder> WhileBuilder::Create(const Scope& scope, std::vector<Output> variables,
-                                                  std::optional<std::vector<PartialShape>> invariants,
-                                                  WhileSettings settings) {
+absl::StatusOr<WhileBuilder> WhileBuilder::Create(
+    const Scope& scope, std::vector<Output> variables,
+    std::optional<std::vector<PartialShape>> invariants, WhileSettings settings) {
   if (variables.empty()) return InvalidArgument("No loop variables provided");
   std::vector<PartialShape> shapes;
   for (const Output& variable : variables) {
@@ -239,20 +253,23 @@ absl::StatusOr<WhileBuilder> WhileBuilder::Create(const Scope& scope, std::vecto
   }
   if (invariants.has_value()) {
     if (invariants->size() != variables.size()) {
-      return InvalidArgument(invariants->size(), " shape invariants for ", variables.size(), " loop variables");
+      return InvalidArgument(invariants->size(), " shape invariants for ", variables.size(),
+                             " loop variables");
     }
     shapes = *std::move(invariants);
   }
   ASSIGN_OR_RETURN(WhileContext * context, WhileContext::Create(scope, settings));
   WhileBuilder builder(scope.WithControlFlowContext(context), *context);
-  ASSIGN_OR_RETURN(builder.condition_variables_, context->EnterVariables(builder.scope_, variables, shapes));
+  ASSIGN_OR_RETURN(builder.condition_variables_,
+                   context->EnterVariables(builder.scope_, variables, shapes));
   return builder;
 }
 
 absl::Status WhileBuilder::SetCondition(Output condition) {
   RETURN_IF_ERROR(scope_.status());
   if (!condition) return InvalidArgument("The condition of a loop has no value");
-  if (!body_variables_.empty()) return FailedPrecondition("The condition of the loop is set already");
+  if (!body_variables_.empty())
+    return FailedPrecondition("The condition of the loop is set already");
   ASSIGN_OR_RETURN(body_variables_, context_->SetCondition(scope_, condition));
   return absl::OkStatus();
 }
@@ -267,14 +284,15 @@ absl::StatusOr<std::vector<Output>> WhileBuilder::Finish(const std::vector<Outpu
 }
 
 absl::StatusOr<std::vector<Output>> WhileLoop(const Scope& scope, std::vector<Output> variables,
-                                              const ConditionFunction& condition, const BodyFunction& body,
-                                              WhileOptions options) {
+                                              const ConditionFunction& condition,
+                                              const BodyFunction& body, WhileOptions options) {
   ASSIGN_OR_RETURN(const Scope own, scope.TryNameScope(options.name));
   if (variables.empty()) return InvalidArgument("No loop variables provided");
   const Output limit = options.maximum_iterations;
   if (limit) {
     if (limit.shape().rank() != 0) {
-      return InvalidArgument("maximum_iterations must be a scalar, saw shape: ", ShapeText(limit.shape()));
+      return InvalidArgument("maximum_iterations must be a scalar, saw shape: ",
+                             ShapeText(limit.shape()));
     }
     const Scope fresh = own.WithFreshStatus();
     const Output counter = EmitScalar(fresh, limit.base_dtype(), 0, "iteration_counter");
@@ -289,7 +307,8 @@ absl::StatusOr<std::vector<Output>> WhileLoop(const Scope& scope, std::vector<Ou
                                   .swap_memory = options.swap_memory,
                                   .maximum_iterations = limit};
   ASSIGN_OR_RETURN(WhileBuilder builder,
-                   WhileBuilder::Create(own, std::move(variables), std::move(options.shape_invariants), settings));
+                   WhileBuilder::Create(own, std::move(variables),
+                                        std::move(options.shape_invariants), settings));
   const auto without_counter = [&](const std::vector<Output>& all) {
     return std::vector<Output>(all.begin() + (limit ? 1 : 0), all.end());
   };
@@ -312,7 +331,8 @@ absl::StatusOr<std::vector<Output>> WhileLoop(const Scope& scope, std::vector<Ou
     next_count = OpNamed(add, "AddV2", {builder.body_variables()[0], one});
     RETURN_IF_ERROR(add.status());
   }
-  ASSIGN_OR_RETURN(std::vector<Output> next, body(inside, without_counter(builder.body_variables())));
+  ASSIGN_OR_RETURN(std::vector<Output> next,
+                   body(inside, without_counter(builder.body_variables())));
   if (limit) next.insert(next.begin(), next_count);
   ASSIGN_OR_RETURN(std::vector<Output> exits, builder.Finish(next));
   return without_counter(exits);

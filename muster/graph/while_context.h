@@ -18,7 +18,8 @@ struct WhileSettings {
   Output maximum_iterations;  // only remembered; WhileLoop builds the counter
 };
 
-// The frame of a loop: outer tensors enter it as constants. Also the loop that computes a loop's gradients.
+// The frame of a loop: outer tensors enter it as constants. Also the loop that computes a loop's
+// gradients.
 class WhileContext : public ControlFlowContext {
  public:
   // InvalidArgument for parallel_iterations < 1.
@@ -40,7 +41,9 @@ class WhileContext : public ControlFlowContext {
   void set_grad_state(std::shared_ptr<GradLoopState> state) { grad_state_ = std::move(state); }
 
   WhileContext* AsWhile() override { return this; }
-  Output control_pivot() const override { return pivot_for_body_ ? pivot_for_body_ : pivot_for_pred_; }
+  Output control_pivot() const override {
+    return pivot_for_body_ ? pivot_for_body_ : pivot_for_pred_;
+  }
   Output pivot_for_pred() const { return pivot_for_pred_; }
   Output pivot_for_body() const { return pivot_for_body_; }
   absl::Status AddOp(Node& node, const Scope& scope) override;
@@ -48,23 +51,28 @@ class WhileContext : public ControlFlowContext {
   absl::StatusOr<Output> AddValue(Output value, const Scope& scope) override;
 
   // --- Building the loop: called in this order by WhileBuilder. `scope` has this context.
-  absl::StatusOr<std::vector<Output>> EnterVariables(const Scope& scope, const std::vector<Output>& variables,
+  absl::StatusOr<std::vector<Output>> EnterVariables(const Scope& scope,
+                                                     const std::vector<Output>& variables,
                                                      const std::vector<PartialShape>& invariants);
   absl::StatusOr<std::vector<Output>> SetCondition(const Scope& scope, Output condition);
-  absl::StatusOr<std::vector<Output>> CloseLoop(const Scope& scope, const std::vector<Output>& next);
+  absl::StatusOr<std::vector<Output>> CloseLoop(const Scope& scope,
+                                                const std::vector<Output>& next);
 
-  // --- Loops within the loop that gradients need (while_gradients.cc). Scopes have the context in which the loop is
-  // used, unless said otherwise.
+  // --- Loops within the loop that gradients need (while_gradients.cc). Scopes have the context in
+  // which the loop is used, unless said otherwise.
   struct ForwardCounter {
     Output total;  // iterations, outside the loop
     Output next;   // the back edge: stack pushes come before it
   };
   absl::StatusOr<ForwardCounter> AddForwardCounter(const Scope& scope, GradLoopState* outer_state);
   // The back edge of a counter from `count` down to zero, which drives this loop.
-  absl::StatusOr<Output> AddBackwardCounter(const Scope& scope, Output count, GradLoopState* outer_state);
-  // Sums `gradient` over the iterations; `enter` is the constant of the forward loop. `scope` has this context.
+  absl::StatusOr<Output> AddBackwardCounter(const Scope& scope, Output count,
+                                            GradLoopState* outer_state);
+  // Sums `gradient` over the iterations; `enter` is the constant of the forward loop. `scope` has
+  // this context.
   absl::StatusOr<Output> AddAccumulator(const Scope& scope, Node& enter, Output gradient);
-  absl::StatusOr<IndexedSlices> AddSlicesAccumulator(const Scope& scope, Node& enter, const IndexedSlices& gradient);
+  absl::StatusOr<IndexedSlices> AddSlicesAccumulator(const Scope& scope, Node& enter,
+                                                     const IndexedSlices& gradient);
 
  private:
   WhileContext(const Scope& scope, WhileSettings settings, absl::string_view name)
@@ -90,13 +98,15 @@ class WhileContext : public ControlFlowContext {
   std::vector<SwitchOutputs> switches_;
 };
 
-// Builds a loop step by step: Create, the condition over condition_variables(), SetCondition, the body over
-// body_variables(), Finish. Nodes of condition and body are made in scope(). `scope` is already named ("while/").
+// Builds a loop step by step: Create, the condition over condition_variables(), SetCondition, the
+// body over body_variables(), Finish. Nodes of condition and body are made in scope(). `scope` is
+// already named ("while/").
 class WhileBuilder {
  public:
   // Invariants default to the shapes of the variables.
   static absl::StatusOr<WhileBuilder> Create(const Scope& scope, std::vector<Output> variables,
-                                             std::optional<std::vector<PartialShape>> invariants, WhileSettings settings);
+                                             std::optional<std::vector<PartialShape>> invariants,
+                                             WhileSettings settings);
 
   const Scope& scope() const { return scope_; }
   WhileContext& context() const { return *context_; }
@@ -123,11 +133,13 @@ struct WhileOptions {
   Output maximum_iterations;
   std::string name = "while";
 };
-using ConditionFunction = std::function<absl::StatusOr<Output>(const Scope&, const std::vector<Output>&)>;
-using BodyFunction = std::function<absl::StatusOr<std::vector<Output>>(const Scope&, const std::vector<Output>&)>;
+using ConditionFunction =
+    std::function<absl::StatusOr<Output>(const Scope&, const std::vector<Output>&)>;
+using BodyFunction =
+    std::function<absl::StatusOr<std::vector<Output>>(const Scope&, const std::vector<Output>&)>;
 // The same in one call.
 absl::StatusOr<std::vector<Output>> WhileLoop(const Scope& scope, std::vector<Output> variables,
-                                              const ConditionFunction& condition, const BodyFunction& body,
-                                              WhileOptions options = {});
+                                              const ConditionFunction& condition,
+                                              const BodyFunction& body, WhileOptions options = {});
 
 }  // namespace muster

@@ -12,8 +12,8 @@ absl::Status WhileContext::CloseBackEdge(const Scope& scope, Output merge, Outpu
   return graph_.UpdateInput(*merge.node, 1, back);
 }
 
-absl::StatusOr<WhileContext::ForwardCounter> WhileContext::AddForwardCounter(const Scope& scope,
-                                                                             GradLoopState* outer_state) {
+absl::StatusOr<WhileContext::ForwardCounter> WhileContext::AddForwardCounter(
+    const Scope& scope, GradLoopState* outer_state) {
   const Scope outside = scope.WithFreshStatus();
   const Output zero = outside.ConstScalar<int32_t>(0, "f_count");
   RETURN_IF_ERROR(outside.status());
@@ -37,7 +37,8 @@ absl::StatusOr<WhileContext::ForwardCounter> WhileContext::AddForwardCounter(con
   return ForwardCounter{total, next};
 }
 
-absl::StatusOr<Output> WhileContext::AddBackwardCounter(const Scope& scope, Output count, GradLoopState* outer_state) {
+absl::StatusOr<Output> WhileContext::AddBackwardCounter(const Scope& scope, Output count,
+                                                        GradLoopState* outer_state) {
   const Scope outside = scope.WithFreshStatus();
   const Output one = outside.ConstScalar<int32_t>(1, "b_count");
   RETURN_IF_ERROR(outside.status());
@@ -64,7 +65,8 @@ absl::StatusOr<Output> WhileContext::AddBackwardCounter(const Scope& scope, Outp
   return next;
 }
 
-absl::StatusOr<Output> WhileContext::ZerosForAccumulator(const Scope& outside, Node& enter, Output gradient) {
+absl::StatusOr<Output> WhileContext::ZerosForAccumulator(const Scope& outside, Node& enter,
+                                                         Output gradient) {
   const auto shape = gradient.shape().ToShape();
   if (shape.has_value()) return EmitZerosConst(outside, *shape, gradient.base_dtype(), "b_acc");
   const Output value = enter.input(0);
@@ -84,7 +86,8 @@ absl::StatusOr<Output> WhileContext::ZerosForAccumulator(const Scope& outside, N
   return EmitZeros(outside, real, gradient.base_dtype());
 }
 
-absl::StatusOr<Output> WhileContext::AddAccumulator(const Scope& scope, Node& enter, Output gradient) {
+absl::StatusOr<Output> WhileContext::AddAccumulator(const Scope& scope, Node& enter,
+                                                    Output gradient) {
   const Scope outside = scope.WithControlFlowContext(outer_).WithFreshStatus();
   ASSIGN_OR_RETURN(const Output zeros, ZerosForAccumulator(outside, enter, gradient));
   RETURN_IF_ERROR(outside.status());
@@ -150,7 +153,9 @@ absl::StatusOr<IndexedSlices> WhileContext::AddSlicesAccumulator(const Scope& sc
     const DType dtype = gradient.dense_shape.base_dtype();
     initial.push_back(known.has_value()
                           ? EmitZerosConst(outside, *known, dtype)
-                          : EmitZerosLike(outside, EmitShape(outside, enter.input(0), "Shape", dtype, false), false));
+                          : EmitZerosLike(outside,
+                                          EmitShape(outside, enter.input(0), "Shape", dtype, false),
+                                          false));
   }
   RETURN_IF_ERROR(outside.status());
 
@@ -178,13 +183,16 @@ absl::StatusOr<IndexedSlices> WhileContext::AddSlicesAccumulator(const Scope& sc
     sides.push_back(both);
   }
   const Scope fresh = scope.WithFreshStatus();
-  for (size_t i = 0; i < added.size(); ++i) next.push_back(EmitConcat(fresh, {sides[i].if_true, added[i]}));
-  if (gradient.dense_shape) next.push_back(fresh.Op("Maximum", {gradient.dense_shape, sides[2].if_true}));
+  for (size_t i = 0; i < added.size(); ++i)
+    next.push_back(EmitConcat(fresh, {sides[i].if_true, added[i]}));
+  if (gradient.dense_shape)
+    next.push_back(fresh.Op("Maximum", {gradient.dense_shape, sides[2].if_true}));
   RETURN_IF_ERROR(fresh.status());
   for (Output& value : next) {
     ASSIGN_OR_RETURN(value, AddNextIteration(scope, value));
   }
-  for (size_t i = 0; i < next.size(); ++i) RETURN_IF_ERROR(graph_.UpdateInput(*merges[i].node, 1, next[i]));
+  for (size_t i = 0; i < next.size(); ++i)
+    RETURN_IF_ERROR(graph_.UpdateInput(*merges[i].node, 1, next[i]));
   for (const SwitchOutputs& both : sides) {
     ASSIGN_OR_RETURN(const Output exit, AddExit(scope, both.if_false, "b_acc"));
     exits.push_back(exit);

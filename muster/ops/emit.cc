@@ -3,7 +3,9 @@
 namespace muster {
 namespace {
 
-Tensor IntTensor(absl::Span<const int32_t> values) { return Tensor::Vector<int32_t>(values); }
+Tensor IntTensor(absl::Span<const int32_t> values) {
+  return Tensor::Vector<int32_t>(values);
+}
 
 // tf.stack of one bound inside strided_slice's scope: a Const, or a Pack of the tensor.
 Output EmitBound(const Scope& scope, const SliceBound& bound, absl::string_view name) {
@@ -14,7 +16,8 @@ Output EmitBound(const Scope& scope, const SliceBound& bound, absl::string_view 
   return scope.Const(IntTensor({number != nullptr ? *number : 0}), name);
 }
 
-Output EmitStridedSlice(const Scope& scope, Output x, const SliceBound& begin, const SliceBound& end, AttrMap masks) {
+Output EmitStridedSlice(const Scope& scope, Output x, const SliceBound& begin,
+                        const SliceBound& end, AttrMap masks) {
   const NamedOp op(scope, "strided_slice");
   Output packed_begin = EmitBound(op.inner(), begin, "stack");
   Output packed_end = EmitBound(op.inner(), end, "stack_1");
@@ -61,7 +64,8 @@ Output EmitOnesLike(const Scope& scope, Output x, DType dtype) {
   const Output value = EmitScalar(op.inner(), dtype, 1);
   const Output ones = op.Op("Fill", {shape, value});
   if (ones) {
-    if (auto merged = ones.shape().Merge(x.shape()); merged.ok()) ones.node->set_output_shape(0, *std::move(merged));
+    if (auto merged = ones.shape().Merge(x.shape()); merged.ok())
+      ones.node->set_output_shape(0, *std::move(merged));
   }
   return ones;
 }
@@ -72,7 +76,8 @@ Output EmitExpandDims(const Scope& scope, Output x, int axis) {
   return op.Op("ExpandDims", {x, dim});
 }
 
-Output EmitBinary(const Scope& scope, absl::string_view op_type, absl::string_view name, Output x, double y) {
+Output EmitBinary(const Scope& scope, absl::string_view op_type, absl::string_view name, Output x,
+                  double y) {
   if (!x) return x;  // an earlier node failed
   const NamedOp op(scope, name);
   const Output constant = EmitScalar(op.inner(), x.base_dtype(), y, "y");
@@ -88,7 +93,8 @@ Output EmitOne(const Scope& scope, DType dtype, absl::string_view name) {
 Output EmitSlice(const Scope& scope, Output x, SliceBound begin, SliceBound end) {
   const int begin_mask = std::holds_alternative<std::monostate>(begin) ? 1 : 0;
   const int end_mask = std::holds_alternative<std::monostate>(end) ? 1 : 0;
-  return EmitStridedSlice(scope, x, begin, end, {{"begin_mask", begin_mask}, {"end_mask", end_mask}});
+  return EmitStridedSlice(scope, x, begin, end,
+                          {{"begin_mask", begin_mask}, {"end_mask", end_mask}});
 }
 
 Output EmitElementAt(const Scope& scope, Output x, Output index) {
@@ -103,8 +109,12 @@ Output EmitConcatOf(const Scope& scope, const std::vector<ConcatPart>& parts) {
     const ConcatPart& part = parts[i];
     const std::string name = absl::StrCat("values_", i);
     switch (part.kind) {
-      case ConcatPart::Kind::kTensor: values.push_back(part.tensor); break;
-      case ConcatPart::Kind::kNumbers: values.push_back(op.inner().Const(IntTensor(part.numbers), name)); break;
+      case ConcatPart::Kind::kTensor:
+        values.push_back(part.tensor);
+        break;
+      case ConcatPart::Kind::kNumbers:
+        values.push_back(op.inner().Const(IntTensor(part.numbers), name));
+        break;
       case ConcatPart::Kind::kPacked:
         values.push_back(op.inner().Op("Pack", {std::vector<Output>{part.tensor}}, {}, name));
         break;
@@ -114,7 +124,8 @@ Output EmitConcatOf(const Scope& scope, const std::vector<ConcatPart>& parts) {
   return op.Op("ConcatV2", {values, axis});
 }
 
-Output EmitRange(const Scope& scope, std::variant<int, Output> start, std::variant<int, Output> limit) {
+Output EmitRange(const Scope& scope, std::variant<int, Output> start,
+                 std::variant<int, Output> limit) {
   const NamedOp op(scope, "range");
   const auto bound = [&op](const std::variant<int, Output>& value, absl::string_view name) {
     if (const Output* tensor = std::get_if<Output>(&value)) return *tensor;

@@ -1,4 +1,5 @@
-// More groups of nodes as the front end emits them (see graph/emit.h): what the gradients of indexing need.
+// More groups of nodes as the front end emits them (see graph/emit.h): what the gradients of
+// indexing need.
 #pragma once
 
 #include <string>
@@ -11,7 +12,8 @@
 
 namespace muster {
 
-// An op whose constant arguments live in a name scope of its own. The scope is entered first, the op takes its name.
+// An op whose constant arguments live in a name scope of its own. The scope is entered first, the
+// op takes its name.
 class NamedOp {
  public:
   NamedOp(const Scope& scope, absl::string_view name) : inner_(scope.NameScope(name)) {}
@@ -35,7 +37,8 @@ Output EmitGather(const Scope& scope, Output params, Output indices);
 Output EmitOnesLike(const Scope& scope, Output x, DType dtype);
 Output EmitExpandDims(const Scope& scope, Output x, int axis);
 // x op y with a Python number y, named `name` and "<name>/y"; y takes x's type.
-Output EmitBinary(const Scope& scope, absl::string_view op, absl::string_view name, Output x, double y);
+Output EmitBinary(const Scope& scope, absl::string_view op, absl::string_view name, Output x,
+                  double y);
 // [1], a vector of one element of an index type.
 Output EmitOne(const Scope& scope, DType dtype, absl::string_view name);
 
@@ -46,20 +49,24 @@ Output EmitSlice(const Scope& scope, Output x, SliceBound begin, SliceBound end)
 // x[index] with a tensor for the index: also makes "add" for its end.
 Output EmitElementAt(const Scope& scope, Output x, Output index);
 
-// One part of tf.concat(..., 0) of int32 vectors: a tensor, a list of numbers, or a list of one scalar tensor.
+// One part of tf.concat(..., 0) of int32 vectors: a tensor, a list of numbers, or a list of one
+// scalar tensor.
 struct ConcatPart {
   enum class Kind { kTensor, kNumbers, kPacked };
   Kind kind;
   Output tensor;
   std::vector<int32_t> numbers;
   static ConcatPart Of(Output tensor) { return {Kind::kTensor, tensor, {}}; }
-  static ConcatPart Numbers(std::vector<int32_t> numbers) { return {Kind::kNumbers, Output(), std::move(numbers)}; }
+  static ConcatPart Numbers(std::vector<int32_t> numbers) {
+    return {Kind::kNumbers, Output(), std::move(numbers)};
+  }
   static ConcatPart Packed(Output scalar) { return {Kind::kPacked, scalar, {}}; }
 };
 Output EmitConcatOf(const Scope& scope, const std::vector<ConcatPart>& parts);
 
 // tf.range(start, limit) for int32: numbers become Consts.
-Output EmitRange(const Scope& scope, std::variant<int, Output> start, std::variant<int, Output> limit);
+Output EmitRange(const Scope& scope, std::variant<int, Output> start,
+                 std::variant<int, Output> limit);
 // tf.reduce_prod of a vector.
 Output EmitProd(const Scope& scope, Output vector);
 

@@ -11,13 +11,15 @@
 
 namespace muster {
 
-// An op with its inputs; the kernel keeps its state from one Run to the next, as it does in a session.
+// An op with its inputs; the kernel keeps its state from one Run to the next, as it does in a
+// session.
 class KernelRun {
  public:
-  KernelRun() : device_(NewCpuDevice("/job:localhost/replica:0/task:0/device:CPU:0", DefaultScheduler())) {}
+  KernelRun()
+      : device_(NewCpuDevice("/job:localhost/replica:0/task:0/device:CPU:0", DefaultScheduler())) {}
 
-  // Inputs are added in the order of the op's arguments. The shape of a value is not known statically, so that the
-  // kernel and not the shape rule sees it.
+  // Inputs are added in the order of the op's arguments. The shape of a value is not known
+  // statically, so that the kernel and not the shape rule sees it.
   void AddValue(Tensor value) {
     Source(value.dtype(), PartialShape());
     entries_.push_back(Entry{std::move(value), nullptr, Entry::State::kValue});
@@ -32,7 +34,8 @@ class KernelRun {
   }
   // A handle of a variable, which is made unless the tensor is invalid.
   void AddResource(DType dtype, const Shape& shape, Tensor value) {
-    const Output handle = scope_.Op("VarHandleOp", {}, {{"dtype", dtype}, {"shape", shape}}, "handle");
+    const Output handle =
+        scope_.Op("VarHandleOp", {}, {{"dtype", dtype}, {"shape", shape}}, "handle");
     sources_.push_back(handle);
     if (!scope_.status().ok()) return;
     const std::string& name = handle.node->name();
@@ -44,12 +47,15 @@ class KernelRun {
     ResourceHandle resource;
     resource.container = resources_.default_container();
     resource.name = name;
-    entries_.push_back(Entry{Tensor::Scalar<ResourceHandle>(std::move(resource)), nullptr, Entry::State::kValue});
+    entries_.push_back(
+        Entry{Tensor::Scalar<ResourceHandle>(std::move(resource)), nullptr, Entry::State::kValue});
   }
 
   absl::Status Make(absl::string_view op, AttrMap attrs = {}) {
     RETURN_IF_ERROR(scope_.status());
-    ASSIGN_OR_RETURN(node_, scope_.TryAdd(op, std::vector<NodeInput>(sources_.begin(), sources_.end()), std::move(attrs)));
+    ASSIGN_OR_RETURN(node_,
+                     scope_.TryAdd(op, std::vector<NodeInput>(sources_.begin(), sources_.end()),
+                                   std::move(attrs)));
     ASSIGN_OR_RETURN(kernel_, MakeKernel(*node_, *device_, resources_));
     return absl::OkStatus();
   }
@@ -66,7 +72,8 @@ class KernelRun {
     RETURN_IF_ERROR(kernel_->Compute(context));
     std::vector<Tensor> results;
     for (Entry& output : outputs) {
-      results.push_back(output.state == Entry::State::kReference ? output.reference->Snapshot() : std::move(output.tensor));
+      results.push_back(output.state == Entry::State::kReference ? output.reference->Snapshot()
+                                                                 : std::move(output.tensor));
     }
     return results;
   }
@@ -76,7 +83,8 @@ class KernelRun {
   absl::StatusOr<Tensor> VariableValue(int i) const {
     if (entries_[i].reference) return entries_[i].reference->Snapshot();
     const ResourceHandle& handle = entries_[i].tensor.scalar<ResourceHandle>();
-    ASSIGN_OR_RETURN(const RefPtr<Variable> variable, resources_.LookupAs<Variable>(handle.container, handle.name));
+    ASSIGN_OR_RETURN(const RefPtr<Variable> variable,
+                     resources_.LookupAs<Variable>(handle.container, handle.name));
     return variable->Snapshot();
   }
 

@@ -6,11 +6,14 @@
 
 namespace muster {
 
-OpBuilder::OpBuilder(const char* name) { registration_.def.name = name; }
+OpBuilder::OpBuilder(const char* name) {
+  registration_.def.name = name;
+}
 
 // A definition that does not parse is a bug in the op file: it is found by any run of any test.
 void OpBuilder::Fail(const absl::Status& status) {
-  std::fprintf(stderr, "definition of op %s: %s\n", registration_.def.name.c_str(), status.ToString().c_str());
+  std::fprintf(stderr, "definition of op %s: %s\n", registration_.def.name.c_str(),
+               status.ToString().c_str());
   std::abort();
 }
 
@@ -86,7 +89,8 @@ OpBuilder& OpBuilder::Cpu(KernelFactory factory, std::vector<std::pair<std::stri
   kernels_.push_back({registration_.def.name, "CPU", std::move(types), {}, std::move(factory)});
   return *this;
 }
-OpBuilder& OpBuilder::CpuDTypes(const char* attr, std::vector<DType> dtypes, KernelFactory factory) {
+OpBuilder& OpBuilder::CpuDTypes(const char* attr, std::vector<DType> dtypes,
+                                KernelFactory factory) {
   for (DType dtype : dtypes) Cpu(factory, {{attr, dtype}});
   return *this;
 }
@@ -105,13 +109,15 @@ void OpBuilder::Register() {
 }
 
 absl::StatusOr<int64_t> ScalarInteger(const Tensor& tensor, absl::string_view what) {
-  if (tensor.rank() != 0) return InvalidArgument(what, " must be a scalar, got shape ", tensor.shape().ToString());
+  if (tensor.rank() != 0)
+    return InvalidArgument(what, " must be a scalar, got shape ", tensor.shape().ToString());
   ASSIGN_OR_RETURN(Dims values, IntegerValues(tensor));
   return values[0];
 }
 
 absl::StatusOr<Dims> IntegerVector(const Tensor& tensor, absl::string_view what) {
-  if (tensor.rank() != 1) return InvalidArgument(what, " must be a vector, got shape ", tensor.shape().ToString());
+  if (tensor.rank() != 1)
+    return InvalidArgument(what, " must be a vector, got shape ", tensor.shape().ToString());
   return IntegerValues(tensor);
 }
 
@@ -139,10 +145,12 @@ std::vector<DType> AllDTypes() {
 void CopyElements(DType dtype, const char* from, char* to, int64_t count) {
   switch (dtype) {
     case DType::kString:
-      std::copy_n(reinterpret_cast<const std::string*>(from), count, reinterpret_cast<std::string*>(to));
+      std::copy_n(reinterpret_cast<const std::string*>(from), count,
+                  reinterpret_cast<std::string*>(to));
       return;
     case DType::kResource:
-      std::copy_n(reinterpret_cast<const ResourceHandle*>(from), count, reinterpret_cast<ResourceHandle*>(to));
+      std::copy_n(reinterpret_cast<const ResourceHandle*>(from), count,
+                  reinterpret_cast<ResourceHandle*>(to));
       return;
     case DType::kVariant:
       std::copy_n(reinterpret_cast<const Variant*>(from), count, reinterpret_cast<Variant*>(to));

@@ -8,7 +8,8 @@
 //         .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Run<T>); });
 //   }
 //
-// Attributes come before the arguments that use them. A kernel with attributes is a class derived from Kernel:
+// Attributes come before the arguments that use them. A kernel with attributes is a class derived
+// from Kernel:
 // `.Cpu(New<Abort>())`, or `[]<typename T>() { return New<OneHot<T>>(); }`.
 #pragma once
 
@@ -61,7 +62,8 @@ class OpBuilder {
   OpBuilder& Deprecated(int version, absl::string_view text);
   OpBuilder& Shape(ShapeFunction shape);
   OpBuilder& Gradient(GradientFunction gradient);
-  // Not differentiable: its gradient is None. Without Gradient or NoGradient, differentiating is a LookupError.
+  // Not differentiable: its gradient is None. Without Gradient or NoGradient, differentiating is a
+  // LookupError.
   OpBuilder& NoGradient(absl::string_view reason);
   // These arguments stay in host memory on every device.
   OpBuilder& HostMemory(std::initializer_list<const char*> args);
@@ -70,9 +72,11 @@ class OpBuilder {
   OpBuilder& Cpu(KernelFunction function, std::vector<std::pair<std::string, DType>> types = {}) {
     return Cpu(Stateless(function), std::move(types));
   }
-  // One kernel per type of the list: `make.operator()<T>()` gives the factory. `more` are further constraints.
+  // One kernel per type of the list: `make.operator()<T>()` gives the factory. `more` are further
+  // constraints.
   template <typename List, typename Make>
-  OpBuilder& CpuTypes(const char* attr, Make make, std::vector<std::pair<std::string, DType>> more = {}) {
+  OpBuilder& CpuTypes(const char* attr, Make make,
+                      std::vector<std::pair<std::string, DType>> more = {}) {
     return EachType(List(), attr, make, more);
   }
   // For ops that only move bytes: one factory for all the given types.
@@ -83,11 +87,13 @@ class OpBuilder {
 
  private:
   template <typename... Ts, typename Make>
-  OpBuilder& EachType(Types<Ts...>, const char* attr, Make make, const std::vector<std::pair<std::string, DType>>& more) {
+  OpBuilder& EachType(Types<Ts...>, const char* attr, Make make,
+                      const std::vector<std::pair<std::string, DType>>& more) {
     (AddTyped(attr, kDTypeOf<Ts>, make.template operator()<Ts>(), more), ...);
     return *this;
   }
-  void AddTyped(const char* attr, DType dtype, KernelFactory factory, std::vector<std::pair<std::string, DType>> more);
+  void AddTyped(const char* attr, DType dtype, KernelFactory factory,
+                std::vector<std::pair<std::string, DType>> more);
   void Fail(const absl::Status& status);
 
   OpRegistration registration_;
@@ -95,17 +101,18 @@ class OpBuilder {
   std::vector<std::string> host_memory_;
 };
 
-#define DEFINE_OP(Name)                                                        \
-  static void MusterDefine_##Name(::muster::OpBuilder& op);                    \
-  static void MusterRegister_##Name(const char* name) {                        \
-    ::muster::OpBuilder op(name);                                              \
-    MusterDefine_##Name(op);                                                   \
-    op.Register();                                                             \
-  }                                                                            \
-  static ::muster::OpEntry muster_entry_##Name(#Name, MusterRegister_##Name);  \
+#define DEFINE_OP(Name)                                                       \
+  static void MusterDefine_##Name(::muster::OpBuilder& op);                   \
+  static void MusterRegister_##Name(const char* name) {                       \
+    ::muster::OpBuilder op(name);                                             \
+    MusterDefine_##Name(op);                                                  \
+    op.Register();                                                            \
+  }                                                                           \
+  static ::muster::OpEntry muster_entry_##Name(#Name, MusterRegister_##Name); \
   static void MusterDefine_##Name([[maybe_unused]] ::muster::OpBuilder& op)
 
-// --- Small things that many kernels need ---------------------------------------------------------------------------
+// --- Small things that many kernels need
+// ---------------------------------------------------------------------------
 
 // The scalar in input i (int32 or int64); InvalidArgument naming `what` when it is not a scalar.
 absl::StatusOr<int64_t> ScalarInteger(const Tensor& tensor, absl::string_view what);
@@ -113,7 +120,8 @@ absl::StatusOr<int64_t> ScalarInteger(const Tensor& tensor, absl::string_view wh
 absl::StatusOr<Dims> IntegerVector(const Tensor& tensor, absl::string_view what);
 // `axis` in [-rank, rank) made non-negative; InvalidArgument naming `what` otherwise.
 absl::StatusOr<int> CanonicalAxis(int64_t axis, int rank, absl::string_view what);
-// All types whose elements the runtime can hold and copy (strings, resources and variants included).
+// All types whose elements the runtime can hold and copy (strings, resources and variants
+// included).
 std::vector<DType> AllDTypes();
 // Those whose elements are plain bytes.
 std::vector<DType> PlainDTypes();

@@ -32,7 +32,8 @@ void Variable::MakeExclusiveLocked(bool keep_elements) {
   value_ = keep_elements ? value_.Clone() : Tensor(value_.dtype(), value_.shape());
 }
 
-absl::Status Variable::Update(UpdateOptions options, absl::FunctionRef<absl::Status(Tensor&)> change) {
+absl::Status Variable::Update(UpdateOptions options,
+                              absl::FunctionRef<absl::Status(Tensor&)> change) {
   MutexLock lock(mutex_);
   if (!value_.valid() && !options.allow_uninitialized) return Uninitialized();
   MakeExclusiveLocked(!options.discards_old);
@@ -69,6 +70,8 @@ VariableUpdate::~VariableUpdate() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   for (Variable* variable : locked_) variable->mutex_.Unlock();
 }
 
-Tensor& VariableUpdate::value(int i) ABSL_NO_THREAD_SAFETY_ANALYSIS { return variables_[i]->value_; }
+Tensor& VariableUpdate::value(int i) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  return variables_[i]->value_;
+}
 
 }  // namespace muster

@@ -1,10 +1,12 @@
-// Trained state: a tensor that changes. Readers take snapshots that never change; a writer changes memory in place
-// when nobody holds a snapshot and copies otherwise, so no reader sees a torn value.
+// Trained state: a tensor that changes. Readers take snapshots that never change; a writer changes
+// memory in place when nobody holds a snapshot and copies otherwise, so no reader sees a torn
+// value.
 #pragma once
 
 #include <string>
 
 #include "absl/functional/function_ref.h"
+
 #include "muster/base/mutex.h"
 #include "muster/base/status.h"
 #include "muster/tensor/tensor.h"
@@ -30,15 +32,18 @@ class Variable : public Resource {
 
   // Takes `value` as it is: shares its memory. Requires: type checked by the caller.
   void Assign(Tensor value);
-  // Calls `change` with the value in memory that only it can see, under the variable's lock. The tensor may be
-  // changed in place or replaced. FailedPrecondition while uninitialized, unless `allow_uninitialized`.
-  // With `discards_old` the old elements need not be copied (every one is overwritten).
+  // Calls `change` with the value in memory that only it can see, under the variable's lock. The
+  // tensor may be changed in place or replaced. FailedPrecondition while uninitialized, unless
+  // `allow_uninitialized`. With `discards_old` the old elements need not be copied (every one is
+  // overwritten).
   struct UpdateOptions {
     bool allow_uninitialized = false;
     bool discards_old = false;
   };
   absl::Status Update(UpdateOptions options, absl::FunctionRef<absl::Status(Tensor&)> change);
-  absl::Status Update(absl::FunctionRef<absl::Status(Tensor&)> change) { return Update({}, change); }
+  absl::Status Update(absl::FunctionRef<absl::Status(Tensor&)> change) {
+    return Update({}, change);
+  }
 
   // "Attempting to use uninitialized value <name>".
   absl::Status Uninitialized() const;
@@ -55,7 +60,8 @@ class Variable : public Resource {
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Holds several variables at once, locked in address order, each with exclusive memory: optimizer kernels.
+// Holds several variables at once, locked in address order, each with exclusive memory: optimizer
+// kernels.
 class VariableUpdate {
  public:
   // FailedPrecondition when one is uninitialized. The same variable may be named more than once.

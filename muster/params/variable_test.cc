@@ -1,8 +1,8 @@
 #include "muster/params/variable.h"
 
-#include <gtest/gtest.h>
-
 #include <thread>
+
+#include <gtest/gtest.h>
 
 namespace muster {
 namespace {
@@ -55,7 +55,8 @@ TEST(VariableTest, NoConcurrentUpdateIsLost) {
 }
 
 TEST(VariableUpdateTest, LocksEachOnceWhateverTheOrder) {
-  Variable a("a", DType::kFloat, PartialShape::Scalar()), b("b", DType::kFloat, PartialShape::Scalar());
+  Variable a("a", DType::kFloat, PartialShape::Scalar()),
+      b("b", DType::kFloat, PartialShape::Scalar());
   a.Assign(Tensor::Scalar<float>(1));
   b.Assign(Tensor::Scalar<float>(2));
   const auto run = [&](std::vector<Variable*> order) {

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
+
 #include "muster/base/mutex.h"
 #include "muster/base/status.h"
 
@@ -24,7 +25,8 @@ class Cancellation {
   void Cancel(absl::Status reason);
   // False (and `callback` is dropped) when already cancelled.
   bool Register(Token token, Callback callback);
-  // True when the callback had not been started and now never will. Waits for one that is running on another thread.
+  // True when the callback had not been started and now never will. Waits for one that is running
+  // on another thread.
   bool Deregister(Token token);
   Token NewToken() { return next_token_.fetch_add(1, std::memory_order_relaxed); }
 

@@ -1,8 +1,8 @@
 #include "muster/runtime/cancellation.h"
 
-#include <gtest/gtest.h>
-
 #include <thread>
+
+#include <gtest/gtest.h>
 
 namespace muster {
 namespace {

@@ -1,22 +1,24 @@
 // How a step runs.
 //
-// Every node of a frame iteration has a count of what it waits for (executor_plan.h). Whoever brings the last input
-// makes the node ready and, if it is cheap, runs it next on the same thread; expensive nodes beyond the first go to
-// the scheduler. `outstanding_` counts nodes that are ready or running: the step is over when it reaches zero.
+// Every node of a frame iteration has a count of what it waits for (executor_plan.h). Whoever
+// brings the last input makes the node ready and, if it is cheap, runs it next on the same thread;
+// expensive nodes beyond the first go to the scheduler. `outstanding_` counts nodes that are ready
+// or running: the step is over when it reaches zero.
 //
-// Frames. Enter makes (or finds) the child frame of the current iteration; NextIteration moves a value to the next
-// iteration, which is created when fewer than parallel_iterations are under way and otherwise waits in next_roots;
-// Exit hands a live value to the parent. Dead exits of the last iteration are passed on when the frame is done:
-// all Enters have arrived and no iteration is left. One mutex per frame guards its iterations; counts are atomic.
+// Frames. Enter makes (or finds) the child frame of the current iteration; NextIteration moves a
+// value to the next iteration, which is created when fewer than parallel_iterations are under way
+// and otherwise waits in next_roots; Exit hands a live value to the parent. Dead exits of the last
+// iteration are passed on when the frame is done: all Enters have arrived and no iteration is left.
+// One mutex per frame guards its iterations; counts are atomic.
 #include "muster/runtime/executor.h"
-
-#include <unistd.h>
 
 #include <atomic>
 #include <deque>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
+#include <unistd.h>
+
 #include "muster/base/check.h"
 #include "muster/base/float_mode.h"
 #include "muster/base/mutex.h"
@@ -34,38 +36,48 @@ struct Frame;
 // The state of one iteration of a frame.
 struct Iteration {
   Iteration(const PlanFrame& plan, Frame* owner, int64_t number)
-      : frame(owner), index(number), counts(new std::atomic<uint64_t>[plan.num_nodes]), inputs(plan.num_inputs) {
+      : frame(owner),
+        index(number),
+        counts(new std::atomic<uint64_t>[plan.num_nodes]),
+        inputs(plan.num_inputs) {
     Reset(plan);
   }
   void Reset(const PlanFrame& plan) {
-    for (int i = 0; i < plan.num_nodes; ++i) counts[i].store(plan.initial_counts[i], std::memory_order_relaxed);
+    for (int i = 0; i < plan.num_nodes; ++i)
+      counts[i].store(plan.initial_counts[i], std::memory_order_relaxed);
   }
   Frame* frame;
   int64_t index;
   std::unique_ptr<std::atomic<uint64_t>[]> counts;
   std::vector<Entry> inputs;
-  // Nodes ready or running; counted in child frames only. A node is counted before the one that made it ready is done.
+  // Nodes ready or running; counted in child frames only. A node is counted before the one that
+  // made it ready is done.
   std::atomic<int64_t> outstanding_nodes{0};
   int64_t outstanding_frames = 0;  // guarded by frame->mutex
 };
 
 struct Frame {
-  Frame(const PlanFrame& p, int plan_id, int64_t run_id, Iteration* parent_it)
-      : plan(p), plan_index(plan_id), id(run_id), parent(parent_it), pending_enters(p.enters) {}
+  Frame(const PlanFrame& p, int plan_id, Iteration* parent_it)
+      : plan(p), plan_index(plan_id), parent(parent_it), pending_enters(p.enters) {}
+  bool is_root() const { return parent == nullptr; }
   const PlanFrame& plan;
   const int plan_index;
-  const int64_t id;  // 0 is the root
+  FrameName name;
+  uint64_t id = 0;  // by which peers know it; 0 is the root
   Iteration* const parent;
   Mutex mutex;
   int pending_enters ABSL_GUARDED_BY(mutex);
   int64_t last_iteration ABSL_GUARDED_BY(mutex) = 0;
-  std::deque<std::unique_ptr<Iteration>> iterations ABSL_GUARDED_BY(mutex);  // oldest first, contiguous
-  std::vector<std::pair<int, Entry>> next_roots ABSL_GUARDED_BY(mutex);      // NextIteration nodes that wait
-  std::vector<std::pair<int, Entry>> constants ABSL_GUARDED_BY(mutex);       // from constant Enters
+  std::deque<std::unique_ptr<Iteration>> iterations
+      ABSL_GUARDED_BY(mutex);  // oldest first, contiguous
+  std::vector<std::pair<int, Entry>> next_roots
+      ABSL_GUARDED_BY(mutex);  // NextIteration nodes that wait
+  std::vector<std::pair<int, Entry>> constants ABSL_GUARDED_BY(mutex);  // from constant Enters
   std::vector<int> dead_exits ABSL_GUARDED_BY(mutex);
 
   Iteration* Find(int64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
-    if (iterations.empty() || index < iterations.front()->index || index > iterations.back()->index) return nullptr;
+    if (iterations.empty() || index < iterations.front()->index || index > iterations.back()->index)
+      return nullptr;
     return iterations[static_cast<size_t>(index - iterations.front()->index)].get();
   }
 };
@@ -84,7 +96,10 @@ class PlannedExecutor;
 class StepRun {
  public:
   StepRun(PlannedExecutor& owner, const ExecutorPlan& plan, Device& device)
-      : owner_(owner), plan_(plan), device_(device), root_(plan.frames[0], 0, 0, nullptr),
+      : owner_(owner),
+        plan_(plan),
+        device_(device),
+        root_(plan.frames[0], 0, nullptr),
         root_iteration_(plan.frames[0], &root_, 0) {}
 
   void Start(Step& step, Done done);
@@ -113,14 +128,18 @@ class StepRun {
   }
 
   void Propagate(const Ready& at, Outputs& outputs, ReadyList& ready);
-  void Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Iteration& to, ReadyList& ready);
+  void Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Iteration& to,
+                ReadyList& ready);
   void DeliverPlain(const PlanEdge& edge, bool edge_is_dead, Iteration& to, ReadyList& ready);
   void DeliverMerge(const PlanEdge& edge, bool edge_is_dead, Iteration& to, ReadyList& ready);
   void MakeReady(int node, Iteration& iteration, bool is_dead, ReadyList& ready);
 
+  void NameFrame(Frame& frame);
   void Enter(const PlanNode& item, const Ready& at, Outputs& outputs, ReadyList& ready);
-  void NextIteration(const PlanNode& item, int node, Iteration& from, Outputs& outputs, ReadyList& ready);
-  Iteration& AddIterationLocked(Frame& frame, ReadyList& ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(frame.mutex);
+  void NextIteration(const PlanNode& item, int node, Iteration& from, Outputs& outputs,
+                     ReadyList& ready);
+  Iteration& AddIterationLocked(Frame& frame, ReadyList& ready)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(frame.mutex);
   void NodeDone(Iteration& iteration, ReadyList& ready);
   bool CleanUpLocked(Frame& frame, ReadyList& ready) ABSL_EXCLUSIVE_LOCKS_REQUIRED(frame.mutex);
   void FrameDone(Frame& frame, ReadyList& ready);
@@ -136,10 +155,10 @@ class StepRun {
   Iteration root_iteration_;
   std::atomic<int64_t> outstanding_{0};
   std::atomic<bool> failed_{false};
-  std::atomic<int64_t> next_frame_id_{1};
   Mutex mutex_;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::pair<Iteration*, int>, std::unique_ptr<Frame>> frames_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::pair<Iteration*, int>, std::unique_ptr<Frame>> frames_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 class PlannedExecutor : public Executor {
@@ -180,17 +199,17 @@ void StepRun::Start(Step& step, Done done) {
   done_ = std::move(done);
   root_iteration_.Reset(plan_.frames[0]);
   failed_.store(false, std::memory_order_relaxed);
-  next_frame_id_.store(1, std::memory_order_relaxed);
   outstanding_.store(static_cast<int64_t>(plan_.roots.size()), std::memory_order_relaxed);
   ReadyList ready;
   for (int root : plan_.roots) ready.push_back({root, &root_iteration_, false});
   Loop(std::move(ready));
 }
 
-// Takes the nodes that are ready; keeps cheap ones, and one expensive one if nothing else is left, for itself.
+// Takes the nodes that are ready; keeps cheap ones, and one expensive one if nothing else is left,
+// for itself.
 void StepRun::Loop(ReadyList first) {
   const FlushDenormals flush;
-  ReadyList here;   // a stack: depth first keeps values warm and memory low
+  ReadyList here;  // a stack: depth first keeps values warm and memory low
   ReadyList ready = std::move(first);
   for (;;) {
     Ready kept{-1, nullptr, false};
@@ -230,7 +249,8 @@ absl::Status StepRun::PrepareInputs(const PlanNode& item, Entry* inputs) const {
     Entry& entry = inputs[i];
     if (entry.state != Entry::State::kReference) continue;
     if (IsRef(item.node->input_types()[i])) {
-      if (!item.allows_uninitialized && !entry.reference->initialized()) return entry.reference->Uninitialized();
+      if (!item.allows_uninitialized && !entry.reference->initialized())
+        return entry.reference->Uninitialized();
       continue;
     }
     // The reader gets a snapshot: later updates do not touch it.
@@ -250,8 +270,10 @@ absl::Status StepRun::CheckOutputs(const PlanNode& item, Outputs& outputs) const
     if (entry.state == Entry::State::kEmpty) {
       return Internal("Missing ", i, "-th output from node ", item.node->name());
     }
-    if (entry.state == Entry::State::kValue && entry.tensor.dtype() != BaseType(item.node->output_types()[i])) {
-      return Internal("Output ", i, " of type ", DTypeName(entry.tensor.dtype()), " does not match declared output type ",
+    if (entry.state == Entry::State::kValue &&
+        entry.tensor.dtype() != BaseType(item.node->output_types()[i])) {
+      return Internal("Output ", i, " of type ", DTypeName(entry.tensor.dtype()),
+                      " does not match declared output type ",
                       DTypeName(item.node->output_types()[i]), " for node ", item.node->name());
     }
   }
@@ -270,7 +292,8 @@ void StepRun::Trace(const PlanNode& item, const Outputs& outputs, int64_t start_
   for (int i = 0; i < item.num_outputs; ++i) {
     const Tensor& tensor = outputs[i].tensor;
     if (tensor.valid()) {
-      trace.outputs.push_back({i, tensor.dtype(), tensor.shape(), static_cast<int64_t>(tensor.size_bytes())});
+      trace.outputs.push_back(
+          {i, tensor.dtype(), tensor.shape(), static_cast<int64_t>(tensor.size_bytes())});
     }
   }
   step_->trace->Add(std::move(trace));
@@ -324,7 +347,8 @@ bool StepRun::RunNode(const Ready& at, ReadyList& ready) {
     return false;
   }
   Outputs outputs(item.num_outputs);
-  KernelContext context(*step_, device_, *item.node, absl::MakeSpan(inputs, item.num_inputs), absl::MakeSpan(outputs));
+  KernelContext context(*step_, device_, *item.node, absl::MakeSpan(inputs, item.num_inputs),
+                        absl::MakeSpan(outputs));
   context.set_frame(at.iteration->frame->id, at.iteration->index);
   context.set_input_dead(at.is_dead);
   Clock& clock = step_->scheduler->clock();
@@ -332,7 +356,8 @@ bool StepRun::RunNode(const Ready& at, ReadyList& ready) {
   absl::Status status = item.kernel->Compute(context);
   const auto took = static_cast<uint32_t>(std::min<int64_t>(clock.NowNanos() - start, 1 << 30));
   const uint32_t average = item.cost_nanos.load(std::memory_order_relaxed);
-  item.cost_nanos.store(average == 0 ? took : average - average / 8 + took / 8, std::memory_order_relaxed);
+  item.cost_nanos.store(average == 0 ? took : average - average / 8 + took / 8,
+                        std::memory_order_relaxed);
   ClearInputs(item, inputs);
   if (status.ok() && item.num_outputs > 0) status = CheckOutputs(item, outputs);
   if (!status.ok()) {
@@ -353,7 +378,8 @@ void StepRun::RunAsync(const PlanNode& item, const Ready& at, Entry* inputs) {
                         absl::MakeSpan(call->outputs));
   call->context->set_frame(at.iteration->frame->id, at.iteration->index);
   call->context->set_input_dead(at.is_dead);
-  item.kernel->ComputeAsync(*call->context, [this, call](absl::Status status) { FinishAsync(*call, status); });
+  item.kernel->ComputeAsync(*call->context,
+                            [this, call](absl::Status status) { FinishAsync(*call, status); });
 }
 
 void StepRun::FinishAsync(AsyncCall& call, const absl::Status& kernel_status) {
@@ -373,27 +399,35 @@ void StepRun::FinishAsync(AsyncCall& call, const absl::Status& kernel_status) {
     Finish();
     return;
   }
-  // The thread that completed the kernel belongs to someone else: the rest of the step goes to the scheduler.
-  if (!ready.empty()) step_->scheduler->Schedule([this, ready = std::move(ready)]() mutable { Loop(std::move(ready)); });
+  // The thread that completed the kernel belongs to someone else: the rest of the step goes to the
+  // scheduler.
+  if (!ready.empty())
+    step_->scheduler->Schedule(
+        [this, ready = std::move(ready)]() mutable { Loop(std::move(ready)); });
 }
 
 void StepRun::MakeReady(int node, Iteration& iteration, bool is_dead, ReadyList& ready) {
-  if (iteration.frame->id != 0) iteration.outstanding_nodes.fetch_add(1, std::memory_order_relaxed);
+  if (!iteration.frame->is_root())
+    iteration.outstanding_nodes.fetch_add(1, std::memory_order_relaxed);
   ready.push_back({node, &iteration, is_dead});
 }
 
-void StepRun::DeliverPlain(const PlanEdge& edge, bool edge_is_dead, Iteration& to, ReadyList& ready) {
+void StepRun::DeliverPlain(const PlanEdge& edge, bool edge_is_dead, Iteration& to,
+                           ReadyList& ready) {
   const PlanNode& target = plan_.nodes[edge.target];
   const uint64_t change = edge_is_dead ? kOneDead - 1 : uint64_t{0} - 1;
-  const uint64_t now = to.counts[target.index_in_frame].fetch_add(change, std::memory_order_acq_rel) + change;
-  // Subtracting one borrows from the upper half when the lower one is zero, which cannot happen while edges are due.
+  const uint64_t now =
+      to.counts[target.index_in_frame].fetch_add(change, std::memory_order_acq_rel) + change;
+  // Subtracting one borrows from the upper half when the lower one is zero, which cannot happen
+  // while edges are due.
   if (Waiting(now) == 0) {
     const bool is_dead = Dead(now) > 0 && target.kind != NodeKind::kControlTrigger;
     MakeReady(edge.target, to, is_dead, ready);
   }
 }
 
-void StepRun::DeliverMerge(const PlanEdge& edge, bool edge_is_dead, Iteration& to, ReadyList& ready) {
+void StepRun::DeliverMerge(const PlanEdge& edge, bool edge_is_dead, Iteration& to,
+                           ReadyList& ready) {
   const PlanNode& target = plan_.nodes[edge.target];
   std::atomic<uint64_t>& count = to.counts[target.index_in_frame];
   uint64_t old = count.load(std::memory_order_acquire);
@@ -409,12 +443,15 @@ void StepRun::DeliverMerge(const PlanEdge& edge, bool edge_is_dead, Iteration& t
     }
   } while (!count.compare_exchange_weak(old, now, std::memory_order_acq_rel));
   const auto inputs = static_cast<uint32_t>(target.num_inputs);
-  const auto runs = [&](uint64_t c) { return Waiting(c) == 0 || (Waiting(c) == 1 && Dead(c) == inputs); };
+  const auto runs = [&](uint64_t c) {
+    return Waiting(c) == 0 || (Waiting(c) == 1 && Dead(c) == inputs);
+  };
   if (runs(now) && !runs(old)) MakeReady(edge.target, to, Waiting(now) != 0, ready);
 }
 
 // Hands the outputs of a node to its consumers in iteration `to`.
-void StepRun::Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Iteration& to, ReadyList& ready) {
+void StepRun::Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Iteration& to,
+                       ReadyList& ready) {
   for (int e = item.first_edge; e < item.edge_end; ++e) {
     const PlanEdge& edge = plan_.edges[e];
     const PlanNode& target = plan_.nodes[edge.target];
@@ -427,7 +464,8 @@ void StepRun::Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Ite
         if (target.kind != NodeKind::kMerge) slot.state = Entry::State::kDead;
       } else {
         if (target.kind == NodeKind::kMerge &&
-            (to.counts[target.index_in_frame].fetch_or(kMergeTaken, std::memory_order_acq_rel) & kMergeTaken) != 0) {
+            (to.counts[target.index_in_frame].fetch_or(kMergeTaken, std::memory_order_acq_rel) &
+             kMergeTaken) != 0) {
           continue;
         }
         // The last consumer of an output takes it, so that a sole consumer may reuse its memory.
@@ -466,7 +504,18 @@ void StepRun::Propagate(const Ready& at, Outputs& outputs, ReadyList& ready) {
     default:
       Activate(item, at.is_dead, outputs, from, ready);
   }
-  if (from.frame->id != 0) NodeDone(from, ready);
+  if (!from.frame->is_root()) NodeDone(from, ready);
+}
+
+void StepRun::NameFrame(Frame& frame) {
+  frame.name = frame.parent->frame->name.Child(frame.plan.name, frame.parent->index);
+  const FrameIds rule = step_->frame_ids;
+  frame.id = frame.name.id(rule);
+  if (step_->rendezvous != nullptr) {
+    step_->rendezvous->AliasFrame(
+        frame.id,
+        frame.name.id(rule == FrameIds::kSince23 ? FrameIds::kBefore23 : FrameIds::kSince23));
+  }
 }
 
 void StepRun::Enter(const PlanNode& item, const Ready& at, Outputs& outputs, ReadyList& ready) {
@@ -476,15 +525,16 @@ void StepRun::Enter(const PlanNode& item, const Ready& at, Outputs& outputs, Rea
     MutexLock lock(mutex_);
     std::unique_ptr<Frame>& slot = frames_[{at.iteration, item.child_frame}];
     if (slot == nullptr) {
-      slot = std::make_unique<Frame>(plan_.frames[item.child_frame], item.child_frame,
-                                     next_frame_id_.fetch_add(1, std::memory_order_relaxed), at.iteration);
+      slot =
+          std::make_unique<Frame>(plan_.frames[item.child_frame], item.child_frame, at.iteration);
+      NameFrame(*slot);
       created = true;
       MutexLock frame_lock(slot->mutex);
       slot->iterations.push_back(std::make_unique<Iteration>(slot->plan, slot.get(), 0));
     }
     frame = slot.get();
   }
-  if (created && at.iteration->frame->id != 0) {
+  if (created && !at.iteration->frame->is_root()) {
     MutexLock lock(at.iteration->frame->mutex);
     ++at.iteration->outstanding_frames;
   }
@@ -521,7 +571,8 @@ Iteration& StepRun::AddIterationLocked(Frame& frame, ReadyList& ready) {
   return iteration;
 }
 
-void StepRun::NextIteration(const PlanNode& item, int node, Iteration& from, Outputs& outputs, ReadyList& ready) {
+void StepRun::NextIteration(const PlanNode& item, int node, Iteration& from, Outputs& outputs,
+                            ReadyList& ready) {
   Frame& frame = *from.frame;
   MutexLock lock(frame.mutex);
   if (from.index == frame.last_iteration) {
@@ -546,7 +597,8 @@ void StepRun::NodeDone(Iteration& iteration, ReadyList& ready) {
   if (frame_done) FrameDone(frame, ready);
 }
 
-// Drops iterations from the oldest on that nothing can reach any more; true when the whole frame is over.
+// Drops iterations from the oldest on that nothing can reach any more; true when the whole frame is
+// over.
 bool StepRun::CleanUpLocked(Frame& frame, ReadyList& ready) {
   while (!frame.iterations.empty()) {
     Iteration& oldest = *frame.iterations.front();
@@ -587,12 +639,13 @@ void StepRun::FrameDone(Frame& frame, ReadyList& ready) {
     frames_.erase(found);
   }
   Frame& parent_frame = *parent.frame;  // the iteration itself may go with the clean-up
-  if (parent_frame.id == 0) return;
+  if (parent_frame.is_root()) return;
   bool parent_done = false;
   {
     MutexLock lock(parent_frame.mutex);
     --parent.outstanding_frames;
-    if (parent.outstanding_nodes == 0 && parent.outstanding_frames == 0) parent_done = CleanUpLocked(parent_frame, ready);
+    if (parent.outstanding_nodes == 0 && parent.outstanding_frames == 0)
+      parent_done = CleanUpLocked(parent_frame, ready);
   }
   if (parent_done) FrameDone(parent_frame, ready);
 }
@@ -619,7 +672,8 @@ void StepRun::Finish() {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Graph& graph, Device& device, KernelSource kernels) {
+absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Graph& graph, Device& device,
+                                                           KernelSource kernels) {
   ASSIGN_OR_RETURN(ExecutorPlan plan, ExecutorPlan::Make(graph, kernels));
   return std::make_unique<PlannedExecutor>(std::move(plan), device);
 }

@@ -14,14 +14,16 @@ class Executor {
   // Gives the kernel of a node; stateful ones are shared by all executors of a session.
   using KernelSource = std::function<absl::StatusOr<std::shared_ptr<Kernel>>(const Node&)>;
 
-  // `graph` must outlive the executor and not change. InvalidArgument for graphs that cannot run (cycles outside
-  // loops, nodes that belong to two frames).
-  static absl::StatusOr<std::unique_ptr<Executor>> Create(const Graph& graph, Device& device, KernelSource kernels);
+  // `graph` must outlive the executor and not change. InvalidArgument for graphs that cannot run
+  // (cycles outside loops, nodes that belong to two frames).
+  static absl::StatusOr<std::unique_ptr<Executor>> Create(const Graph& graph, Device& device,
+                                                          KernelSource kernels);
   virtual ~Executor() = default;
 
-  // Runs every node. Works on the calling thread until nothing is left for it; `done` is called exactly once, from
-  // here or from another thread, after the last kernel has returned. The first error of the step is its result; it
-  // names the node, cancels the step and aborts its rendezvous. `step` must live until then.
+  // Runs every node. Works on the calling thread until nothing is left for it; `done` is called
+  // exactly once, from here or from another thread, after the last kernel has returned. The first
+  // error of the step is its result; it names the node, cancels the step and aborts its rendezvous.
+  // `step` must live until then.
   virtual void Run(Step& step, Done done) = 0;
 };
 

@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/base/status.h"
 
 namespace muster {
@@ -11,12 +12,19 @@ namespace {
 
 NodeKind KindOf(const Node& node) {
   static const auto* kinds = new absl::flat_hash_map<absl::string_view, NodeKind>{
-      {"Merge", NodeKind::kMerge}, {"RefMerge", NodeKind::kMerge},
-      {"Enter", NodeKind::kEnter}, {"RefEnter", NodeKind::kEnter},
-      {"Exit", NodeKind::kExit}, {"RefExit", NodeKind::kExit},
-      {"NextIteration", NodeKind::kNextIteration}, {"RefNextIteration", NodeKind::kNextIteration},
-      {"ControlTrigger", NodeKind::kControlTrigger}, {"_Send", NodeKind::kTransfer}, {"_Recv", NodeKind::kTransfer},
-      {"_HostSend", NodeKind::kTransfer}, {"_HostRecv", NodeKind::kTransfer}};
+      {"Merge", NodeKind::kMerge},
+      {"RefMerge", NodeKind::kMerge},
+      {"Enter", NodeKind::kEnter},
+      {"RefEnter", NodeKind::kEnter},
+      {"Exit", NodeKind::kExit},
+      {"RefExit", NodeKind::kExit},
+      {"NextIteration", NodeKind::kNextIteration},
+      {"RefNextIteration", NodeKind::kNextIteration},
+      {"ControlTrigger", NodeKind::kControlTrigger},
+      {"_Send", NodeKind::kTransfer},
+      {"_Recv", NodeKind::kTransfer},
+      {"_HostSend", NodeKind::kTransfer},
+      {"_HostRecv", NodeKind::kTransfer}};
   const auto found = kinds->find(node.op());
   if (found == kinds->end()) return NodeKind::kPlain;
   if (found->second == NodeKind::kEnter && node.Attr<bool>("is_constant").value_or(false)) {
@@ -25,11 +33,14 @@ NodeKind KindOf(const Node& node) {
   return found->second;
 }
 
-bool IsEnter(NodeKind kind) { return kind == NodeKind::kEnter || kind == NodeKind::kConstantEnter; }
+bool IsEnter(NodeKind kind) {
+  return kind == NodeKind::kEnter || kind == NodeKind::kConstantEnter;
+}
 
 class PlanMaker {
  public:
-  PlanMaker(const Graph& graph, const Executor::KernelSource& kernels) : graph_(graph), kernels_(kernels) {}
+  PlanMaker(const Graph& graph, const Executor::KernelSource& kernels)
+      : graph_(graph), kernels_(kernels) {}
 
   absl::StatusOr<ExecutorPlan> Make() {
     plan_.nodes.resize(graph_.num_nodes());
@@ -62,7 +73,8 @@ class PlanMaker {
       for (int i = 0; i < node->num_inputs(); ++i) {
         out[node->input(i).node->id()].push_back({node->id(), i, node->input(i).index, false});
       }
-      for (const Node* before : node->control_inputs()) out[before->id()].push_back({node->id(), -1, 0, false});
+      for (const Node* before : node->control_inputs())
+        out[before->id()].push_back({node->id(), -1, 0, false});
     }
     for (auto& edges : out) {
       absl::flat_hash_set<int> used;
@@ -76,8 +88,9 @@ class PlanMaker {
       plan_.nodes[i].edge_end = static_cast<int>(plan_.edges.size());
       const Node& node = *graph_.nodes()[i];
       const uint64_t control = node.control_inputs().size();
-      plan_.nodes[i].initial_count =
-          plan_.nodes[i].kind == NodeKind::kMerge ? 1 + 2 * control : static_cast<uint64_t>(node.num_inputs()) + control;
+      plan_.nodes[i].initial_count = plan_.nodes[i].kind == NodeKind::kMerge
+                                         ? 1 + 2 * control
+                                         : static_cast<uint64_t>(node.num_inputs()) + control;
       if (plan_.nodes[i].initial_count == 0) plan_.roots.push_back(i);
     }
   }
@@ -101,7 +114,8 @@ class PlanMaker {
       PlanNode& item = plan_.nodes[at];
       if (IsEnter(item.kind)) RETURN_IF_ERROR(EnterFrame(item, by_name));
       if (item.kind == NodeKind::kExit && item.frame == 0) {
-        return InvalidArgument("Node '", item.node->name(), "' leaves a loop that was never entered");
+        return InvalidArgument("Node '", item.node->name(),
+                               "' leaves a loop that was never entered");
       }
       const int frame = OutputFrame(item);
       for (int e = item.first_edge; e < item.edge_end; ++e) {
@@ -111,14 +125,16 @@ class PlanMaker {
           target.frame = frame;
           open.push_back(plan_.edges[e].target);
         } else if (target.frame != frame) {
-          return InvalidArgument("The node '", target.node->name(), "' has inputs from different frames. The input '",
-                                 item.node->name(), "' is in frame '", plan_.frames[frame].name, "'.");
+          return InvalidArgument(
+              "The node '", target.node->name(), "' has inputs from different frames. The input '",
+              item.node->name(), "' is in frame '", plan_.frames[frame].name, "'.");
         }
       }
     }
     for (size_t i = 0; i < seen.size(); ++i) {
       if (!seen[i]) {
-        return InvalidArgument("Node '", plan_.nodes[i].node->name(), "' can never run: it waits for itself");
+        return InvalidArgument("Node '", plan_.nodes[i].node->name(),
+                               "' can never run: it waits for itself");
       }
     }
     return absl::OkStatus();
@@ -127,8 +143,11 @@ class PlanMaker {
   absl::Status EnterFrame(PlanNode& item, std::map<std::pair<int, std::string>, int>& by_name) {
     ASSIGN_OR_RETURN(std::string name, item.node->Attr<std::string>("frame_name"));
     ASSIGN_OR_RETURN(int64_t parallel, item.node->Attr<int64_t>("parallel_iterations"));
-    if (parallel < 1) return InvalidArgument("parallel_iterations of '", item.node->name(), "' is ", parallel, ", not positive");
-    const auto [found, added] = by_name.try_emplace({item.frame, name}, static_cast<int>(plan_.frames.size()));
+    if (parallel < 1)
+      return InvalidArgument("parallel_iterations of '", item.node->name(), "' is ", parallel,
+                             ", not positive");
+    const auto [found, added] =
+        by_name.try_emplace({item.frame, name}, static_cast<int>(plan_.frames.size()));
     if (added) {
       PlanFrame frame;
       frame.name = name;
@@ -141,7 +160,8 @@ class PlanMaker {
     return absl::OkStatus();
   }
 
-  // Without the edges of NextIteration there must be no cycle, or the step would wait for itself for ever.
+  // Without the edges of NextIteration there must be no cycle, or the step would wait for itself
+  // for ever.
   absl::Status CheckOrder() const {
     std::vector<int> waiting(plan_.nodes.size(), 0);
     for (const PlanNode& item : plan_.nodes) {
@@ -165,7 +185,8 @@ class PlanMaker {
     if (visited == plan_.nodes.size()) return absl::OkStatus();
     for (size_t i = 0; i < waiting.size(); ++i) {
       if (waiting[i] > 0) {
-        return InvalidArgument("Graph is invalid, contains a cycle through node '", plan_.nodes[i].node->name(), "'");
+        return InvalidArgument("Graph is invalid, contains a cycle through node '",
+                               plan_.nodes[i].node->name(), "'");
       }
     }
     return absl::OkStatus();
@@ -208,7 +229,8 @@ PlanNode& PlanNode::operator=(PlanNode&& other) noexcept {
   return *this;
 }
 
-absl::StatusOr<ExecutorPlan> ExecutorPlan::Make(const Graph& graph, const Executor::KernelSource& kernels) {
+absl::StatusOr<ExecutorPlan> ExecutorPlan::Make(const Graph& graph,
+                                                const Executor::KernelSource& kernels) {
   return PlanMaker(graph, kernels).Make();
 }
 

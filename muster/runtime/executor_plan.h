@@ -10,13 +10,22 @@
 
 namespace muster {
 
-enum class NodeKind : uint8_t { kPlain, kMerge, kEnter, kConstantEnter, kExit, kNextIteration, kControlTrigger, kTransfer };
+enum class NodeKind : uint8_t {
+  kPlain,
+  kMerge,
+  kEnter,
+  kConstantEnter,
+  kExit,
+  kNextIteration,
+  kControlTrigger,
+  kTransfer
+};
 
 // One edge out of a node. Control edges have input -1.
 struct PlanEdge {
-  int target = 0;  // index into ExecutorPlan::nodes
-  int input = -1;  // the target's input
-  int output = 0;  // of this node
+  int target = 0;         // index into ExecutorPlan::nodes
+  int input = -1;         // the target's input
+  int output = 0;         // of this node
   bool last_use = false;  // no later edge carries the same output
 };
 
@@ -55,12 +64,17 @@ struct PlanFrame {
   std::vector<uint64_t> initial_counts;  // by index_in_frame
 };
 
-// A count holds what a node still waits for in its lower half and how many dead inputs came in the upper half.
+// A count holds what a node still waits for in its lower half and how many dead inputs came in the
+// upper half.
 //   plain: number of edges still to come
 //   Merge: 2 * control edges still to come + (1 while no live value has come)
 inline constexpr uint64_t kOneDead = uint64_t{1} << 32;
-inline uint32_t Waiting(uint64_t count) { return static_cast<uint32_t>(count); }
-inline uint32_t Dead(uint64_t count) { return static_cast<uint32_t>(count >> 32) & 0x7FFFFFFF; }
+inline uint32_t Waiting(uint64_t count) {
+  return static_cast<uint32_t>(count);
+}
+inline uint32_t Dead(uint64_t count) {
+  return static_cast<uint32_t>(count >> 32) & 0x7FFFFFFF;
+}
 // Set by the first live value that reaches a Merge: later ones are dropped.
 inline constexpr uint64_t kMergeTaken = uint64_t{1} << 63;
 
@@ -70,7 +84,8 @@ struct ExecutorPlan {
   std::vector<PlanFrame> frames;  // 0 is the root
   std::vector<int> roots;
 
-  static absl::StatusOr<ExecutorPlan> Make(const Graph& graph, const Executor::KernelSource& kernels);
+  static absl::StatusOr<ExecutorPlan> Make(const Graph& graph,
+                                           const Executor::KernelSource& kernels);
 };
 
 }  // namespace muster

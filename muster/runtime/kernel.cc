@@ -2,6 +2,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
+
 #include "muster/graph/infer.h"
 #include "muster/graph/op_registry.h"
 
@@ -39,7 +40,8 @@ std::string KernelText(const KernelRegistration& kernel) {
   for (const auto& [attr, dtype] : kernel.types) {
     types.push_back(absl::StrCat(attr, " in [DT_", absl::AsciiStrToUpper(DTypeName(dtype)), "]"));
   }
-  return absl::StrCat("  device='", kernel.device_type, "'", types.empty() ? "" : "; ", absl::StrJoin(types, "; "), "\n");
+  return absl::StrCat("  device='", kernel.device_type, "'", types.empty() ? "" : "; ",
+                      absl::StrJoin(types, "; "), "\n");
 }
 
 }  // namespace
@@ -55,13 +57,16 @@ absl::StatusOr<Tensor*> KernelContext::AllocateOutput(int i, const Shape& shape)
   return &outputs_[i].tensor;
 }
 
-absl::StatusOr<Tensor*> KernelContext::ForwardOrAllocate(std::initializer_list<int> inputs, int i, const Shape& shape) {
+absl::StatusOr<Tensor*> KernelContext::ForwardOrAllocate(std::initializer_list<int> inputs, int i,
+                                                         const Shape& shape) {
   for (int input : inputs) {
     Entry& entry = inputs_[input];
-    if (entry.tensor.dtype() == output_type(i) && entry.tensor.num_elements() == shape.num_elements() &&
-        !entry.reference && entry.tensor.exclusive()) {
+    if (entry.tensor.dtype() == output_type(i) &&
+        entry.tensor.num_elements() == shape.num_elements() && !entry.reference &&
+        entry.tensor.exclusive()) {
       // The input stays readable (same memory) until the kernel returns.
-      outputs_[i].tensor = entry.tensor.shape() == shape ? entry.tensor : entry.tensor.Reshaped(shape);
+      outputs_[i].tensor =
+          entry.tensor.shape() == shape ? entry.tensor : entry.tensor.Reshaped(shape);
       outputs_[i].state = Entry::State::kValue;
       return &outputs_[i].tensor;
     }
@@ -83,7 +88,9 @@ void KernelContext::SetOutputReference(int i, RefPtr<Variable> variable) {
   outputs_[i].state = Entry::State::kReference;
 }
 
-std::string KernelContext::frame_and_iteration() const { return absl::StrCat(frame_id_, ":", iteration_); }
+std::string KernelContext::frame_and_iteration() const {
+  return absl::StrCat(frame_id_, ":", iteration_);
+}
 
 KernelRegistry& KernelRegistry::Global() {
   static auto* registry = new KernelRegistry;
@@ -101,20 +108,25 @@ const std::vector<KernelRegistration>& KernelRegistry::For(absl::string_view op)
   return found == by_op_.end() ? *none : found->second;
 }
 
-absl::StatusOr<const KernelRegistration*> KernelRegistry::Find(const Node& node, absl::string_view device_type) const {
+absl::StatusOr<const KernelRegistration*> KernelRegistry::Find(
+    const Node& node, absl::string_view device_type) const {
   const std::vector<KernelRegistration>& candidates = For(node.op());
   for (const KernelRegistration& kernel : candidates) {
     if (kernel.device_type == device_type && Fits(kernel, node)) return &kernel;
   }
   std::string registered;
-  for (const KernelRegistration& kernel : candidates) absl::StrAppend(&registered, KernelText(kernel));
-  return InvalidArgument("No OpKernel was registered to support Op '", node.op(), "' used by {{node ", node.name(),
-                         "}} with these attrs: ", SummarizeNode(node), "\nRegistered devices: [", device_type,
-                         "]\nRegistered kernels:\n", registered.empty() ? "  <no registered kernels>\n" : registered);
+  for (const KernelRegistration& kernel : candidates)
+    absl::StrAppend(&registered, KernelText(kernel));
+  return InvalidArgument(
+      "No OpKernel was registered to support Op '", node.op(), "' used by {{node ", node.name(),
+      "}} with these attrs: ", SummarizeNode(node), "\nRegistered devices: [", device_type,
+      "]\nRegistered kernels:\n", registered.empty() ? "  <no registered kernels>\n" : registered);
 }
 
-absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(const Node& node, Device& device, ResourceManager& resources) {
-  ASSIGN_OR_RETURN(const KernelRegistration* registration, KernelRegistry::Global().Find(node, device.type()));
+absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(const Node& node, Device& device,
+                                                   ResourceManager& resources) {
+  ASSIGN_OR_RETURN(const KernelRegistration* registration,
+                   KernelRegistry::Global().Find(node, device.type()));
   std::unique_ptr<Kernel> kernel = registration->factory();
   KernelSetup setup(node, device, resources);
   const absl::Status status = kernel->Init(setup);

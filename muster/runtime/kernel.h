@@ -1,5 +1,5 @@
-// Kernels: one device's code for an op. A kernel is made once per node, set up from its attributes, and may then run
-// many times at once: whatever it keeps must be constant or locked.
+// Kernels: one device's code for an op. A kernel is made once per node, set up from its attributes,
+// and may then run many times at once: whatever it keeps must be constant or locked.
 #pragma once
 
 #include <functional>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+
 #include "muster/device/device.h"
 #include "muster/graph/graph.h"
 #include "muster/params/variable.h"
@@ -50,10 +51,12 @@ class KernelSetup {
   ResourceManager& resources_;
 };
 
-// One execution of a kernel. Confined to the thread that runs the kernel (asynchronous kernels: one thread at a time).
+// One execution of a kernel. Confined to the thread that runs the kernel (asynchronous kernels: one
+// thread at a time).
 class KernelContext {
  public:
-  KernelContext(Step& step, Device& device, const Node& node, absl::Span<Entry> inputs, absl::Span<Entry> outputs)
+  KernelContext(Step& step, Device& device, const Node& node, absl::Span<Entry> inputs,
+                absl::Span<Entry> outputs)
       : step_(step), device_(device), node_(node), inputs_(inputs), outputs_(outputs) {}
 
   int num_inputs() const { return static_cast<int>(inputs_.size()); }
@@ -68,11 +71,13 @@ class KernelContext {
   // Takes input i out of the context: the caller then holds it alone if nobody else does.
   Tensor TakeInput(int i) { return std::move(inputs_[i].tensor); }
 
-  // New memory from the device; the tensor stays in output i and may be written until the kernel returns.
+  // New memory from the device; the tensor stays in output i and may be written until the kernel
+  // returns.
   absl::StatusOr<Tensor*> AllocateOutput(int i, const Shape& shape);
-  // The memory of the first of `inputs` that nobody else holds and that has output i's type and `shape`'s size, else
-  // new memory.
-  absl::StatusOr<Tensor*> ForwardOrAllocate(std::initializer_list<int> inputs, int i, const Shape& shape);
+  // The memory of the first of `inputs` that nobody else holds and that has output i's type and
+  // `shape`'s size, else new memory.
+  absl::StatusOr<Tensor*> ForwardOrAllocate(std::initializer_list<int> inputs, int i,
+                                            const Shape& shape);
   absl::StatusOr<Tensor> AllocateTemporary(DType dtype, const Shape& shape);
   void SetOutput(int i, Tensor tensor);
   void SetOutputReference(int i, RefPtr<Variable> variable);
@@ -87,13 +92,14 @@ class KernelContext {
   ResourceManager& resources() const { return *step_.resources; }
 
   // See Scheduler::ParallelFor.
-  void ParallelFor(int64_t count, double cost_per_item_ns, absl::FunctionRef<void(int64_t, int64_t)> body) const {
+  void ParallelFor(int64_t count, double cost_per_item_ns,
+                   absl::FunctionRef<void(int64_t, int64_t)> body) const {
     step_.scheduler->ParallelFor(count, cost_per_item_ns, body);
   }
 
   // "frame;iteration" of this execution for keys of transfers: "0:0" outside loops.
   std::string frame_and_iteration() const;
-  void set_frame(int64_t frame_id, int64_t iteration) {
+  void set_frame(uint64_t frame_id, int64_t iteration) {
     frame_id_ = frame_id;
     iteration_ = iteration;
   }
@@ -107,7 +113,7 @@ class KernelContext {
   const Node& node_;
   absl::Span<Entry> inputs_;
   absl::Span<Entry> outputs_;
-  int64_t frame_id_ = 0;
+  uint64_t frame_id_ = 0;
   int64_t iteration_ = 0;
   bool is_input_dead_ = false;
 };
@@ -148,9 +154,10 @@ class KernelRegistry {
  public:
   static KernelRegistry& Global();
   void Add(KernelRegistration registration);
-  // The kernel for `node` on a device type. NotFound/InvalidArgument "No OpKernel was registered to support Op 'X'
-  // with these attrs. ..." as TensorFlow says it.
-  absl::StatusOr<const KernelRegistration*> Find(const Node& node, absl::string_view device_type) const;
+  // The kernel for `node` on a device type. NotFound/InvalidArgument "No OpKernel was registered to
+  // support Op 'X' with these attrs. ..." as TensorFlow says it.
+  absl::StatusOr<const KernelRegistration*> Find(const Node& node,
+                                                 absl::string_view device_type) const;
   const std::vector<KernelRegistration>& For(absl::string_view op) const;
 
  private:
@@ -158,6 +165,7 @@ class KernelRegistry {
 };
 
 // Makes and sets up the kernel of a node.
-absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(const Node& node, Device& device, ResourceManager& resources);
+absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(const Node& node, Device& device,
+                                                   ResourceManager& resources);
 
 }  // namespace muster

@@ -27,7 +27,8 @@ class KernelEvaluator : public ConstantEvaluator {
  public:
   KernelEvaluator() : device_(NewCpuDevice("/device:CPU:0", scheduler_)) { Install(this); }
 
-  absl::StatusOr<std::vector<Tensor>> Evaluate(const Node& node, absl::Span<const Tensor> inputs) override {
+  absl::StatusOr<std::vector<Tensor>> Evaluate(const Node& node,
+                                               absl::Span<const Tensor> inputs) override {
     ASSIGN_OR_RETURN(std::unique_ptr<Kernel> kernel, MakeKernel(node, *device_, resources_));
     if (kernel->is_async()) return Unimplemented("Asynchronous kernels are not folded");
     Step step;
@@ -45,7 +46,8 @@ class KernelEvaluator : public ConstantEvaluator {
     RETURN_IF_ERROR(kernel->Compute(context));
     std::vector<Tensor> outputs;
     for (Entry& entry : out) {
-      if (entry.state != Entry::State::kValue) return FailedPrecondition("No value from ", node.name());
+      if (entry.state != Entry::State::kValue)
+        return FailedPrecondition("No value from ", node.name());
       outputs.push_back(std::move(entry.tensor));
     }
     return outputs;

@@ -10,7 +10,8 @@
 namespace muster {
 namespace {
 
-absl::Status Place(Graph& graph, const std::vector<Device*>& devices, const LocalPartitions::Options& options) {
+absl::Status Place(Graph& graph, const std::vector<Device*>& devices,
+                   const LocalPartitions::Options& options) {
   std::vector<std::string> names;
   for (const Device* device : devices) names.push_back(device->name());
   PlaceOptions place_options;
@@ -44,22 +45,24 @@ using Cut = std::vector<std::pair<Device*, std::unique_ptr<Graph>>>;
 absl::StatusOr<Cut> CutByDevice(std::unique_ptr<Graph> graph, const std::vector<Device*>& devices) {
   Cut cut;
   if (devices.size() == 1 || IsOnOneDevice(*graph)) {
-    Device* device = graph->num_nodes() == 0 ? devices[0] : DeviceNamed(devices, graph->nodes()[0]->device());
+    Device* device =
+        graph->num_nodes() == 0 ? devices[0] : DeviceNamed(devices, graph->nodes()[0]->device());
     cut.emplace_back(device, std::move(graph));
     return cut;
   }
   std::vector<DeviceAttributes> attributes;
   for (const Device* device : devices) attributes.push_back(device->attributes());
   ASSIGN_OR_RETURN(std::vector<GraphPart> parts, PartitionGraph(*graph, attributes));
-  for (GraphPart& part : parts) cut.emplace_back(DeviceNamed(devices, part.device), std::move(part.graph));
+  for (GraphPart& part : parts)
+    cut.emplace_back(DeviceNamed(devices, part.device), std::move(part.graph));
   return cut;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::Create(std::unique_ptr<Graph> graph,
-                                                                         std::vector<Device*> devices, Options options,
-                                                                         const KernelSource& kernels) {
+absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::Create(
+    std::unique_ptr<Graph> graph, std::vector<Device*> devices, Options options,
+    const KernelSource& kernels) {
   auto result = std::make_unique<LocalPartitions>();
   RETURN_IF_ERROR(Place(*graph, devices, options));
   if (options.optimize_graph) {
@@ -72,9 +75,11 @@ absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::Create(std::un
     }
     Partition partition;
     partition.graph = std::move(part);
-    ASSIGN_OR_RETURN(partition.executor,
-                     Executor::Create(*partition.graph, *device,
-                                      [&kernels, device = device](const Node& node) { return kernels(node, *device); }));
+    ASSIGN_OR_RETURN(
+        partition.executor,
+        Executor::Create(*partition.graph, *device, [&kernels, device = device](const Node& node) {
+          return kernels(node, *device);
+        }));
     result->partitions_.push_back(std::move(partition));
   }
   return result;
@@ -85,8 +90,8 @@ void LocalPartitions::Run(Step& step, Done done) {
     partitions_[0].executor->Run(step, std::move(done));
     return;
   }
-  // The last partition to end reports. The first error has cancelled the step; what others then said may have come in
-  // before it.
+  // The last partition to end reports. The first error has cancelled the step; what others then
+  // said may have come in before it.
   struct Joined {
     std::atomic<size_t> left;
     Mutex mutex;
@@ -113,7 +118,8 @@ void LocalPartitions::Run(Step& step, Done done) {
     std::move(joined->done)(result);
   };
   for (size_t i = 1; i < partitions_.size(); ++i) {
-    step.scheduler->Schedule([this, &step, i, finish] { partitions_[i].executor->Run(step, finish); });
+    step.scheduler->Schedule(
+        [this, &step, i, finish] { partitions_[i].executor->Run(step, finish); });
   }
   partitions_[0].executor->Run(step, finish);
 }

@@ -19,15 +19,19 @@ class LocalPartitions {
   };
   using KernelSource = std::function<absl::StatusOr<std::shared_ptr<Kernel>>(const Node&, Device&)>;
 
-  // Optimizes `graph`, places its nodes on `devices` (which outlive this), cuts it and sets up kernels.
+  // Optimizes `graph`, places its nodes on `devices` (which outlive this), cuts it and sets up
+  // kernels.
   static absl::StatusOr<std::unique_ptr<LocalPartitions>> Create(std::unique_ptr<Graph> graph,
-                                                                 std::vector<Device*> devices, Options options,
+                                                                 std::vector<Device*> devices,
+                                                                 Options options,
                                                                  const KernelSource& kernels);
 
-  // Runs all partitions; see Executor::Run. The result is the first error that was not a consequence of another.
+  // Runs all partitions; see Executor::Run. The result is the first error that was not a
+  // consequence of another.
   void Run(Step& step, Done done);
 
-  // Values pass between partitions, or come in while the step runs: a cancelled step must abort its rendezvous.
+  // Values pass between partitions, or come in while the step runs: a cancelled step must abort its
+  // rendezvous.
   bool has_transfers() const { return has_transfers_; }
   std::vector<std::shared_ptr<const Graph>> graphs() const;
 

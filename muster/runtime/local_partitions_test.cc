@@ -17,7 +17,8 @@ using Results = std::vector<BranchResult>;
 
 class LocalPartitionsTest : public ::testing::Test {
  protected:
-  LocalPartitionsTest() : scope_(graph_), first_(scope_.WithDevice("/cpu:0")), second_(scope_.WithDevice("/cpu:1")) {}
+  LocalPartitionsTest()
+      : scope_(graph_), first_(scope_.WithDevice("/cpu:0")), second_(scope_.WithDevice("/cpu:1")) {}
 
   std::unique_ptr<Session> NewSession(bool optimize = false) {
     EXPECT_EQ(scope_.status(), absl::OkStatus());
@@ -76,13 +77,16 @@ TEST_F(LocalPartitionsTest, DevicesHaveMemoryOfTheirOwn) {
 }
 
 TEST_F(LocalPartitionsTest, OrderHoldsAcrossDevices) {
-  const Output v = first_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
+  const Output v =
+      first_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
   const Output start = first_.Op("Assign", {v, first_.Const(Pair(1, 2))}, {}, "start");
   const Output read = second_.Op("Neg", {first_.Op("Identity", {v}, {}, "read")}, {}, "negated");
   const Output add = first_.WithControlDependencies(std::vector<Node*>{read.node})
                          .Op("AssignAdd", {v, first_.Const(Pair(10, 20))}, {}, "add");
-  const Output gate = second_.WithControlDependencies(std::vector<Node*>{add.node}).ConstScalar<float>(0, "gate");
-  const Output after = first_.WithControlDependencies(std::vector<Node*>{gate.node}).Op("Identity", {v}, {}, "after");
+  const Output gate =
+      second_.WithControlDependencies(std::vector<Node*>{add.node}).ConstScalar<float>(0, "gate");
+  const Output after = first_.WithControlDependencies(std::vector<Node*>{gate.node})
+                           .Op("Identity", {v}, {}, "after");
   for (bool optimize : {false, true}) {
     const auto session = NewSession(optimize);
     ASSERT_EQ(session->Run({}, {}, {start.node}).status(), absl::OkStatus());
@@ -100,7 +104,9 @@ TEST_F(LocalPartitionsTest, DeadBranchesCross) {
   const Output p = Placeholder(first_, "p", DType::kBool, PartialShape::Scalar());
   const auto merged = Cond(
       first_, p,
-      [&](const Scope& s) -> absl::StatusOr<Results> { return Results{s.WithDevice("/cpu:1").Op("Neg", {x}, {}, "yes")}; },
+      [&](const Scope& s) -> absl::StatusOr<Results> {
+        return Results{s.WithDevice("/cpu:1").Op("Neg", {x}, {}, "yes")};
+      },
       [&](const Scope& s) -> absl::StatusOr<Results> {
         const Scope there = s.WithDevice("/cpu:1");
         return Results{there.Op("AddV2", {there.ConstScalar<float>(1), x}, {}, "no")};
@@ -124,7 +130,8 @@ TEST_F(LocalPartitionsTest, TheFirstErrorIsReportedOnce) {
   const Output more = second_.Op("Abs", {user}, {}, "more");
   const auto session = NewSession();
   for (int step = 0; step < 50; ++step) {
-    const absl::Status status = session->Run({{i, Tensor::Scalar<int32_t>(0)}}, {user, more}).status();
+    const absl::Status status =
+        session->Run({{i, Tensor::Scalar<int32_t>(0)}}, {user, more}).status();
     EXPECT_EQ(status, absl::InvalidArgumentError("Integer division by zero\n\t [[{{node bad}}]]"));
   }
   const auto good = session->Run({{i, Tensor::Scalar<int32_t>(3)}}, {user, more});
@@ -135,8 +142,12 @@ TEST_F(LocalPartitionsTest, TheFirstErrorIsReportedOnce) {
 TEST_F(LocalPartitionsTest, DeadlinesReachThoseWhoWait) {
   const auto endless = WhileLoop(
       second_, {second_.ConstScalar<float>(0)},
-      [](const Scope& s, const Outputs& v) -> absl::StatusOr<Output> { return s.Op("Less", {v[0], s.ConstScalar<float>(1)}); },
-      [](const Scope& s, const Outputs& v) -> absl::StatusOr<Outputs> { return Outputs{s.Op("Abs", {v[0]})}; });
+      [](const Scope& s, const Outputs& v) -> absl::StatusOr<Output> {
+        return s.Op("Less", {v[0], s.ConstScalar<float>(1)});
+      },
+      [](const Scope& s, const Outputs& v) -> absl::StatusOr<Outputs> {
+        return Outputs{s.Op("Abs", {v[0]})};
+      });
   ASSERT_EQ(endless.status(), absl::OkStatus());
   const Output user = first_.Op("Neg", {(*endless)[0]}, {}, "user");
   const auto session = NewSession();
@@ -152,7 +163,8 @@ TEST_F(LocalPartitionsTest, UnknownDevicesAreErrors) {
   const Output y = scope_.WithDevice("/cpu:2").Op("Neg", {X(first_)}, {}, "y");
   const absl::Status status = NewSession()->Run({}, {y}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(status.message(), ::testing::HasSubstr("{{node y}} was explicitly assigned to /device:CPU:2"));
+  EXPECT_THAT(status.message(),
+              ::testing::HasSubstr("{{node y}} was explicitly assigned to /device:CPU:2"));
 }
 
 }  // namespace

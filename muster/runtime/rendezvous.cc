@@ -1,8 +1,8 @@
 #include "muster/runtime/rendezvous.h"
 
-#include <variant>
-
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+
 #include "muster/base/mutex.h"
 
 namespace muster {
@@ -15,16 +15,14 @@ class LocalRendezvous : public Rendezvous {
     {
       MutexLock lock(mutex_);
       if (!aborted_.ok()) return aborted_;
-      const auto found = slots_.find(key);
-      if (found == slots_.end()) {
-        slots_.emplace(std::string(key), std::move(value));
+      Slot& slot = slots_[key];
+      if (slot.waiting.empty()) {
+        slot.values.push_back(std::move(value));
         return absl::OkStatus();
       }
-      if (std::holds_alternative<Value>(found->second)) {
-        return absl::AbortedError(absl::StrCat("Duplicated send: ", key));
-      }
-      waiting = std::move(std::get<RecvDone>(found->second));
-      slots_.erase(found);
+      waiting = std::move(slot.waiting.front());
+      slot.waiting.erase(slot.waiting.begin());
+      if (slot.waiting.empty()) slots_.erase(key);
     }
     std::move(waiting)(std::move(value));
     return absl::OkStatus();
@@ -34,24 +32,24 @@ class LocalRendezvous : public Rendezvous {
     absl::StatusOr<Value> result = absl::UnknownError("");
     {
       MutexLock lock(mutex_);
-      const auto found = slots_.find(key);
       if (!aborted_.ok()) {
         result = aborted_;
-      } else if (found == slots_.end()) {
-        slots_.emplace(std::string(key), std::move(done));
-        return;
-      } else if (std::holds_alternative<RecvDone>(found->second)) {
-        result = absl::AbortedError(absl::StrCat("Duplicated recv: ", key));
       } else {
-        result = std::move(std::get<Value>(found->second));
-        slots_.erase(found);
+        Slot& slot = slots_[key];
+        if (slot.values.empty()) {
+          slot.waiting.push_back(std::move(done));
+          return;
+        }
+        result = std::move(slot.values.front());
+        slot.values.erase(slot.values.begin());
+        if (slot.values.empty()) slots_.erase(key);
       }
     }
     std::move(done)(std::move(result));
   }
 
   void Abort(absl::Status reason) override {
-    absl::flat_hash_map<std::string, std::variant<Value, RecvDone>> slots;
+    absl::flat_hash_map<std::string, Slot> slots;
     {
       MutexLock lock(mutex_);
       if (!aborted_.ok()) return;
@@ -59,18 +57,25 @@ class LocalRendezvous : public Rendezvous {
       slots.swap(slots_);
     }
     for (auto& [key, slot] : slots) {
-      if (auto* waiting = std::get_if<RecvDone>(&slot)) std::move (*waiting)(reason);
+      for (RecvDone& waiting : slot.waiting) std::move(waiting)(reason);
     }
   }
 
  private:
+  // One of the two is empty. Nearly always the other one has a single entry.
+  struct Slot {
+    absl::InlinedVector<Value, 1> values;
+    absl::InlinedVector<RecvDone, 1> waiting;
+  };
   Mutex mutex_;
   absl::Status aborted_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, std::variant<Value, RecvDone>> slots_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, Slot> slots_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-std::unique_ptr<Rendezvous> NewLocalRendezvous() { return std::make_unique<LocalRendezvous>(); }
+std::unique_ptr<Rendezvous> NewLocalRendezvous() {
+  return std::make_unique<LocalRendezvous>();
+}
 
 }  // namespace muster

@@ -25,23 +25,27 @@ TEST(RendezvousTest, DeadnessTravels) {
   auto rendezvous = NewLocalRendezvous();
   bool dead = false;
   ASSERT_TRUE(rendezvous->Send("k", {Tensor(), true}).ok());
-  rendezvous->RecvAsync("k", [&](absl::StatusOr<Rendezvous::Value> value) { dead = value->is_dead; });
+  rendezvous->RecvAsync("k",
+                        [&](absl::StatusOr<Rendezvous::Value> value) { dead = value->is_dead; });
   EXPECT_TRUE(dead);
 }
 
 TEST(RendezvousTest, AKeyIsUsedOnce) {
   auto rendezvous = NewLocalRendezvous();
   ASSERT_TRUE(rendezvous->Send("k", {Tensor::Scalar<int32_t>(1), false}).ok());
-  EXPECT_EQ(rendezvous->Send("k", {Tensor::Scalar<int32_t>(1), false}).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(rendezvous->Send("k", {Tensor::Scalar<int32_t>(1), false}).code(),
+            absl::StatusCode::kAborted);
 }
 
 TEST(RendezvousTest, AbortReachesThoseWhoWaitAndThoseWhoCome) {
   auto rendezvous = NewLocalRendezvous();
   absl::Status waiting, late;
-  rendezvous->RecvAsync("a", [&](absl::StatusOr<Rendezvous::Value> value) { waiting = value.status(); });
+  rendezvous->RecvAsync("a",
+                        [&](absl::StatusOr<Rendezvous::Value> value) { waiting = value.status(); });
   rendezvous->Abort(absl::AbortedError("step failed"));
   rendezvous->Abort(absl::InternalError("later reasons do not count"));
-  rendezvous->RecvAsync("b", [&](absl::StatusOr<Rendezvous::Value> value) { late = value.status(); });
+  rendezvous->RecvAsync("b",
+                        [&](absl::StatusOr<Rendezvous::Value> value) { late = value.status(); });
   EXPECT_EQ(waiting.message(), "step failed");
   EXPECT_EQ(late.message(), "step failed");
   EXPECT_FALSE(rendezvous->Send("c", {Tensor(), false}).ok());

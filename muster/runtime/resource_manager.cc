@@ -4,20 +4,24 @@
 
 namespace muster {
 
-absl::Status ResourceManager::Create(absl::string_view container, absl::string_view name, RefPtr<Resource> resource) {
+absl::Status ResourceManager::Create(absl::string_view container, absl::string_view name,
+                                     RefPtr<Resource> resource) {
   MutexLock lock(mutex_);
   const std::string key = Named(std::string(container));
   const bool added = containers_[key].emplace(std::string(name), std::move(resource)).second;
-  if (!added) return absl::AlreadyExistsError(absl::StrCat("Resource ", key, "/", name, " exists already"));
+  if (!added)
+    return absl::AlreadyExistsError(absl::StrCat("Resource ", key, "/", name, " exists already"));
   return absl::OkStatus();
 }
 
-absl::StatusOr<RefPtr<Resource>> ResourceManager::Lookup(absl::string_view container, absl::string_view name) const {
+absl::StatusOr<RefPtr<Resource>> ResourceManager::Lookup(absl::string_view container,
+                                                         absl::string_view name) const {
   MutexLock lock(mutex_);
   const std::string key = Named(std::string(container));
   const auto box = containers_.find(key);
   if (box == containers_.end()) {
-    return NotFound("Container ", key, " does not exist. (Could not find resource: ", key, "/", name, ")");
+    return NotFound("Container ", key, " does not exist. (Could not find resource: ", key, "/",
+                    name, ")");
   }
   const auto found = box->second.find(name);
   if (found == box->second.end()) return NotFound("Resource ", key, "/", name, " does not exist.");
@@ -42,7 +46,8 @@ absl::Status ResourceManager::Delete(absl::string_view container, absl::string_v
   const std::string key = Named(std::string(container));
   const auto box = containers_.find(key);
   if (box == containers_.end()) {
-    return NotFound("Container ", key, " does not exist. (Could not find resource: ", key, "/", name, ")");
+    return NotFound("Container ", key, " does not exist. (Could not find resource: ", key, "/",
+                    name, ")");
   }
   const auto found = box->second.find(name);
   if (found == box->second.end()) return NotFound("Resource ", key, "/", name, " does not exist.");
@@ -68,8 +73,8 @@ void ResourceManager::Clear() {
 
 absl::Status ResourceManager::WrongType(absl::string_view container, absl::string_view name,
                                         const Resource& resource) const {
-  return InvalidArgument("Trying to access resource ", name, " in container ", container, " which is a ",
-                         resource.Describe(), " as something else");
+  return InvalidArgument("Trying to access resource ", name, " in container ", container,
+                         " which is a ", resource.Describe(), " as something else");
 }
 
 }  // namespace muster

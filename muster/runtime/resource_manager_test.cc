@@ -12,13 +12,16 @@ class Other : public Resource {
   std::string Describe() const override { return "Other"; }
 };
 
-RefPtr<Resource> NewVariable(const char* name) { return MakeRef<Variable>(name, DType::kFloat, PartialShape()); }
+RefPtr<Resource> NewVariable(const char* name) {
+  return MakeRef<Variable>(name, DType::kFloat, PartialShape());
+}
 
 TEST(ResourceManagerTest, FindsByContainerAndName) {
   ResourceManager manager("localhost");
   ASSERT_TRUE(manager.Create("", "v", NewVariable("v")).ok());
   EXPECT_TRUE(manager.LookupAs<Variable>("localhost", "v").ok());
-  EXPECT_EQ(manager.Create("localhost", "v", NewVariable("v")).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(manager.Create("localhost", "v", NewVariable("v")).code(),
+            absl::StatusCode::kAlreadyExists);
   EXPECT_EQ(manager.Lookup("a", "v").status().message(),
             "Container a does not exist. (Could not find resource: a/v)");
   EXPECT_EQ(manager.Lookup("", "w").status().code(), absl::StatusCode::kNotFound);
@@ -27,7 +30,8 @@ TEST(ResourceManagerTest, FindsByContainerAndName) {
 TEST(ResourceManagerTest, AnotherTypeIsAnError) {
   ResourceManager manager;
   ASSERT_TRUE(manager.Create("", "o", MakeRef<Other>()).ok());
-  EXPECT_EQ(manager.LookupAs<Variable>("", "o").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(manager.LookupAs<Variable>("", "o").status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(ResourceManagerTest, ClearingDropsOneContainer) {

@@ -1,4 +1,5 @@
-// What a traced step did: start, end and memory of every kernel. Turned into RunMetadata at the edge.
+// What a traced step did: start, end and memory of every kernel. Turned into RunMetadata at the
+// edge.
 #pragma once
 
 #include <cstdint>

@@ -14,7 +14,8 @@ namespace {
 class ExternalRegion : public Region {
  public:
   ExternalRegion(const void* base, size_t size_bytes, absl::AnyInvocable<void() &&> release)
-      : Region(const_cast<void*>(base), size_bytes, MemoryKind::kHost), release_(std::move(release)) {
+      : Region(const_cast<void*>(base), size_bytes, MemoryKind::kHost),
+        release_(std::move(release)) {
     writable_ = false;
   }
   ~ExternalRegion() override { std::move(release_)(); }
@@ -25,7 +26,8 @@ class ExternalRegion : public Region {
 
 class CachingAllocator;
 
-// Header and elements share one block: the header fills the first cache line, elements follow at an aligned address.
+// Header and elements share one block: the header fills the first cache line, elements follow at an
+// aligned address.
 class HeapRegion : public Region {
  public:
   HeapRegion(CachingAllocator* owner, void* base, size_t size_bytes, int size_class)
@@ -41,8 +43,9 @@ class HeapRegion : public Region {
 constexpr size_t kHeader = kBufferAlignment;
 static_assert(sizeof(HeapRegion) <= kHeader);
 
-// Blocks come in sizes of a power of two and the three quarters between; freed ones wait in a list per size, so that
-// a training loop that repeats itself stops asking the system (and stops paying for fresh pages).
+// Blocks come in sizes of a power of two and the three quarters between; freed ones wait in a list
+// per size, so that a training loop that repeats itself stops asking the system (and stops paying
+// for fresh pages).
 class CachingAllocator : public Allocator {
  public:
   Buffer Allocate(size_t size_bytes) override {
@@ -55,7 +58,8 @@ class CachingAllocator : public Allocator {
       if (block == nullptr) return Buffer();
     }
     Count(static_cast<int64_t>(block_bytes));
-    auto* region = new (block) HeapRegion(this, static_cast<char*>(block) + kHeader, block_bytes, size_class);
+    auto* region =
+        new (block) HeapRegion(this, static_cast<char*>(block) + kHeader, block_bytes, size_class);
     return Buffer(RefPtr<Region>::Adopt(region), 0, size_bytes);
   }
   MemoryKind memory_kind() const override { return MemoryKind::kHost; }
@@ -96,7 +100,9 @@ class CachingAllocator : public Allocator {
   };
 
   // Class 4k+j holds 64 * 2^k * (4+j)/4 bytes.
-  static size_t ClassBytes(int size_class) { return (kBufferAlignment << (size_class / 4)) / 4 * (4 + size_class % 4); }
+  static size_t ClassBytes(int size_class) {
+    return (kBufferAlignment << (size_class / 4)) / 4 * (4 + size_class % 4);
+  }
   static int ClassOf(size_t size_bytes) {
     if (size_bytes <= kBufferAlignment) return 0;
     if (size_bytes > (size_t{1} << 40)) return -1;
@@ -135,11 +141,14 @@ class CachingAllocator : public Allocator {
   std::atomic<int64_t> allocations_{0};
 };
 
-void HeapRegion::Destroy() { owner_->Free(this); }
+void HeapRegion::Destroy() {
+  owner_->Free(this);
+}
 
 }  // namespace
 
-Buffer Buffer::AdoptExternal(const void* base, size_t length_bytes, absl::AnyInvocable<void() &&> release) {
+Buffer Buffer::AdoptExternal(const void* base, size_t length_bytes,
+                             absl::AnyInvocable<void() &&> release) {
   return Buffer(MakeRef<ExternalRegion>(base, length_bytes, std::move(release)), 0, length_bytes);
 }
 

@@ -1,11 +1,13 @@
-// Memory: a Region is reference counted and knows how to give itself back; a Buffer is a part of one. Regions may be
-// heap memory, a numpy array, a network buffer, a mapped file, later shared memory or memory of a GPU.
+// Memory: a Region is reference counted and knows how to give itself back; a Buffer is a part of
+// one. Regions may be heap memory, a numpy array, a network buffer, a mapped file, later shared
+// memory or memory of a GPU.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "absl/functional/any_invocable.h"
+
 #include "muster/base/ref_counted.h"
 
 namespace muster {
@@ -16,11 +18,13 @@ enum class MemoryKind : uint8_t { kHost, kPinnedHost, kSharedHost, kDevice };
 
 class Region : public RefCounted {
  public:
-  Region(void* base, size_t size_bytes, MemoryKind kind) : base_(base), size_bytes_(size_bytes), kind_(kind) {}
+  Region(void* base, size_t size_bytes, MemoryKind kind)
+      : base_(base), size_bytes_(size_bytes), kind_(kind) {}
   void* base() const { return base_; }
   size_t size_bytes() const { return size_bytes_; }
   MemoryKind kind() const { return kind_; }
-  // False for memory that others may read or write, such as a caller's numpy array: never reused in place.
+  // False for memory that others may read or write, such as a caller's numpy array: never reused in
+  // place.
   bool writable() const { return writable_; }
 
  protected:
@@ -36,9 +40,12 @@ class Buffer {
   Buffer(RefPtr<Region> region, size_t offset_bytes, size_t length_bytes)
       : region_(std::move(region)), offset_bytes_(offset_bytes), length_bytes_(length_bytes) {}
   // Memory owned by someone else; `release` runs when the last reference goes. Not writable.
-  static Buffer AdoptExternal(const void* base, size_t length_bytes, absl::AnyInvocable<void() &&> release);
+  static Buffer AdoptExternal(const void* base, size_t length_bytes,
+                              absl::AnyInvocable<void() &&> release);
 
-  char* data() const { return region_ ? static_cast<char*>(region_->base()) + offset_bytes_ : nullptr; }
+  char* data() const {
+    return region_ ? static_cast<char*>(region_->base()) + offset_bytes_ : nullptr;
+  }
   size_t length_bytes() const { return length_bytes_; }
   const Region* region() const { return region_.get(); }
   explicit operator bool() const { return static_cast<bool>(region_); }
@@ -58,7 +65,8 @@ class Buffer {
 class Allocator {
  public:
   virtual ~Allocator() = default;
-  // At least `size_bytes`, aligned to kBufferAlignment, contents undefined; an empty Buffer when memory ran out.
+  // At least `size_bytes`, aligned to kBufferAlignment, contents undefined; an empty Buffer when
+  // memory ran out.
   virtual Buffer Allocate(size_t size_bytes) = 0;
   virtual MemoryKind memory_kind() const = 0;
   struct Usage {
@@ -69,7 +77,8 @@ class Allocator {
   virtual Usage usage() const = 0;
 };
 
-// The heap of the process, with freed blocks kept for reuse; CPU devices and graph constants use it.
+// The heap of the process, with freed blocks kept for reuse; CPU devices and graph constants use
+// it.
 Allocator& HostAllocator();
 
 }  // namespace muster

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+
 #include "muster/base/status.h"
 #include "muster/tensor/handles.h"
 
@@ -17,17 +18,39 @@ struct Row {
 };
 
 constexpr std::array<Row, kDTypeCount> kRows = {{
-    {"INVALID", 0},      {"float", 4},          {"double", 8},
-    {"int32", 4},        {"uint8", 1},          {"int16", 2},
-    {"int8", 1},         {"string", sizeof(std::string)}, {"complex64", 8},
-    {"int64", 8},        {"bool", 1},           {"qint8", 1},
-    {"quint8", 1},       {"qint32", 4},         {"bfloat16", 2},
-    {"qint16", 2},       {"quint16", 2},        {"uint16", 2},
-    {"complex128", 16},  {"half", 2},           {"resource", sizeof(ResourceHandle)},
-    {"variant", sizeof(Variant)}, {"uint32", 4}, {"uint64", 8},
-    {"float8_e5m2", 1},  {"float8_e4m3fn", 1},  {"float8_e4m3fnuz", 1},
-    {"float8_e4m3b11fnuz", 1}, {"float8_e5m2fnuz", 1}, {"int4", 1},
-    {"uint4", 1},        {"int2", 1},           {"uint2", 1},
+    {"INVALID", 0},
+    {"float", 4},
+    {"double", 8},
+    {"int32", 4},
+    {"uint8", 1},
+    {"int16", 2},
+    {"int8", 1},
+    {"string", sizeof(std::string)},
+    {"complex64", 8},
+    {"int64", 8},
+    {"bool", 1},
+    {"qint8", 1},
+    {"quint8", 1},
+    {"qint32", 4},
+    {"bfloat16", 2},
+    {"qint16", 2},
+    {"quint16", 2},
+    {"uint16", 2},
+    {"complex128", 16},
+    {"half", 2},
+    {"resource", sizeof(ResourceHandle)},
+    {"variant", sizeof(Variant)},
+    {"uint32", 4},
+    {"uint64", 8},
+    {"float8_e5m2", 1},
+    {"float8_e4m3fn", 1},
+    {"float8_e4m3fnuz", 1},
+    {"float8_e4m3b11fnuz", 1},
+    {"float8_e5m2fnuz", 1},
+    {"int4", 1},
+    {"uint4", 1},
+    {"int2", 1},
+    {"uint2", 1},
     {"float4_e2m1fn", 1},
 }};
 
@@ -36,7 +59,8 @@ uint16_t FloatToHalfBits(float value) {
   const uint32_t sign = (word >> 16) & 0x8000;
   const uint32_t magnitude = word & 0x7FFFFFFF;
   if (magnitude >= 0x7F800000) {  // Inf, NaN
-    return static_cast<uint16_t>(sign | 0x7C00 | (magnitude > 0x7F800000 ? 0x200 | ((magnitude >> 13) & 0x3FF) : 0));
+    return static_cast<uint16_t>(
+        sign | 0x7C00 | (magnitude > 0x7F800000 ? 0x200 | ((magnitude >> 13) & 0x3FF) : 0));
   }
   if (magnitude >= 0x477FF000) return static_cast<uint16_t>(sign | 0x7C00);  // rounds to Inf
   if (magnitude < 0x38800000) {                                              // subnormal or zero
@@ -67,7 +91,9 @@ float HalfBitsToFloat(uint16_t bits) {
 }  // namespace
 
 Half::Half(float value) : bits(FloatToHalfBits(value)) {}
-Half::operator float() const { return HalfBitsToFloat(bits); }
+Half::operator float() const {
+  return HalfBitsToFloat(bits);
+}
 
 bool IsValidDType(int number) {
   if (number > 100) number -= 100;
@@ -92,15 +118,19 @@ absl::StatusOr<DType> DTypeFromName(absl::string_view name) {
   if (name == "float64") name = "double";
   if (name == "float16") name = "half";
   for (int i = 1; i < kDTypeCount; ++i) {
-    if (name == kRows[i].name) return is_ref ? RefType(static_cast<DType>(i)) : static_cast<DType>(i);
+    if (name == kRows[i].name)
+      return is_ref ? RefType(static_cast<DType>(i)) : static_cast<DType>(i);
   }
   return InvalidArgument("'", given, "' is not the name of a data type");
 }
 
 bool IsFloating(DType dtype) {
-  return dtype == DType::kFloat || dtype == DType::kDouble || dtype == DType::kHalf || dtype == DType::kBfloat16;
+  return dtype == DType::kFloat || dtype == DType::kDouble || dtype == DType::kHalf ||
+         dtype == DType::kBfloat16;
 }
-bool IsComplex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
+bool IsComplex(DType dtype) {
+  return dtype == DType::kComplex64 || dtype == DType::kComplex128;
+}
 bool IsInteger(DType dtype) {
   switch (dtype) {
     case DType::kInt8:

@@ -50,10 +50,17 @@ enum class DType : int32_t {
 };
 inline constexpr int kDTypeCount = 34;
 
-// A reference type is its base type plus 100; it appears on edges and in attributes, never in a tensor.
-constexpr bool IsRef(DType dtype) { return static_cast<int>(dtype) > 100; }
-constexpr DType BaseType(DType dtype) { return IsRef(dtype) ? static_cast<DType>(static_cast<int>(dtype) - 100) : dtype; }
-constexpr DType RefType(DType dtype) { return static_cast<DType>(static_cast<int>(BaseType(dtype)) + 100); }
+// A reference type is its base type plus 100; it appears on edges and in attributes, never in a
+// tensor.
+constexpr bool IsRef(DType dtype) {
+  return static_cast<int>(dtype) > 100;
+}
+constexpr DType BaseType(DType dtype) {
+  return IsRef(dtype) ? static_cast<DType>(static_cast<int>(dtype) - 100) : dtype;
+}
+constexpr DType RefType(DType dtype) {
+  return static_cast<DType>(static_cast<int>(BaseType(dtype)) + 100);
+}
 
 // Bytes per element as held in memory; 0 for an invalid type.
 size_t DTypeSize(DType dtype);
@@ -111,29 +118,57 @@ class Variant;
 // kDTypeOf<float> == DType::kFloat, and so on.
 template <typename T>
 inline constexpr DType kDTypeOf = DType::kInvalid;
-template <> inline constexpr DType kDTypeOf<float> = DType::kFloat;
-template <> inline constexpr DType kDTypeOf<double> = DType::kDouble;
-template <> inline constexpr DType kDTypeOf<int32_t> = DType::kInt32;
-template <> inline constexpr DType kDTypeOf<uint8_t> = DType::kUint8;
-template <> inline constexpr DType kDTypeOf<int16_t> = DType::kInt16;
-template <> inline constexpr DType kDTypeOf<int8_t> = DType::kInt8;
-template <> inline constexpr DType kDTypeOf<std::string> = DType::kString;
-template <> inline constexpr DType kDTypeOf<Complex64> = DType::kComplex64;
-template <> inline constexpr DType kDTypeOf<int64_t> = DType::kInt64;
-template <> inline constexpr DType kDTypeOf<bool> = DType::kBool;
-template <> inline constexpr DType kDTypeOf<Bfloat16> = DType::kBfloat16;
-template <> inline constexpr DType kDTypeOf<uint16_t> = DType::kUint16;
-template <> inline constexpr DType kDTypeOf<Complex128> = DType::kComplex128;
-template <> inline constexpr DType kDTypeOf<Half> = DType::kHalf;
-template <> inline constexpr DType kDTypeOf<ResourceHandle> = DType::kResource;
-template <> inline constexpr DType kDTypeOf<Variant> = DType::kVariant;
-template <> inline constexpr DType kDTypeOf<uint32_t> = DType::kUint32;
-template <> inline constexpr DType kDTypeOf<uint64_t> = DType::kUint64;
+template <>
+inline constexpr DType kDTypeOf<float> = DType::kFloat;
+template <>
+inline constexpr DType kDTypeOf<double> = DType::kDouble;
+template <>
+inline constexpr DType kDTypeOf<int32_t> = DType::kInt32;
+template <>
+inline constexpr DType kDTypeOf<uint8_t> = DType::kUint8;
+template <>
+inline constexpr DType kDTypeOf<int16_t> = DType::kInt16;
+template <>
+inline constexpr DType kDTypeOf<int8_t> = DType::kInt8;
+template <>
+inline constexpr DType kDTypeOf<std::string> = DType::kString;
+template <>
+inline constexpr DType kDTypeOf<Complex64> = DType::kComplex64;
+template <>
+inline constexpr DType kDTypeOf<int64_t> = DType::kInt64;
+template <>
+inline constexpr DType kDTypeOf<bool> = DType::kBool;
+template <>
+inline constexpr DType kDTypeOf<Bfloat16> = DType::kBfloat16;
+template <>
+inline constexpr DType kDTypeOf<uint16_t> = DType::kUint16;
+template <>
+inline constexpr DType kDTypeOf<Complex128> = DType::kComplex128;
+template <>
+inline constexpr DType kDTypeOf<Half> = DType::kHalf;
+template <>
+inline constexpr DType kDTypeOf<ResourceHandle> = DType::kResource;
+template <>
+inline constexpr DType kDTypeOf<Variant> = DType::kVariant;
+template <>
+inline constexpr DType kDTypeOf<uint32_t> = DType::kUint32;
+template <>
+inline constexpr DType kDTypeOf<uint64_t> = DType::kUint64;
 
 // The type in which arithmetic on T happens: float for the 16-bit floats, T itself otherwise.
-template <typename T> struct ComputeType { using type = T; };
-template <> struct ComputeType<Half> { using type = float; };
-template <> struct ComputeType<Bfloat16> { using type = float; };
-template <typename T> using Compute = typename ComputeType<T>::type;
+template <typename T>
+struct ComputeType {
+  using type = T;
+};
+template <>
+struct ComputeType<Half> {
+  using type = float;
+};
+template <>
+struct ComputeType<Bfloat16> {
+  using type = float;
+};
+template <typename T>
+using Compute = typename ComputeType<T>::type;
 
 }  // namespace muster

@@ -1,6 +1,7 @@
 #include "muster/tensor/shape.h"
 
 #include "absl/strings/str_join.h"
+
 #include "muster/base/check.h"
 #include "muster/base/status.h"
 
@@ -12,12 +13,17 @@ std::optional<int64_t> MultiplyWithoutOverflow(int64_t a, int64_t b) {
   return product;
 }
 
-Shape::Shape(std::initializer_list<int64_t> dims) : dims_(dims) { Count(); }
-Shape::Shape(absl::Span<const int64_t> dims) : dims_(dims.begin(), dims.end()) { Count(); }
+Shape::Shape(std::initializer_list<int64_t> dims) : dims_(dims) {
+  Count();
+}
+Shape::Shape(absl::Span<const int64_t> dims) : dims_(dims.begin(), dims.end()) {
+  Count();
+}
 
 absl::StatusOr<Shape> Shape::Make(absl::Span<const int64_t> dims) {
   if (dims.size() > kMaxRank) {
-    return InvalidArgument("Shape has ", dims.size(), " dimensions; at most ", kMaxRank, " are possible");
+    return InvalidArgument("Shape has ", dims.size(), " dimensions; at most ", kMaxRank,
+                           " are possible");
   }
   int64_t count = 1;
   bool has_zero = false;
@@ -28,7 +34,9 @@ absl::StatusOr<Shape> Shape::Make(absl::Span<const int64_t> dims) {
       continue;
     }
     const std::optional<int64_t> product = MultiplyWithoutOverflow(count, size);
-    if (!product) return InvalidArgument("Shape [", absl::StrJoin(dims, ","), "] would have more than 2**63 - 1 elements");
+    if (!product)
+      return InvalidArgument("Shape [", absl::StrJoin(dims, ","),
+                             "] would have more than 2**63 - 1 elements");
     count = *product;
   }
   Shape shape;
@@ -66,18 +74,23 @@ int64_t Shape::ElementsIn(int begin, int end) const {
   return count;
 }
 
-std::string Shape::ToString() const { return absl::StrCat("[", absl::StrJoin(dims_, ","), "]"); }
+std::string Shape::ToString() const {
+  return absl::StrCat("[", absl::StrJoin(dims_, ","), "]");
+}
 
 absl::StatusOr<PartialShape> PartialShape::Make(absl::Span<const int64_t> dims) {
   if (dims.size() > Shape::kMaxRank) {
-    return InvalidArgument("Shape has ", dims.size(), " dimensions; at most ", Shape::kMaxRank, " are possible");
+    return InvalidArgument("Shape has ", dims.size(), " dimensions; at most ", Shape::kMaxRank,
+                           " are possible");
   }
   int64_t count = 1;
   for (int64_t size : dims) {
     if (size < -1) return InvalidArgument("Dimension ", size, " must be >= 0, or -1 for unknown");
     if (size <= 0) continue;
     const std::optional<int64_t> product = MultiplyWithoutOverflow(count, size);
-    if (!product) return InvalidArgument("Shape [", absl::StrJoin(dims, ","), "] would have more than 2**63 - 1 elements");
+    if (!product)
+      return InvalidArgument("Shape [", absl::StrJoin(dims, ","),
+                             "] would have more than 2**63 - 1 elements");
     count = *product;
   }
   return PartialShape(Dims(dims.begin(), dims.end()));
@@ -123,8 +136,9 @@ absl::StatusOr<PartialShape> PartialShape::Merge(const PartialShape& other) cons
     if (merged[i] < 0) {
       merged[i] = other.dims_[i];
     } else if (other.dims_[i] >= 0 && other.dims_[i] != merged[i]) {
-      return InvalidArgument("Dimension ", i, " in both shapes must be equal, but are ", merged[i], " and ",
-                             other.dims_[i], ". Shapes are ", ToString(), " and ", other.ToString(), ".");
+      return InvalidArgument("Dimension ", i, " in both shapes must be equal, but are ", merged[i],
+                             " and ", other.dims_[i], ". Shapes are ", ToString(), " and ",
+                             other.ToString(), ".");
     }
   }
   return PartialShape(std::move(merged));
@@ -132,9 +146,13 @@ absl::StatusOr<PartialShape> PartialShape::Merge(const PartialShape& other) cons
 
 std::string PartialShape::ToString() const {
   if (!known_rank_) return "<unknown>";
-  return absl::StrCat("[", absl::StrJoin(dims_, ",", [](std::string* out, int64_t size) {
-                        size < 0 ? absl::StrAppend(out, "?") : absl::StrAppend(out, size);
-                      }), "]");
+  return absl::StrCat("[",
+                      absl::StrJoin(dims_, ",",
+                                    [](std::string* out, int64_t size) {
+                                      size < 0 ? absl::StrAppend(out, "?")
+                                               : absl::StrAppend(out, size);
+                                    }),
+                      "]");
 }
 
 }  // namespace muster

@@ -20,7 +20,8 @@ class Shape {
   static constexpr int kMaxRank = 254;
 
   Shape() = default;  // a scalar
-  // Requires: sizes that are valid by construction (known non-negative, product fits). Input goes through Make.
+  // Requires: sizes that are valid by construction (known non-negative, product fits). Input goes
+  // through Make.
   Shape(std::initializer_list<int64_t> dims);
   explicit Shape(absl::Span<const int64_t> dims);
   // InvalidArgument for negative sizes, ranks over kMaxRank and products that overflow.
@@ -64,7 +65,9 @@ class PartialShape {
   static PartialShape OfRank(int rank) { return PartialShape(Dims(rank, -1)); }
   static PartialShape Scalar() { return PartialShape(Dims()); }
   static PartialShape Vector(int64_t size) { return PartialShape({size}); }
-  static PartialShape Matrix(int64_t rows, int64_t columns) { return PartialShape({rows, columns}); }
+  static PartialShape Matrix(int64_t rows, int64_t columns) {
+    return PartialShape({rows, columns});
+  }
   // InvalidArgument for sizes below -1, too many dims, overflowing products of the known ones.
   static absl::StatusOr<PartialShape> Make(absl::Span<const int64_t> dims);
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+
 #include "muster/base/status.h"
 
 namespace muster {
@@ -16,7 +17,9 @@ template <typename T>
 class ObjectRegion : public Region {
  public:
   ObjectRegion(Buffer memory, int64_t count)
-      : Region(memory.data(), memory.length_bytes(), MemoryKind::kHost), memory_(std::move(memory)), count_(count) {
+      : Region(memory.data(), memory.length_bytes(), MemoryKind::kHost),
+        memory_(std::move(memory)),
+        count_(count) {
     std::uninitialized_value_construct_n(static_cast<T*>(base_), count_);
   }
   ~ObjectRegion() override { std::destroy_n(static_cast<T*>(base_), count_); }
@@ -52,20 +55,34 @@ std::string FloatText(double value) {
 
 std::string ElementText(const Tensor& t, int64_t i) {
   switch (t.dtype()) {
-    case DType::kFloat: return FloatText(t.data<float>()[i]);
-    case DType::kDouble: return FloatText(t.data<double>()[i]);
-    case DType::kHalf: return FloatText(static_cast<float>(t.data<Half>()[i]));
-    case DType::kBfloat16: return FloatText(static_cast<float>(t.data<Bfloat16>()[i]));
-    case DType::kInt8: return absl::StrCat(static_cast<int>(t.data<int8_t>()[i]));
-    case DType::kInt16: return absl::StrCat(t.data<int16_t>()[i]);
-    case DType::kInt32: return absl::StrCat(t.data<int32_t>()[i]);
-    case DType::kInt64: return absl::StrCat(t.data<int64_t>()[i]);
-    case DType::kUint8: return absl::StrCat(static_cast<int>(t.data<uint8_t>()[i]));
-    case DType::kUint16: return absl::StrCat(t.data<uint16_t>()[i]);
-    case DType::kUint32: return absl::StrCat(t.data<uint32_t>()[i]);
-    case DType::kUint64: return absl::StrCat(t.data<uint64_t>()[i]);
-    case DType::kBool: return t.data<bool>()[i] ? "1" : "0";
-    case DType::kString: return absl::CEscape(t.data<std::string>()[i]);
+    case DType::kFloat:
+      return FloatText(t.data<float>()[i]);
+    case DType::kDouble:
+      return FloatText(t.data<double>()[i]);
+    case DType::kHalf:
+      return FloatText(static_cast<float>(t.data<Half>()[i]));
+    case DType::kBfloat16:
+      return FloatText(static_cast<float>(t.data<Bfloat16>()[i]));
+    case DType::kInt8:
+      return absl::StrCat(static_cast<int>(t.data<int8_t>()[i]));
+    case DType::kInt16:
+      return absl::StrCat(t.data<int16_t>()[i]);
+    case DType::kInt32:
+      return absl::StrCat(t.data<int32_t>()[i]);
+    case DType::kInt64:
+      return absl::StrCat(t.data<int64_t>()[i]);
+    case DType::kUint8:
+      return absl::StrCat(static_cast<int>(t.data<uint8_t>()[i]));
+    case DType::kUint16:
+      return absl::StrCat(t.data<uint16_t>()[i]);
+    case DType::kUint32:
+      return absl::StrCat(t.data<uint32_t>()[i]);
+    case DType::kUint64:
+      return absl::StrCat(t.data<uint64_t>()[i]);
+    case DType::kBool:
+      return t.data<bool>()[i] ? "1" : "0";
+    case DType::kString:
+      return absl::CEscape(t.data<std::string>()[i]);
     case DType::kComplex64: {
       const Complex64 z = t.data<Complex64>()[i];
       return absl::StrCat("(", FloatText(z.real()), ",", FloatText(z.imag()), ")");
@@ -74,7 +91,8 @@ std::string ElementText(const Tensor& t, int64_t i) {
       const Complex128 z = t.data<Complex128>()[i];
       return absl::StrCat("(", FloatText(z.real()), ",", FloatText(z.imag()), ")");
     }
-    default: return "?";
+    default:
+      return "?";
   }
 }
 
@@ -104,31 +122,36 @@ Tensor::Tensor(DType dtype, Shape shape, Allocator& allocator) {
 
 absl::StatusOr<Tensor> Tensor::Make(DType dtype, Shape shape, Allocator& allocator) {
   const size_t element = DTypeSize(dtype);
-  if (element == 0 || IsRef(dtype)) return InvalidArgument("A tensor cannot have type ", DTypeName(dtype));
-  const std::optional<int64_t> bytes = MultiplyWithoutOverflow(shape.num_elements(), static_cast<int64_t>(element));
+  if (element == 0 || IsRef(dtype))
+    return InvalidArgument("A tensor cannot have type ", DTypeName(dtype));
+  const std::optional<int64_t> bytes =
+      MultiplyWithoutOverflow(shape.num_elements(), static_cast<int64_t>(element));
   if (!bytes) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("A tensor of shape ", shape.ToString(), " and type ", DTypeName(dtype), " is too large"));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "A tensor of shape ", shape.ToString(), " and type ", DTypeName(dtype), " is too large"));
   }
   Tensor tensor;
   tensor.buffer_ = allocator.Allocate(static_cast<size_t>(*bytes));
   if (!tensor.buffer_) {
-    return absl::ResourceExhaustedError(absl::StrCat("OOM when allocating tensor with shape", shape.ToString(),
-                                                     " and type ", DTypeName(dtype), " on the host"));
+    return absl::ResourceExhaustedError(absl::StrCat("OOM when allocating tensor with shape",
+                                                     shape.ToString(), " and type ",
+                                                     DTypeName(dtype), " on the host"));
   }
-  if (!IsPlainData(dtype)) tensor.buffer_ = ObjectBuffer(dtype, std::move(tensor.buffer_), shape.num_elements());
+  if (!IsPlainData(dtype))
+    tensor.buffer_ = ObjectBuffer(dtype, std::move(tensor.buffer_), shape.num_elements());
   tensor.dtype_ = dtype;
   tensor.shape_ = std::move(shape);
   return tensor;
 }
 
 absl::StatusOr<Tensor> Tensor::FromBuffer(DType dtype, Shape shape, Buffer buffer) {
-  if (!IsPlainData(dtype)) return InvalidArgument("Elements of type ", DTypeName(dtype), " cannot be adopted");
+  if (!IsPlainData(dtype))
+    return InvalidArgument("Elements of type ", DTypeName(dtype), " cannot be adopted");
   const std::optional<int64_t> bytes =
       MultiplyWithoutOverflow(shape.num_elements(), static_cast<int64_t>(DTypeSize(dtype)));
   if (!bytes || static_cast<size_t>(*bytes) > buffer.length_bytes()) {
-    return InvalidArgument("A buffer of ", buffer.length_bytes(), " bytes is too short for shape ", shape.ToString(),
-                           " of type ", DTypeName(dtype));
+    return InvalidArgument("A buffer of ", buffer.length_bytes(), " bytes is too short for shape ",
+                           shape.ToString(), " of type ", DTypeName(dtype));
   }
   Tensor tensor;
   tensor.dtype_ = dtype;
@@ -162,7 +185,8 @@ Tensor Tensor::Rows(int64_t begin, int64_t end) const {
   const size_t row_bytes = dim(0) == 0 ? 0 : size_bytes() / static_cast<size_t>(dim(0));
   Tensor result = *this;
   result.shape_.Set(0, end - begin);
-  result.buffer_ = buffer_.Slice(static_cast<size_t>(begin) * row_bytes, static_cast<size_t>(end - begin) * row_bytes);
+  result.buffer_ = buffer_.Slice(static_cast<size_t>(begin) * row_bytes,
+                                 static_cast<size_t>(end - begin) * row_bytes);
   return result;
 }
 
@@ -170,9 +194,15 @@ Tensor Tensor::Clone(Allocator& allocator) const {
   if (!valid()) return Tensor();
   Tensor copy(dtype_, shape_, allocator);
   switch (dtype_) {
-    case DType::kString: CopyObjects<std::string>(*this, copy); break;
-    case DType::kResource: CopyObjects<ResourceHandle>(*this, copy); break;
-    case DType::kVariant: CopyObjects<Variant>(*this, copy); break;
+    case DType::kString:
+      CopyObjects<std::string>(*this, copy);
+      break;
+    case DType::kResource:
+      CopyObjects<ResourceHandle>(*this, copy);
+      break;
+    case DType::kVariant:
+      CopyObjects<Variant>(*this, copy);
+      break;
     default:
       if (num_elements() > 0) std::memcpy(copy.raw(), raw(), size_bytes());
   }
@@ -195,7 +225,8 @@ std::string Tensor::SummarizeValues(int64_t max_entries) const {
 }
 
 std::string Tensor::ToString() const {
-  return absl::StrCat("Tensor<", DTypeName(dtype_), " ", shape_.ToString(), " ", valid() ? SummarizeValues(10) : "", ">");
+  return absl::StrCat("Tensor<", DTypeName(dtype_), " ", shape_.ToString(), " ",
+                      valid() ? SummarizeValues(10) : "", ">");
 }
 
 bool SameTensor(const Tensor& a, const Tensor& b) {
@@ -215,7 +246,8 @@ absl::StatusOr<Dims> IntegerValues(const Tensor& tensor) {
     const auto values = tensor.values<int64_t>();
     return Dims(values.begin(), values.end());
   }
-  return InvalidArgument("Expected integers of type int32 or int64, got ", DTypeName(tensor.dtype()));
+  return InvalidArgument("Expected integers of type int32 or int64, got ",
+                         DTypeName(tensor.dtype()));
 }
 
 }  // namespace muster

@@ -1,11 +1,12 @@
-// A tensor: type, shape and a reference to its elements. A cheap value; elements are immutable once published, and
-// whoever holds the only reference may reuse the memory.
+// A tensor: type, shape and a reference to its elements. A cheap value; elements are immutable once
+// published, and whoever holds the only reference may reuse the memory.
 #pragma once
 
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+
 #include "muster/base/check.h"
 #include "muster/tensor/buffer.h"
 #include "muster/tensor/dtype.h"
@@ -17,11 +18,12 @@ namespace muster {
 class Tensor {
  public:
   Tensor() = default;  // no type, no elements
-  // Uninitialised plain data, or default-constructed strings and handles. Requires: memory for it exists; sizes that
-  // come from input go through Make.
+  // Uninitialised plain data, or default-constructed strings and handles. Requires: memory for it
+  // exists; sizes that come from input go through Make.
   Tensor(DType dtype, Shape shape, Allocator& allocator = HostAllocator());
   // ResourceExhausted when the memory cannot be had.
-  static absl::StatusOr<Tensor> Make(DType dtype, Shape shape, Allocator& allocator = HostAllocator());
+  static absl::StatusOr<Tensor> Make(DType dtype, Shape shape,
+                                     Allocator& allocator = HostAllocator());
   // Elements that lie in `buffer`, which must hold at least shape.num_elements() of plain data.
   static absl::StatusOr<Tensor> FromBuffer(DType dtype, Shape shape, Buffer buffer);
 
@@ -84,14 +86,16 @@ class Tensor {
   Tensor Reshaped(Shape shape) const;
   // The same bytes as another type of equal size, e.g. quantized as plain. Requires: plain data.
   Tensor Bitcast(DType dtype, Shape shape) const;
-  // Rows [begin, end) of dimension 0, sharing memory. Plain data only; may lose the 64-byte alignment.
+  // Rows [begin, end) of dimension 0, sharing memory. Plain data only; may lose the 64-byte
+  // alignment.
   Tensor Rows(int64_t begin, int64_t end) const;
   // A copy with memory of its own.
   Tensor Clone(Allocator& allocator = HostAllocator()) const;
   // Nobody else can see the elements.
   bool exclusive() const { return buffer_.exclusive(); }
 
-  // "[1 2 3...]"-like text of up to `max_entries` elements, as TensorFlow's Assert and error texts show tensors.
+  // "[1 2 3...]"-like text of up to `max_entries` elements, as TensorFlow's Assert and error texts
+  // show tensors.
   std::string SummarizeValues(int64_t max_entries) const;
   std::string ToString() const;  // type, shape and a few values, for people
 

@@ -5,8 +5,9 @@
 
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "muster/base/status.h"
 #include "tensorflow/core/framework/tensor.pb.h"
+
+#include "muster/base/status.h"
 
 namespace muster {
 namespace {
@@ -16,14 +17,16 @@ constexpr int64_t kMaxRepeatedBytes = int64_t{1} << 31;
 absl::StatusOr<Dims> DimsFromProto(const tensorflow::TensorShapeProto& proto) {
   // Checked before the copy: a message may hold any number of dims.
   if (proto.dim_size() > Shape::kMaxRank) {
-    return InvalidArgument("Shape has ", proto.dim_size(), " dimensions; at most ", Shape::kMaxRank, " are possible");
+    return InvalidArgument("Shape has ", proto.dim_size(), " dimensions; at most ", Shape::kMaxRank,
+                           " are possible");
   }
   Dims dims;
   for (const auto& dim : proto.dim()) dims.push_back(dim.size());
   return dims;
 }
 
-// `count` elements from the values of a typed field: the last one repeats, no value at all means zero.
+// `count` elements from the values of a typed field: the last one repeats, no value at all means
+// zero.
 template <typename T, typename Values, typename Convert>
 void FillFrom(const Values& values, int64_t count, char* raw, Convert convert) {
   T* out = reinterpret_cast<T*>(raw);
@@ -38,7 +41,8 @@ void FillFrom(const Values& values, int64_t count, char* raw) {
   FillFrom<T>(values, count, raw, [](auto value) { return static_cast<T>(value); });
 }
 
-// Complex numbers: real and imaginary parts in turn. A real part without its imaginary part is left out.
+// Complex numbers: real and imaginary parts in turn. A real part without its imaginary part is left
+// out.
 template <typename T, typename Values>
 void FillComplex(const Values& values, int64_t count, char* raw) {
   auto* out = reinterpret_cast<std::complex<T>*>(raw);
@@ -57,33 +61,49 @@ void FillBytes(const std::string& values, int64_t count, char* raw) {
 }
 
 absl::Status CheckVariant(const tensorflow::VariantTensorDataProto& proto) {
-  if (proto.type_name().empty() && proto.metadata().empty() && proto.tensors_size() == 0) return absl::OkStatus();
-  return Unimplemented("Variant values of type '", proto.type_name(), "' cannot be read from a message");
+  if (proto.type_name().empty() && proto.metadata().empty() && proto.tensors_size() == 0)
+    return absl::OkStatus();
+  return Unimplemented("Variant values of type '", proto.type_name(),
+                       "' cannot be read from a message");
 }
 
 // How many values the field that belongs to `dtype` holds.
 int64_t TypedValueCount(const tensorflow::TensorProto& proto, DType dtype) {
   switch (dtype) {
-    case DType::kFloat: return proto.float_val_size();
-    case DType::kDouble: return proto.double_val_size();
-    case DType::kString: return proto.string_val_size();
-    case DType::kComplex64: return proto.scomplex_val_size() / 2;
-    case DType::kComplex128: return proto.dcomplex_val_size() / 2;
-    case DType::kInt64: return proto.int64_val_size();
-    case DType::kBool: return proto.bool_val_size();
+    case DType::kFloat:
+      return proto.float_val_size();
+    case DType::kDouble:
+      return proto.double_val_size();
+    case DType::kString:
+      return proto.string_val_size();
+    case DType::kComplex64:
+      return proto.scomplex_val_size() / 2;
+    case DType::kComplex128:
+      return proto.dcomplex_val_size() / 2;
+    case DType::kInt64:
+      return proto.int64_val_size();
+    case DType::kBool:
+      return proto.bool_val_size();
     case DType::kHalf:
-    case DType::kBfloat16: return proto.half_val_size();
-    case DType::kResource: return proto.resource_handle_val_size();
-    case DType::kVariant: return proto.variant_val_size();
-    case DType::kUint32: return proto.uint32_val_size();
-    case DType::kUint64: return proto.uint64_val_size();
+    case DType::kBfloat16:
+      return proto.half_val_size();
+    case DType::kResource:
+      return proto.resource_handle_val_size();
+    case DType::kVariant:
+      return proto.variant_val_size();
+    case DType::kUint32:
+      return proto.uint32_val_size();
+    case DType::kUint64:
+      return proto.uint64_val_size();
     case DType::kFloat8E5m2:
     case DType::kFloat8E4m3fn:
     case DType::kFloat8E4m3fnuz:
     case DType::kFloat8E4m3b11fnuz:
     case DType::kFloat8E5m2fnuz:
-    case DType::kFloat4E2m1fn: return static_cast<int64_t>(proto.float8_val().size());
-    default: return proto.int_val_size();
+    case DType::kFloat4E2m1fn:
+      return static_cast<int64_t>(proto.float8_val().size());
+    default:
+      return proto.int_val_size();
   }
 }
 
@@ -91,22 +111,44 @@ absl::Status ReadTyped(const tensorflow::TensorProto& proto, Tensor& tensor) {
   const int64_t count = tensor.num_elements();
   char* raw = tensor.raw();
   switch (tensor.dtype()) {
-    case DType::kFloat: FillFrom<float>(proto.float_val(), count, raw); break;
-    case DType::kDouble: FillFrom<double>(proto.double_val(), count, raw); break;
-    case DType::kInt64: FillFrom<int64_t>(proto.int64_val(), count, raw); break;
-    case DType::kUint32: FillFrom<uint32_t>(proto.uint32_val(), count, raw); break;
-    case DType::kUint64: FillFrom<uint64_t>(proto.uint64_val(), count, raw); break;
-    case DType::kBool: FillFrom<bool>(proto.bool_val(), count, raw); break;
+    case DType::kFloat:
+      FillFrom<float>(proto.float_val(), count, raw);
+      break;
+    case DType::kDouble:
+      FillFrom<double>(proto.double_val(), count, raw);
+      break;
+    case DType::kInt64:
+      FillFrom<int64_t>(proto.int64_val(), count, raw);
+      break;
+    case DType::kUint32:
+      FillFrom<uint32_t>(proto.uint32_val(), count, raw);
+      break;
+    case DType::kUint64:
+      FillFrom<uint64_t>(proto.uint64_val(), count, raw);
+      break;
+    case DType::kBool:
+      FillFrom<bool>(proto.bool_val(), count, raw);
+      break;
     case DType::kHalf:
-    case DType::kBfloat16: FillFrom<uint16_t>(proto.half_val(), count, raw); break;
-    case DType::kComplex64: FillComplex<float>(proto.scomplex_val(), count, raw); break;
-    case DType::kComplex128: FillComplex<double>(proto.dcomplex_val(), count, raw); break;
+    case DType::kBfloat16:
+      FillFrom<uint16_t>(proto.half_val(), count, raw);
+      break;
+    case DType::kComplex64:
+      FillComplex<float>(proto.scomplex_val(), count, raw);
+      break;
+    case DType::kComplex128:
+      FillComplex<double>(proto.dcomplex_val(), count, raw);
+      break;
     case DType::kInt32:
-    case DType::kQint32: FillFrom<int32_t>(proto.int_val(), count, raw); break;
+    case DType::kQint32:
+      FillFrom<int32_t>(proto.int_val(), count, raw);
+      break;
     case DType::kInt16:
     case DType::kUint16:
     case DType::kQint16:
-    case DType::kQuint16: FillFrom<uint16_t>(proto.int_val(), count, raw); break;
+    case DType::kQuint16:
+      FillFrom<uint16_t>(proto.int_val(), count, raw);
+      break;
     case DType::kInt8:
     case DType::kUint8:
     case DType::kQint8:
@@ -114,15 +156,19 @@ absl::Status ReadTyped(const tensorflow::TensorProto& proto, Tensor& tensor) {
     case DType::kInt4:
     case DType::kUint4:
     case DType::kInt2:
-    case DType::kUint2: FillFrom<uint8_t>(proto.int_val(), count, raw); break;
+    case DType::kUint2:
+      FillFrom<uint8_t>(proto.int_val(), count, raw);
+      break;
     case DType::kString: {
-      FillFrom<std::string>(proto.string_val(), count, raw, [](const std::string& value) { return value; });
+      FillFrom<std::string>(proto.string_val(), count, raw,
+                            [](const std::string& value) { return value; });
       break;
     }
     case DType::kResource: {
       std::vector<ResourceHandle> handles;
       for (int i = 0; i < proto.resource_handle_val_size() && i < count; ++i) {
-        ASSIGN_OR_RETURN(ResourceHandle handle, ResourceHandleFromProto(proto.resource_handle_val(i)));
+        ASSIGN_OR_RETURN(ResourceHandle handle,
+                         ResourceHandleFromProto(proto.resource_handle_val(i)));
         handles.push_back(std::move(handle));
       }
       auto* out = tensor.data<ResourceHandle>();
@@ -134,18 +180,19 @@ absl::Status ReadTyped(const tensorflow::TensorProto& proto, Tensor& tensor) {
     case DType::kVariant:
       for (const auto& value : proto.variant_val()) RETURN_IF_ERROR(CheckVariant(value));
       break;
-    default: FillBytes(proto.float8_val(), count, raw);
+    default:
+      FillBytes(proto.float8_val(), count, raw);
   }
   return absl::OkStatus();
 }
 
 absl::Status BadContent(DType dtype, const Shape& shape, size_t length) {
-  return InvalidArgument("tensor_content of ", length, " bytes does not hold a tensor of type ", DTypeName(dtype),
-                         " and shape ", shape.ToString());
+  return InvalidArgument("tensor_content of ", length, " bytes does not hold a tensor of type ",
+                         DTypeName(dtype), " and shape ", shape.ToString());
 }
 
-// The list layout of strings, resources and variants: all lengths as varints, then the elements back to back. Returns
-// the pieces, which point into `content`.
+// The list layout of strings, resources and variants: all lengths as varints, then the elements
+// back to back. Returns the pieces, which point into `content`.
 absl::StatusOr<std::vector<absl::string_view>> SplitContent(absl::string_view content, DType dtype,
                                                             const Shape& shape) {
   const int64_t count = shape.num_elements();
@@ -175,7 +222,8 @@ template <typename Message>
 absl::StatusOr<Message> ParsePiece(absl::string_view piece) {
   Message message;
   if (!message.ParseFromArray(piece.data(), static_cast<int>(piece.size()))) {
-    return InvalidArgument("tensor_content holds an element that is not a ", Message::descriptor()->full_name());
+    return InvalidArgument("tensor_content holds an element that is not a ",
+                           Message::descriptor()->full_name());
   }
   return message;
 }
@@ -184,12 +232,14 @@ absl::StatusOr<Tensor> ReadContent(const std::string& content, DType dtype, Shap
   if (IsPlainData(dtype)) {
     const std::optional<int64_t> bytes =
         MultiplyWithoutOverflow(shape.num_elements(), static_cast<int64_t>(DTypeSize(dtype)));
-    if (!bytes || *bytes != static_cast<int64_t>(content.size())) return BadContent(dtype, shape, content.size());
+    if (!bytes || *bytes != static_cast<int64_t>(content.size()))
+      return BadContent(dtype, shape, content.size());
     ASSIGN_OR_RETURN(Tensor tensor, Tensor::Make(dtype, std::move(shape)));
     std::memcpy(tensor.raw(), content.data(), content.size());
     if (dtype == DType::kBool) {
       // Any other byte would be no bool of C++.
-      std::transform(content.begin(), content.end(), tensor.data<bool>(), [](char c) { return c != 0; });
+      std::transform(content.begin(), content.end(), tensor.data<bool>(),
+                     [](char c) { return c != 0; });
     }
     return tensor;
   }
@@ -222,8 +272,10 @@ bool PythonWritesContent(DType dtype) {
     case DType::kInt4:
     case DType::kUint4:
     case DType::kInt2:
-    case DType::kUint2: return false;
-    default: return true;
+    case DType::kUint2:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -236,28 +288,52 @@ void AddAll(const Tensor& tensor, Field& field) {
 
 absl::Status WriteTyped(const Tensor& tensor, tensorflow::TensorProto& proto) {
   switch (tensor.dtype()) {
-    case DType::kFloat: AddAll<float>(tensor, *proto.mutable_float_val()); break;
-    case DType::kDouble: AddAll<double>(tensor, *proto.mutable_double_val()); break;
-    case DType::kInt64: AddAll<int64_t>(tensor, *proto.mutable_int64_val()); break;
-    case DType::kUint32: AddAll<uint32_t>(tensor, *proto.mutable_uint32_val()); break;
-    case DType::kUint64: AddAll<uint64_t>(tensor, *proto.mutable_uint64_val()); break;
-    case DType::kBool: AddAll<bool>(tensor, *proto.mutable_bool_val()); break;
+    case DType::kFloat:
+      AddAll<float>(tensor, *proto.mutable_float_val());
+      break;
+    case DType::kDouble:
+      AddAll<double>(tensor, *proto.mutable_double_val());
+      break;
+    case DType::kInt64:
+      AddAll<int64_t>(tensor, *proto.mutable_int64_val());
+      break;
+    case DType::kUint32:
+      AddAll<uint32_t>(tensor, *proto.mutable_uint32_val());
+      break;
+    case DType::kUint64:
+      AddAll<uint64_t>(tensor, *proto.mutable_uint64_val());
+      break;
+    case DType::kBool:
+      AddAll<bool>(tensor, *proto.mutable_bool_val());
+      break;
     case DType::kHalf:
-    case DType::kBfloat16: AddAll<uint16_t>(tensor, *proto.mutable_half_val()); break;
+    case DType::kBfloat16:
+      AddAll<uint16_t>(tensor, *proto.mutable_half_val());
+      break;
     case DType::kInt32:
-    case DType::kQint32: AddAll<int32_t>(tensor, *proto.mutable_int_val()); break;
+    case DType::kQint32:
+      AddAll<int32_t>(tensor, *proto.mutable_int_val());
+      break;
     case DType::kInt16:
-    case DType::kQint16: AddAll<int16_t>(tensor, *proto.mutable_int_val()); break;
+    case DType::kQint16:
+      AddAll<int16_t>(tensor, *proto.mutable_int_val());
+      break;
     case DType::kUint16:
-    case DType::kQuint16: AddAll<uint16_t>(tensor, *proto.mutable_int_val()); break;
+    case DType::kQuint16:
+      AddAll<uint16_t>(tensor, *proto.mutable_int_val());
+      break;
     case DType::kInt8:
     case DType::kQint8:
     case DType::kInt4:
-    case DType::kInt2: AddAll<int8_t>(tensor, *proto.mutable_int_val()); break;
+    case DType::kInt2:
+      AddAll<int8_t>(tensor, *proto.mutable_int_val());
+      break;
     case DType::kUint8:
     case DType::kQuint8:
     case DType::kUint4:
-    case DType::kUint2: AddAll<uint8_t>(tensor, *proto.mutable_int_val()); break;
+    case DType::kUint2:
+      AddAll<uint8_t>(tensor, *proto.mutable_int_val());
+      break;
     case DType::kComplex64:
       for (const Complex64& value : tensor.values<Complex64>()) {
         proto.add_scomplex_val(value.real());
@@ -281,7 +357,8 @@ absl::Status WriteTyped(const Tensor& tensor, tensorflow::TensorProto& proto) {
     case DType::kVariant:
       for (int64_t i = 0; i < tensor.num_elements(); ++i) proto.add_variant_val();
       break;
-    default: proto.set_float8_val(tensor.raw(), tensor.size_bytes());
+    default:
+      proto.set_float8_val(tensor.raw(), tensor.size_bytes());
   }
   return absl::OkStatus();
 }
@@ -295,8 +372,8 @@ void WriteContent(const Tensor& tensor, tensorflow::TensorProto& proto) {
   std::string elements;
   const auto add = [&](absl::string_view element) {
     uint8_t varint[10];
-    const uint8_t* end =
-        google::protobuf::io::CodedOutputStream::WriteVarint32ToArray(static_cast<uint32_t>(element.size()), varint);
+    const uint8_t* end = google::protobuf::io::CodedOutputStream::WriteVarint32ToArray(
+        static_cast<uint32_t>(element.size()), varint);
     lengths.append(reinterpret_cast<const char*>(varint), static_cast<size_t>(end - varint));
     elements.append(element.data(), element.size());
   };
@@ -346,7 +423,8 @@ void PartialShapeToProto(const PartialShape& shape, tensorflow::TensorShapeProto
   for (int64_t size : shape.dims()) proto.add_dim()->set_size(size);
 }
 
-absl::StatusOr<ResourceHandle> ResourceHandleFromProto(const tensorflow::ResourceHandleProto& proto) {
+absl::StatusOr<ResourceHandle> ResourceHandleFromProto(
+    const tensorflow::ResourceHandleProto& proto) {
   ResourceHandle handle;
   handle.device = proto.device();
   handle.container = proto.container();
@@ -355,7 +433,8 @@ absl::StatusOr<ResourceHandle> ResourceHandleFromProto(const tensorflow::Resourc
   handle.type_name = proto.maybe_type_name();
   for (const auto& part : proto.dtypes_and_shapes()) {
     if (!IsValidDType(part.dtype())) {
-      return InvalidArgument("Resource handle '", proto.name(), "' has unknown data type ", part.dtype());
+      return InvalidArgument("Resource handle '", proto.name(), "' has unknown data type ",
+                             part.dtype());
     }
     ASSIGN_OR_RETURN(PartialShape shape, PartialShapeFromProto(part.shape()));
     handle.dtypes_and_shapes.push_back({static_cast<DType>(part.dtype()), std::move(shape)});
@@ -380,8 +459,9 @@ void ResourceHandleToProto(const ResourceHandle& handle, tensorflow::ResourceHan
 absl::StatusOr<Tensor> TensorFromProto(const tensorflow::TensorProto& proto) {
   const DType dtype = static_cast<DType>(proto.dtype());
   if (!IsValidDType(proto.dtype()) || IsRef(dtype)) {
-    return InvalidArgument("A tensor cannot have data type ",
-                           IsValidDType(proto.dtype()) ? DTypeName(dtype) : absl::StrCat("number ", proto.dtype()));
+    return InvalidArgument(
+        "A tensor cannot have data type ",
+        IsValidDType(proto.dtype()) ? DTypeName(dtype) : absl::StrCat("number ", proto.dtype()));
   }
   ASSIGN_OR_RETURN(Shape shape, ShapeFromProto(proto.tensor_shape()));
   if (!proto.tensor_content().empty() && shape.num_elements() > 0) {
@@ -389,17 +469,19 @@ absl::StatusOr<Tensor> TensorFromProto(const tensorflow::TensorProto& proto) {
   }
   const std::optional<int64_t> bytes =
       MultiplyWithoutOverflow(shape.num_elements(), static_cast<int64_t>(DTypeSize(dtype)));
-  if (TypedValueCount(proto, dtype) < shape.num_elements() && (!bytes || *bytes > kMaxRepeatedBytes)) {
-    return absl::ResourceExhaustedError(absl::StrCat("A tensor of type ", DTypeName(dtype), " and shape ",
-                                                     shape.ToString(), " that repeats values takes more than ",
-                                                     kMaxRepeatedBytes, " bytes"));
+  if (TypedValueCount(proto, dtype) < shape.num_elements() &&
+      (!bytes || *bytes > kMaxRepeatedBytes)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("A tensor of type ", DTypeName(dtype), " and shape ", shape.ToString(),
+                     " that repeats values takes more than ", kMaxRepeatedBytes, " bytes"));
   }
   ASSIGN_OR_RETURN(Tensor tensor, Tensor::Make(dtype, std::move(shape)));
   RETURN_IF_ERROR(ReadTyped(proto, tensor));
   return tensor;
 }
 
-absl::Status TensorToProto(const Tensor& tensor, TensorEncoding encoding, tensorflow::TensorProto& proto) {
+absl::Status TensorToProto(const Tensor& tensor, TensorEncoding encoding,
+                           tensorflow::TensorProto& proto) {
   proto.Clear();
   if (!tensor.valid()) return InvalidArgument("A tensor without a type cannot be written");
   if (tensor.dtype() == DType::kVariant) {
@@ -410,7 +492,8 @@ absl::Status TensorToProto(const Tensor& tensor, TensorEncoding encoding, tensor
   proto.set_dtype(static_cast<tensorflow::DataType>(tensor.dtype()));
   ShapeToProto(tensor.shape(), *proto.mutable_tensor_shape());
   if (tensor.num_elements() == 0) return absl::OkStatus();
-  if (encoding == TensorEncoding::kTyped && (tensor.num_elements() == 1 || !PythonWritesContent(tensor.dtype()))) {
+  if (encoding == TensorEncoding::kTyped &&
+      (tensor.num_elements() == 1 || !PythonWritesContent(tensor.dtype()))) {
     return WriteTyped(tensor, proto);
   }
   WriteContent(tensor, proto);

@@ -31,9 +31,11 @@ Tensor Sample(DType dtype, Shape shape) {
       handle.device = "/job:worker/replica:0/task:0/device:CPU:0";
       handle.name = absl::StrCat("v", i);
       handle.hash_code = ~uint64_t{0};
-      handle.dtypes_and_shapes = {{DType::kFloat, PartialShape({2, -1})}, {DType::kInt64, PartialShape()}};
+      handle.dtypes_and_shapes = {{DType::kFloat, PartialShape({2, -1})},
+                                  {DType::kInt64, PartialShape()}};
     } else if (IsPlainData(dtype)) {
-      tensor.raw()[static_cast<size_t>(i) * DTypeSize(dtype)] = static_cast<char>(dtype == DType::kBool ? i % 2 : i + 1);
+      tensor.raw()[static_cast<size_t>(i) * DTypeSize(dtype)] =
+          static_cast<char>(dtype == DType::kBool ? i % 2 : i + 1);
     }
   }
   return tensor;
@@ -44,7 +46,8 @@ TEST(TensorProto, EveryTypeComesBackInBothEncodings) {
     const DType dtype = static_cast<DType>(number);
     for (const Shape& shape : {Shape(), Shape({0, 3}), Shape({2, 3})}) {
       for (TensorEncoding encoding : {TensorEncoding::kContent, TensorEncoding::kTyped}) {
-        SCOPED_TRACE(absl::StrCat(DTypeName(dtype), " ", shape.ToString(), " ", static_cast<int>(encoding)));
+        SCOPED_TRACE(
+            absl::StrCat(DTypeName(dtype), " ", shape.ToString(), " ", static_cast<int>(encoding)));
         const Tensor tensor = Sample(dtype, shape);
         tensorflow::TensorProto proto;
         ASSERT_TRUE(TensorToProto(tensor, encoding, proto).ok());
@@ -77,7 +80,8 @@ TEST(TensorProto, TypedFormIsThatOfPython) {
   EXPECT_EQ(proto.int_val_size(), 0);
   ASSERT_TRUE(TensorToProto(Sample(DType::kBool, {3}), TensorEncoding::kTyped, proto).ok());
   EXPECT_THAT(proto.bool_val(), ElementsAre(false, true, false));
-  ASSERT_TRUE(TensorToProto(Tensor::Vector<std::string>({"a", ""}), TensorEncoding::kTyped, proto).ok());
+  ASSERT_TRUE(
+      TensorToProto(Tensor::Vector<std::string>({"a", ""}), TensorEncoding::kTyped, proto).ok());
   EXPECT_THAT(proto.string_val(), ElementsAre("a", ""));
 }
 
@@ -99,7 +103,8 @@ TEST(TensorProto, LastValueRepeats) {
   complex.add_scomplex_val(1);
   complex.add_scomplex_val(2);
   complex.add_scomplex_val(3);  // without an imaginary part
-  EXPECT_THAT(TensorFromProto(complex)->values<Complex64>(), ElementsAre(Complex64(1, 2), Complex64(1, 2)));
+  EXPECT_THAT(TensorFromProto(complex)->values<Complex64>(),
+              ElementsAre(Complex64(1, 2), Complex64(1, 2)));
 }
 
 TEST(TensorProto, BytesOfBoolsAreMadeBools) {
@@ -109,7 +114,8 @@ TEST(TensorProto, BytesOfBoolsAreMadeBools) {
 }
 
 TEST(TensorProto, BadMessagesAreRefused) {
-  const auto expect = [](const tensorflow::TensorProto& proto, absl::StatusCode code, const char* text) {
+  const auto expect = [](const tensorflow::TensorProto& proto, absl::StatusCode code,
+                         const char* text) {
     const auto tensor = TensorFromProto(proto);
     ASSERT_FALSE(tensor.ok()) << proto.ShortDebugString();
     EXPECT_EQ(tensor.status().code(), code) << tensor.status();
@@ -133,8 +139,9 @@ TEST(TensorProto, BadMessagesAreRefused) {
   short_content.set_tensor_content("abcdefg");
   expect(short_content, kInvalidArgument, "7 bytes");
   auto strings = Proto(DType::kString, {2});
-  for (const char* content : {"\x01", "\x01\x05"
-                                      "abc",
+  for (const char* content : {"\x01",
+                              "\x01\x05"
+                              "abc",
                               "\x01\x01"
                               "abc",
                               "\xff\xff\xff\xff\xff\xff"}) {
@@ -150,7 +157,8 @@ TEST(TensorProto, BadMessagesAreRefused) {
 }
 
 TEST(ShapeProto, PartialShapesComeBack) {
-  for (const PartialShape& shape : {PartialShape(), PartialShape::Scalar(), PartialShape({-1, 3, 0})}) {
+  for (const PartialShape& shape :
+       {PartialShape(), PartialShape::Scalar(), PartialShape({-1, 3, 0})}) {
     tensorflow::TensorShapeProto proto;
     PartialShapeToProto(shape, proto);
     const auto again = PartialShapeFromProto(proto);
@@ -159,7 +167,8 @@ TEST(ShapeProto, PartialShapesComeBack) {
   }
   tensorflow::TensorShapeProto bad;
   bad.add_dim()->set_size(-5);
-  EXPECT_THAT(std::string(PartialShapeFromProto(bad).status().message()), HasSubstr("values below -1"));
+  EXPECT_THAT(std::string(PartialShapeFromProto(bad).status().message()),
+              HasSubstr("values below -1"));
   bad.set_unknown_rank(true);
   EXPECT_FALSE(PartialShapeFromProto(bad).ok());
 }
@@ -175,7 +184,8 @@ TEST(TensorProto, DamagedBytesNeverCrash) {
     const auto encoding = random() % 2 ? TensorEncoding::kContent : TensorEncoding::kTyped;
     ASSERT_TRUE(TensorToProto(Sample(dtype, {2, 3}), encoding, proto).ok());
     std::string bytes = proto.SerializeAsString();
-    for (uint32_t k = 0; k <= random() % 3; ++k) bytes[random() % bytes.size()] = static_cast<char>(random());
+    for (uint32_t k = 0; k <= random() % 3; ++k)
+      bytes[random() % bytes.size()] = static_cast<char>(random());
     tensorflow::TensorProto damaged;
     if (!damaged.ParseFromString(bytes)) continue;
     const auto tensor = TensorFromProto(damaged);

@@ -1,10 +1,10 @@
 #include "muster/tensor/tensor.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <cstring>
 #include <limits>
+
+#include <gtest/gtest.h>
 
 namespace muster {
 namespace {
@@ -56,7 +56,8 @@ TEST(TensorTest, ExternalMemoryIsReleasedOnceAndNeverReused) {
 TEST(TensorTest, TooLargeIsAnErrorNotACrash) {
   const absl::StatusOr<Shape> shape = Shape::Make({int64_t{1} << 61});
   ASSERT_TRUE(shape.ok());
-  EXPECT_EQ(Tensor::Make(DType::kDouble, *shape).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(Tensor::Make(DType::kDouble, *shape).status().code(),
+            absl::StatusCode::kResourceExhausted);
 }
 
 TEST(TensorTest, StringsAreConstructedAndCopied) {
@@ -115,7 +116,8 @@ TEST(AllocatorTest, ReusesFreedBlocks) {
     first = buffer.data();
   }
   EXPECT_EQ(HostAllocator().Allocate(100000).data(), first);
-  for (size_t size : {size_t{0}, size_t{1}, size_t{63}, size_t{65}, size_t{129}, size_t{1000}, size_t{1} << 20}) {
+  for (size_t size :
+       {size_t{0}, size_t{1}, size_t{63}, size_t{65}, size_t{129}, size_t{1000}, size_t{1} << 20}) {
     const Buffer buffer = HostAllocator().Allocate(size);
     ASSERT_TRUE(static_cast<bool>(buffer));
     EXPECT_GE(buffer.region()->size_bytes(), size);

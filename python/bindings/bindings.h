@@ -1,4 +1,5 @@
-// What the binding files share: status to exception, tensors to numpy, and the one rule for calling back into Python.
+// What the binding files share: status to exception, tensors to numpy, and the one rule for calling
+// back into Python.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -19,7 +20,8 @@ namespace nb = nanobind;
 
 namespace muster {
 
-// Thrown inside the bindings only. `while_running` errors become tf.errors.OpError, others ValueError and its kin.
+// Thrown inside the bindings only. `while_running` errors become tf.errors.OpError, others
+// ValueError and its kin.
 struct StatusError {
   absl::Status status;
   bool while_running;
@@ -42,19 +44,21 @@ T RunValue(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// The trampoline rule: C++ that calls Python takes the GIL here and nowhere else; a Python exception is kept as the
-// current error and travels as a status whose message says so, to be raised again at the border.
+// The trampoline rule: C++ that calls Python takes the GIL here and nowhere else; a Python
+// exception is kept as the current error and travels as a status whose message says so, to be
+// raised again at the border.
 absl::Status CallPython(const std::function<void()>& call);
 // Raises the kept Python exception if `status` carries one; otherwise returns.
 void RaiseKeptPythonError(const absl::Status& status);
 
-// A tensor over the array's memory where that is safe (contiguous, aligned), a copy otherwise. Object arrays and
-// numpy strings become string tensors.
+// A tensor over the array's memory where that is safe (contiguous, aligned), a copy otherwise.
+// Object arrays and numpy strings become string tensors.
 Tensor TensorFromNumpy(nb::handle array, DType dtype);
 // A numpy array or scalar. Shares the tensor's memory when nobody else holds it.
 nb::object TensorToNumpy(Tensor tensor);
 
-// A Python value as an attribute of the given kind ("int", "list(type)", ...; "" guesses from the value).
+// A Python value as an attribute of the given kind ("int", "list(type)", ...; "" guesses from the
+// value).
 AttrValue AttrFromPython(nb::handle value, const std::string& kind);
 nb::object AttrToPython(const AttrValue& value);
 nb::object ShapeToPython(const PartialShape& shape);  // None, or a list with None for unknown dims

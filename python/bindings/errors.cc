@@ -1,4 +1,5 @@
 #include "bindings.h"
+
 #include "muster/graph/gradients.h"
 
 namespace muster {
@@ -46,10 +47,11 @@ void BindErrors(nb::module_& m) {
               PyErr_SetString(PyExc_RuntimeError, message.c_str());
               return;
             }
-            nb::object exception = (*error_maker)(static_cast<int>(error.status.code()),
-                                                  nb::steal<nb::str>(PyUnicode_DecodeUTF8(
-                                                      message.data(), static_cast<Py_ssize_t>(message.size()), "replace")),
-                                                  error.while_running, ErrorKind(error.status));
+            nb::object exception = (*error_maker)(
+                static_cast<int>(error.status.code()),
+                nb::steal<nb::str>(PyUnicode_DecodeUTF8(
+                    message.data(), static_cast<Py_ssize_t>(message.size()), "replace")),
+                error.while_running, ErrorKind(error.status));
             PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
           } catch (nb::python_error& inner) {
             inner.restore();
@@ -57,8 +59,10 @@ void BindErrors(nb::module_& m) {
         }
       },
       nullptr);
-  m.def("set_error_maker", [](nb::object maker) { error_maker = new nb::object(std::move(maker)); },
-        "The function (code, message, while_running, kind) -> exception that statuses are raised through.");
+  m.def(
+      "set_error_maker", [](nb::object maker) { error_maker = new nb::object(std::move(maker)); },
+      "The function (code, message, while_running, kind) -> exception that statuses are raised "
+      "through.");
 }
 
 }  // namespace muster

@@ -1,6 +1,7 @@
 #include "muster/graph/graph.h"
 
 #include "bindings.h"
+
 #include "muster/graph/op_registry.h"
 #include "muster/graph/scope.h"
 #include "muster/graph/shape_context.h"
@@ -25,7 +26,8 @@ namespace {
 
 std::string TextOf(nb::handle value) {
   if (PyBytes_Check(value.ptr())) {
-    return std::string(PyBytes_AS_STRING(value.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(value.ptr())));
+    return std::string(PyBytes_AS_STRING(value.ptr()),
+                       static_cast<size_t>(PyBytes_GET_SIZE(value.ptr())));
   }
   return nb::cast<std::string>(value);
 }
@@ -37,18 +39,25 @@ std::vector<T> ListOf(nb::handle values, Convert convert) {
   return list;
 }
 
-DType DTypeOf(nb::handle value) { return static_cast<DType>(nb::cast<int>(value)); }
+DType DTypeOf(nb::handle value) {
+  return static_cast<DType>(nb::cast<int>(value));
+}
 
 AttrValue ListAttr(nb::handle value, const std::string& element) {
   if (nb::len(value) == 0) return AttrValue(EmptyList());
   if (element == "string") return AttrValue(ListOf<std::string>(value, TextOf));
-  if (element == "int") return AttrValue(ListOf<int64_t>(value, [](nb::handle v) { return nb::cast<int64_t>(v); }));
-  if (element == "float") return AttrValue(ListOf<float>(value, [](nb::handle v) { return nb::cast<float>(v); }));
-  if (element == "bool") return AttrValue(ListOf<bool>(value, [](nb::handle v) { return nb::cast<bool>(v); }));
+  if (element == "int")
+    return AttrValue(ListOf<int64_t>(value, [](nb::handle v) { return nb::cast<int64_t>(v); }));
+  if (element == "float")
+    return AttrValue(ListOf<float>(value, [](nb::handle v) { return nb::cast<float>(v); }));
+  if (element == "bool")
+    return AttrValue(ListOf<bool>(value, [](nb::handle v) { return nb::cast<bool>(v); }));
   if (element == "type") return AttrValue(ListOf<DType>(value, DTypeOf));
   if (element == "shape") return AttrValue(ListOf<PartialShape>(value, ShapeFromPython));
-  if (element == "tensor") return AttrValue(ListOf<Tensor>(value, [](nb::handle v) { return nb::cast<Tensor>(v); }));
-  throw nb::type_error(("attributes of kind list(" + element + ") cannot be given from Python").c_str());
+  if (element == "tensor")
+    return AttrValue(ListOf<Tensor>(value, [](nb::handle v) { return nb::cast<Tensor>(v); }));
+  throw nb::type_error(
+      ("attributes of kind list(" + element + ") cannot be given from Python").c_str());
 }
 
 std::string GuessKind(nb::handle value) {
@@ -81,22 +90,47 @@ AttrValue AttrFromPython(nb::handle value, const std::string& kind) {
 namespace {
 
 nb::object BytesOf(const std::string& text) {
-  return nb::steal<nb::object>(PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
+  return nb::steal<nb::object>(
+      PyBytes_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size())));
 }
 
 // One overload per alternative of AttrValue; types come back as their numbers.
-nb::object ToPython(std::monostate) { return nb::none(); }
-nb::object ToPython(const std::string& v) { return BytesOf(v); }
-nb::object ToPython(int64_t v) { return nb::int_(v); }
-nb::object ToPython(float v) { return nb::float_(static_cast<double>(v)); }
-nb::object ToPython(bool v) { return nb::bool_(v); }
-nb::object ToPython(DType v) { return nb::int_(static_cast<int>(v)); }
-nb::object ToPython(const PartialShape& v) { return ShapeToPython(v); }
-nb::object ToPython(const Tensor& v) { return nb::cast(v); }
-nb::object ToPython(const FunctionRef& v) { return nb::str(v.name.c_str()); }
-nb::object ToPython(const std::shared_ptr<const FunctionRef>& v) { return nb::str(v->name.c_str()); }
-nb::object ToPython(const AttrPlaceholder& v) { return nb::str(v.name.c_str()); }
-nb::object ToPython(EmptyList) { return nb::list(); }
+nb::object ToPython(std::monostate) {
+  return nb::none();
+}
+nb::object ToPython(const std::string& v) {
+  return BytesOf(v);
+}
+nb::object ToPython(int64_t v) {
+  return nb::int_(v);
+}
+nb::object ToPython(float v) {
+  return nb::float_(static_cast<double>(v));
+}
+nb::object ToPython(bool v) {
+  return nb::bool_(v);
+}
+nb::object ToPython(DType v) {
+  return nb::int_(static_cast<int>(v));
+}
+nb::object ToPython(const PartialShape& v) {
+  return ShapeToPython(v);
+}
+nb::object ToPython(const Tensor& v) {
+  return nb::cast(v);
+}
+nb::object ToPython(const FunctionRef& v) {
+  return nb::str(v.name.c_str());
+}
+nb::object ToPython(const std::shared_ptr<const FunctionRef>& v) {
+  return nb::str(v->name.c_str());
+}
+nb::object ToPython(const AttrPlaceholder& v) {
+  return nb::str(v.name.c_str());
+}
+nb::object ToPython(EmptyList) {
+  return nb::list();
+}
 template <typename T>
 nb::object ToPython(const std::vector<T>& values) {
   nb::list list;
@@ -169,15 +203,19 @@ void BindOpDefs(nb::module_& m) {
                      return types;
                    })
       .def_prop_ro("has_default", [](const AttrDef& a) { return a.default_value.has_value(); })
-      .def_prop_ro("default", [](const AttrDef& a) { return a.default_value ? AttrToPython(*a.default_value) : nb::none(); });
+      .def_prop_ro("default", [](const AttrDef& a) {
+        return a.default_value ? AttrToPython(*a.default_value) : nb::none();
+      });
   nb::class_<OpDef>(m, "OpDef")
       .def_ro("name", &OpDef::name)
       .def_ro("inputs", &OpDef::inputs)
       .def_ro("outputs", &OpDef::outputs)
       .def_ro("attrs", &OpDef::attrs)
       .def_ro("is_stateful", &OpDef::is_stateful);
-  m.def("op_def", [](const std::string& op) { return &BuildValue(OpRegistry::Global().Lookup(op))->def; },
-        nb::rv_policy::reference);
+  m.def(
+      "op_def",
+      [](const std::string& op) { return &BuildValue(OpRegistry::Global().Lookup(op))->def; },
+      nb::rv_policy::reference);
   m.def("op_names", [] {
     std::vector<std::string> names;
     for (const OpRegistration* op : OpRegistry::Global().All()) names.push_back(op->def.name);
@@ -188,21 +226,27 @@ void BindOpDefs(nb::module_& m) {
 void BindNode(nb::module_& m) {
   nb::class_<Output>(m, "Output")
       .def(nb::init<Node*, int>(), nb::keep_alive<1, 2>())
-      .def_prop_ro("node", [](const Output& o) { return o.node; }, nb::rv_policy::reference)
+      .def_prop_ro(
+          "node", [](const Output& o) { return o.node; }, nb::rv_policy::reference)
       .def_ro("index", &Output::index)
       .def_prop_ro("dtype", [](const Output& o) { return static_cast<int>(o.dtype()); })
       .def_prop_ro("shape", [](const Output& o) { return ShapeToPython(o.shape()); })
-      .def("set_shape", [](const Output& o, nb::handle shape) {
-        o.node->set_output_shape(o.index, BuildValue(o.shape().Merge(ShapeFromPython(shape))));
-      })
+      .def("set_shape",
+           [](const Output& o, nb::handle shape) {
+             o.node->set_output_shape(o.index, BuildValue(o.shape().Merge(ShapeFromPython(shape))));
+           })
       .def("constant_value",
            [](const Output& o) -> nb::object {
              const std::optional<Tensor> value = ConstantValue(o);
              return value ? nb::cast(*value) : nb::none();
            })
-      .def("constant_value_as_shape", [](const Output& o) { return ShapeToPython(ConstantValueAsShape(o)); })
+      .def("constant_value_as_shape",
+           [](const Output& o) { return ShapeToPython(ConstantValueAsShape(o)); })
       .def("__eq__", [](const Output& a, const Output& b) { return a == b; })
-      .def("__hash__", [](const Output& o) { return reinterpret_cast<size_t>(o.node) * 31 + static_cast<size_t>(o.index); })
+      .def("__hash__",
+           [](const Output& o) {
+             return reinterpret_cast<size_t>(o.node) * 31 + static_cast<size_t>(o.index);
+           })
       .def("__repr__", &Output::name);
   nb::class_<Node>(m, "Node")
       .def_prop_ro("id", &Node::id)
@@ -212,7 +256,9 @@ void BindNode(nb::module_& m) {
       .def_prop_ro("num_outputs", &Node::num_outputs)
       .def_prop_ro("num_inputs", &Node::num_inputs)
       .def_prop_ro("inputs", [](const Node& n) { return n.inputs(); })
-      .def_prop_ro("control_inputs", [](const Node& n) { return n.control_inputs(); }, nb::rv_policy::reference)
+      .def_prop_ro(
+          "control_inputs", [](const Node& n) { return n.control_inputs(); },
+          nb::rv_policy::reference)
       .def_prop_ro("consumers",
                    [](const Node& n) {
                      nb::list list;
@@ -222,8 +268,10 @@ void BindNode(nb::module_& m) {
                      return list;
                    })
       .def("output", [](Node& n, int i) { return n.output(i); })
-      .def_prop_rw("device", &Node::device, [](Node& n, const std::string& device) { n.set_device(device); })
-      .def("has_attr", [](const Node& n, const std::string& name) { return n.FindAttr(name) != nullptr; })
+      .def_prop_rw("device", &Node::device,
+                   [](Node& n, const std::string& device) { n.set_device(device); })
+      .def("has_attr",
+           [](const Node& n, const std::string& name) { return n.FindAttr(name) != nullptr; })
       .def("attr",
            [](const Node& n, const std::string& name) -> nb::object {
              const AttrValue* value = n.FindAttr(name);
@@ -247,34 +295,48 @@ void BindNode(nb::module_& m) {
            })
       .def("clear_attr", [](Node& n, const std::string& name) { n.ClearAttr(name); })
       .def_prop_ro("colocation_groups", &Node::ColocationGroups)
-      .def("__repr__", [](const Node& n) { return absl::StrCat("<Node ", n.name(), " ", n.op(), ">"); });
+      .def("__repr__",
+           [](const Node& n) { return absl::StrCat("<Node ", n.name(), " ", n.op(), ">"); });
 }
 
 void BindScope(nb::module_& m) {
   nb::class_<Scope>(m, "Scope")
       .def(nb::init<Graph&>(), nb::keep_alive<1, 2>())
       .def_prop_ro("prefix", &Scope::prefix)
-      .def("name_scope", [](const Scope& s, const std::string& name) { return BuildValue(s.TryNameScope(name)); })
+      .def("name_scope",
+           [](const Scope& s, const std::string& name) { return BuildValue(s.TryNameScope(name)); })
       .def("with_prefix", &Scope::WithPrefix)
-      .def("with_device", [](const Scope& s, const std::string& device) { return s.WithDevice(device); })
+      .def("with_device",
+           [](const Scope& s, const std::string& device) { return s.WithDevice(device); })
       .def("with_device_function",
-           [](const Scope& s, nb::object function) { return s.WithDeviceFunction(WrapDeviceFunction(std::move(function))); })
+           [](const Scope& s, nb::object function) {
+             return s.WithDeviceFunction(WrapDeviceFunction(std::move(function)));
+           })
       .def("without_devices", &Scope::WithoutDevices)
       .def("with_control_dependencies",
-           [](const Scope& s, const std::vector<Node*>& nodes) { return s.WithControlDependencies(nodes); })
+           [](const Scope& s, const std::vector<Node*>& nodes) {
+             return s.WithControlDependencies(nodes);
+           })
       .def("without_control_dependencies", &Scope::WithoutControlDependencies)
-      .def("colocated_with", [](const Scope& s, Node& node, bool ignore_existing) { return s.ColocatedWith(node, ignore_existing); })
+      .def("colocated_with",
+           [](const Scope& s, Node& node, bool ignore_existing) {
+             return s.ColocatedWith(node, ignore_existing);
+           })
       .def("without_colocation", &Scope::WithoutColocation)
       .def("with_container", &Scope::WithContainer)
-      .def("with_attr", [](const Scope& s, const std::string& name, nb::handle value) {
-        return s.WithAttr(name, AttrFromPython(value, ""));
-      })
-      .def("add",
-           [](const Scope& s, const std::string& op, const nb::list& inputs, const nb::dict& attrs,
-              const std::string& name) {
-             return BuildValue(s.TryAdd(op, InputsFromPython(inputs), AttrsFromPython(op, attrs), name));
-           },
-           nb::rv_policy::reference, nb::arg("op"), nb::arg("inputs"), nb::arg("attrs"), nb::arg("name") = "");
+      .def("with_attr",
+           [](const Scope& s, const std::string& name, nb::handle value) {
+             return s.WithAttr(name, AttrFromPython(value, ""));
+           })
+      .def(
+          "add",
+          [](const Scope& s, const std::string& op, const nb::list& inputs, const nb::dict& attrs,
+             const std::string& name) {
+            return BuildValue(
+                s.TryAdd(op, InputsFromPython(inputs), AttrsFromPython(op, attrs), name));
+          },
+          nb::rv_policy::reference, nb::arg("op"), nb::arg("inputs"), nb::arg("attrs"),
+          nb::arg("name") = "");
 }
 
 }  // namespace
@@ -288,18 +350,31 @@ void BindGraph(nb::module_& m) {
   nb::class_<Graph>(m, "Graph")
       .def(nb::init<>())
       .def_prop_ro("num_nodes", &Graph::num_nodes)
-      .def("node", [](const Graph& g, int i) { return g.nodes().at(static_cast<size_t>(i)).get(); }, nb::rv_policy::reference_internal)
-      .def("find", [](const Graph& g, const std::string& name) { return g.FindNode(name); }, nb::rv_policy::reference_internal)
-      .def("unique_name", [](Graph& g, const std::string& name, bool mark) { return g.UniqueName(name, mark); },
-           nb::arg("name"), nb::arg("mark_as_used") = true)
-      .def("add_control_input", [](Graph& g, Node& node, Node& before) { g.AddControlInput(node, before); })
-      .def("update_input", [](Graph& g, Node& node, int i, Output input) { ThrowIfBuildError(g.UpdateInput(node, i, input)); })
+      .def(
+          "node", [](const Graph& g, int i) { return g.nodes().at(static_cast<size_t>(i)).get(); },
+          nb::rv_policy::reference_internal)
+      .def(
+          "find", [](const Graph& g, const std::string& name) { return g.FindNode(name); },
+          nb::rv_policy::reference_internal)
+      .def(
+          "unique_name",
+          [](Graph& g, const std::string& name, bool mark) { return g.UniqueName(name, mark); },
+          nb::arg("name"), nb::arg("mark_as_used") = true)
+      .def("add_control_input",
+           [](Graph& g, Node& node, Node& before) { g.AddControlInput(node, before); })
+      .def("update_input", [](Graph& g, Node& node, int i,
+                              Output input) { ThrowIfBuildError(g.UpdateInput(node, i, input)); })
       .def_rw("seed", &Graph::seed, nb::arg().none())
-      .def_prop_rw("producer", [](const Graph& g) { return g.versions().producer; }, [](Graph& g, int v) { g.versions().producer = v; })
-      .def("seeds_for", [](const Graph& g, std::optional<int64_t> op_seed) {
-        const SeedPair pair = SeedsFor(g, op_seed);
-        return std::make_pair(pair.seed, pair.seed2);
-      }, nb::arg("op_seed").none());
+      .def_prop_rw(
+          "producer", [](const Graph& g) { return g.versions().producer; },
+          [](Graph& g, int v) { g.versions().producer = v; })
+      .def(
+          "seeds_for",
+          [](const Graph& g, std::optional<int64_t> op_seed) {
+            const SeedPair pair = SeedsFor(g, op_seed);
+            return std::make_pair(pair.seed, pair.seed2);
+          },
+          nb::arg("op_seed").none());
   BindNode(m);
   BindScope(m);
   m.def("is_valid_node_name", [](const std::string& name) { return IsValidNodeName(name); });

@@ -1,23 +1,26 @@
 #include "muster/client/session.h"
 
 #include "bindings.h"
+#include "tensorflow/core/framework/graph.pb.h"
+
 #include "muster/device/device.h"
 #include "muster/graph/graph_proto.h"
 #include "muster/runtime/resource_manager.h"
 #include "muster/runtime/trace.h"
-#include "tensorflow/core/framework/graph.pb.h"
 
 namespace muster {
 namespace {
 
 std::vector<Tensor> FeedsFromPython(const StepSignature& signature, const nb::list& feeds) {
-  if (nb::len(feeds) != signature.feeds.size()) throw nb::value_error("the step takes another number of fed values");
+  if (nb::len(feeds) != signature.feeds.size())
+    throw nb::value_error("the step takes another number of fed values");
   std::vector<Tensor> tensors;
   tensors.reserve(signature.feeds.size());
   for (size_t i = 0; i < signature.feeds.size(); ++i) {
     nb::handle feed = feeds[i];
-    tensors.push_back(nb::isinstance<Tensor>(feed) ? nb::cast<Tensor>(feed)
-                                                   : TensorFromNumpy(feed, signature.feeds[i].base_dtype()));
+    tensors.push_back(nb::isinstance<Tensor>(feed)
+                          ? nb::cast<Tensor>(feed)
+                          : TensorFromNumpy(feed, signature.feeds[i].base_dtype()));
   }
   return tensors;
 }
@@ -41,7 +44,8 @@ struct PyPlan {
   std::shared_ptr<StepPlan> plan;
 };
 
-// Names of the inputs of a node of the partitions, as a NodeDef spells them; what ran may not be in the user's graph.
+// Names of the inputs of a node of the partitions, as a NodeDef spells them; what ran may not be in
+// the user's graph.
 nb::list InputNames(const RunMetadata& metadata, const std::string& name) {
   nb::list names;
   for (const std::shared_ptr<const Graph>& graph : metadata.partition_graphs) {
@@ -50,7 +54,8 @@ nb::list InputNames(const RunMetadata& metadata, const std::string& name) {
     for (const Output& input : node->inputs()) {
       names.append(input.index == 0 ? input.node->name() : input.name());
     }
-    for (const Node* control : node->control_inputs()) names.append(absl::StrCat("^", control->name()));
+    for (const Node* control : node->control_inputs())
+      names.append(absl::StrCat("^", control->name()));
     break;
   }
   return names;
@@ -72,10 +77,12 @@ nb::object TraceToPython(const RunMetadata& metadata) {
   for (const NodeTrace& node : metadata.nodes) {
     nb::list outputs;
     for (const NodeTrace::OutputTrace& output : node.outputs) {
-      outputs.append(nb::make_tuple(output.slot, static_cast<int>(output.dtype), ShapeToPython(output.shape), output.bytes));
+      outputs.append(nb::make_tuple(output.slot, static_cast<int>(output.dtype),
+                                    ShapeToPython(output.shape), output.bytes));
     }
-    nodes.append(nb::make_tuple(node.device, node.node, node.op, node.start_nanos, node.end_nanos, node.thread_id,
-                                outputs, InputNames(metadata, node.node), node.scheduled_nanos));
+    nodes.append(nb::make_tuple(node.device, node.node, node.op, node.start_nanos, node.end_nanos,
+                                node.thread_id, outputs, InputNames(metadata, node.node),
+                                node.scheduled_nanos));
   }
   return nodes;
 }
@@ -86,7 +93,8 @@ void BindSession(nb::module_& m) {
   nb::class_<PyPlan>(m, "StepPlan");
   nb::class_<Session>(m, "Session")
       .def("prepare",
-           [](Session& s, std::vector<Output> feeds, std::vector<Output> fetches, std::vector<Node*> targets) {
+           [](Session& s, std::vector<Output> feeds, std::vector<Output> fetches,
+              std::vector<Node*> targets) {
              PyPlan plan;
              plan.signature = {std::move(feeds), std::move(fetches), std::move(targets)};
              plan.plan = RunValue(s.Prepare(plan.signature));
@@ -121,11 +129,14 @@ void BindSession(nb::module_& m) {
                                    partition_graphs ? PartitionsToPython(metadata) : nb::list());
            })
       .def("partial_run_setup",
-           [](Session& s, std::vector<Output> feeds, std::vector<Output> fetches, std::vector<Node*> targets) {
-             return RunValue(s.PartialRunSetup({std::move(feeds), std::move(fetches), std::move(targets)}));
+           [](Session& s, std::vector<Output> feeds, std::vector<Output> fetches,
+              std::vector<Node*> targets) {
+             return RunValue(
+                 s.PartialRunSetup({std::move(feeds), std::move(fetches), std::move(targets)}));
            })
       .def("partial_run",
-           [](Session& s, const std::string& handle, const nb::list& feeds, std::vector<Output> fetches) {
+           [](Session& s, const std::string& handle, const nb::list& feeds,
+              std::vector<Output> fetches) {
              std::vector<std::pair<Output, Tensor>> given;
              for (nb::handle feed : feeds) {
                const Output output = nb::cast<Output>(feed[0]);
@@ -138,13 +149,16 @@ void BindSession(nb::module_& m) {
              }
              return ToNumpyList(RunValue(std::move(result)));
            })
-      .def("close", [](Session& s) { ThrowIfRunError(s.Close()); }, nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "close", [](Session& s) { ThrowIfRunError(s.Close()); },
+          nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("closed", &Session::closed)
       .def("list_devices",
            [](const Session& s) {
              nb::list list;
              for (const DeviceAttributes& d : s.ListDevices()) {
-               list.append(nb::make_tuple(d.name, d.device_type, d.memory_limit_bytes, d.incarnation));
+               list.append(
+                   nb::make_tuple(d.name, d.device_type, d.memory_limit_bytes, d.incarnation));
              }
              return list;
            })
@@ -152,19 +166,21 @@ void BindSession(nb::module_& m) {
         if (containers.empty()) s.resources().Clear();
         for (const std::string& container : containers) s.resources().ClearContainer(container);
       });
-  m.def("new_session",
-        [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize, bool log_placement,
-           bool soft_placement) {
-          SessionOptions options;
-          options.cpu_devices = cpu_devices;
-          options.operation_timeout = absl::Milliseconds(operation_timeout_ms);
-          options.optimize_graph = optimize;
-          options.log_device_placement = log_placement;
-          options.allow_soft_placement = soft_placement;
-          return RunValue(Session::Create(graph, options));
-        },
-        nb::keep_alive<0, 1>(), nb::arg("graph"), nb::arg("cpu_devices") = 1, nb::arg("operation_timeout_ms") = 0,
-        nb::arg("optimize") = true, nb::arg("log_device_placement") = false, nb::arg("allow_soft_placement") = false);
+  m.def(
+      "new_session",
+      [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize,
+         bool log_placement, bool soft_placement) {
+        SessionOptions options;
+        options.cpu_devices = cpu_devices;
+        options.operation_timeout = absl::Milliseconds(operation_timeout_ms);
+        options.optimize_graph = optimize;
+        options.log_device_placement = log_placement;
+        options.allow_soft_placement = soft_placement;
+        return RunValue(Session::Create(graph, options));
+      },
+      nb::keep_alive<0, 1>(), nb::arg("graph"), nb::arg("cpu_devices") = 1,
+      nb::arg("operation_timeout_ms") = 0, nb::arg("optimize") = true,
+      nb::arg("log_device_placement") = false, nb::arg("allow_soft_placement") = false);
 }
 
 }  // namespace muster

@@ -1,8 +1,7 @@
-#include <nanobind/ndarray.h>
-
 #include <cstring>
 
 #include "bindings.h"
+#include <nanobind/ndarray.h>
 
 namespace muster {
 namespace {
@@ -10,37 +9,72 @@ namespace {
 // Buffer protocol formats would not know half or complex; numpy's own type numbers do.
 const char* NumpyName(DType dtype) {
   switch (dtype) {
-    case DType::kFloat: return "float32";
-    case DType::kDouble: return "float64";
-    case DType::kHalf: return "float16";
-    case DType::kInt8: case DType::kQint8: return "int8";
-    case DType::kInt16: case DType::kQint16: return "int16";
-    case DType::kInt32: case DType::kQint32: return "int32";
-    case DType::kInt64: return "int64";
-    case DType::kUint8: case DType::kQuint8: return "uint8";
-    case DType::kUint16: case DType::kQuint16: return "uint16";
-    case DType::kUint32: return "uint32";
-    case DType::kUint64: return "uint64";
-    case DType::kBool: return "bool";
-    case DType::kComplex64: return "complex64";
-    case DType::kComplex128: return "complex128";
-    case DType::kBfloat16: return "uint16";  // viewed as bfloat16 by the package where ml_dtypes is installed
-    default: return nullptr;
+    case DType::kFloat:
+      return "float32";
+    case DType::kDouble:
+      return "float64";
+    case DType::kHalf:
+      return "float16";
+    case DType::kInt8:
+    case DType::kQint8:
+      return "int8";
+    case DType::kInt16:
+    case DType::kQint16:
+      return "int16";
+    case DType::kInt32:
+    case DType::kQint32:
+      return "int32";
+    case DType::kInt64:
+      return "int64";
+    case DType::kUint8:
+    case DType::kQuint8:
+      return "uint8";
+    case DType::kUint16:
+    case DType::kQuint16:
+      return "uint16";
+    case DType::kUint32:
+      return "uint32";
+    case DType::kUint64:
+      return "uint64";
+    case DType::kBool:
+      return "bool";
+    case DType::kComplex64:
+      return "complex64";
+    case DType::kComplex128:
+      return "complex128";
+    case DType::kBfloat16:
+      return "uint16";  // viewed as bfloat16 by the package where ml_dtypes is installed
+    default:
+      return nullptr;
   }
 }
 
 nb::dlpack::dtype DlpackType(DType dtype) {
   const auto make = [&](nb::dlpack::dtype_code code) {
-    return nb::dlpack::dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(DTypeSize(dtype) * 8), 1};
+    return nb::dlpack::dtype{static_cast<uint8_t>(code), static_cast<uint8_t>(DTypeSize(dtype) * 8),
+                             1};
   };
   using enum nb::dlpack::dtype_code;
   switch (dtype) {
-    case DType::kFloat: case DType::kDouble: case DType::kHalf: return make(Float);
-    case DType::kInt8: case DType::kInt16: case DType::kInt32: case DType::kInt64:
-    case DType::kQint8: case DType::kQint16: case DType::kQint32: return make(Int);
-    case DType::kBool: return make(Bool);
-    case DType::kComplex64: case DType::kComplex128: return make(Complex);
-    default: return make(UInt);
+    case DType::kFloat:
+    case DType::kDouble:
+    case DType::kHalf:
+      return make(Float);
+    case DType::kInt8:
+    case DType::kInt16:
+    case DType::kInt32:
+    case DType::kInt64:
+    case DType::kQint8:
+    case DType::kQint16:
+    case DType::kQint32:
+      return make(Int);
+    case DType::kBool:
+      return make(Bool);
+    case DType::kComplex64:
+    case DType::kComplex128:
+      return make(Complex);
+    default:
+      return make(UInt);
   }
 }
 
@@ -56,7 +90,8 @@ Tensor StringTensor(nb::handle array, Shape shape) {
   int64_t i = 0;
   for (nb::handle element : flat) {
     if (PyBytes_Check(element.ptr())) {
-      out[i++].assign(PyBytes_AS_STRING(element.ptr()), static_cast<size_t>(PyBytes_GET_SIZE(element.ptr())));
+      out[i++].assign(PyBytes_AS_STRING(element.ptr()),
+                      static_cast<size_t>(PyBytes_GET_SIZE(element.ptr())));
     } else if (PyUnicode_Check(element.ptr())) {
       Py_ssize_t size;
       const char* text = PyUnicode_AsUTF8AndSize(element.ptr(), &size);
@@ -82,12 +117,14 @@ Tensor TensorFromNumpy(nb::handle array, DType dtype) {
     for (nb::handle size : array.attr("shape")) dims.push_back(nb::cast<int64_t>(size));
     return StringTensor(array, BuildValue(Shape::Make(dims)));
   }
-  if (!IsPlainData(dtype)) throw nb::type_error("tensors of this type cannot be made from an array");
+  if (!IsPlainData(dtype))
+    throw nb::type_error("tensors of this type cannot be made from an array");
   auto held = std::make_unique<HeldBuffer>();
   if (PyObject_GetBuffer(array.ptr(), &held->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
     PyErr_Clear();
     nb::object copy = nb::module_::import_("numpy").attr("ascontiguousarray")(array);
-    if (PyObject_GetBuffer(copy.ptr(), &held->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) throw nb::python_error();
+    if (PyObject_GetBuffer(copy.ptr(), &held->view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0)
+      throw nb::python_error();
   }
   const Py_buffer& view = held->view;
   Shape shape = ShapeOfBuffer(view);
@@ -116,7 +153,8 @@ nb::object TensorToNumpy(Tensor tensor) {
   const int64_t count = tensor.num_elements();
   if (tensor.dtype() == DType::kString) {
     const auto text = [](const std::string& s) {
-      return nb::steal<nb::object>(PyBytes_FromStringAndSize(s.data(), static_cast<Py_ssize_t>(s.size())));
+      return nb::steal<nb::object>(
+          PyBytes_FromStringAndSize(s.data(), static_cast<Py_ssize_t>(s.size())));
     };
     if (tensor.rank() == 0) return text(tensor.data<std::string>()[0]);
     nb::module_ numpy = nb::module_::import_("numpy");
@@ -128,14 +166,18 @@ nb::object TensorToNumpy(Tensor tensor) {
     return array;
   }
   if (NumpyName(tensor.dtype()) == nullptr) {
-    throw nb::type_error(absl::StrCat("a tensor of type ", DTypeName(tensor.dtype()), " cannot become an array").c_str());
+    throw nb::type_error(
+        absl::StrCat("a tensor of type ", DTypeName(tensor.dtype()), " cannot become an array")
+            .c_str());
   }
-  // Memory that a variable or another step may still read must not be handed to code that can write to it.
+  // Memory that a variable or another step may still read must not be handed to code that can write
+  // to it.
   if (!tensor.exclusive()) tensor = tensor.Clone();
   auto* owner = new Tensor(std::move(tensor));
   nb::capsule capsule(owner, [](void* p) noexcept { delete static_cast<Tensor*>(p); });
   std::vector<size_t> shape(owner->shape().dims().begin(), owner->shape().dims().end());
-  nb::ndarray<nb::numpy> view(owner->raw(), shape.size(), shape.data(), capsule, nullptr, DlpackType(owner->dtype()));
+  nb::ndarray<nb::numpy> view(owner->raw(), shape.size(), shape.data(), capsule, nullptr,
+                              DlpackType(owner->dtype()));
   nb::object array = nb::cast(view);
   if (owner->rank() == 0) return array[nb::tuple()];
   return array;
@@ -152,11 +194,14 @@ void BindTensors(nb::module_& m) {
                    })
       .def("numpy", [](const Tensor& t) { return TensorToNumpy(t); })
       .def("__repr__", &Tensor::ToString);
-  m.def("tensor", [](nb::handle array, int dtype) { return TensorFromNumpy(array, static_cast<DType>(dtype)); },
-        "A tensor value from a numpy array whose elements have the wanted type already.");
+  m.def(
+      "tensor",
+      [](nb::handle array, int dtype) { return TensorFromNumpy(array, static_cast<DType>(dtype)); },
+      "A tensor value from a numpy array whose elements have the wanted type already.");
   m.def("dtype_name", [](int dtype) { return DTypeName(static_cast<DType>(dtype)); });
   m.def("dtype_size", [](int dtype) { return DTypeSize(static_cast<DType>(dtype)); });
-  m.def("dtype_from_name", [](const std::string& name) { return static_cast<int>(BuildValue(DTypeFromName(name))); });
+  m.def("dtype_from_name",
+        [](const std::string& name) { return static_cast<int>(BuildValue(DTypeFromName(name))); });
 }
 
 }  // namespace muster

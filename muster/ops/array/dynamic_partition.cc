@@ -1,4 +1,5 @@
-// Rows dealt out to outputs and put together again: DynamicPartition, DynamicStitch, ParallelDynamicStitch.
+// Rows dealt out to outputs and put together again: DynamicPartition, DynamicStitch,
+// ParallelDynamicStitch.
 #include "muster/ops/array/indexing.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/op.h"
@@ -19,16 +20,17 @@ absl::Status RunPartition(KernelContext& c) {
   const Tensor& partitions = c.input(1);
   const int outputs = c.num_outputs();
   if (!StartsWith(data.shape(), partitions.shape())) {
-    return InvalidArgument("data.shape must start with partitions.shape, got data.shape = ", data.shape().ToString(),
-                           ", partitions.shape = ", partitions.shape().ToString());
+    return InvalidArgument(
+        "data.shape must start with partitions.shape, got data.shape = ", data.shape().ToString(),
+        ", partitions.shape = ", partitions.shape().ToString());
   }
   const int32_t* numbers = partitions.data<int32_t>();
   const int64_t rows = partitions.num_elements();
   std::vector<int64_t> sizes(outputs, 0);
   for (int64_t i = 0; i < rows; ++i) {
     if (numbers[i] < 0 || numbers[i] >= outputs) {
-      return InvalidArgument("partitions", PositionText(partitions.shape(), i), " = ", numbers[i], " is not in [0, ",
-                             outputs, ")");
+      return InvalidArgument("partitions", PositionText(partitions.shape(), i), " = ", numbers[i],
+                             " is not in [0, ", outputs, ")");
     }
     ++sizes[numbers[i]];
   }
@@ -60,17 +62,20 @@ absl::Status RunStitch(KernelContext& c) {
     const Tensor& indices = c.input(i);
     const Shape& data = c.input(count + i).shape();
     if (!StartsWith(data, indices.shape())) {
-      return InvalidArgument("data[", i, "].shape = ", data.ToString(), " does not start with indices[", i,
+      return InvalidArgument("data[", i, "].shape = ", data.ToString(),
+                             " does not start with indices[", i,
                              "].shape = ", indices.shape().ToString());
     }
     if (!std::equal(data.dims().begin() + indices.rank(), data.dims().end(),
                     first_data.dims().begin() + first_indices.rank(), first_data.dims().end())) {
-      return InvalidArgument("Need data[0].shape[", first_indices.rank(), ":] = data[", i, "].shape[", indices.rank(),
-                             ":], got data[0].shape = ", first_data.ToString(), ", data[", i,
-                             "].shape = ", data.ToString(), ", indices[0].shape = ", first_indices.ToString(),
-                             ", indices[", i, "].shape = ", indices.shape().ToString());
+      return InvalidArgument(
+          "Need data[0].shape[", first_indices.rank(), ":] = data[", i, "].shape[", indices.rank(),
+          ":], got data[0].shape = ", first_data.ToString(), ", data[", i,
+          "].shape = ", data.ToString(), ", indices[0].shape = ", first_indices.ToString(),
+          ", indices[", i, "].shape = ", indices.shape().ToString());
     }
-    for (int32_t index : indices.values<int32_t>()) rows = std::max<int64_t>(rows, int64_t{index} + 1);
+    for (int32_t index : indices.values<int32_t>())
+      rows = std::max<int64_t>(rows, int64_t{index} + 1);
   }
   Dims dims(first_data.dims().begin() + first_indices.rank(), first_data.dims().end());
   dims.insert(dims.begin(), rows);
@@ -88,8 +93,8 @@ absl::Status RunStitch(KernelContext& c) {
     for (size_t j = 0; j < indices.size(); ++j) {
       if (indices[j] < 0) return InvalidArgument("indices[", j, "] is out of range");
       if (row_bytes == 0) continue;
-      CopyElements(output->dtype(), from + static_cast<int64_t>(j) * row_bytes, output->raw() + indices[j] * row_bytes,
-                   inner);
+      CopyElements(output->dtype(), from + static_cast<int64_t>(j) * row_bytes,
+                   output->raw() + indices[j] * row_bytes, inner);
     }
   }
   return absl::OkStatus();
@@ -99,7 +104,8 @@ absl::Status RunStitch(KernelContext& c) {
 absl::Status MergePrefix(ShapeContext& c, const PartialShape& shape, const PartialShape& prefix) {
   if (!shape.known_rank() || !prefix.known_rank()) return absl::OkStatus();
   RETURN_IF_ERROR(c.WithRankAtLeast(shape, prefix.rank()).status());
-  for (int i = 0; i < prefix.rank(); ++i) RETURN_IF_ERROR(ShapeContext::MergeDims(shape[i], prefix[i]).status());
+  for (int i = 0; i < prefix.rank(); ++i)
+    RETURN_IF_ERROR(ShapeContext::MergeDims(shape[i], prefix[i]).status());
   return absl::OkStatus();
 }
 
@@ -110,7 +116,8 @@ absl::Status PartitionShape(ShapeContext& c) {
   RETURN_IF_ERROR(MergePrefix(c, data, partitions));
   PartialShape output;
   if (data.known_rank()) {
-    output = ShapeContext::Concatenate(PartialShape::Vector(-1), ShapeContext::Subshape(data, partitions.rank()));
+    output = ShapeContext::Concatenate(PartialShape::Vector(-1),
+                                       ShapeContext::Subshape(data, partitions.rank()));
   }
   for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, output);
   return absl::OkStatus();
@@ -124,7 +131,8 @@ absl::Status StitchShape(ShapeContext& c) {
   for (int i = 0; i < count; ++i) {
     const std::optional<Tensor> constant = c.ConstantInput(i);
     if (constant.has_value() && constant->dtype() == DType::kInt32) {
-      for (int32_t index : constant->values<int32_t>()) rows = std::max<int64_t>(rows, int64_t{index} + 1);
+      for (int32_t index : constant->values<int32_t>())
+        rows = std::max<int64_t>(rows, int64_t{index} + 1);
     } else {
       all_constant = false;
     }

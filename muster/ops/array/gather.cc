@@ -18,13 +18,15 @@ struct GatherSizes {
 template <typename Index>
 int64_t FirstBadIndex(const Index* indices, int64_t count, int64_t limit) {
   for (int64_t i = 0; i < count; ++i) {
-    if (static_cast<uint64_t>(static_cast<int64_t>(indices[i])) >= static_cast<uint64_t>(limit)) return i;
+    if (static_cast<uint64_t>(static_cast<int64_t>(indices[i])) >= static_cast<uint64_t>(limit))
+      return i;
   }
   return -1;
 }
 
 template <typename Index>
-void GatherRows(KernelContext& c, const Tensor& params, const Index* indices, const GatherSizes& sizes, Tensor& output) {
+void GatherRows(KernelContext& c, const Tensor& params, const Index* indices,
+                const GatherSizes& sizes, Tensor& output) {
   const DType dtype = params.dtype();
   const int64_t element = static_cast<int64_t>(DTypeSize(dtype));
   const int64_t row_bytes = sizes.inner * element;
@@ -32,23 +34,27 @@ void GatherRows(KernelContext& c, const Tensor& params, const Index* indices, co
   const char* from = params.raw();
   char* to = output.raw();
   const bool plain = IsPlainData(dtype);
-  c.ParallelFor(slices * sizes.indices, 4.0 + static_cast<double>(row_bytes) / 16, [&](int64_t begin, int64_t end) {
-    while (begin < end) {
-      const int64_t slice = begin / sizes.indices;
-      const int64_t stop = std::min(end, (slice + 1) * sizes.indices);
-      const Index* row = indices + (slice / sizes.outer) * sizes.indices - slice * sizes.indices;
-      const char* base = from + slice * sizes.rows * row_bytes;
-      if (plain) {
-        MoveRows(to + begin * row_bytes, stop - begin, row_bytes,
-                 [&](int64_t i) { return base + static_cast<int64_t>(row[begin + i]) * row_bytes; });
-      } else {
-        for (int64_t i = begin; i < stop; ++i) {
-          CopyElements(dtype, base + static_cast<int64_t>(row[i]) * row_bytes, to + i * row_bytes, sizes.inner);
-        }
-      }
-      begin = stop;
-    }
-  });
+  c.ParallelFor(slices * sizes.indices, 4.0 + static_cast<double>(row_bytes) / 16,
+                [&](int64_t begin, int64_t end) {
+                  while (begin < end) {
+                    const int64_t slice = begin / sizes.indices;
+                    const int64_t stop = std::min(end, (slice + 1) * sizes.indices);
+                    const Index* row =
+                        indices + (slice / sizes.outer) * sizes.indices - slice * sizes.indices;
+                    const char* base = from + slice * sizes.rows * row_bytes;
+                    if (plain) {
+                      MoveRows(to + begin * row_bytes, stop - begin, row_bytes, [&](int64_t i) {
+                        return base + static_cast<int64_t>(row[begin + i]) * row_bytes;
+                      });
+                    } else {
+                      for (int64_t i = begin; i < stop; ++i) {
+                        CopyElements(dtype, base + static_cast<int64_t>(row[i]) * row_bytes,
+                                     to + i * row_bytes, sizes.inner);
+                      }
+                    }
+                    begin = stop;
+                  }
+                });
 }
 
 class GatherKernel : public Kernel {
@@ -71,27 +77,31 @@ class GatherKernel : public Kernel {
     }
     // Rank enough for the axis, in the words of the shape rule.
     if (axis < -params.rank() || axis >= params.rank()) {
-      const uint64_t needed = axis < 0 ? uint64_t{0} - static_cast<uint64_t>(axis) : static_cast<uint64_t>(axis) + 1;
-      return InvalidArgument("Shape must be at least rank ", needed, " but is rank ", params.rank());
+      const uint64_t needed =
+          axis < 0 ? uint64_t{0} - static_cast<uint64_t>(axis) : static_cast<uint64_t>(axis) + 1;
+      return InvalidArgument("Shape must be at least rank ", needed, " but is rank ",
+                             params.rank());
     }
     if (axis < 0) axis += params.rank();
     int64_t batch_dims = batch_dims_;
     if (batch_dims != 0) {
       if (batch_dims < -indices.rank() || batch_dims > indices.rank()) {
-        return InvalidArgument("Expected batch_dims in the range [", -indices.rank(), ", ", indices.rank(),
-                               "], but got ", batch_dims);
+        return InvalidArgument("Expected batch_dims in the range [", -indices.rank(), ", ",
+                               indices.rank(), "], but got ", batch_dims);
       }
       if (batch_dims < 0) batch_dims += indices.rank();
       if (batch_dims >= params.rank()) {
-        return InvalidArgument("batch_dims (", batch_dims, ") must be less than rank(params) (", params.rank(), ").");
+        return InvalidArgument("batch_dims (", batch_dims, ") must be less than rank(params) (",
+                               params.rank(), ").");
       }
       if (axis < batch_dims) {
-        return InvalidArgument("batch_dims (", batch_dims, ") must be less than or equal to axis (", axis, ").");
+        return InvalidArgument("batch_dims (", batch_dims, ") must be less than or equal to axis (",
+                               axis, ").");
       }
       for (int i = 0; i < batch_dims; ++i) {
         if (params.dim(i) != indices.dim(i)) {
-          return InvalidArgument("params.shape[", i, "]: ", params.dim(i), " should be equal to indices.shape[", i,
-                                 "]: ", indices.dim(i));
+          return InvalidArgument("params.shape[", i, "]: ", params.dim(i),
+                                 " should be equal to indices.shape[", i, "]: ", indices.dim(i));
         }
       }
     }
@@ -99,7 +109,8 @@ class GatherKernel : public Kernel {
   }
 
  private:
-  static absl::Status Run(KernelContext& c, const Tensor& params, const Tensor& indices, int axis, int batch_dims) {
+  static absl::Status Run(KernelContext& c, const Tensor& params, const Tensor& indices, int axis,
+                          int batch_dims) {
     GatherSizes sizes;
     sizes.batch = params.shape().ElementsIn(0, batch_dims);
     sizes.outer = params.shape().ElementsIn(batch_dims, axis);
@@ -116,8 +127,8 @@ class GatherKernel : public Kernel {
     return WithIndices(indices, [&](const auto* data) -> absl::Status {
       const int64_t bad = FirstBadIndex(data, indices.num_elements(), sizes.rows);
       if (bad >= 0) {
-        return InvalidArgument("indices", PositionText(indices.shape(), bad), " = ", int64_t{data[bad]},
-                               " is not in [0, ", sizes.rows, ")");
+        return InvalidArgument("indices", PositionText(indices.shape(), bad), " = ",
+                               int64_t{data[bad]}, " is not in [0, ", sizes.rows, ")");
       }
       GatherRows(c, params, data, sizes, *output);
       return absl::OkStatus();
@@ -150,12 +161,14 @@ absl::Status GatherV2Shape(ShapeContext& c) {
     return absl::OkStatus();
   }
   int64_t axis = *axis_input;
-  if (axis < -Shape::kMaxRank || axis >= Shape::kMaxRank) return InvalidArgument("axis ", axis, " is out of range");
+  if (axis < -Shape::kMaxRank || axis >= Shape::kMaxRank)
+    return InvalidArgument("axis ", axis, " is out of range");
   // Enough dims for the axis to exist.
   ASSIGN_OR_RETURN(const PartialShape wide,
                    c.WithRankAtLeast(params, static_cast<int>(axis < 0 ? -axis : axis + 1)));
   if (batch_dims < 0) {
-    if (!indices.known_rank()) return InvalidArgument("batch_dims is negative but the rank of indices is not known");
+    if (!indices.known_rank())
+      return InvalidArgument("batch_dims is negative but the rank of indices is not known");
     batch_dims += indices.rank();
   }
   if (!wide.known_rank() || (!indices.known_rank() && batch_dims != 0)) {
@@ -164,15 +177,16 @@ absl::Status GatherV2Shape(ShapeContext& c) {
   }
   if (axis < 0) axis += wide.rank();
   if (indices.known_rank() && batch_dims > indices.rank()) {
-    return InvalidArgument("batch_dims must be less than or equal to the rank of indices, got ", batch_dims, " and ",
-                           indices.rank());
+    return InvalidArgument("batch_dims must be less than or equal to the rank of indices, got ",
+                           batch_dims, " and ", indices.rank());
   }
   if (batch_dims < 0 || batch_dims > axis) return UnknownShape(c);  // the kernel refuses it
   const int at = static_cast<int>(axis);
   const PartialShape picked =
       batch_dims == 0 ? indices : ShapeContext::Subshape(indices, static_cast<int>(batch_dims));
-  c.SetOutput(0, ShapeContext::Concatenate(ShapeContext::Concatenate(ShapeContext::Subshape(wide, 0, at), picked),
-                                           ShapeContext::Subshape(wide, at + 1)));
+  c.SetOutput(0, ShapeContext::Concatenate(
+                     ShapeContext::Concatenate(ShapeContext::Subshape(wide, 0, at), picked),
+                     ShapeContext::Subshape(wide, at + 1)));
   return absl::OkStatus();
 }
 
@@ -180,7 +194,8 @@ absl::Status GatherV2Shape(ShapeContext& c) {
 IndexedSlices SparseRows(GradientContext& c, Output params_shape, Output indices_size) {
   const Scope& scope = c.scope();
   const Output tail = EmitSlice(scope, params_shape, 1, {});
-  const Output values_shape = EmitConcatOf(scope, {ConcatPart::Of(indices_size), ConcatPart::Of(tail)});
+  const Output values_shape =
+      EmitConcatOf(scope, {ConcatPart::Of(indices_size), ConcatPart::Of(tail)});
   const Output values = c.Op("Reshape", {c.dy(), values_shape});
   const Output indices = c.Op("Reshape", {c.input(1), indices_size});
   return IndexedSlices{values, indices, params_shape};
@@ -219,25 +234,28 @@ Output BatchIndices(const Scope& scope, Output params_shape, Output indices, int
     const Output rest = EmitBinary(scope, "Sub", "sub", EmitRank(scope, indices), dim);
     const NamedOp after(scope, "Tile");
     const Output after_input = EmitOne(after.inner(), dtype, "input");
-    const Output after_multiples = after.inner().Op("Pack", {std::vector<Output>{rest}}, {}, "multiples");
+    const Output after_multiples =
+        after.inner().Op("Pack", {std::vector<Output>{rest}}, {}, "multiples");
     const Output ones_after = after.Op("Tile", {after_input, after_multiples});
     const Output shape = EmitConcatOf(
-        scope, {ConcatPart::Of(ones_before), ConcatPart::Packed(dim_size), ConcatPart::Of(ones_after)});
+        scope,
+        {ConcatPart::Of(ones_before), ConcatPart::Packed(dim_size), ConcatPart::Of(ones_after)});
     result = scope.Op("AddV2", {result, scope.Op("Reshape", {offsets, shape})}, {}, "add");
   }
   return result;
 }
 
 // The dense gradient of params when the axis is the first one after the batch dims.
-Output BatchGatherGradient(const Scope& scope, Output params_shape, Output values, Output indices, int batch_dims,
-                           Output rows) {
+Output BatchGatherGradient(const Scope& scope, Output params_shape, Output values, Output indices,
+                           int batch_dims, Output rows) {
   const Output indices_size = EmitExpandDims(scope, EmitSize(scope, indices), 0);
   Output outer_shape;
   Output flat_shape;
   if (batch_dims > 0) {
     const Output values_shape = EmitShape(scope, values);
     outer_shape = EmitSlice(scope, values_shape, {}, batch_dims);
-    const Output inner_shape = EmitSlice(scope, EmitSlice(scope, values_shape, batch_dims, {}), 1, {});
+    const Output inner_shape =
+        EmitSlice(scope, EmitSlice(scope, values_shape, batch_dims, {}), 1, {});
     const NamedOp prod(scope, "Prod");
     const Output axes = prod.inner().ConstVector({0}, "reduction_indices");
     const Output batch_size = prod.Op("Prod", {outer_shape, axes}, {{"keep_dims", false}});
@@ -249,7 +267,8 @@ Output BatchGatherGradient(const Scope& scope, Output params_shape, Output value
   indices = scope.Op("Reshape", {indices, indices_size});
   Output gradient = scope.Op("UnsortedSegmentSum", {values, indices, rows});
   if (batch_dims > 0) {
-    const Output shape = EmitConcatOf(scope, {ConcatPart::Of(outer_shape), ConcatPart::Of(flat_shape)});
+    const Output shape =
+        EmitConcatOf(scope, {ConcatPart::Of(outer_shape), ConcatPart::Of(flat_shape)});
     gradient = scope.Op("Reshape", {gradient, shape});
   }
   return gradient;
@@ -265,8 +284,9 @@ absl::Status GatherV2Gradient(GradientContext& c) {
   int64_t batch_dims = c.Attr<int64_t>("batch_dims");
   if (batch_dims < 0) {
     if (!indices.shape().known_rank()) {
-      return InvalidArgument("Currently, it is unsupported to take the gradient of tf.gather when batch_dims < 0 and ",
-                             "the rank of the indices is unknown. Got batch_dims=", batch_dims);
+      return InvalidArgument(
+          "Currently, it is unsupported to take the gradient of tf.gather when batch_dims < 0 and ",
+          "the rank of the indices is unknown. Got batch_dims=", batch_dims);
     }
     batch_dims += indices.shape().rank();
   }
@@ -287,17 +307,20 @@ absl::Status GatherV2Gradient(GradientContext& c) {
   const Output axis_dims = EmitSize(scope, outer_shape);
   const Output outer_batches = EmitRange(scope, 0, batches);
   const Output batch_axes = EmitRange(scope, batches, axis_dims);
-  const Output inner_axes = EmitRange(scope, EmitBinary(scope, "AddV2", "add", axis_dims, 1), values_dims);
+  const Output inner_axes =
+      EmitRange(scope, EmitBinary(scope, "AddV2", "add", axis_dims, 1), values_dims);
   const Output values = c.Op("Reshape", {c.dy(), values_shape});
-  const Output forward = EmitConcatOf(scope, {ConcatPart::Of(outer_batches), ConcatPart::Packed(axis_dims),
-                                            ConcatPart::Of(batch_axes), ConcatPart::Of(inner_axes)});
+  const Output forward =
+      EmitConcatOf(scope, {ConcatPart::Of(outer_batches), ConcatPart::Packed(axis_dims),
+                           ConcatPart::Of(batch_axes), ConcatPart::Of(inner_axes)});
   const Output moved = c.Op("Transpose", {values, forward}, {}, "transpose");
   const Output moved_shape = EmitGather(scope, params_shape, forward);
   const Output rows = EmitElementAt(scope, params_shape, axis);
   const Output gradient = BatchGatherGradient(scope, moved_shape, moved, indices, batches, rows);
   const Output batch_axes_after = EmitBinary(scope, "AddV2", "add", batch_axes, 1);
-  const Output back = EmitConcatOf(scope, {ConcatPart::Of(outer_batches), ConcatPart::Of(batch_axes_after),
-                                         ConcatPart::Numbers({batches}), ConcatPart::Of(inner_axes)});
+  const Output back =
+      EmitConcatOf(scope, {ConcatPart::Of(outer_batches), ConcatPart::Of(batch_axes_after),
+                           ConcatPart::Numbers({batches}), ConcatPart::Of(inner_axes)});
   c.SetDx(0, c.Op("Transpose", {gradient, back}, {}, "transpose"));
   return absl::OkStatus();
 }

@@ -1,5 +1,6 @@
 // Slices picked by index tuples: GatherNd.
 #include "absl/strings/str_join.h"
+
 #include "muster/ops/array/indexing.h"
 #include "muster/ops/array/nd_indices.h"
 #include "muster/ops/emit.h"
@@ -15,8 +16,8 @@ absl::Status RunGatherNd(KernelContext& c) {
   if (indices.rank() < 1) return InvalidArgument("indices must be at least a vector");
   const int64_t depth = indices.dim(indices.rank() - 1);
   if (depth > params.rank()) {
-    return InvalidArgument("index innermost dimension length must be <= params rank; saw: ", depth, " vs. ",
-                           params.rank());
+    return InvalidArgument("index innermost dimension length must be <= params rank; saw: ", depth,
+                           " vs. ", params.rank());
   }
   Dims dims(indices.shape().dims().begin(), indices.shape().dims().end() - 1);
   for (int i = static_cast<int>(depth); i < params.rank(); ++i) dims.push_back(params.dim(i));
@@ -28,7 +29,8 @@ absl::Status RunGatherNd(KernelContext& c) {
   }
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   if (count == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<int64_t> slices, FlatSlices(indices, params.shape(), "param shape"));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> slices,
+                   FlatSlices(indices, params.shape(), "param shape"));
   const DType dtype = params.dtype();
   const int64_t inner = params.shape().ElementsIn(static_cast<int>(depth), params.rank());
   const int64_t row_bytes = inner * static_cast<int64_t>(DTypeSize(dtype));
@@ -56,11 +58,12 @@ absl::Status GatherNdShape(ShapeContext& c) {
   }
   const int64_t depth = indices[indices.rank() - 1];
   if (depth > params.rank()) {
-    return InvalidArgument("indices.shape[-1] must be <= params.rank, but saw indices shape: ", indices.ToString(),
-                           " and params shape: ", params.ToString());
+    return InvalidArgument("indices.shape[-1] must be <= params.rank, but saw indices shape: ",
+                           indices.ToString(), " and params shape: ", params.ToString());
   }
-  c.SetOutput(0, ShapeContext::Concatenate(ShapeContext::Subshape(indices, 0, indices.rank() - 1),
-                                           ShapeContext::Subshape(params, static_cast<int>(depth))));
+  c.SetOutput(0,
+              ShapeContext::Concatenate(ShapeContext::Subshape(indices, 0, indices.rank() - 1),
+                                        ShapeContext::Subshape(params, static_cast<int>(depth))));
   return absl::OkStatus();
 }
 
@@ -79,7 +82,8 @@ absl::Status GatherNdGradient(GradientContext& c) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<int64_t>> FlatSlices(const Tensor& indices, const Shape& shape, absl::string_view what) {
+absl::StatusOr<std::vector<int64_t>> FlatSlices(const Tensor& indices, const Shape& shape,
+                                                absl::string_view what) {
   const int depth = static_cast<int>(indices.dim(indices.rank() - 1));
   Dims strides(depth, 1);
   for (int i = depth - 2; i >= 0; --i) strides[i] = strides[i + 1] * shape.dim(i + 1);
@@ -93,9 +97,9 @@ absl::StatusOr<std::vector<int64_t>> FlatSlices(const Tensor& indices, const Sha
       for (int d = 0; d < depth; ++d) {
         const int64_t index = tuple[d];
         if (index < 0 || index >= shape.dim(d)) {
-          return InvalidArgument("indices", PositionText(outer_shape, static_cast<int64_t>(i)), " = [",
-                                 absl::StrJoin(absl::MakeConstSpan(tuple, depth), ", "), "] does not index into ",
-                                 what, " ", shape.ToString());
+          return InvalidArgument("indices", PositionText(outer_shape, static_cast<int64_t>(i)),
+                                 " = [", absl::StrJoin(absl::MakeConstSpan(tuple, depth), ", "),
+                                 "] does not index into ", what, " ", shape.ToString());
         }
         slice += index * strides[d];
       }

@@ -5,15 +5,18 @@
 namespace muster {
 namespace {
 
-// output is [outer, depth, inner], filled with the off value; position (o, indices[o, i], i) gets the on value.
+// output is [outer, depth, inner], filled with the off value; position (o, indices[o, i], i) gets
+// the on value.
 template <typename Index>
-void SetOn(const Index* indices, const Tensor& on, int64_t outer, int64_t depth, int64_t inner, Tensor& output) {
+void SetOn(const Index* indices, const Tensor& on, int64_t outer, int64_t depth, int64_t inner,
+           Tensor& output) {
   const int64_t element = static_cast<int64_t>(DTypeSize(output.dtype()));
   for (int64_t o = 0; o < outer; ++o) {
     for (int64_t i = 0; i < inner; ++i) {
       const int64_t index = static_cast<int64_t>(indices[o * inner + i]);
       if (index < 0 || index >= depth) continue;
-      CopyElements(output.dtype(), on.raw(), output.raw() + ((o * depth + index) * inner + i) * element, 1);
+      CopyElements(output.dtype(), on.raw(),
+                   output.raw() + ((o * depth + index) * inner + i) * element, 1);
     }
   }
 }
@@ -30,12 +33,14 @@ class OneHotKernel : public Kernel {
     const Tensor& on = c.input(2);
     const Tensor& off = c.input(3);
     if (axis_ != -1 && (axis_ < 0 || axis_ > indices.rank())) {
-      return InvalidArgument("Expected axis to be -1 or between [0, ", indices.rank() + 1, ").  But received: ", axis_);
+      return InvalidArgument("Expected axis to be -1 or between [0, ", indices.rank() + 1,
+                             ").  But received: ", axis_);
     }
     if (!c.input(1).shape().is_scalar()) {
       return InvalidArgument("depth must be a scalar, but got: ", c.input(1).shape().ToString());
     }
-    if (!on.shape().is_scalar()) return InvalidArgument("on_value must be a scalar, but got: ", on.shape().ToString());
+    if (!on.shape().is_scalar())
+      return InvalidArgument("on_value must be a scalar, but got: ", on.shape().ToString());
     if (!off.shape().is_scalar()) {
       return InvalidArgument("off_value must be a scalar, but got: ", off.shape().ToString());
     }
@@ -51,11 +56,21 @@ class OneHotKernel : public Kernel {
     const int64_t outer = indices.shape().ElementsIn(0, axis);
     const int64_t inner = indices.shape().ElementsIn(axis, indices.rank());
     switch (indices.dtype()) {
-      case DType::kUint8: SetOn(indices.data<uint8_t>(), on, outer, depth, inner, *output); break;
-      case DType::kInt8: SetOn(indices.data<int8_t>(), on, outer, depth, inner, *output); break;
-      case DType::kInt32: SetOn(indices.data<int32_t>(), on, outer, depth, inner, *output); break;
-      case DType::kInt64: SetOn(indices.data<int64_t>(), on, outer, depth, inner, *output); break;
-      default: return InvalidArgument("indices of type ", DTypeName(indices.dtype()), " are not supported");
+      case DType::kUint8:
+        SetOn(indices.data<uint8_t>(), on, outer, depth, inner, *output);
+        break;
+      case DType::kInt8:
+        SetOn(indices.data<int8_t>(), on, outer, depth, inner, *output);
+        break;
+      case DType::kInt32:
+        SetOn(indices.data<int32_t>(), on, outer, depth, inner, *output);
+        break;
+      case DType::kInt64:
+        SetOn(indices.data<int64_t>(), on, outer, depth, inner, *output);
+        break;
+      default:
+        return InvalidArgument("indices of type ", DTypeName(indices.dtype()),
+                               " are not supported");
     }
     return absl::OkStatus();
   }
@@ -80,7 +95,8 @@ absl::Status OneHotShape(ShapeContext& c) {
   if (axis < -1) return InvalidArgument("axis must be >= -1");
   ASSIGN_OR_RETURN(const std::optional<int64_t> depth, c.ScalarInput(1));
   if (depth.has_value() && *depth < 0) {
-    return InvalidArgument("Dimension size, given by scalar input 1, must be non-negative but is ", *depth);
+    return InvalidArgument("Dimension size, given by scalar input 1, must be non-negative but is ",
+                           *depth);
   }
   const PartialShape& indices = c.input(0);
   if (!indices.known_rank()) {

@@ -1,4 +1,5 @@
-// Slices written or added at index tuples into a new tensor: ScatterNd, TensorScatter*, ScatterNdNonAliasingAdd.
+// Slices written or added at index tuples into a new tensor: ScatterNd, TensorScatter*,
+// ScatterNdNonAliasingAdd.
 #include "muster/ops/array/indexing.h"
 #include "muster/ops/array/nd_indices.h"
 #include "muster/ops/emit.h"
@@ -28,7 +29,8 @@ T CombineValues(T a, T b, bool subtract) {
 }
 
 template <typename T>
-void CombineRows(char* output, const char* updates, absl::Span<const int64_t> slices, int64_t inner, bool subtract) {
+void CombineRows(char* output, const char* updates, absl::Span<const int64_t> slices, int64_t inner,
+                 bool subtract) {
   T* to = reinterpret_cast<T*>(output);
   const T* from = reinterpret_cast<const T*>(updates);
   for (size_t i = 0; i < slices.size(); ++i) {
@@ -64,38 +66,44 @@ absl::Status OuterMismatch(const Tensor& indices, const Tensor& updates, bool in
   const std::string indices_text = indices.shape().ToString();
   const std::string updates_text = updates.shape().ToString();
   if (into_tensor) {
-    return InvalidArgument("Outer dimensions of indices and update must match. Indices shape: ", indices_text,
-                           ", updates shape:", updates_text);
+    return InvalidArgument("Outer dimensions of indices and update must match. Indices shape: ",
+                           indices_text, ", updates shape:", updates_text);
   }
   const int outer = indices.rank() - 1;
-  return InvalidArgument("Dimensions [0,", outer, ") of indices[shape=", indices_text, "] must match dimensions [0,",
-                         outer, ") of updates[shape=", updates_text, "]");
-}
-
-absl::Status InnerMismatch(const Tensor& indices, const Tensor& updates, const Shape& shape, bool into_tensor) {
-  const std::string updates_text = updates.shape().ToString();
-  if (into_tensor) {
-    return InvalidArgument("Inner dimensions of output shape must match inner dimensions of updates shape. Output: ",
-                           shape.ToString(), " updates: ", updates_text);
-  }
-  const int outer = indices.rank() - 1;
-  return InvalidArgument("Dimensions [", indices.dim(outer), ",", shape.rank(), ") of input[shape=", shape.ToString(),
-                         "] must match dimensions [", outer, ",", updates.rank(), ") of updates[shape=", updates_text,
+  return InvalidArgument("Dimensions [0,", outer, ") of indices[shape=", indices_text,
+                         "] must match dimensions [0,", outer, ") of updates[shape=", updates_text,
                          "]");
 }
 
+absl::Status InnerMismatch(const Tensor& indices, const Tensor& updates, const Shape& shape,
+                           bool into_tensor) {
+  const std::string updates_text = updates.shape().ToString();
+  if (into_tensor) {
+    return InvalidArgument(
+        "Inner dimensions of output shape must match inner dimensions of updates shape. Output: ",
+        shape.ToString(), " updates: ", updates_text);
+  }
+  const int outer = indices.rank() - 1;
+  return InvalidArgument("Dimensions [", indices.dim(outer), ",", shape.rank(),
+                         ") of input[shape=", shape.ToString(), "] must match dimensions [", outer,
+                         ",", updates.rank(), ") of updates[shape=", updates_text, "]");
+}
+
 // The ranks and sizes of indices and updates against the output; gives the elements per slice.
-absl::StatusOr<int64_t> CheckScatter(const Tensor& indices, const Tensor& updates, const Shape& shape,
-                                     bool into_tensor) {
+absl::StatusOr<int64_t> CheckScatter(const Tensor& indices, const Tensor& updates,
+                                     const Shape& shape, bool into_tensor) {
   if (indices.rank() < 1) {
-    return InvalidArgument("Indices shape must have rank at least one. Found:", indices.shape().ToString());
+    return InvalidArgument("Indices shape must have rank at least one. Found:",
+                           indices.shape().ToString());
   }
   if (updates.rank() < 1) {
-    return InvalidArgument("Updates shape must have rank at least one. Found:", updates.shape().ToString());
+    return InvalidArgument("Updates shape must have rank at least one. Found:",
+                           updates.shape().ToString());
   }
   const int outer = indices.rank() - 1;
   for (int i = 0; i < outer; ++i) {
-    if (i >= updates.rank() || updates.dim(i) != indices.dim(i)) return OuterMismatch(indices, updates, into_tensor);
+    if (i >= updates.rank() || updates.dim(i) != indices.dim(i))
+      return OuterMismatch(indices, updates, into_tensor);
   }
   const int64_t depth = indices.dim(outer);
   bool fits = depth <= shape.rank() && shape.rank() - depth == updates.rank() - outer;
@@ -120,7 +128,8 @@ absl::Status RunScatterNd(KernelContext& c) {
     if (dim < 0) return InvalidArgument("Dimension ", dim, " must be >= 0");
   }
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  ASSIGN_OR_RETURN(const int64_t inner, CheckScatter(indices, updates, shape, /*into_tensor=*/false));
+  ASSIGN_OR_RETURN(const int64_t inner,
+                   CheckScatter(indices, updates, shape, /*into_tensor=*/false));
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   if constexpr (!std::is_same_v<T, std::string>) {
     if (output->size_bytes() > 0) std::memset(output->raw(), 0, output->size_bytes());
@@ -136,7 +145,8 @@ absl::Status RunTensorScatter(KernelContext& c, Combine combine, CombineFunction
   const Tensor indices = c.input(1);
   const Tensor updates = c.input(2);
   const Shape shape = c.input(0).shape();
-  ASSIGN_OR_RETURN(const int64_t inner, CheckScatter(indices, updates, shape, /*into_tensor=*/true));
+  ASSIGN_OR_RETURN(const int64_t inner,
+                   CheckScatter(indices, updates, shape, /*into_tensor=*/true));
   std::vector<int64_t> slices;
   if (indices.num_elements() > 0 || updates.num_elements() > 0) {
     ASSIGN_OR_RETURN(slices, FlatSlices(indices, shape, "shape"));
@@ -153,7 +163,9 @@ absl::Status RunTensorScatter(KernelContext& c, Combine combine, CombineFunction
   return absl::OkStatus();
 }
 
-absl::Status RunTensorUpdate(KernelContext& c) { return RunTensorScatter(c, Combine::kUpdate, nullptr); }
+absl::Status RunTensorUpdate(KernelContext& c) {
+  return RunTensorScatter(c, Combine::kUpdate, nullptr);
+}
 template <typename T>
 absl::Status RunTensorAdd(KernelContext& c) {
   return RunTensorScatter(c, Combine::kAdd, CombineRows<T>);
@@ -163,7 +175,8 @@ absl::Status RunTensorSub(KernelContext& c) {
   return RunTensorScatter(c, Combine::kSubtract, CombineRows<T>);
 }
 
-absl::Status CheckStatic(const PartialShape& input, const PartialShape& indices, const PartialShape& updates) {
+absl::Status CheckStatic(const PartialShape& input, const PartialShape& indices,
+                         const PartialShape& updates) {
   if (!input.known_rank() || !indices.known_rank() || !updates.known_rank() || indices.rank() < 1) {
     return absl::OkStatus();
   }
@@ -178,18 +191,19 @@ absl::Status CheckStatic(const PartialShape& input, const PartialShape& indices,
   if (auto merged = outer_indices.Merge(outer_updates); !merged.ok()) {
     return InvalidArgument("Dimensions [0,", outer, ") of indices[shape=", indices.ToString(),
                            "] = ", outer_indices.ToString(), " must match dimensions [0,", outer,
-                           ") of updates[shape=", updates.ToString(), "] = ", outer_updates.ToString(), ": ",
-                           merged.status().message());
+                           ") of updates[shape=", updates.ToString(),
+                           "] = ", outer_updates.ToString(), ": ", merged.status().message());
   }
   const int64_t depth = indices[outer];
   if (depth < 0 || depth > input.rank()) return absl::OkStatus();
   const PartialShape inner_input = ShapeContext::Subshape(input, static_cast<int>(depth));
   const PartialShape inner_updates = ShapeContext::Subshape(updates, outer);
   if (auto merged = inner_input.Merge(inner_updates); !merged.ok()) {
-    return InvalidArgument("Dimensions [", depth, ",", input.rank(), ") of input[shape=", input.ToString(),
-                           "] = ", inner_input.ToString(), " must match dimensions [", outer, ",", updates.rank(),
-                           ") of updates[shape=", updates.ToString(), "] = ", inner_updates.ToString(), ": ",
-                           merged.status().message());
+    return InvalidArgument("Dimensions [", depth, ",", input.rank(),
+                           ") of input[shape=", input.ToString(), "] = ", inner_input.ToString(),
+                           " must match dimensions [", outer, ",", updates.rank(),
+                           ") of updates[shape=", updates.ToString(),
+                           "] = ", inner_updates.ToString(), ": ", merged.status().message());
   }
   return absl::OkStatus();
 }
@@ -267,7 +281,8 @@ DEFINE_OP(ScatterNd) {
       .Shape(ScatterNdShape)
       .Gradient(ScatterNdGradient)
       .HostMemory({"shape"})
-      .CpuTypes<Join<Numbers, Types<bool, std::string>>>("T", []<typename T>() { return Stateless(RunScatterNd<T>); });
+      .CpuTypes<Join<Numbers, Types<bool, std::string>>>(
+          "T", []<typename T>() { return Stateless(RunScatterNd<T>); });
 }
 
 DEFINE_OP(TensorScatterUpdate) {
@@ -292,8 +307,10 @@ DEFINE_OP(TensorScatterSub) {
 }
 
 DEFINE_OP(ScatterNdNonAliasingAdd) {
-  op.Attr("T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, quint16, "
-            "uint16, complex128, half, uint32, uint64, bool}")
+  op.Attr(
+        "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+        "bfloat16, qint16, quint16, "
+        "uint16, complex128, half, uint32, uint64, bool}")
       .Attr("Tindices: {int32, int64}")
       .Attr("bad_indices_policy: string = ''")
       .Input("input: T")
@@ -303,7 +320,8 @@ DEFINE_OP(ScatterNdNonAliasingAdd) {
       .Doc("The input with the updates added to slices at index tuples.")
       .Shape(TensorScatterShape)
       .Gradient(NonAliasingAddGradient)
-      .CpuTypes<Join<Numbers, Types<bool>>>("T", []<typename T>() { return Stateless(RunTensorAdd<T>); });
+      .CpuTypes<Join<Numbers, Types<bool>>>(
+          "T", []<typename T>() { return Stateless(RunTensorAdd<T>); });
 }
 
 }  // namespace muster

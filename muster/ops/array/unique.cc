@@ -3,6 +3,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -41,7 +42,8 @@ Groups GroupElements(const T* values, int64_t count) {
   seen.reserve(static_cast<size_t>(std::min<int64_t>(count, 1 << 20)));
   for (int64_t i = 0; i < count; ++i) {
     const int64_t next = static_cast<int64_t>(groups.first.size());
-    groups.of_item[i] = EqualsNothing(values[i]) ? next : seen.try_emplace(Key(values[i]), next).first->second;
+    groups.of_item[i] =
+        EqualsNothing(values[i]) ? next : seen.try_emplace(Key(values[i]), next).first->second;
     if (groups.of_item[i] == next) groups.first.push_back(i);
   }
   return groups;
@@ -97,8 +99,8 @@ absl::Status RunUnique(KernelContext& c) {
   const Tensor& input = c.input(0);
   const bool small = c.output_type(1) == DType::kInt32;
   if (small && input.num_elements() > std::numeric_limits<int32_t>::max()) {
-    return InvalidArgument("unique does not support input tensors larger than ", std::numeric_limits<int32_t>::max(),
-                           " elements");
+    return InvalidArgument("unique does not support input tensors larger than ",
+                           std::numeric_limits<int32_t>::max(), " elements");
   }
   int64_t axis = 0;
   if (c.num_inputs() == 1) {
@@ -124,8 +126,8 @@ absl::Status RunUnique(KernelContext& c) {
   const int64_t count = input.dim(at);
   const int64_t inner = input.shape().ElementsIn(at + 1, input.rank());
   const T* values = input.data<T>();
-  const Groups groups =
-      outer == 1 && inner == 1 ? GroupElements(values, count) : GroupSlices(values, outer, count, inner);
+  const Groups groups = outer == 1 && inner == 1 ? GroupElements(values, count)
+                                                 : GroupSlices(values, outer, count, inner);
   const int64_t distinct = static_cast<int64_t>(groups.first.size());
 
   Shape shape = input.shape();
@@ -164,7 +166,8 @@ absl::Status RunListDiff(KernelContext& c) {
   if (c.output_type(1) == DType::kInt32 && x.num_elements() > std::numeric_limits<int32_t>::max()) {
     return InvalidArgument("x has ", x.num_elements(), " elements, too many for int32 indices");
   }
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({static_cast<int64_t>(kept.size())})));
+  ASSIGN_OR_RETURN(Tensor * output,
+                   c.AllocateOutput(0, Shape({static_cast<int64_t>(kept.size())})));
   for (size_t i = 0; i < kept.size(); ++i) output->data<T>()[i] = x.data<T>()[kept[i]];
   return WriteIndices(c, 1, kept);
 }
@@ -202,7 +205,9 @@ DEFINE_OP(Unique) {
       .Input("x: T")
       .Output("y: T")
       .Output("idx: out_idx")
-      .Doc("The distinct elements of a vector, and for every element the place of its equal among them.")
+      .Doc(
+          "The distinct elements of a vector, and for every element the place of its equal among "
+          "them.")
       .Shape(UniqueShape)
       .CpuTypes<UniqueTypes>("T", []<typename T>() { return Stateless(RunUnique<T>); });
 }
@@ -227,7 +232,9 @@ DEFINE_OP(UniqueV2) {
       .Input("axis: Taxis")
       .Output("y: T")
       .Output("idx: out_idx")
-      .Doc("The distinct slices along an axis, and for every slice the place of its equal among them.")
+      .Doc(
+          "The distinct slices along an axis, and for every slice the place of its equal among "
+          "them.")
       .Shape(UniqueV2Shape)
       .CpuTypes<UniqueTypes>("T", []<typename T>() { return Stateless(RunUnique<T>); });
 }
@@ -255,7 +262,8 @@ DEFINE_OP(ListDiff) {
       .Output("idx: out_idx")
       .Doc("The elements of x that are not in y, in their order, and where they stood.")
       .Shape(ListDiffShape)
-      .CpuTypes<Join<Reals, Types<std::string>>>("T", []<typename T>() { return Stateless(RunListDiff<T>); });
+      .CpuTypes<Join<Reals, Types<std::string>>>(
+          "T", []<typename T>() { return Stateless(RunListDiff<T>); });
 }
 
 }  // namespace muster

@@ -54,13 +54,16 @@ absl::Status WhereShape(ShapeContext& c) {
 }  // namespace
 
 DEFINE_OP(Where) {
-  op.Attr("T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, "
-          "quint16, uint16, complex128, half, uint32, uint64, bool} = DT_BOOL")
+  op.Attr(
+        "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+        "bfloat16, qint16, "
+        "quint16, uint16, complex128, half, uint32, uint64, bool} = DT_BOOL")
       .Input("input: T")
       .Output("index: int64")
       .Doc("The positions of the elements that are true or not zero, in row-major order.")
       .Shape(WhereShape)
-      .CpuTypes<Join<Numbers, Types<bool>>>("T", []<typename T>() { return Stateless(RunWhere<T>); });
+      .CpuTypes<Join<Numbers, Types<bool>>>("T",
+                                            []<typename T>() { return Stateless(RunWhere<T>); });
 }
 
 }  // namespace muster

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+
 #include "muster/base/log.h"
 #include "muster/ops/op.h"
 
@@ -32,7 +33,8 @@ class AssertKernel : public Kernel {
     }
     if (condition.scalar<bool>()) return absl::OkStatus();
     std::string text = "assertion failed:";
-    for (int i = 1; i < c.num_inputs(); ++i) absl::StrAppend(&text, " [", c.input(i).SummarizeValues(summarize_), "]");
+    for (int i = 1; i < c.num_inputs(); ++i)
+      absl::StrAppend(&text, " [", c.input(i).SummarizeValues(summarize_), "]");
     return InvalidArgument(text);
   }
 
@@ -72,7 +74,8 @@ class PrintKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     if (CountCall()) {
       std::string text = message_;
-      for (int i = 1; i < c.num_inputs(); ++i) absl::StrAppend(&text, "[", c.input(i).SummarizeValues(summarize_), "]");
+      for (int i = 1; i < c.num_inputs(); ++i)
+        absl::StrAppend(&text, "[", c.input(i).SummarizeValues(summarize_), "]");
       absl::StrAppend(&text, "\n");
       Write(text, stderr);
     }
@@ -103,14 +106,17 @@ class PrintV2Kernel : public Kernel {
     ASSIGN_OR_RETURN(stream_, s.Attr<std::string>("output_stream"));
     ASSIGN_OR_RETURN(end_, s.Attr<std::string>("end"));
     if (absl::StartsWith(stream_, "file://")) return absl::OkStatus();
-    const std::vector<std::string> known = {"stdout", "stderr", "log(info)", "log(warning)", "log(error)"};
+    const std::vector<std::string> known = {"stdout", "stderr", "log(info)", "log(warning)",
+                                            "log(error)"};
     if (std::find(known.begin(), known.end(), stream_) != known.end()) return absl::OkStatus();
-    return InvalidArgument("Unknown output stream: ", stream_, ", Valid streams are: ", absl::StrJoin(known, " "));
+    return InvalidArgument("Unknown output stream: ", stream_,
+                           ", Valid streams are: ", absl::StrJoin(known, " "));
   }
 
   absl::Status Compute(KernelContext& c) override {
     if (!c.input(0).shape().is_scalar()) {
-      return InvalidArgument("Input is expected to be scalar, but got ", c.input(0).shape().ToString());
+      return InvalidArgument("Input is expected to be scalar, but got ",
+                             c.input(0).shape().ToString());
     }
     const std::string text = absl::StrCat(c.input(0).scalar<std::string>(), end_);
     if (stream_ == "stdout") {
@@ -140,7 +146,9 @@ absl::Status PrintGradient(GradientContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status PrintV2Shape(ShapeContext& c) { return c.WithRank(c.input(0), 0).status(); }
+absl::Status PrintV2Shape(ShapeContext& c) {
+  return c.WithRank(c.input(0), 0).status();
+}
 
 }  // namespace
 

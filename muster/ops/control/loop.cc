@@ -1,4 +1,5 @@
-// The nodes that loops are made of. The executor gives them their meaning; the kernels only forward.
+// The nodes that loops are made of. The executor gives them their meaning; the kernels only
+// forward.
 #include "muster/graph/control_flow_gradients.h"
 #include "muster/ops/op.h"
 

@@ -1,4 +1,5 @@
-// Stacks of tensors that live for one step; loops keep intermediate values for their gradient in them.
+// Stacks of tensors that live for one step; loops keep intermediate values for their gradient in
+// them.
 #include <atomic>
 #include <limits>
 
@@ -12,7 +13,8 @@ constexpr const char* kContainer = "_stacks";
 // Thread-safe.
 class Stack : public Resource {
  public:
-  Stack(std::string name, DType dtype, int64_t max_size) : name_(std::move(name)), dtype_(dtype), max_size_(max_size) {}
+  Stack(std::string name, DType dtype, int64_t max_size)
+      : name_(std::move(name)), dtype_(dtype), max_size_(max_size) {}
   std::string Describe() const override { return "Stack"; }
   DType dtype() const { return dtype_; }
 
@@ -69,7 +71,8 @@ class StackKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& size = c.input(0);
     if (!size.shape().is_scalar()) {
-      return InvalidArgument("Stack size must be a scalar, but had shape: ", size.shape().ToString());
+      return InvalidArgument("Stack size must be a scalar, but had shape: ",
+                             size.shape().ToString());
     }
     ASSIGN_OR_RETURN(int64_t max_size, ScalarInteger(size, "max_size"));
     if (max_size < 0) max_size = std::numeric_limits<int64_t>::max();
@@ -94,7 +97,8 @@ class StackKernel : public Kernel {
 absl::StatusOr<RefPtr<Stack>> FindStack(KernelContext& c) {
   const Tensor& input = c.input(0);
   if (input.num_elements() != 1) {
-    return InvalidArgument("Stack handle must be a scalar, but had shape: ", input.shape().ToString());
+    return InvalidArgument("Stack handle must be a scalar, but had shape: ",
+                           input.shape().ToString());
   }
   const ResourceHandle& handle = input.scalar<ResourceHandle>();
   if (auto* stack = dynamic_cast<Stack*>(handle.resource.get())) return RefPtr<Stack>::Share(stack);
@@ -104,7 +108,8 @@ absl::StatusOr<RefPtr<Stack>> FindStack(KernelContext& c) {
 absl::Status RunPush(KernelContext& c) {
   ASSIGN_OR_RETURN(const RefPtr<Stack> stack, FindStack(c));
   if (c.input(1).dtype() != stack->dtype()) {
-    return InvalidArgument("Must have type ", DTypeName(stack->dtype()), " but got ", DTypeName(c.input(1).dtype()));
+    return InvalidArgument("Must have type ", DTypeName(stack->dtype()), " but got ",
+                           DTypeName(c.input(1).dtype()));
   }
   RETURN_IF_ERROR(stack->Push(c.input(1)));
   c.SetOutput(0, c.TakeInput(1));
@@ -115,7 +120,8 @@ absl::Status RunPop(KernelContext& c) {
   ASSIGN_OR_RETURN(const RefPtr<Stack> stack, FindStack(c));
   ASSIGN_OR_RETURN(Tensor value, stack->Pop());
   if (value.dtype() != c.output_type(0)) {
-    return InvalidArgument("Must have type ", DTypeName(c.output_type(0)), " but got ", DTypeName(value.dtype()));
+    return InvalidArgument("Must have type ", DTypeName(c.output_type(0)), " but got ",
+                           DTypeName(value.dtype()));
   }
   c.SetOutput(0, std::move(value));
   return absl::OkStatus();

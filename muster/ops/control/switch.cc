@@ -1,5 +1,5 @@
-// Choosing between values: Switch, Merge and their kin. Gradients of control flow depend on the contexts of nodes and
-// are therefore in the graph layer.
+// Choosing between values: Switch, Merge and their kin. Gradients of control flow depend on the
+// contexts of nodes and are therefore in the graph layer.
 #include "muster/graph/control_flow_gradients.h"
 #include "muster/ops/op.h"
 
@@ -9,7 +9,8 @@ namespace {
 absl::StatusOr<bool> Predicate(KernelContext& c) {
   const Tensor& predicate = c.input(1);
   if (!predicate.shape().is_scalar()) {
-    return InvalidArgument("The second input must be a scalar, but it has shape ", predicate.shape().ToString());
+    return InvalidArgument("The second input must be a scalar, but it has shape ",
+                           predicate.shape().ToString());
   }
   return predicate.scalar<bool>();
 }
@@ -32,7 +33,8 @@ absl::Status RunRefSwitch(KernelContext& c) {
 absl::Status RunSwitchN(KernelContext& c) {
   const Tensor& selector = c.input(1);
   if (!selector.shape().is_scalar()) {
-    return InvalidArgument("The second input must be a scalar, but it has shape ", selector.shape().ToString());
+    return InvalidArgument("The second input must be a scalar, but it has shape ",
+                           selector.shape().ToString());
   }
   int index = selector.scalar<int32_t>();
   if (index < 0 || index >= c.num_outputs()) index = c.num_outputs() - 1;
@@ -68,11 +70,13 @@ absl::Status RunRefMerge(KernelContext& c) {
 absl::Status RunRefSelect(KernelContext& c) {
   const Tensor& selector = c.input(0);
   if (!selector.shape().is_scalar()) {
-    return InvalidArgument("Index must be a scalar, but it has shape ", selector.shape().ToString());
+    return InvalidArgument("Index must be a scalar, but it has shape ",
+                           selector.shape().ToString());
   }
   const int32_t index = selector.scalar<int32_t>();
   if (index < 0 || index >= c.num_inputs() - 1) {
-    return InvalidArgument("Index must be in the range [0, ", c.num_inputs() - 1, ") but got ", index);
+    return InvalidArgument("Index must be in the range [0, ", c.num_inputs() - 1, ") but got ",
+                           index);
   }
   c.SetOutputReference(0, c.input_reference(1 + index));
   return absl::OkStatus();

@@ -26,20 +26,48 @@ void AddElements(Tensor& to, const Tensor& from) {
 
 absl::Status AddTensor(Tensor& to, const Tensor& from) {
   switch (to.dtype()) {
-    case DType::kFloat: AddElements<float>(to, from); break;
-    case DType::kDouble: AddElements<double>(to, from); break;
-    case DType::kHalf: AddElements<Half>(to, from); break;
-    case DType::kBfloat16: AddElements<Bfloat16>(to, from); break;
-    case DType::kInt8: AddElements<int8_t>(to, from); break;
-    case DType::kInt16: AddElements<int16_t>(to, from); break;
-    case DType::kInt32: AddElements<int32_t>(to, from); break;
-    case DType::kInt64: AddElements<int64_t>(to, from); break;
-    case DType::kUint8: AddElements<uint8_t>(to, from); break;
-    case DType::kUint16: AddElements<uint16_t>(to, from); break;
-    case DType::kUint32: AddElements<uint32_t>(to, from); break;
-    case DType::kUint64: AddElements<uint64_t>(to, from); break;
-    case DType::kComplex64: AddElements<Complex64>(to, from); break;
-    case DType::kComplex128: AddElements<Complex128>(to, from); break;
+    case DType::kFloat:
+      AddElements<float>(to, from);
+      break;
+    case DType::kDouble:
+      AddElements<double>(to, from);
+      break;
+    case DType::kHalf:
+      AddElements<Half>(to, from);
+      break;
+    case DType::kBfloat16:
+      AddElements<Bfloat16>(to, from);
+      break;
+    case DType::kInt8:
+      AddElements<int8_t>(to, from);
+      break;
+    case DType::kInt16:
+      AddElements<int16_t>(to, from);
+      break;
+    case DType::kInt32:
+      AddElements<int32_t>(to, from);
+      break;
+    case DType::kInt64:
+      AddElements<int64_t>(to, from);
+      break;
+    case DType::kUint8:
+      AddElements<uint8_t>(to, from);
+      break;
+    case DType::kUint16:
+      AddElements<uint16_t>(to, from);
+      break;
+    case DType::kUint32:
+      AddElements<uint32_t>(to, from);
+      break;
+    case DType::kUint64:
+      AddElements<uint64_t>(to, from);
+      break;
+    case DType::kComplex64:
+      AddElements<Complex64>(to, from);
+      break;
+    case DType::kComplex128:
+      AddElements<Complex128>(to, from);
+      break;
     default:
       return Unimplemented("TensorArray does not aggregate values of type ", DTypeName(to.dtype()));
   }
@@ -60,7 +88,8 @@ absl::Status TensorArray::Write(int64_t index, Tensor value) {
 
 absl::Status TensorArray::WriteMany(absl::Span<const int64_t> indices, std::vector<Tensor> values) {
   MutexLock lock(mutex_);
-  for (size_t i = 0; i < values.size(); ++i) RETURN_IF_ERROR(WriteLocked(indices[i], std::move(values[i])));
+  for (size_t i = 0; i < values.size(); ++i)
+    RETURN_IF_ERROR(WriteLocked(indices[i], std::move(values[i])));
   return absl::OkStatus();
 }
 
@@ -71,34 +100,37 @@ absl::Status TensorArray::WriteLocked(int64_t index, Tensor value) {
     return InvalidArgument("TensorArray ", options_.name, ": Tried to write to index ", index,
                            " but array is not resizeable and size is: ", size);
   }
-  if (index >= kMaxSize) return InvalidArgument("TensorArray ", options_.name, ": index ", index, " is too large");
+  if (index >= kMaxSize)
+    return InvalidArgument("TensorArray ", options_.name, ": index ", index, " is too large");
   if (value.dtype() != options_.dtype) {
-    return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ", index,
-                           " because the value dtype is ", DTypeName(value.dtype()), " but TensorArray dtype is ",
-                           DTypeName(options_.dtype), ".");
+    return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ",
+                           index, " because the value dtype is ", DTypeName(value.dtype()),
+                           " but TensorArray dtype is ", DTypeName(options_.dtype), ".");
   }
   if (!element_shape_.CompatibleWith(value.shape())) {
-    return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ", index,
-                           " because the value shape is ", value.shape().ToString(),
+    return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ",
+                           index, " because the value shape is ", value.shape().ToString(),
                            " which is incompatible with the TensorArray's inferred element shape: ",
                            element_shape_.ToString(), " (consider setting infer_shape=False).");
   }
-  if (options_.identical_shapes && !element_shape_.fully_known()) element_shape_ = PartialShape(value.shape());
+  if (options_.identical_shapes && !element_shape_.fully_known())
+    element_shape_ = PartialShape(value.shape());
   if (index >= size) elements_.resize(index + 1);
   Element& element = elements_[index];
   if (element.read) {
-    return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ", index,
-                           " because it has already been read.");
+    return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ",
+                           index, " because it has already been read.");
   }
   if (options_.is_gradient && element.shape.has_value() && *element.shape != value.shape()) {
-    return InvalidArgument("TensorArray ", options_.name, ": Could not aggregate to TensorArray index ", index,
+    return InvalidArgument("TensorArray ", options_.name,
+                           ": Could not aggregate to TensorArray index ", index,
                            " because the existing shape is ", element.shape->ToString(),
                            " but the new input shape is ", value.shape().ToString(), ".");
   }
   if (element.written) {
     if (options_.is_gradient) return AddLocked(element, value);
-    return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ", index,
-                           " because it has already been written to.");
+    return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ",
+                           index, " because it has already been written to.");
   }
   element.shape = value.shape();
   element.value = std::move(value);
@@ -108,7 +140,8 @@ absl::Status TensorArray::WriteLocked(int64_t index, Tensor value) {
 
 absl::Status TensorArray::AddLocked(Element& element, const Tensor& value) {
   if (!IsPlainData(value.dtype())) {
-    return Unimplemented("TensorArray does not aggregate values of type ", DTypeName(value.dtype()));
+    return Unimplemented("TensorArray does not aggregate values of type ",
+                         DTypeName(value.dtype()));
   }
   if (!element.own) {
     // What was written may be seen by others: the sum gets memory of its own.
@@ -144,22 +177,26 @@ absl::StatusOr<Tensor> TensorArray::ReadLocked(int64_t index) {
   }
   Element& element = elements_[index];
   if (element.cleared) {
-    return InvalidArgument("TensorArray ", options_.name, ": Could not read index ", index,
-                           " twice because it was cleared after a previous read (perhaps try setting ",
-                           "clear_after_read = false?).");
+    return InvalidArgument(
+        "TensorArray ", options_.name, ": Could not read index ", index,
+        " twice because it was cleared after a previous read (perhaps try setting ",
+        "clear_after_read = false?).");
   }
   if (!element.written) {
-    std::optional<Shape> shape = element.shape.has_value() ? element.shape : element_shape_.ToShape();
+    std::optional<Shape> shape =
+        element.shape.has_value() ? element.shape : element_shape_.ToShape();
     if (!shape.has_value()) {
-      return InvalidArgument("TensorArray ", options_.name, ": Could not read from TensorArray index ", index,
-                             ".  Furthermore, the element shape is not fully defined: ", element_shape_.ToString(),
-                             ".  It is possible you are working with a resizeable TensorArray and stop_gradients ",
-                             "is not allowing the gradients to be written.  If you set the full element_shape ",
-                             "property on the forward TensorArray, the proper all-zeros tensor will be returned ",
-                             "instead of incurring this error.");
+      return InvalidArgument(
+          "TensorArray ", options_.name, ": Could not read from TensorArray index ", index,
+          ".  Furthermore, the element shape is not fully defined: ", element_shape_.ToString(),
+          ".  It is possible you are working with a resizeable TensorArray and stop_gradients ",
+          "is not allowing the gradients to be written.  If you set the full element_shape ",
+          "property on the forward TensorArray, the proper all-zeros tensor will be returned ",
+          "instead of incurring this error.");
     }
     ASSIGN_OR_RETURN(element.value, Tensor::Make(options_.dtype, *shape));
-    if (IsPlainData(options_.dtype)) std::fill_n(element.value.raw(), element.value.size_bytes(), '\0');
+    if (IsPlainData(options_.dtype))
+      std::fill_n(element.value.raw(), element.value.size_bytes(), '\0');
     element.written = true;
   }
   element.read = true;
@@ -192,8 +229,8 @@ void TensorArray::Close() {
   closed_ = true;
 }
 
-absl::StatusOr<RefPtr<TensorArray>> TensorArray::MakeGradient(std::string name,
-                                                              absl::Span<const int64_t> shape_to_prepend) const {
+absl::StatusOr<RefPtr<TensorArray>> TensorArray::MakeGradient(
+    std::string name, absl::Span<const int64_t> shape_to_prepend) const {
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(CheckOpen());
   Options options;

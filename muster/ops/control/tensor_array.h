@@ -1,4 +1,5 @@
-// An array of tensors that lives for one step. Its gradient is another such array, in which writes to one index add.
+// An array of tensors that lives for one step. Its gradient is another such array, in which writes
+// to one index add.
 #pragma once
 
 #include <optional>
@@ -23,7 +24,8 @@ class TensorArray : public Resource {
     bool clear_after_read = true;
     bool is_gradient = false;  // writes to the same index add up
   };
-  TensorArray(Options options, int64_t size) : options_(std::move(options)), element_shape_(options_.element_shape) {
+  TensorArray(Options options, int64_t size)
+      : options_(std::move(options)), element_shape_(options_.element_shape) {
     elements_.resize(size);
   }
 
@@ -43,13 +45,15 @@ class TensorArray : public Resource {
   absl::StatusOr<std::vector<Tensor>> ReadMany(absl::Span<const int64_t> indices);
 
   absl::StatusOr<int64_t> Size() const;
-  // How many elements Concat joins: all, or in a gradient those that the forward array was split into.
+  // How many elements Concat joins: all, or in a gradient those that the forward array was split
+  // into.
   absl::StatusOr<int64_t> ConcatSize() const;
   void SetMarkedSize(int64_t size);
   void Close();
 
   // A new array for the gradient, with zeros of the right shapes for elements that nobody writes.
-  absl::StatusOr<RefPtr<TensorArray>> MakeGradient(std::string name, absl::Span<const int64_t> shape_to_prepend) const;
+  absl::StatusOr<RefPtr<TensorArray>> MakeGradient(
+      std::string name, absl::Span<const int64_t> shape_to_prepend) const;
 
  private:
   struct Element {
@@ -63,7 +67,8 @@ class TensorArray : public Resource {
 
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status WriteLocked(int64_t index, Tensor value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status AddLocked(Element& element, const Tensor& value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AddLocked(Element& element, const Tensor& value)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Tensor> ReadLocked(int64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;

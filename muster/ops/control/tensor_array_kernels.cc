@@ -37,7 +37,8 @@ class TensorArrayKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
     if (!input.shape().is_scalar()) {
-      return InvalidArgument("TensorArray size must be scalar, but had shape: ", input.shape().ToString());
+      return InvalidArgument("TensorArray size must be scalar, but had shape: ",
+                             input.shape().ToString());
     }
     ASSIGN_OR_RETURN(const int64_t size, ScalarInteger(input, "size"));
     if (size < 0) return InvalidArgument("Size should be >= 0.");
@@ -57,18 +58,20 @@ class TensorArrayKernel : public Kernel {
 absl::StatusOr<RefPtr<TensorArray>> FindArray(KernelContext& c) {
   const Tensor& input = c.input(0);
   if (input.num_elements() != 1) {
-    return InvalidArgument("TensorArray handle must be a scalar, but had shape: ", input.shape().ToString());
+    return InvalidArgument("TensorArray handle must be a scalar, but had shape: ",
+                           input.shape().ToString());
   }
   const ResourceHandle& handle = input.scalar<ResourceHandle>();
-  if (auto* array = dynamic_cast<TensorArray*>(handle.resource.get())) return RefPtr<TensorArray>::Share(array);
+  if (auto* array = dynamic_cast<TensorArray*>(handle.resource.get()))
+    return RefPtr<TensorArray>::Share(array);
   return c.step().step_resources->LookupAs<TensorArray>(handle.container, handle.name);
 }
 
 absl::StatusOr<RefPtr<TensorArray>> ArrayToWrite(KernelContext& c, DType dtype) {
   ASSIGN_OR_RETURN(RefPtr<TensorArray> array, FindArray(c));
   if (array->dtype() != dtype) {
-    return InvalidArgument("TensorArray dtype is ", DTypeName(array->dtype()), " but Op is trying to write dtype ",
-                           DTypeName(dtype), ".");
+    return InvalidArgument("TensorArray dtype is ", DTypeName(array->dtype()),
+                           " but Op is trying to write dtype ", DTypeName(dtype), ".");
   }
   return array;
 }
@@ -76,15 +79,16 @@ absl::StatusOr<RefPtr<TensorArray>> ArrayToWrite(KernelContext& c, DType dtype) 
 absl::StatusOr<RefPtr<TensorArray>> ArrayToRead(KernelContext& c) {
   ASSIGN_OR_RETURN(RefPtr<TensorArray> array, FindArray(c));
   if (array->dtype() != c.output_type(0)) {
-    return InvalidArgument("TensorArray dtype is ", DTypeName(array->dtype()), " but Op requested dtype ",
-                           DTypeName(c.output_type(0)), ".");
+    return InvalidArgument("TensorArray dtype is ", DTypeName(array->dtype()),
+                           " but Op requested dtype ", DTypeName(c.output_type(0)), ".");
   }
   return array;
 }
 
 absl::StatusOr<int64_t> Index(const Tensor& index) {
   if (!index.shape().is_scalar()) {
-    return InvalidArgument("TensorArray index must be scalar, but had shape: ", index.shape().ToString());
+    return InvalidArgument("TensorArray index must be scalar, but had shape: ",
+                           index.shape().ToString());
   }
   return ScalarInteger(index, "index");
 }
@@ -127,7 +131,8 @@ class GatherKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     ASSIGN_OR_RETURN(const RefPtr<TensorArray> array, ArrayToRead(c));
     if (!c.input(1).shape().is_vector()) {
-      return InvalidArgument("Expected indices to be a vector, but received shape: ", c.input(1).shape().ToString());
+      return InvalidArgument("Expected indices to be a vector, but received shape: ",
+                             c.input(1).shape().ToString());
     }
     ASSIGN_OR_RETURN(const Dims indices, IntegerVector(c.input(1), "indices"));
     Dims dims = {static_cast<int64_t>(indices.size())};
@@ -135,9 +140,10 @@ class GatherKernel : public Kernel {
     if (indices.empty()) {
       const std::optional<Shape> element = element_shape_.ToShape();
       if (!element.has_value()) {
-        return Unimplemented("TensorArray has size zero, but element shape ", element_shape_.ToString(),
-                             " is not fully defined. Currently only static shapes are supported when packing ",
-                             "zero-size TensorArrays.");
+        return Unimplemented(
+            "TensorArray has size zero, but element shape ", element_shape_.ToString(),
+            " is not fully defined. Currently only static shapes are supported when packing ",
+            "zero-size TensorArrays.");
       }
       dims.insert(dims.end(), element->dims().begin(), element->dims().end());
     } else {
@@ -149,8 +155,9 @@ class GatherKernel : public Kernel {
       }
       for (size_t i = 1; i < values.size(); ++i) {
         if (values[i].shape() != first) {
-          return InvalidArgument("TensorArray has inconsistent shapes.  Index 0 has shape: ", first.ToString(),
-                                 " but index ", i, " has shape: ", values[i].shape().ToString());
+          return InvalidArgument(
+              "TensorArray has inconsistent shapes.  Index 0 has shape: ", first.ToString(),
+              " but index ", i, " has shape: ", values[i].shape().ToString());
         }
       }
       dims.insert(dims.end(), first.dims().begin(), first.dims().end());
@@ -179,9 +186,10 @@ class ConcatKernel : public Kernel {
     if (size == 0) {
       const std::optional<Shape> rest = element_shape_.ToShape();
       if (!rest.has_value()) {
-        return Unimplemented("TensorArray has size zero, but element_shape_except0 ", element_shape_.ToString(),
-                             " is not fully defined. Currently only static shapes are supported when concatenating ",
-                             "zero-size TensorArrays.");
+        return Unimplemented(
+            "TensorArray has size zero, but element_shape_except0 ", element_shape_.ToString(),
+            " is not fully defined. Currently only static shapes are supported when concatenating ",
+            "zero-size TensorArrays.");
       }
       dims.insert(dims.end(), rest->dims().begin(), rest->dims().end());
     } else {
@@ -205,17 +213,19 @@ class ConcatKernel : public Kernel {
       Shape rest = values[i].shape();
       rest.Remove(0);
       if (!element_shape_.CompatibleWith(rest)) {
-        return InvalidArgument("TensorArray was passed element_shape_except0 ", element_shape_.ToString(),
-                               " but index ", i, " has (excepting dimension 0) shape: ", rest.ToString(),
+        return InvalidArgument("TensorArray was passed element_shape_except0 ",
+                               element_shape_.ToString(), " but index ", i,
+                               " has (excepting dimension 0) shape: ", rest.ToString(),
                                " which does not match.");
       }
       if (i == 0) {
         first = rest;
         dims.insert(dims.end(), rest.dims().begin(), rest.dims().end());
       } else if (rest != first) {
-        return InvalidArgument("TensorArray has inconsistent shapes.  Index 0 has (excepting dimension 0) shape: ",
-                               first.ToString(), " but index ", i, " has (excepting dimension 0) shape: ",
-                               rest.ToString());
+        return InvalidArgument(
+            "TensorArray has inconsistent shapes.  Index 0 has (excepting dimension 0) shape: ",
+            first.ToString(), " but index ", i,
+            " has (excepting dimension 0) shape: ", rest.ToString());
       }
       lengths.data<int64_t>()[i] = values[i].dim(0);
       dims[0] += values[i].dim(0);
@@ -231,8 +241,9 @@ absl::StatusOr<Tensor> CopyRows(KernelContext& c, const Tensor& from, int64_t be
   ASSIGN_OR_RETURN(Tensor part, c.AllocateTemporary(from.dtype(), shape));
   const int64_t row = from.shape().ElementsIn(1, from.rank());
   if (part.num_elements() > 0) {
-    CopyElements(from.dtype(), from.raw() + begin * row * static_cast<int64_t>(DTypeSize(from.dtype())), part.raw(),
-                 part.num_elements());
+    CopyElements(from.dtype(),
+                 from.raw() + begin * row * static_cast<int64_t>(DTypeSize(from.dtype())),
+                 part.raw(), part.num_elements());
   }
   return part;
 }
@@ -245,12 +256,13 @@ absl::Status RunScatter(KernelContext& c) {
                            value.shape().ToString());
   }
   if (!c.input(1).shape().is_vector()) {
-    return InvalidArgument("Expected indices to be a vector, but received shape: ", c.input(1).shape().ToString());
+    return InvalidArgument("Expected indices to be a vector, but received shape: ",
+                           c.input(1).shape().ToString());
   }
   ASSIGN_OR_RETURN(const Dims indices, IntegerVector(c.input(1), "indices"));
   if (static_cast<int64_t>(indices.size()) != value.dim(0)) {
-    return InvalidArgument("Expected len(indices) == values.shape[0], but saw: ", indices.size(), " vs. ",
-                           value.dim(0));
+    return InvalidArgument("Expected len(indices) == values.shape[0], but saw: ", indices.size(),
+                           " vs. ", value.dim(0));
   }
   ASSIGN_OR_RETURN(int64_t size, array->Size());
   const int64_t largest = indices.empty() ? -1 : *std::max_element(indices.begin(), indices.end());
@@ -276,26 +288,32 @@ absl::Status RunSplit(KernelContext& c) {
   const Tensor& value = c.input(1);
   ASSIGN_OR_RETURN(const RefPtr<TensorArray> array, ArrayToWrite(c, value.dtype()));
   if (!c.input(2).shape().is_vector()) {
-    return InvalidArgument("Expected lengths to be a vector, received shape: ", c.input(2).shape().ToString());
+    return InvalidArgument("Expected lengths to be a vector, received shape: ",
+                           c.input(2).shape().ToString());
   }
   if (value.rank() < 1) {
-    return InvalidArgument("Expected value to be at least a vector, but received shape: ", value.shape().ToString());
+    return InvalidArgument("Expected value to be at least a vector, but received shape: ",
+                           value.shape().ToString());
   }
   ASSIGN_OR_RETURN(const Dims lengths, IntegerVector(c.input(2), "lengths"));
   int64_t total = 0;
   for (int64_t length : lengths) {
-    if (length < 0) return InvalidArgument("Invalid value in lengths: ", length, " must be non-negative");
-    if (length > std::numeric_limits<int64_t>::max() - total) return InvalidArgument("The sum of lengths overflows");
+    if (length < 0)
+      return InvalidArgument("Invalid value in lengths: ", length, " must be non-negative");
+    if (length > std::numeric_limits<int64_t>::max() - total)
+      return InvalidArgument("The sum of lengths overflows");
     total += length;
   }
   if (total != value.dim(0)) {
-    return InvalidArgument("Expected sum of lengths to be equal to values.shape[0], but sum of lengths is ", total,
-                           " and value's shape is: ", value.shape().ToString());
+    return InvalidArgument(
+        "Expected sum of lengths to be equal to values.shape[0], but sum of lengths is ", total,
+        " and value's shape is: ", value.shape().ToString());
   }
   ASSIGN_OR_RETURN(int64_t size, array->Size());
   const int64_t count = static_cast<int64_t>(lengths.size());
   if (!array->dynamic_size() && size != count) {
-    return InvalidArgument("TensorArray's size is not equal to the size of lengths (", size, " vs. ", count,
+    return InvalidArgument("TensorArray's size is not equal to the size of lengths (", size,
+                           " vs. ", count,
                            "), and the TensorArray is not marked as dynamically resizeable");
   }
   size = std::max(size, count);
@@ -340,23 +358,25 @@ class GradKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     ASSIGN_OR_RETURN(const RefPtr<TensorArray> array, FindArray(c));
     if (array->is_gradient()) {
-      return InvalidArgument("Wrong input container. ", TensorArray::kGradientContainer, array->name());
+      return InvalidArgument("Wrong input container. ", TensorArray::kGradientContainer,
+                             array->name());
     }
     Dims prepended;
     if (c.num_inputs() == 3) {
       ASSIGN_OR_RETURN(prepended, IntegerVector(c.input(2), "shape_to_prepend"));
     }
     const std::string name = absl::StrCat(array->name(), "@", source_);
-    ASSIGN_OR_RETURN(const RefPtr<Resource> found,
-                     c.step().step_resources->LookupOrCreate(
-                         TensorArray::kGradientContainer, name,
-                         [&]() -> absl::StatusOr<RefPtr<Resource>> {
-                           ASSIGN_OR_RETURN(RefPtr<TensorArray> made, array->MakeGradient(name, prepended));
-                           return RefPtr<Resource>(made);
-                         }));
+    ASSIGN_OR_RETURN(
+        const RefPtr<Resource> found,
+        c.step().step_resources->LookupOrCreate(
+            TensorArray::kGradientContainer, name, [&]() -> absl::StatusOr<RefPtr<Resource>> {
+              ASSIGN_OR_RETURN(RefPtr<TensorArray> made, array->MakeGradient(name, prepended));
+              return RefPtr<Resource>(made);
+            }));
     auto* gradient = dynamic_cast<TensorArray*>(found.get());
     if (gradient == nullptr) return Internal(name, " is not a TensorArray");
-    c.SetOutput(0, HandleOf(c, TensorArray::kGradientContainer, RefPtr<TensorArray>::Share(gradient)));
+    c.SetOutput(0,
+                HandleOf(c, TensorArray::kGradientContainer, RefPtr<TensorArray>::Share(gradient)));
     c.SetOutput(1, c.TakeInput(1));
     return absl::OkStatus();
   }
@@ -367,15 +387,35 @@ class GradKernel : public Kernel {
 
 }  // namespace
 
-KernelFactory TensorArrayNew() { return New<TensorArrayKernel>(); }
-KernelFactory TensorArrayWrite() { return Stateless(RunWrite); }
-KernelFactory TensorArrayRead() { return Stateless(RunRead); }
-KernelFactory TensorArrayGather() { return New<GatherKernel>(); }
-KernelFactory TensorArrayScatter() { return Stateless(RunScatter); }
-KernelFactory TensorArrayConcat() { return New<ConcatKernel>(); }
-KernelFactory TensorArraySplit() { return Stateless(RunSplit); }
-KernelFactory TensorArraySize() { return Stateless(RunSize); }
-KernelFactory TensorArrayGradient() { return New<GradKernel>(); }
-KernelFactory TensorArrayClose() { return Stateless(RunClose); }
+KernelFactory TensorArrayNew() {
+  return New<TensorArrayKernel>();
+}
+KernelFactory TensorArrayWrite() {
+  return Stateless(RunWrite);
+}
+KernelFactory TensorArrayRead() {
+  return Stateless(RunRead);
+}
+KernelFactory TensorArrayGather() {
+  return New<GatherKernel>();
+}
+KernelFactory TensorArrayScatter() {
+  return Stateless(RunScatter);
+}
+KernelFactory TensorArrayConcat() {
+  return New<ConcatKernel>();
+}
+KernelFactory TensorArraySplit() {
+  return Stateless(RunSplit);
+}
+KernelFactory TensorArraySize() {
+  return Stateless(RunSize);
+}
+KernelFactory TensorArrayGradient() {
+  return New<GradKernel>();
+}
+KernelFactory TensorArrayClose() {
+  return Stateless(RunClose);
+}
 
 }  // namespace muster

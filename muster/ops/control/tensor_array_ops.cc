@@ -1,7 +1,9 @@
-// TensorArrayV3 and the ops on it: definitions, shapes, gradients. A float "flow" carries the order of the ops.
+// TensorArrayV3 and the ops on it: definitions, shapes, gradients. A float "flow" carries the order
+// of the ops.
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+
 #include "muster/ops/control/tensor_array_kernels.h"
 #include "muster/ops/emit.h"
 
@@ -14,7 +16,9 @@ absl::Status CheckHandle(ShapeContext& c) {
   return handle.Merge(PartialShape::Vector(2)).status();
 }
 
-absl::Status CheckFlow(ShapeContext& c, int i) { return c.WithRank(c.input(i), 0).status(); }
+absl::Status CheckFlow(ShapeContext& c, int i) {
+  return c.WithRank(c.input(i), 0).status();
+}
 
 // The shape of elements as far as the handle tells.
 PartialShape ElementShape(ShapeContext& c) {
@@ -53,7 +57,8 @@ absl::Status GatherShape(ShapeContext& c) {
   RETURN_IF_ERROR(CheckHandle(c));
   ASSIGN_OR_RETURN(const PartialShape indices, c.WithRank(c.input(1), 1));
   RETURN_IF_ERROR(CheckFlow(c, 2));
-  c.SetOutput(0, c.input_handle(0).empty() ? PartialShape() : ShapeContext::Concatenate(indices, ElementShape(c)));
+  c.SetOutput(0, c.input_handle(0).empty() ? PartialShape()
+                                           : ShapeContext::Concatenate(indices, ElementShape(c)));
   return absl::OkStatus();
 }
 
@@ -64,7 +69,8 @@ absl::Status ScatterShape(ShapeContext& c) {
   const PartialShape& value = c.input(2);
   if (value.known_rank()) {
     RETURN_IF_ERROR(c.WithRankAtLeast(value, 1).status());
-    if (indices.known_rank()) RETURN_IF_ERROR(ShapeContext::MergeDims(value[0], indices[0]).status());
+    if (indices.known_rank())
+      RETURN_IF_ERROR(ShapeContext::MergeDims(value[0], indices[0]).status());
     RETURN_IF_ERROR(ElementShape(c).Merge(ShapeContext::Subshape(value, 1)).status());
   }
   c.SetOutput(0, PartialShape::Scalar());
@@ -101,17 +107,20 @@ absl::Status GradShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status CloseShape(ShapeContext& c) { return CheckHandle(c); }
+absl::Status CloseShape(ShapeContext& c) {
+  return CheckHandle(c);
+}
 
-// Which gradient computation made a gradient: its name up to the last part that begins with "gradients". Arrays of
-// different computations must not mix.
+// Which gradient computation made a gradient: its name up to the last part that begins with
+// "gradients". Arrays of different computations must not mix.
 absl::StatusOr<std::string> GradientSource(Output gradient) {
   const std::vector<absl::string_view> parts = absl::StrSplit(gradient.node->name(), '/');
   size_t end = parts.size();
   while (end > 0 && !absl::StartsWith(parts[end - 1], "gradients")) --end;
   if (end == 0) {
-    return InvalidArgument("Expected op/tensor name to start with gradients (excluding scope), got: ",
-                           gradient.name());
+    return InvalidArgument(
+        "Expected op/tensor name to start with gradients (excluding scope), got: ",
+        gradient.name());
   }
   return absl::StrJoin(parts.begin(), parts.begin() + end, "/");
 }
@@ -122,12 +131,14 @@ struct GradientArray {
 };
 
 // The gradient's array, and a flow that waits for it.
-GradientArray EmitGradientArray(const Scope& scope, Output handle, Output flow, const std::string& source) {
+GradientArray EmitGradientArray(const Scope& scope, Output handle, Output flow,
+                                const std::string& source) {
   const Scope inside = scope.NameScope("TensorArrayGrad").ColocatedWith(*handle.node);
   Node* made = inside.Add("TensorArrayGradV3", {handle, flow}, {{"source", source}});
   if (made == nullptr) return {};
   Node* const before[] = {made};
-  const Output ordered = inside.WithControlDependencies(before).Op("Identity", {flow}, {}, "gradient_flow");
+  const Output ordered =
+      inside.WithControlDependencies(before).Op("Identity", {flow}, {}, "gradient_flow");
   return {made->output(0), ordered};
 }
 
@@ -167,7 +178,8 @@ absl::StatusOr<Barrier> EmitBarrier(GradientContext& c) {
   const Output flow_out = c.Op("Identity", {c.output()}, {}, "flow_out");
   if (!flow_out) return scope.status();
   Node* const before[] = {flow_out.node};
-  const Output flow = scope.WithControlDependencies(before).Op("Identity", {c.dy()}, {}, "write_barrier");
+  const Output flow =
+      scope.WithControlDependencies(before).Op("Identity", {c.dy()}, {}, "write_barrier");
   if (!flow) return scope.status();
   return Barrier{flow, EmitGradientArray(scope, c.input(0), flow, source)};
 }
@@ -175,7 +187,8 @@ absl::StatusOr<Barrier> EmitBarrier(GradientContext& c) {
 absl::Status WriteGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Barrier barrier, EmitBarrier(c));
   const DType dtype = c.Attr<DType>("T");
-  c.SetDx(2, c.Op("TensorArrayReadV3", {barrier.array.handle, c.input(1), barrier.array.flow}, {{"dtype", dtype}}));
+  c.SetDx(2, c.Op("TensorArrayReadV3", {barrier.array.handle, c.input(1), barrier.array.flow},
+                  {{"dtype", dtype}}));
   c.SetDx(3, barrier.flow);
   return absl::OkStatus();
 }
@@ -183,7 +196,8 @@ absl::Status WriteGradient(GradientContext& c) {
 absl::Status ScatterGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Barrier barrier, EmitBarrier(c));
   const DType dtype = c.Attr<DType>("T");
-  c.SetDx(2, c.Op("TensorArrayGatherV3", {barrier.array.handle, c.input(1), barrier.array.flow}, {{"dtype", dtype}}));
+  c.SetDx(2, c.Op("TensorArrayGatherV3", {barrier.array.handle, c.input(1), barrier.array.flow},
+                  {{"dtype", dtype}}));
   c.SetDx(3, barrier.flow);
   return absl::OkStatus();
 }
@@ -191,7 +205,8 @@ absl::Status ScatterGradient(GradientContext& c) {
 absl::Status SplitGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Barrier barrier, EmitBarrier(c));
   const DType dtype = c.Attr<DType>("T");
-  c.SetDx(1, c.Op("TensorArrayConcatV3", {barrier.array.handle, barrier.array.flow}, {{"dtype", dtype}}));
+  c.SetDx(1, c.Op("TensorArrayConcatV3", {barrier.array.handle, barrier.array.flow},
+                  {{"dtype", dtype}}));
   c.SetDx(3, barrier.flow);
   return absl::OkStatus();
 }

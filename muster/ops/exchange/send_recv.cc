@@ -1,14 +1,15 @@
-// _Send and _Recv: where values leave and enter a partition. They run for dead values too, so that deadness crosses
-// the border.
+// _Send and _Recv: where values leave and enter a partition. They run for dead values too, so that
+// deadness crosses the border.
 #include "absl/strings/str_format.h"
+
 #include "muster/device/device_directory.h"
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
 
-// "send_device;incarnation;recv_device;tensor_name;frame:iteration"; feeds and fetches of partial runs have a name
-// that is the whole key.
+// "send_device;incarnation;recv_device;tensor_name;frame:iteration"; feeds and fetches of partial
+// runs have a name that is the whole key.
 class Transfer : public Kernel {
  public:
   absl::Status Init(KernelSetup& s) override {
@@ -17,7 +18,8 @@ class Transfer : public Kernel {
     ASSIGN_OR_RETURN(std::string to, s.Attr<std::string>("recv_device"));
     ASSIGN_OR_RETURN(int64_t incarnation, s.Attr<int64_t>("send_device_incarnation"));
     ASSIGN_OR_RETURN(client_terminated_, s.Attr<bool>("client_terminated"));
-    prefix_ = absl::StrFormat("%s;%016x;%s;%s;", from, static_cast<uint64_t>(incarnation), to, name_);
+    prefix_ =
+        absl::StrFormat("%s;%016x;%s;%s;", from, static_cast<uint64_t>(incarnation), to, name_);
     return absl::OkStatus();
   }
 
@@ -36,7 +38,8 @@ class Send : public Transfer {
  public:
   absl::Status Compute(KernelContext& c) override {
     if (c.step().rendezvous == nullptr) return Internal("The step has no rendezvous to send to");
-    return c.step().rendezvous->Send(Key(c), {c.is_input_dead() ? Tensor() : c.input(0), c.is_input_dead()});
+    return c.step().rendezvous->Send(
+        Key(c), {c.is_input_dead() ? Tensor() : c.input(0), c.is_input_dead()});
   }
 };
 
@@ -57,17 +60,17 @@ class Recv : public Transfer {
       std::move(done)(Internal("The step has no rendezvous to receive from"));
       return;
     }
-    c.step().rendezvous->RecvAsync(
-        Key(c), [this, &c, done = std::move(done)](absl::StatusOr<Rendezvous::Value> value) mutable {
-          if (!value.ok()) {
-            std::move(done)(value.status());
-          } else if (value->is_dead) {
-            c.SetOutputDead(0);
-            std::move(done)(absl::OkStatus());
-          } else {
-            Take(c, std::move(value->tensor), std::move(done));
-          }
-        });
+    c.step().rendezvous->RecvAsync(Key(c), [this, &c, done = std::move(done)](
+                                               absl::StatusOr<Rendezvous::Value> value) mutable {
+      if (!value.ok()) {
+        std::move(done)(value.status());
+      } else if (value->is_dead) {
+        c.SetOutputDead(0);
+        std::move(done)(absl::OkStatus());
+      } else {
+        Take(c, std::move(value->tensor), std::move(done));
+      }
+    });
   }
 
  private:
@@ -77,10 +80,11 @@ class Recv : public Transfer {
       std::move(done)(absl::OkStatus());
       return;
     }
-    sender_->Copy(tensor, c.device(), [&c, done = std::move(done)](absl::StatusOr<Tensor> copy) mutable {
-      if (copy.ok()) c.SetOutput(0, *copy);
-      std::move(done)(copy.status());
-    });
+    sender_->Copy(tensor, c.device(),
+                  [&c, done = std::move(done)](absl::StatusOr<Tensor> copy) mutable {
+                    if (copy.ok()) c.SetOutput(0, *copy);
+                    std::move(done)(copy.status());
+                  });
   }
 
   Device* sender_ = nullptr;  // null: nothing to copy
@@ -116,9 +120,17 @@ OpBuilder& RecvAttrs(OpBuilder& op) {
 
 }  // namespace
 
-DEFINE_OP(_Send) { SendAttrs(op); }
-DEFINE_OP(_Recv) { RecvAttrs(op).DistributedCommunication(); }
-DEFINE_OP(_HostSend) { SendAttrs(op); }
-DEFINE_OP(_HostRecv) { RecvAttrs(op).DistributedCommunication(); }
+DEFINE_OP(_Send) {
+  SendAttrs(op);
+}
+DEFINE_OP(_Recv) {
+  RecvAttrs(op).DistributedCommunication();
+}
+DEFINE_OP(_HostSend) {
+  SendAttrs(op);
+}
+DEFINE_OP(_HostRecv) {
+  RecvAttrs(op).DistributedCommunication();
+}
 
 }  // namespace muster

@@ -24,8 +24,8 @@ absl::Status RunAddN(KernelContext& c) {
   for (int i = 0; i < c.num_inputs(); ++i) {
     if (!(c.input(i).shape() == shape)) {
       return InvalidArgument("Inputs to operation ", c.node().name(), " of type ", c.node().op(),
-                             " must have the same size and shape.  Input 0: ", shape.ToString(), " != input ", i, ": ",
-                             c.input(i).shape().ToString());
+                             " must have the same size and shape.  Input 0: ", shape.ToString(),
+                             " != input ", i, ": ", c.input(i).shape().ToString());
     }
     inputs.push_back(c.input(i).data<T>());
   }
@@ -36,25 +36,27 @@ absl::Status RunAddN(KernelContext& c) {
   // Only the first input's memory: the others are read after the sum has been begun.
   ASSIGN_OR_RETURN(Tensor * output, c.ForwardOrAllocate({0}, 0, shape));
   T* sum = output->data<T>();
-  c.ParallelFor(shape.num_elements(), 0.3 * static_cast<double>(inputs.size()), [&](int64_t begin, int64_t end) {
-    for (int64_t at = begin; at < end; at += kBlock) {
-      const int64_t n = std::min(kBlock, end - at);
-      if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
-        std::array<float, kBlock> total;
-        std::array<float, kBlock> term;
-        ToFloat(kDTypeOf<T>, inputs[0] + at, total.data(), n);
-        for (size_t k = 1; k < inputs.size(); ++k) {
-          ToFloat(kDTypeOf<T>, inputs[k] + at, term.data(), n);
-          AddTo(total.data(), term.data(), n);
-        }
-        FromFloat(kDTypeOf<T>, total.data(), sum + at, n);
-      } else {
-        L* total = reinterpret_cast<L*>(sum + at);
-        if (sum != inputs[0]) std::copy_n(inputs[0] + at, n, sum + at);
-        for (size_t k = 1; k < inputs.size(); ++k) AddTo(total, reinterpret_cast<const L*>(inputs[k] + at), n);
-      }
-    }
-  });
+  c.ParallelFor(shape.num_elements(), 0.3 * static_cast<double>(inputs.size()),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t at = begin; at < end; at += kBlock) {
+                    const int64_t n = std::min(kBlock, end - at);
+                    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
+                      std::array<float, kBlock> total;
+                      std::array<float, kBlock> term;
+                      ToFloat(kDTypeOf<T>, inputs[0] + at, total.data(), n);
+                      for (size_t k = 1; k < inputs.size(); ++k) {
+                        ToFloat(kDTypeOf<T>, inputs[k] + at, term.data(), n);
+                        AddTo(total.data(), term.data(), n);
+                      }
+                      FromFloat(kDTypeOf<T>, total.data(), sum + at, n);
+                    } else {
+                      L* total = reinterpret_cast<L*>(sum + at);
+                      if (sum != inputs[0]) std::copy_n(inputs[0] + at, n, sum + at);
+                      for (size_t k = 1; k < inputs.size(); ++k)
+                        AddTo(total, reinterpret_cast<const L*>(inputs[k] + at), n);
+                    }
+                  }
+                });
   return absl::OkStatus();
 }
 
@@ -62,7 +64,9 @@ absl::Status AddNShape(ShapeContext& c) {
   PartialShape shape = c.input(c.num_inputs() - 1);
   for (int i = c.num_inputs() - 2; i >= 0; --i) {
     absl::StatusOr<PartialShape> merged = c.input(i).Merge(shape);
-    if (!merged.ok()) return Suffixed(merged.status(), absl::StrCat("\n\tFrom merging shape ", i, " with other shapes."));
+    if (!merged.ok())
+      return Suffixed(merged.status(),
+                      absl::StrCat("\n\tFrom merging shape ", i, " with other shapes."));
     shape = *std::move(merged);
   }
   c.SetOutput(0, std::move(shape));
@@ -82,8 +86,10 @@ absl::Status CopyGradient(GradientContext& c) {
 
 DEFINE_OP(AddN) {
   op.Attr("N: int >= 1");
-  op.Attr("T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, "
-          "quint16, uint16, complex128, half, uint32, uint64, variant}");
+  op.Attr(
+      "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+      "bfloat16, qint16, "
+      "quint16, uint16, complex128, half, uint32, uint64, variant}");
   op.Input("inputs: N * T")
       .Output("sum: T")
       .Doc("The sum of all inputs.")
@@ -95,8 +101,10 @@ DEFINE_OP(AddN) {
 }
 DEFINE_OP(AccumulateNV2) {
   op.Attr("N: int >= 1");
-  op.Attr("T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, "
-          "quint16, uint16, complex128, half, uint32, uint64}");
+  op.Attr(
+      "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+      "bfloat16, qint16, "
+      "quint16, uint16, complex128, half, uint32, uint64}");
   op.Attr("shape: shape")
       .Input("inputs: N * T")
       .Output("sum: T")

@@ -9,7 +9,8 @@ namespace muster {
 namespace {
 
 constexpr const char* kDivisionTypes =
-    "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, uint32, uint64, int64, complex64, "
+    "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, uint32, uint64, int64, "
+    "complex64, "
     "complex128}";
 constexpr const char* kDivisionByZero = "Integer division by zero";
 constexpr const char* kNegativePower = "Integers to negative integer powers are not allowed";
@@ -37,8 +38,10 @@ struct Add {
   static constexpr double kCost = 0.3;
   template <typename T>
   static T Apply(const T& x, const T& y) {
-    if constexpr (std::is_same_v<T, std::string>) return x + y;
-    else return static_cast<T>(x + y);
+    if constexpr (std::is_same_v<T, std::string>)
+      return x + y;
+    else
+      return static_cast<T>(x + y);
   }
 };
 struct Sub {
@@ -70,8 +73,10 @@ struct SquaredDifference {
   template <typename T>
   static T Apply(const T& x, const T& y) {
     const T difference = x - y;
-    if constexpr (kIsComplex<T>) return Product(difference, std::conj(difference));
-    else return Product(difference, difference);
+    if constexpr (kIsComplex<T>)
+      return Product(difference, std::conj(difference));
+    else
+      return Product(difference, difference);
   }
 };
 struct Divide {
@@ -103,7 +108,8 @@ struct Xlogy {
   }
 };
 
-// Quotient and remainder that fail for a zero divisor; the most negative number divided by -1 wraps around.
+// Quotient and remainder that fail for a zero divisor; the most negative number divided by -1 wraps
+// around.
 template <typename T>
 bool Divisible(T x, T y, bool& ok, T& quotient, T& remainder) {
   if (y == 0) {
@@ -148,7 +154,8 @@ struct FloorDivInteger {
   static T Apply(T x, T y, bool& ok) {
     T quotient = 0;
     T remainder = 0;
-    if (Divisible(x, y, ok, quotient, remainder) && remainder != 0 && (remainder < 0) != (y < 0)) --quotient;
+    if (Divisible(x, y, ok, quotient, remainder) && remainder != 0 && (remainder < 0) != (y < 0))
+      --quotient;
     return quotient;
   }
 };
@@ -250,7 +257,8 @@ struct NextAfter {
     return std::nextafter(from, to);
   }
 };
-// A NaN on either side gives NaN; of two equal values (zeros of different sign) the second is taken.
+// A NaN on either side gives NaN; of two equal values (zeros of different sign) the second is
+// taken.
 struct Maximum {
   static constexpr double kCost = 0.3;
   template <typename T>
@@ -266,7 +274,8 @@ struct Minimum {
   }
 };
 
-// --- Gradients -------------------------------------------------------------------------------------------------------
+// --- Gradients
+// -------------------------------------------------------------------------------------------------------
 
 absl::Status AddGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
@@ -336,9 +345,15 @@ absl::Status QuotientGradient(GradientContext& c, const char* op, const char* na
   c.SetDx(1, Reduce(c.scope(), Times(c.scope(), dy, twice), ry));
   return c.scope().status();
 }
-absl::Status DivGradient(GradientContext& c) { return QuotientGradient(c, "RealDiv", "truediv"); }
-absl::Status RealDivGradient(GradientContext& c) { return QuotientGradient(c, "RealDiv", "RealDiv"); }
-absl::Status DivNoNanGradient(GradientContext& c) { return QuotientGradient(c, "DivNoNan", "div_no_nan"); }
+absl::Status DivGradient(GradientContext& c) {
+  return QuotientGradient(c, "RealDiv", "truediv");
+}
+absl::Status RealDivGradient(GradientContext& c) {
+  return QuotientGradient(c, "RealDiv", "RealDiv");
+}
+absl::Status DivNoNanGradient(GradientContext& c) {
+  return QuotientGradient(c, "DivNoNan", "div_no_nan");
+}
 
 absl::Status FloorModGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
@@ -351,7 +366,9 @@ absl::Status FloorModGradient(GradientContext& c) {
   c.SetDx(1, Reduce(c.scope(), Times(c.scope(), dy, negative), ry));
   return c.scope().status();
 }
-absl::Status NoneGradient(GradientContext&) { return absl::OkStatus(); }
+absl::Status NoneGradient(GradientContext&) {
+  return absl::OkStatus();
+}
 
 absl::Status PowGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
@@ -394,8 +411,12 @@ absl::Status ExtremumGradient(GradientContext& c, const char* test) {
   c.SetDx(1, Reduce(c.scope(), c.Op("Select", {mask, zeros, dy}), ry));
   return c.scope().status();
 }
-absl::Status MaximumGradient(GradientContext& c) { return ExtremumGradient(c, "GreaterEqual"); }
-absl::Status MinimumGradient(GradientContext& c) { return ExtremumGradient(c, "LessEqual"); }
+absl::Status MaximumGradient(GradientContext& c) {
+  return ExtremumGradient(c, "GreaterEqual");
+}
+absl::Status MinimumGradient(GradientContext& c) {
+  return ExtremumGradient(c, "LessEqual");
+}
 
 absl::Status SquaredDifferenceGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
@@ -416,8 +437,8 @@ absl::Status SquaredDifferenceGradient(GradientContext& c) {
   return c.scope().status();
 }
 
-// Gradients dx * dy of both operands in a scope that waits for dy; x != 0 as a number, for the ops that treat zero
-// apart.
+// Gradients dx * dy of both operands in a scope that waits for dy; x != 0 as a number, for the ops
+// that treat zero apart.
 Output NotZero(const Scope& s, Output x) {
   const NamedOp cast(s, "Cast");
   Output zero = cast.inner().ConstScalar<float>(0, "x");
@@ -460,7 +481,8 @@ absl::Status Atan2Gradient(GradientContext& c) {
   const Output scaled = Over(s, dy, Plus(s, x_square, y_square));
   Output gy = Times(s, x, scaled);
   Output gx = Times(s, s.Op("Neg", {y}), scaled);
-  // TensorFlow 1.15 forgot the sums over broadcast axes; where shapes are known to differ its result has a wrong shape.
+  // TensorFlow 1.15 forgot the sums over broadcast axes; where shapes are known to differ its
+  // result has a wrong shape.
   if (x.shape().fully_known() && y.shape().fully_known() && !(x.shape() == y.shape())) {
     const auto [ry, rx] = c.SmartBroadcastArgs();
     gy = Reduce(s, gy, ry);
@@ -483,23 +505,32 @@ absl::Status NextAfterGradient(GradientContext& c) {
   return c.scope().status();
 }
 
-// --- Definitions -----------------------------------------------------------------------------------------------------
+// --- Definitions
+// -----------------------------------------------------------------------------------------------------
 
 OpBuilder& BinaryDef(OpBuilder& op, const char* types, const char* doc, GradientFunction gradient) {
-  return op.Attr(types).Input("x: T").Input("y: T").Output("z: T").Doc(doc).Shape(BroadcastBinaryShape).Gradient(
-      std::move(gradient));
+  return op.Attr(types)
+      .Input("x: T")
+      .Input("y: T")
+      .Output("z: T")
+      .Doc(doc)
+      .Shape(BroadcastBinaryShape)
+      .Gradient(std::move(gradient));
 }
 
 DEFINE_OP(Add) {
   BinaryDef(op,
-            "T: {bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, complex128, string}",
+            "T: {bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
+            "complex128, string}",
             "Sums; strings are joined.", AddGradient)
-      .CpuTypes<Join<Join<Floats, Complexes>, Types<uint8_t, int8_t, int16_t, int32_t, int64_t, std::string>>>(
+      .CpuTypes<Join<Join<Floats, Complexes>,
+                     Types<uint8_t, int8_t, int16_t, int32_t, int64_t, std::string>>>(
           "T", Binary<Add>());
 }
 DEFINE_OP(AddV2) {
   BinaryDef(op,
-            "T: {bfloat16, half, float, double, uint8, uint16, uint32, uint64, int8, int16, int32, int64, complex64, "
+            "T: {bfloat16, half, float, double, uint8, uint16, uint32, uint64, int8, int16, int32, "
+            "int64, complex64, "
             "complex128}",
             "Sums.", AddGradient)
       .Commutative()
@@ -508,13 +539,16 @@ DEFINE_OP(AddV2) {
 }
 DEFINE_OP(Sub) {
   BinaryDef(op,
-            "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, int64, complex64, complex128, "
+            "T: {bfloat16, half, float, double, uint8, int8, uint16, int16, int32, int64, "
+            "complex64, complex128, "
             "uint32, uint64}",
             "Differences.", SubGradient)
       .CpuTypes<Numbers>("T", Binary<Sub>());
 }
 DEFINE_OP(Mul) {
-  BinaryDef(op, kDivisionTypes, "Products.", MulGradient).Commutative().CpuTypes<Numbers>("T", Binary<Mul>());
+  BinaryDef(op, kDivisionTypes, "Products.", MulGradient)
+      .Commutative()
+      .CpuTypes<Numbers>("T", Binary<Mul>());
 }
 DEFINE_OP(MulNoNan) {
   BinaryDef(op, "T: {bfloat16, half, float, double, complex64, complex128}",
@@ -531,8 +565,8 @@ DEFINE_OP(RealDiv) {
       .CpuTypes<Fields>("T", Binary<Divide>());
 }
 DEFINE_OP(DivNoNan) {
-  BinaryDef(op, "T: {half, float, bfloat16, double, complex64, complex128}", "Quotients; zero where y is zero.",
-            DivNoNanGradient)
+  BinaryDef(op, "T: {half, float, bfloat16, double, complex64, complex128}",
+            "Quotients; zero where y is zero.", DivNoNanGradient)
       .CpuTypes<Fields>("T", Binary<DivNoNan>());
 }
 DEFINE_OP(TruncateDiv) {
@@ -548,55 +582,68 @@ DEFINE_OP(FloorDiv) {
       .CpuTypes<Integers>("T", Binary<FloorDivInteger>(kDivisionByZero));
 }
 DEFINE_OP(FloorMod) {
-  BinaryDef(op, "T: {int8, int16, int32, int64, uint8, uint16, uint32, uint64, bfloat16, half, float, double}",
+  BinaryDef(op,
+            "T: {int8, int16, int32, int64, uint8, uint16, uint32, uint64, bfloat16, half, float, "
+            "double}",
             "Remainders with the sign of the divisor.", FloorModGradient)
       .CpuTypes<Floats>("T", Binary<FloorModReal>())
       .CpuTypes<Integers>("T", Binary<FloorModInteger>(kDivisionByZero));
 }
 DEFINE_OP(Mod) {
-  op.Attr("T: {int32, int64, half, half, bfloat16, float, double}").Input("x: T").Input("y: T").Output("z: T");
+  op.Attr("T: {int32, int64, half, half, bfloat16, float, double}")
+      .Input("x: T")
+      .Input("y: T")
+      .Output("z: T");
   op.Doc("Remainders with the sign of the dividend.")
       .Shape(BroadcastBinaryShape)
       .CpuTypes<Floats>("T", Binary<TruncateModReal>())
       .CpuTypes<Indices>("T", Binary<TruncateModInteger>(kDivisionByZero));
 }
 DEFINE_OP(TruncateMod) {
-  op.Attr("T: {int32, int64, bfloat16, half, float, double}").Input("x: T").Input("y: T").Output("z: T");
+  op.Attr("T: {int32, int64, bfloat16, half, float, double}")
+      .Input("x: T")
+      .Input("y: T")
+      .Output("z: T");
   op.Doc("Remainders with the sign of the dividend.")
       .Shape(BroadcastBinaryShape)
       .CpuTypes<Floats>("T", Binary<TruncateModReal>())
       .CpuTypes<Indices>("T", Binary<TruncateModInteger>(kDivisionByZero));
 }
 DEFINE_OP(Pow) {
-  BinaryDef(op, "T: {bfloat16, float, half, double, int8, int16, int32, int64, complex64, complex128}",
+  BinaryDef(op,
+            "T: {bfloat16, float, half, double, int8, int16, int32, int64, complex64, complex128}",
             "x to the power of y.", PowGradient)
       .CpuTypes<Fields>("T", Binary<PowField>())
       .CpuTypes<SignedIntegers>("T", Binary<PowInteger>(kNegativePower));
 }
 DEFINE_OP(Maximum) {
-  BinaryDef(op, "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, uint64}",
+  BinaryDef(op,
+            "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, "
+            "uint64}",
             "The greater of two values.", MaximumGradient)
       .CpuTypes<Reals>("T", Binary<Maximum>());
 }
 DEFINE_OP(Minimum) {
-  BinaryDef(op, "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, uint64}",
+  BinaryDef(op,
+            "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, "
+            "uint64}",
             "The smaller of two values.", MinimumGradient)
       .CpuTypes<Reals>("T", Binary<Minimum>());
 }
 DEFINE_OP(SquaredDifference) {
-  BinaryDef(op, "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}", "(x - y)^2.",
-            SquaredDifferenceGradient)
+  BinaryDef(op, "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}",
+            "(x - y)^2.", SquaredDifferenceGradient)
       .Commutative()
       .CpuTypes<Join<Fields, Indices>>("T", Binary<SquaredDifference>());
 }
 DEFINE_OP(Xdivy) {
-  BinaryDef(op, "T: {half, bfloat16, float, double, complex64, complex128}", "x / y, zero where x is zero.",
-            XdivyGradient)
+  BinaryDef(op, "T: {half, bfloat16, float, double, complex64, complex128}",
+            "x / y, zero where x is zero.", XdivyGradient)
       .CpuTypes<Fields>("T", Binary<Xdivy>());
 }
 DEFINE_OP(Xlogy) {
-  BinaryDef(op, "T: {half, bfloat16, float, double, complex64, complex128}", "x * log(y), zero where x is zero.",
-            XlogyGradient)
+  BinaryDef(op, "T: {half, bfloat16, float, double, complex64, complex128}",
+            "x * log(y), zero where x is zero.", XlogyGradient)
       .CpuTypes<Fields>("T", Binary<Xlogy>());
 }
 DEFINE_OP(Atan2) {

@@ -9,7 +9,8 @@ namespace {
 
 constexpr const char* kRealTypes =
     "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}";
-constexpr const char* kIntegerTypes = "T: {int8, int16, int32, int64, uint8, uint16, uint32, uint64}";
+constexpr const char* kIntegerTypes =
+    "T: {int8, int16, int32, int64, uint8, uint16, uint32, uint64}";
 constexpr const char* kNoDerivative = "truth values have no derivative";
 
 using Comparable = Join<Numbers, Types<bool, std::string>>;
@@ -121,9 +122,10 @@ void AddQuantized(OpBuilder& op, BinarySpec (*spec)(DType), bool mismatch) {
 }
 template <typename F>
 BinarySpec QuantizedSpec(DType dtype) {
-  BinarySpec spec = dtype == DType::kQint32                                    ? BinarySpecOf<F, uint32_t>()
-                    : dtype == DType::kQint16 || dtype == DType::kQuint16 ? BinarySpecOf<F, uint16_t>()
-                                                                               : BinarySpecOf<F, uint8_t>();
+  BinarySpec spec = dtype == DType::kQint32 ? BinarySpecOf<F, uint32_t>()
+                    : dtype == DType::kQint16 || dtype == DType::kQuint16
+                        ? BinarySpecOf<F, uint16_t>()
+                        : BinarySpecOf<F, uint8_t>();
   spec.in = dtype;
   return spec;
 }
@@ -143,24 +145,40 @@ absl::Status EqualityShape(ShapeContext& c) {
 
 template <typename F>
 void DefineEquality(OpBuilder& op, const char* doc, bool mismatch) {
-  op.Attr("T: type").Attr("incompatible_shape_error: bool = true").Input("x: T").Input("y: T").Output("z: bool");
+  op.Attr("T: type")
+      .Attr("incompatible_shape_error: bool = true")
+      .Input("x: T")
+      .Input("y: T")
+      .Output("z: bool");
   op.Doc(doc).Commutative().Shape(EqualityShape).NoGradient(kNoDerivative);
-  op.CpuTypes<Comparable>("T", [mismatch]<typename T>() { return ComparisonKernel(BinarySpecOf<F, T>(), mismatch); });
+  op.CpuTypes<Comparable>(
+      "T", [mismatch]<typename T>() { return ComparisonKernel(BinarySpecOf<F, T>(), mismatch); });
   AddQuantized(op, QuantizedSpec<F>, mismatch);
 }
 template <typename F>
 void DefineOrder(OpBuilder& op, const char* doc) {
-  op.Attr(kRealTypes).Input("x: T").Input("y: T").Output("z: bool").Doc(doc).Shape(BroadcastBinaryShape);
+  op.Attr(kRealTypes)
+      .Input("x: T")
+      .Input("y: T")
+      .Output("z: bool")
+      .Doc(doc)
+      .Shape(BroadcastBinaryShape);
   op.NoGradient(kNoDerivative).CpuTypes<Reals>("T", Binary<F>());
 }
 template <typename F>
 void DefineLogical(OpBuilder& op, const char* doc) {
-  op.Input("x: bool").Input("y: bool").Output("z: bool").Doc(doc).Commutative().Shape(BroadcastBinaryShape);
+  op.Input("x: bool").Input("y: bool").Output("z: bool").Doc(doc).Commutative().Shape(
+      BroadcastBinaryShape);
   op.NoGradient(kNoDerivative).Cpu(ElementwiseKernel(BinarySpecOf<F, bool>()));
 }
 template <typename F>
 void DefineBits(OpBuilder& op, const char* doc) {
-  op.Attr(kIntegerTypes).Input("x: T").Input("y: T").Output("z: T").Doc(doc).Shape(BroadcastBinaryShape);
+  op.Attr(kIntegerTypes)
+      .Input("x: T")
+      .Input("y: T")
+      .Output("z: T")
+      .Doc(doc)
+      .Shape(BroadcastBinaryShape);
   op.NoGradient("bits have no derivative").CpuTypes<Integers>("T", Binary<F>());
 }
 
@@ -197,24 +215,56 @@ class ApproximateEqual final : public Kernel {
   float tolerance_ = 0;
 };
 
-DEFINE_OP(Equal) { DefineEquality<Equal>(op, "Whether x == y.", false); }
-DEFINE_OP(NotEqual) { DefineEquality<NotEqual>(op, "Whether x != y.", true); }
-DEFINE_OP(Less) { DefineOrder<Less>(op, "Whether x < y."); }
-DEFINE_OP(LessEqual) { DefineOrder<LessEqual>(op, "Whether x <= y."); }
-DEFINE_OP(Greater) { DefineOrder<Greater>(op, "Whether x > y."); }
-DEFINE_OP(GreaterEqual) { DefineOrder<GreaterEqual>(op, "Whether x >= y."); }
-DEFINE_OP(LogicalAnd) { DefineLogical<And>(op, "Whether both are true."); }
-DEFINE_OP(LogicalOr) { DefineLogical<Or>(op, "Whether at least one is true."); }
-DEFINE_OP(BitwiseAnd) { DefineBits<BitwiseAnd>(op.Commutative(), "Bits set in both."); }
-DEFINE_OP(BitwiseOr) { DefineBits<BitwiseOr>(op.Commutative(), "Bits set in at least one."); }
-DEFINE_OP(BitwiseXor) { DefineBits<BitwiseXor>(op.Commutative(), "Bits set in exactly one."); }
-DEFINE_OP(LeftShift) { DefineBits<LeftShift>(op, "Bits moved left, with zeros coming in."); }
-DEFINE_OP(RightShift) { DefineBits<RightShift>(op, "Bits moved right; copies of the sign come in for signed types."); }
+DEFINE_OP(Equal) {
+  DefineEquality<Equal>(op, "Whether x == y.", false);
+}
+DEFINE_OP(NotEqual) {
+  DefineEquality<NotEqual>(op, "Whether x != y.", true);
+}
+DEFINE_OP(Less) {
+  DefineOrder<Less>(op, "Whether x < y.");
+}
+DEFINE_OP(LessEqual) {
+  DefineOrder<LessEqual>(op, "Whether x <= y.");
+}
+DEFINE_OP(Greater) {
+  DefineOrder<Greater>(op, "Whether x > y.");
+}
+DEFINE_OP(GreaterEqual) {
+  DefineOrder<GreaterEqual>(op, "Whether x >= y.");
+}
+DEFINE_OP(LogicalAnd) {
+  DefineLogical<And>(op, "Whether both are true.");
+}
+DEFINE_OP(LogicalOr) {
+  DefineLogical<Or>(op, "Whether at least one is true.");
+}
+DEFINE_OP(BitwiseAnd) {
+  DefineBits<BitwiseAnd>(op.Commutative(), "Bits set in both.");
+}
+DEFINE_OP(BitwiseOr) {
+  DefineBits<BitwiseOr>(op.Commutative(), "Bits set in at least one.");
+}
+DEFINE_OP(BitwiseXor) {
+  DefineBits<BitwiseXor>(op.Commutative(), "Bits set in exactly one.");
+}
+DEFINE_OP(LeftShift) {
+  DefineBits<LeftShift>(op, "Bits moved left, with zeros coming in.");
+}
+DEFINE_OP(RightShift) {
+  DefineBits<RightShift>(op, "Bits moved right; copies of the sign come in for signed types.");
+}
 
 DEFINE_OP(ApproximateEqual) {
-  op.Attr("T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, "
-          "quint16, uint16, complex128, half, uint32, uint64}");
-  op.Attr("tolerance: float = 9.999999747378752e-06").Input("x: T").Input("y: T").Output("z: bool").Commutative();
+  op.Attr(
+      "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+      "bfloat16, qint16, "
+      "quint16, uint16, complex128, half, uint32, uint64}");
+  op.Attr("tolerance: float = 9.999999747378752e-06")
+      .Input("x: T")
+      .Input("y: T")
+      .Output("z: bool")
+      .Commutative();
   op.Doc("Whether values differ by less than the tolerance.")
       .Shape(MergedShape)
       .NoGradient(kNoDerivative)

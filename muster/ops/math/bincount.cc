@@ -42,7 +42,8 @@ absl::Status RunBincount(KernelContext& c) {
 absl::Status BincountShape(ShapeContext& c) {
   RETURN_IF_ERROR(c.WithRank(c.input(1), 0).status());
   ASSIGN_OR_RETURN(const std::optional<int64_t> size, c.ScalarInput(1));
-  if (size.has_value() && *size < 0) return InvalidArgument("size (", *size, ") must be non-negative");
+  if (size.has_value() && *size < 0)
+    return InvalidArgument("size (", *size, ") must be non-negative");
   c.SetOutput(0, PartialShape::Vector(size.value_or(-1)));
   return absl::OkStatus();
 }
@@ -57,14 +58,15 @@ template <typename T>
 absl::Status RunHistogram(KernelContext& c) {
   const Tensor& range = c.input(1);
   if (!range.shape().is_vector()) return InvalidArgument("value_range should be a vector.");
-  if (range.num_elements() != 2) return InvalidArgument("value_range should be a vector of 2 elements.");
+  if (range.num_elements() != 2)
+    return InvalidArgument("value_range should be a vector of 2 elements.");
   if (!c.input(2).shape().is_scalar()) return InvalidArgument("nbins should be a scalar.");
   ASSIGN_OR_RETURN(const int64_t bins, ScalarInteger(c.input(2), "nbins"));
   const T low = range.data<T>()[0];
   const T high = range.data<T>()[1];
   if (!(low < high)) {
-    return InvalidArgument("value_range should satisfy value_range[0] < value_range[1], but got '[", low, ", ", high,
-                           "]'");
+    return InvalidArgument("value_range should satisfy value_range[0] < value_range[1], but got '[",
+                           low, ", ", high, "]'");
   }
   if (bins <= 0) return InvalidArgument("nbins should be a positive number, but got '", bins, "'");
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({bins})));
@@ -76,7 +78,8 @@ absl::Status RunHistogram(KernelContext& c) {
     }
     double bin = 0;
     if (value > low) {
-      const double distance = std::is_floating_point_v<T> ? static_cast<double>(value - low) : Width(low, value);
+      const double distance =
+          std::is_floating_point_v<T> ? static_cast<double>(value - low) : Width(low, value);
       bin = distance / step;
     }
     const double last = static_cast<double>(bins - 1);
@@ -112,7 +115,8 @@ DEFINE_OP(Bincount) {
       .Input("size: int32")
       .Input("weights: T")
       .Output("bins: T")
-      .Doc("How often each number below size occurs, or the sums of the weights of its occurrences.")
+      .Doc(
+          "How often each number below size occurs, or the sums of the weights of its occurrences.")
       .Shape(BincountShape)
       .HostMemory({"size"})
       .CpuTypes<CountTypes>("T", []<typename T>() { return Stateless(RunBincount<T>); });
@@ -125,7 +129,9 @@ DEFINE_OP(HistogramFixedWidth) {
       .Input("value_range: T")
       .Input("nbins: int32")
       .Output("out: dtype")
-      .Doc("How many values lie in each of nbins bins of equal width; the outer bins take what lies outside.")
+      .Doc(
+          "How many values lie in each of nbins bins of equal width; the outer bins take what lies "
+          "outside.")
       .Shape(HistogramShape)
       .HostMemory({"value_range", "nbins"})
       .CpuTypes<CountTypes>("T", []<typename T>() { return Stateless(RunHistogram<T>); });

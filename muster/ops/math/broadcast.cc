@@ -9,14 +9,17 @@ namespace muster {
 namespace {
 
 absl::StatusOr<Dims> ShapeVector(KernelContext& c, int i) {
-  if (c.input(i).rank() != 1) return InvalidArgument("In[", i, "] must be a vector.", c.input(i).shape().ToString());
+  if (c.input(i).rank() != 1)
+    return InvalidArgument("In[", i, "] must be a vector.", c.input(i).shape().ToString());
   return IntegerValues(c.input(i));
 }
 
 template <typename T>
 absl::Status SetVector(KernelContext& c, int i, const Dims& values) {
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(i, Shape({static_cast<int64_t>(values.size())})));
-  std::transform(values.begin(), values.end(), output->data<T>(), [](int64_t v) { return static_cast<T>(v); });
+  ASSIGN_OR_RETURN(Tensor * output,
+                   c.AllocateOutput(i, Shape({static_cast<int64_t>(values.size())})));
+  std::transform(values.begin(), values.end(), output->data<T>(),
+                 [](int64_t v) { return static_cast<T>(v); });
   return absl::OkStatus();
 }
 
@@ -63,7 +66,8 @@ absl::Status RunBroadcastTo(KernelContext& c) {
   const Tensor& input = c.input(0);
   const Tensor& target = c.input(1);
   if (target.rank() != 1) {
-    return InvalidArgument("shape must be a vector of {int32,int64}, got shape ", target.shape().ToString());
+    return InvalidArgument("shape must be a vector of {int32,int64}, got shape ",
+                           target.shape().ToString());
   }
   ASSIGN_OR_RETURN(const Dims dims, IntegerValues(target));
   for (const int64_t size : dims) {
@@ -75,14 +79,14 @@ absl::Status RunBroadcastTo(KernelContext& c) {
     return absl::OkStatus();
   }
   if (input.rank() > shape.rank()) {
-    return InvalidArgument("Rank of input (", input.rank(), ") must be no greater than rank of output shape (",
-                           shape.rank(), ").");
+    return InvalidArgument("Rank of input (", input.rank(),
+                           ") must be no greater than rank of output shape (", shape.rank(), ").");
   }
   const std::array<const Shape*, 2> shapes = {&input.shape(), &shape};
   ASSIGN_OR_RETURN(const BroadcastPlan plan, BroadcastPlan::Make(shapes));
   if (!(plan.output() == shape)) {
-    return InvalidArgument("Unable to broadcast tensor of shape ", input.shape().ToString(), " to tensor of shape ",
-                           shape.ToString());
+    return InvalidArgument("Unable to broadcast tensor of shape ", input.shape().ToString(),
+                           " to tensor of shape ", shape.ToString());
   }
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   const DType dtype = input.dtype();
@@ -90,12 +94,15 @@ absl::Status RunBroadcastTo(KernelContext& c) {
   const int64_t inner = plan.inner();
   const char* from = input.raw();
   char* to = output->raw();
-  c.ParallelFor(plan.rows(), static_cast<double>(inner * size) * 0.1 + 5, [&](int64_t begin, int64_t end) {
-    plan.ForEachRow(begin, end, [&](int64_t at, const BroadcastOffsets& offsets) {
-      if (plan.steps(0)) CopyElements(dtype, from + offsets[0] * size, to + at * size, inner);
-      else Repeat(dtype, from + offsets[0] * size, to + at * size, inner);
-    });
-  });
+  c.ParallelFor(plan.rows(), static_cast<double>(inner * size) * 0.1 + 5,
+                [&](int64_t begin, int64_t end) {
+                  plan.ForEachRow(begin, end, [&](int64_t at, const BroadcastOffsets& offsets) {
+                    if (plan.steps(0))
+                      CopyElements(dtype, from + offsets[0] * size, to + at * size, inner);
+                    else
+                      Repeat(dtype, from + offsets[0] * size, to + at * size, inner);
+                  });
+                });
   return absl::OkStatus();
 }
 
@@ -119,7 +126,8 @@ absl::Status BroadcastToShape(ShapeContext& c) {
     ASSIGN_OR_RETURN(const PartialShape input, c.WithRankAtMost(c.input(0), output.rank()));
     for (int i = 1; i <= input.rank(); ++i) {
       const int64_t size = input.dim(input.rank() - i);
-      if (size > 1) RETURN_IF_ERROR(ShapeContext::MergeDims(size, output.dim(output.rank() - i)).status());
+      if (size > 1)
+        RETURN_IF_ERROR(ShapeContext::MergeDims(size, output.dim(output.rank() - i)).status());
     }
   }
   c.SetOutput(0, std::move(output));
@@ -137,7 +145,11 @@ absl::Status BroadcastToGradient(GradientContext& c) {
 }
 
 DEFINE_OP(BroadcastGradientArgs) {
-  op.Attr("T: {int32, int64} = DT_INT32").Input("s0: T").Input("s1: T").Output("r0: T").Output("r1: T");
+  op.Attr("T: {int32, int64} = DT_INT32")
+      .Input("s0: T")
+      .Input("s1: T")
+      .Output("r0: T")
+      .Output("r1: T");
   op.Doc("The axes over which the gradients of two broadcast operands are summed.")
       .Shape(GradientArgsShape)
       .NoGradient("shapes have no derivative")
@@ -152,7 +164,11 @@ DEFINE_OP(BroadcastArgs) {
       .CpuTypes<Indices>("T", []<typename T>() { return Stateless(RunBroadcastArgs<T>); });
 }
 DEFINE_OP(BroadcastTo) {
-  op.Attr("T: type").Attr("Tidx: {int32, int64} = DT_INT32").Input("input: T").Input("shape: Tidx").Output("output: T");
+  op.Attr("T: type")
+      .Attr("Tidx: {int32, int64} = DT_INT32")
+      .Input("input: T")
+      .Input("shape: Tidx")
+      .Output("output: T");
   op.Doc("The input repeated along the axes where the shape is larger.")
       .Shape(BroadcastToShape)
       .Gradient(BroadcastToGradient)

@@ -1,5 +1,5 @@
-// Cast: conversion between number types. Plain types convert by one loop per pair; 16-bit floats go through float and
-// complex numbers through their real parts, block by block.
+// Cast: conversion between number types. Plain types convert by one loop per pair; 16-bit floats go
+// through float and complex numbers through their real parts, block by block.
 #include <array>
 #include <cmath>
 #include <cstring>
@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 
-// What x86 conversions give: truncation towards zero, and the lowest value (for narrow types: its low bits) where the
-// number does not fit.
+// What x86 conversions give: truncation towards zero, and the lowest value (for narrow types: its
+// low bits) where the number does not fit.
 template <typename D, typename S>
 D FloatToInteger(S x) {
   if constexpr (std::is_same_v<D, int64_t>) {
@@ -41,9 +41,12 @@ D FloatToInteger(S x) {
 
 template <typename S, typename D>
 D Convert(S x) {
-  if constexpr (std::is_same_v<D, bool>) return x != S(0);
-  else if constexpr (std::is_floating_point_v<S> && std::is_integral_v<D>) return FloatToInteger<D>(x);
-  else return static_cast<D>(x);
+  if constexpr (std::is_same_v<D, bool>)
+    return x != S(0);
+  else if constexpr (std::is_floating_point_v<S> && std::is_integral_v<D>)
+    return FloatToInteger<D>(x);
+  else
+    return static_cast<D>(x);
 }
 
 using CastLoop = void (*)(const void* from, void* to, int64_t count);
@@ -56,7 +59,8 @@ void CastRun(const void* from, void* to, int64_t count) {
 }
 
 // All pairs of these have a loop.
-using Core = Types<bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t, float, double>;
+using Core = Types<bool, uint8_t, int8_t, uint16_t, int16_t, uint32_t, int32_t, uint64_t, int64_t,
+                   float, double>;
 constexpr int kCoreCount = 11;
 
 template <typename... Ts>
@@ -80,12 +84,18 @@ constexpr std::array<std::array<CastLoop, kCoreCount>, kCoreCount> kLoops = AllL
 // Quantized integers are stored as plain ones.
 DType StoredAs(DType dtype) {
   switch (dtype) {
-    case DType::kQint8: return DType::kInt8;
-    case DType::kQuint8: return DType::kUint8;
-    case DType::kQint16: return DType::kInt16;
-    case DType::kQuint16: return DType::kUint16;
-    case DType::kQint32: return DType::kInt32;
-    default: return dtype;
+    case DType::kQint8:
+      return DType::kInt8;
+    case DType::kQuint8:
+      return DType::kUint8;
+    case DType::kQint16:
+      return DType::kInt16;
+    case DType::kQuint16:
+      return DType::kUint16;
+    case DType::kQint32:
+      return DType::kInt32;
+    default:
+      return dtype;
   }
 }
 // The core type that stands for `dtype` in the loops.
@@ -96,11 +106,15 @@ DType CoreOf(DType dtype) {
 // Bits of the significand that `dtype` keeps, without the leading one.
 int SignificandBits(DType dtype) {
   switch (dtype) {
-    case DType::kBfloat16: return 7;
-    case DType::kHalf: return 10;
+    case DType::kBfloat16:
+      return 7;
+    case DType::kHalf:
+      return 10;
     case DType::kFloat:
-    case DType::kComplex64: return 23;
-    default: return 52;
+    case DType::kComplex64:
+      return 23;
+    default:
+      return 52;
   }
 }
 
@@ -120,7 +134,8 @@ template <typename S, typename D>
 void ComplexRun(const void* from, void* to, int64_t count) {
   const std::complex<S>* x = static_cast<const std::complex<S>*>(from);
   std::complex<D>* y = static_cast<std::complex<D>*>(to);
-  for (int64_t i = 0; i < count; ++i) y[i] = std::complex<D>(static_cast<D>(x[i].real()), static_cast<D>(x[i].imag()));
+  for (int64_t i = 0; i < count; ++i)
+    y[i] = std::complex<D>(static_cast<D>(x[i].real()), static_cast<D>(x[i].imag()));
 }
 // Clears the low bits of significands, so that the rounding that follows has nothing to round.
 template <typename Word>
@@ -143,12 +158,14 @@ class Cast final : public Kernel {
     const int from = IndexIn(Core(), CoreOf(source_));
     const int to = IndexIn(Core(), CoreOf(target_));
     if (from < 0 || to < 0) {
-      return Unimplemented("Cast ", DTypeName(source), " to ", DTypeName(target), " is not supported");
+      return Unimplemented("Cast ", DTypeName(source), " to ", DTypeName(target),
+                           " is not supported");
     }
     loop_ = kLoops[from][to];
     const auto is_real = [](DType dtype) { return IsFloating(dtype) || IsComplex(dtype); };
     if (truncate && is_real(source_) && is_real(target_)) {
-      cleared_bits_ = std::max(0, (CoreOf(source_) == DType::kDouble ? 52 : 23) - SignificandBits(target_));
+      cleared_bits_ =
+          std::max(0, (CoreOf(source_) == DType::kDouble ? 52 : 23) - SignificandBits(target_));
     }
     return absl::OkStatus();
   }
@@ -164,7 +181,8 @@ class Cast final : public Kernel {
     char* to = y->raw();
     const int64_t from_size = static_cast<int64_t>(DTypeSize(source_));
     const int64_t to_size = static_cast<int64_t>(DTypeSize(target_));
-    const bool direct = CoreOf(source_) == source_ && CoreOf(target_) == target_ && cleared_bits_ == 0;
+    const bool direct =
+        CoreOf(source_) == source_ && CoreOf(target_) == target_ && cleared_bits_ == 0;
     c.ParallelFor(x.num_elements(), 0.5, [&](int64_t begin, int64_t end) {
       if (direct) return loop_(from + begin * from_size, to + begin * to_size, end - begin);
       for (int64_t i = begin; i < end; i += kBlock) {
@@ -176,29 +194,39 @@ class Cast final : public Kernel {
 
  private:
   void CastBlock(const void* from, void* to, int64_t count) const {
-    if (source_ == DType::kComplex64 && target_ == DType::kComplex128) return ComplexRun<float, double>(from, to, count);
-    if (source_ == DType::kComplex128 && target_ == DType::kComplex64) return ComplexRun<double, float>(from, to, count);
+    if (source_ == DType::kComplex64 && target_ == DType::kComplex128)
+      return ComplexRun<float, double>(from, to, count);
+    if (source_ == DType::kComplex128 && target_ == DType::kComplex64)
+      return ComplexRun<double, float>(from, to, count);
     alignas(64) std::array<double, kBlock> read;
     alignas(64) std::array<double, kBlock> converted;
     const void* source = from;
     if (source_ != CoreOf(source_)) {
-      if (IsSmallFloat(source_)) ToFloat(source_, from, reinterpret_cast<float*>(read.data()), count);
-      else if (source_ == DType::kComplex64) RealParts<float>(from, read.data(), count);
-      else RealParts<double>(from, read.data(), count);
+      if (IsSmallFloat(source_))
+        ToFloat(source_, from, reinterpret_cast<float*>(read.data()), count);
+      else if (source_ == DType::kComplex64)
+        RealParts<float>(from, read.data(), count);
+      else
+        RealParts<double>(from, read.data(), count);
       source = read.data();
     } else if (cleared_bits_ > 0) {
       std::memcpy(read.data(), from, static_cast<size_t>(count) * DTypeSize(source_));
       source = read.data();
     }
     if (cleared_bits_ > 0) {
-      if (CoreOf(source_) == DType::kDouble) ClearLowBits<uint64_t>(read.data(), count, cleared_bits_);
-      else ClearLowBits<uint32_t>(read.data(), count, cleared_bits_);
+      if (CoreOf(source_) == DType::kDouble)
+        ClearLowBits<uint64_t>(read.data(), count, cleared_bits_);
+      else
+        ClearLowBits<uint32_t>(read.data(), count, cleared_bits_);
     }
     if (target_ == CoreOf(target_)) return loop_(source, to, count);
     loop_(source, converted.data(), count);
-    if (IsSmallFloat(target_)) FromFloat(target_, reinterpret_cast<const float*>(converted.data()), to, count);
-    else if (target_ == DType::kComplex64) FromReals<float>(converted.data(), to, count);
-    else FromReals<double>(converted.data(), to, count);
+    if (IsSmallFloat(target_))
+      FromFloat(target_, reinterpret_cast<const float*>(converted.data()), to, count);
+    else if (target_ == DType::kComplex64)
+      FromReals<float>(converted.data(), to, count);
+    else
+      FromReals<double>(converted.data(), to, count);
   }
 
   bool same_ = false;
@@ -217,8 +245,10 @@ absl::Status CastGradient(GradientContext& c) {
   if (!differentiable(source) || !differentiable(dy.base_dtype())) return absl::OkStatus();
   Output dx = dy;
   if (dy.base_dtype() != source) dx = c.Op("Cast", {dy}, {{"DstT", source}});
-  if (slices != nullptr) c.SetDx(0, IndexedSlices{dx, slices->indices, slices->dense_shape});
-  else c.SetDx(0, dx);
+  if (slices != nullptr)
+    c.SetDx(0, IndexedSlices{dx, slices->indices, slices->dense_shape});
+  else
+    c.SetDx(0, dx);
   return c.scope().status();
 }
 
@@ -234,10 +264,14 @@ OpBuilder& CastDef(OpBuilder& op) {
 
 DEFINE_OP(Cast) {
   CastDef(op)
-      .Doc("The same numbers as another type; reals are cut to integers, complex numbers to their real parts.")
+      .Doc(
+          "The same numbers as another type; reals are cut to integers, complex numbers to their "
+          "real parts.")
       .Gradient(CastGradient);
 }
-DEFINE_OP(_HostCast) { CastDef(op).Doc("Cast that stays in host memory.").HostMemory({"x", "y"}); }
+DEFINE_OP(_HostCast) {
+  CastDef(op).Doc("Cast that stays in host memory.").HostMemory({"x", "y"});
+}
 
 }  // namespace
 }  // namespace muster

@@ -11,12 +11,14 @@ namespace {
 
 constexpr int64_t kBlock = 1024;
 
-// The lower bound wins where the bounds contradict each other; NaN stays NaN. Complex numbers are clipped by parts.
+// The lower bound wins where the bounds contradict each other; NaN stays NaN. Complex numbers are
+// clipped by parts.
 template <typename T>
 T Clipped(const T& x, const T& low, const T& high) {
   if constexpr (std::is_same_v<T, Complex64> || std::is_same_v<T, Complex128>) {
     using R = typename T::value_type;
-    return T(Clipped<R>(x.real(), low.real(), high.real()), Clipped<R>(x.imag(), low.imag(), high.imag()));
+    return T(Clipped<R>(x.real(), low.real(), high.real()),
+             Clipped<R>(x.imag(), low.imag(), high.imag()));
   } else {
     const T upper = x > high ? high : x;
     return upper < low ? low : upper;
@@ -28,9 +30,11 @@ absl::Status RunClip(KernelContext& c) {
   const Shape shape = c.input(0).shape();
   const Shape& low_shape = c.input(1).shape();
   const Shape& high_shape = c.input(2).shape();
-  if (!(low_shape.is_scalar() || low_shape == shape) || !(high_shape.is_scalar() || high_shape == shape)) {
+  if (!(low_shape.is_scalar() || low_shape == shape) ||
+      !(high_shape.is_scalar() || high_shape == shape)) {
     return InvalidArgument(
-        "clip_value_min and clip_value_max must be either of the same shape as input, or a scalar. input shape: ",
+        "clip_value_min and clip_value_max must be either of the same shape as input, or a scalar. "
+        "input shape: ",
         shape.ToString(), "clip_value_min shape: ", low_shape.ToString(),
         "clip_value_max shape: ", high_shape.ToString());
   }
@@ -47,7 +51,8 @@ absl::Status RunClip(KernelContext& c) {
       const L lowest = static_cast<L>(*low);
       const L highest = static_cast<L>(*high);
 #pragma GCC ivdep
-      for (int64_t i = begin; i < end; ++i) y[i] = static_cast<T>(Clipped<L>(static_cast<L>(x[i]), lowest, highest));
+      for (int64_t i = begin; i < end; ++i)
+        y[i] = static_cast<T>(Clipped<L>(static_cast<L>(x[i]), lowest, highest));
       return;
     }
     for (int64_t i = begin; i < end; ++i) {
@@ -81,8 +86,10 @@ absl::Status ClipGradient(GradientContext& c) {
 }
 
 DEFINE_OP(ClipByValue) {
-  op.Attr("T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, "
-          "quint16, uint16, complex128, half, uint32, uint64}");
+  op.Attr(
+      "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+      "bfloat16, qint16, "
+      "quint16, uint16, complex128, half, uint32, uint64}");
   op.Input("t: T").Input("clip_value_min: T").Input("clip_value_max: T").Output("output: T");
   op.Doc("Values brought into the range of the two bounds.")
       .Shape(UnchangedShape)
@@ -90,7 +97,8 @@ DEFINE_OP(ClipByValue) {
       .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunClip<T>); });
 }
 
-// --- _UnaryOpsComposition --------------------------------------------------------------------------------------------
+// --- _UnaryOpsComposition
+// --------------------------------------------------------------------------------------------
 
 // Activations that may appear in a chain; their ops live with the neural network ops.
 struct Relu {
@@ -137,7 +145,8 @@ UnaryLoop ActivationLoop(absl::string_view name) {
 class UnaryOpsComposition final : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(const std::vector<std::string> names, setup.Attr<std::vector<std::string>>("op_names"));
+    ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                     setup.Attr<std::vector<std::string>>("op_names"));
     dtype_ = setup.input_type(0);
     if (names.empty()) return InvalidArgument("Unary op composition must have at least one op");
     for (const std::string& name : names) {
@@ -145,7 +154,8 @@ class UnaryOpsComposition final : public Kernel {
       UnaryLoop loop = spec != nullptr ? spec->loop : nullptr;
       cost_ns_ += spec != nullptr ? spec->cost_ns : 4;
       if (loop == nullptr) {
-        loop = dtype_ == DType::kDouble ? ActivationLoop<double>(name) : ActivationLoop<float>(name);
+        loop =
+            dtype_ == DType::kDouble ? ActivationLoop<double>(name) : ActivationLoop<float>(name);
       }
       if (loop == nullptr) {
         return InvalidArgument("Do not have a compute function registered for op: ", name);
@@ -195,7 +205,8 @@ DEFINE_OP(_UnaryOpsComposition) {
   op.Attr("T: {float, half, double}").Attr("op_names: list(string)").Input("x: T").Output("y: T");
   op.Doc("Several unary ops one after the other.")
       .Shape(UnchangedShape)
-      .CpuTypes<Types<float, Half, double>>("T", []<typename T>() { return New<UnaryOpsComposition>(); });
+      .CpuTypes<Types<float, Half, double>>(
+          "T", []<typename T>() { return New<UnaryOpsComposition>(); });
 }
 
 }  // namespace

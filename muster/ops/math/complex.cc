@@ -51,8 +51,12 @@ struct Combine {
   }
 };
 
-DType RealOf(DType dtype) { return dtype == DType::kComplex128 ? DType::kDouble : DType::kFloat; }
-DType ComplexOf(DType dtype) { return dtype == DType::kDouble ? DType::kComplex128 : DType::kComplex64; }
+DType RealOf(DType dtype) {
+  return dtype == DType::kComplex128 ? DType::kDouble : DType::kFloat;
+}
+DType ComplexOf(DType dtype) {
+  return dtype == DType::kDouble ? DType::kComplex128 : DType::kComplex64;
+}
 
 Output ComplexNode(const Scope& s, Output real, Output imaginary) {
   return s.Op("Complex", {real, imaginary}, {{"Tout", ComplexOf(real.base_dtype())}});
@@ -106,25 +110,39 @@ absl::Status ComplexAbsGradient(GradientContext& c) {
 }
 
 template <typename F>
-void DefinePart(OpBuilder& op, const char* input, const char* output, const char* doc, GradientFunction gradient) {
+void DefinePart(OpBuilder& op, const char* input, const char* output, const char* doc,
+                GradientFunction gradient) {
   op.Attr("T: {complex64, complex128} = DT_COMPLEX64").Attr("Tout: {float, double} = DT_FLOAT");
   op.Input(input).Output(output).Doc(doc).Shape(UnchangedShape).Gradient(std::move(gradient));
   op.CpuTypes<Types<Complex64>>("T", Unary<F>(), {{"Tout", DType::kFloat}});
   op.CpuTypes<Types<Complex128>>("T", Unary<F>(), {{"Tout", DType::kDouble}});
 }
 
-DEFINE_OP(Real) { DefinePart<RealPart>(op, "input: T", "output: Tout", "Real parts.", RealGradient); }
-DEFINE_OP(Imag) { DefinePart<ImaginaryPart>(op, "input: T", "output: Tout", "Imaginary parts.", ImagGradient); }
-DEFINE_OP(Angle) { DefinePart<Argument>(op, "input: T", "output: Tout", "Angles to the real axis.", AngleGradient); }
-DEFINE_OP(ComplexAbs) { DefinePart<Modulus>(op, "x: T", "y: Tout", "Moduli.", ComplexAbsGradient); }
+DEFINE_OP(Real) {
+  DefinePart<RealPart>(op, "input: T", "output: Tout", "Real parts.", RealGradient);
+}
+DEFINE_OP(Imag) {
+  DefinePart<ImaginaryPart>(op, "input: T", "output: Tout", "Imaginary parts.", ImagGradient);
+}
+DEFINE_OP(Angle) {
+  DefinePart<Argument>(op, "input: T", "output: Tout", "Angles to the real axis.", AngleGradient);
+}
+DEFINE_OP(ComplexAbs) {
+  DefinePart<Modulus>(op, "x: T", "y: Tout", "Moduli.", ComplexAbsGradient);
+}
 DEFINE_OP(Conj) {
-  op.Attr("T: {complex64, complex128, variant} = DT_COMPLEX64").Input("input: T").Output("output: T");
+  op.Attr("T: {complex64, complex128, variant} = DT_COMPLEX64")
+      .Input("input: T")
+      .Output("output: T");
   op.Doc("Complex conjugates.").Shape(UnchangedShape).Gradient(ConjGradient);
   op.CpuTypes<Complexes>("T", Unary<Conjugation>());
 }
 DEFINE_OP(Complex) {
   op.Attr("T: {float, double} = DT_FLOAT").Attr("Tout: {complex64, complex128} = DT_COMPLEX64");
-  op.Input("real: T").Input("imag: T").Output("out: Tout").Doc("Complex numbers from their two parts.");
+  op.Input("real: T")
+      .Input("imag: T")
+      .Output("out: Tout")
+      .Doc("Complex numbers from their two parts.");
   op.Shape(BroadcastBinaryShape).Gradient(ComplexGradient);
   op.CpuTypes<Types<float>>("T", Binary<Combine>(), {{"Tout", DType::kComplex64}});
   op.CpuTypes<Types<double>>("T", Binary<Combine>(), {{"Tout", DType::kComplex128}});

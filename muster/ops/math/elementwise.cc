@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "absl/container/flat_hash_map.h"
+
 #include "muster/ops/math/float16.h"
 
 namespace muster {
@@ -15,7 +16,8 @@ constexpr int64_t kBlock = 1024;
 constexpr int64_t kShortRow = 64;
 
 absl::Status Incompatible(absl::Span<const Shape* const> operands) {
-  return InvalidArgument("Incompatible shapes: ", operands[0]->ToString(), " vs. ", operands[1]->ToString());
+  return InvalidArgument("Incompatible shapes: ", operands[0]->ToString(), " vs. ",
+                         operands[1]->ToString());
 }
 
 const char* At(const void* memory, int64_t offset, size_t size) {
@@ -44,8 +46,8 @@ bool RunUnaryRun(const UnarySpec& spec, const void* x, void* y, int64_t count) {
   return ok;
 }
 
-bool RunBinaryRun(const BinarySpec& spec, const void* x, bool x_steps, const void* y, bool y_steps, void* z,
-                  int64_t count) {
+bool RunBinaryRun(const BinarySpec& spec, const void* x, bool x_steps, const void* y, bool y_steps,
+                  void* z, int64_t count) {
   if (!IsSmallFloat(spec.in)) return spec.loop(x, x_steps, y, y_steps, z, count);
   std::array<float, kBlock> a;
   std::array<float, kBlock> b;
@@ -76,7 +78,8 @@ bool RunBinaryRun(const BinarySpec& spec, const void* x, bool x_steps, const voi
 // `count` elements of `row` again and again, as many whole rows as fit into about kBlock elements.
 Tensor RepeatRow(DType dtype, const char* row, int64_t count, int64_t times) {
   Tensor tile(dtype, Shape({times * count}));
-  for (int64_t i = 0; i < times; ++i) CopyElements(dtype, row, At(tile.raw(), i * count, DTypeSize(dtype)), count);
+  for (int64_t i = 0; i < times; ++i)
+    CopyElements(dtype, row, At(tile.raw(), i * count, DTypeSize(dtype)), count);
   return tile;
 }
 
@@ -187,8 +190,9 @@ absl::StatusOr<BroadcastPlan> BroadcastPlan::Make(absl::Span<const Shape* const>
   return plan;
 }
 
-void BroadcastPlan::ForEachRow(int64_t begin, int64_t end,
-                               absl::FunctionRef<void(int64_t, const BroadcastOffsets&)> body) const {
+void BroadcastPlan::ForEachRow(
+    int64_t begin, int64_t end,
+    absl::FunctionRef<void(int64_t, const BroadcastOffsets&)> body) const {
   if (begin >= end) return;  // an empty output may have dims of size zero
   const int depth = static_cast<int>(outer_.size());
   absl::InlinedVector<int64_t, 4> index(depth, 0);
@@ -204,7 +208,8 @@ void BroadcastPlan::ForEachRow(int64_t begin, int64_t end,
     for (int d = depth - 1; d >= 0; --d) {
       for (int k = 0; k < kMaxBroadcastOperands; ++k) offsets[k] += outer_[d].strides[k];
       if (++index[d] < outer_[d].size) break;
-      for (int k = 0; k < kMaxBroadcastOperands; ++k) offsets[k] -= outer_[d].size * outer_[d].strides[k];
+      for (int k = 0; k < kMaxBroadcastOperands; ++k)
+        offsets[k] -= outer_[d].size * outer_[d].strides[k];
       index[d] = 0;
     }
   }
@@ -237,14 +242,15 @@ absl::Status RunBinary(KernelContext& c, const BinarySpec& spec) {
   const bool same_shape = x_shape == y_shape;
   if (same_shape || !spec.broadcasts) {
     if (x_shape.num_elements() != y_shape.num_elements()) {
-      return InvalidArgument("The two arguments to a cwise op must have same number of elements, got ",
-                             x_shape.num_elements(), " and ", y_shape.num_elements());
+      return InvalidArgument(
+          "The two arguments to a cwise op must have same number of elements, got ",
+          x_shape.num_elements(), " and ", y_shape.num_elements());
     }
     ASSIGN_OR_RETURN(Tensor * z, c.ForwardOrAllocate({0, 1}, 0, x_shape));
     char* to = z->raw();
     c.ParallelFor(x_shape.num_elements(), spec.cost_ns, [&](int64_t begin, int64_t end) {
-      if (!RunBinaryRun(spec, At(x, begin, in_size), true, At(y, begin, in_size), true, At(to, begin, out_size),
-                        end - begin)) {
+      if (!RunBinaryRun(spec, At(x, begin, in_size), true, At(y, begin, in_size), true,
+                        At(to, begin, out_size), end - begin)) {
         ok = false;
       }
     });
@@ -261,8 +267,9 @@ absl::Status RunBinary(KernelContext& c, const BinarySpec& spec) {
 
   if (plan.rows() == 1) {
     c.ParallelFor(inner, spec.cost_ns, [&](int64_t begin, int64_t end) {
-      if (!RunBinaryRun(spec, x_steps ? At(x, begin, in_size) : x, x_steps, y_steps ? At(y, begin, in_size) : y,
-                        y_steps, At(to, begin, out_size), end - begin)) {
+      if (!RunBinaryRun(spec, x_steps ? At(x, begin, in_size) : x, x_steps,
+                        y_steps ? At(y, begin, in_size) : y, y_steps, At(to, begin, out_size),
+                        end - begin)) {
         ok = false;
       }
     });
@@ -271,32 +278,37 @@ absl::Status RunBinary(KernelContext& c, const BinarySpec& spec) {
 
   // A short row added to every row of a matrix (biases): repeat it, so that runs are long.
   const int64_t total = plan.output().num_elements();
-  const bool x_is_row = x_shape.num_elements() == inner && y_shape.num_elements() == total && x_steps && y_steps;
-  const bool y_is_row = y_shape.num_elements() == inner && x_shape.num_elements() == total && x_steps && y_steps;
+  const bool x_is_row =
+      x_shape.num_elements() == inner && y_shape.num_elements() == total && x_steps && y_steps;
+  const bool y_is_row =
+      y_shape.num_elements() == inner && x_shape.num_elements() == total && x_steps && y_steps;
   if (inner < kShortRow && total >= 2 * kBlock && (x_is_row || y_is_row)) {
     const int64_t times = kBlock / inner;
     const Tensor tile = RepeatRow(spec.in, x_is_row ? x : y, inner, times);
-    c.ParallelFor(plan.rows(), spec.cost_ns * static_cast<double>(inner), [&](int64_t begin, int64_t end) {
-      for (int64_t row = begin; row < end; row += times) {
-        const int64_t n = std::min(times, end - row) * inner;
-        const int64_t at = row * inner;
-        if (!RunBinaryRun(spec, x_is_row ? tile.raw() : At(x, at, in_size), true,
-                          x_is_row ? At(y, at, in_size) : tile.raw(), true, At(to, at, out_size), n)) {
-          ok = false;
-        }
-      }
-    });
+    c.ParallelFor(plan.rows(), spec.cost_ns * static_cast<double>(inner),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t row = begin; row < end; row += times) {
+                      const int64_t n = std::min(times, end - row) * inner;
+                      const int64_t at = row * inner;
+                      if (!RunBinaryRun(spec, x_is_row ? tile.raw() : At(x, at, in_size), true,
+                                        x_is_row ? At(y, at, in_size) : tile.raw(), true,
+                                        At(to, at, out_size), n)) {
+                        ok = false;
+                      }
+                    }
+                  });
     return ok ? absl::OkStatus() : absl::InvalidArgumentError(spec.error);
   }
 
-  c.ParallelFor(plan.rows(), spec.cost_ns * static_cast<double>(inner) + 5, [&](int64_t begin, int64_t end) {
-    plan.ForEachRow(begin, end, [&](int64_t at, const BroadcastOffsets& offsets) {
-      if (!RunBinaryRun(spec, At(x, offsets[0], in_size), x_steps, At(y, offsets[1], in_size), y_steps,
-                        At(to, at, out_size), inner)) {
-        ok = false;
-      }
-    });
-  });
+  c.ParallelFor(
+      plan.rows(), spec.cost_ns * static_cast<double>(inner) + 5, [&](int64_t begin, int64_t end) {
+        plan.ForEachRow(begin, end, [&](int64_t at, const BroadcastOffsets& offsets) {
+          if (!RunBinaryRun(spec, At(x, offsets[0], in_size), x_steps, At(y, offsets[1], in_size),
+                            y_steps, At(to, at, out_size), inner)) {
+            ok = false;
+          }
+        });
+      });
   return ok ? absl::OkStatus() : absl::InvalidArgumentError(spec.error);
 }
 
@@ -310,7 +322,9 @@ KernelFactory ComparisonKernel(BinarySpec spec, bool mismatch) {
   return [spec, mismatch] { return std::make_unique<EqualityKernel>(spec, mismatch); };
 }
 
-void RememberUnaryLoop(const std::string& op, const UnarySpec& spec) { UnaryLoops()[{op, spec.in}] = spec; }
+void RememberUnaryLoop(const std::string& op, const UnarySpec& spec) {
+  UnaryLoops()[{op, spec.in}] = spec;
+}
 
 const UnarySpec* FindUnaryLoop(const std::string& op, DType dtype) {
   const auto found = UnaryLoops().find({op, dtype});
@@ -318,13 +332,17 @@ const UnarySpec* FindUnaryLoop(const std::string& op, DType dtype) {
 }
 
 void ToFloat(DType dtype, const void* from, float* to, int64_t count) {
-  if (dtype == DType::kBfloat16) ConvertArray(static_cast<const Bfloat16*>(from), count, to);
-  else ConvertArray(static_cast<const Half*>(from), count, to);
+  if (dtype == DType::kBfloat16)
+    ConvertArray(static_cast<const Bfloat16*>(from), count, to);
+  else
+    ConvertArray(static_cast<const Half*>(from), count, to);
 }
 
 void FromFloat(DType dtype, const float* from, void* to, int64_t count) {
-  if (dtype == DType::kBfloat16) ConvertArray(from, count, static_cast<Bfloat16*>(to));
-  else ConvertArray(from, count, static_cast<Half*>(to));
+  if (dtype == DType::kBfloat16)
+    ConvertArray(from, count, static_cast<Bfloat16*>(to));
+  else
+    ConvertArray(from, count, static_cast<Half*>(to));
 }
 
 }  // namespace muster

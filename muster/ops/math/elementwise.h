@@ -1,5 +1,6 @@
-// Element-wise kernels. An op gives a scalar function; here it becomes a tight loop per element type, and everything
-// else (broadcasting, threads, 16-bit floats, reuse of memory) is compiled once, over untyped memory.
+// Element-wise kernels. An op gives a scalar function; here it becomes a tight loop per element
+// type, and everything else (broadcasting, threads, 16-bit floats, reuse of memory) is compiled
+// once, over untyped memory.
 //
 //   struct Square {
 //     static constexpr bool kWraps = true;    // integers: compute in unsigned, one loop per width
@@ -17,17 +18,20 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
+
 #include "muster/ops/op.h"
 
 namespace muster {
 
-// --- Broadcasting ----------------------------------------------------------------------------------------------------
+// --- Broadcasting
+// ----------------------------------------------------------------------------------------------------
 
 inline constexpr int kMaxBroadcastOperands = 3;
 using BroadcastOffsets = std::array<int64_t, kMaxBroadcastOperands>;
 
-// How operands of different shapes run along an output: rows of `inner` elements, in which each operand either
-// advances with the output or stands still. Neighbouring dims that behave alike are merged.
+// How operands of different shapes run along an output: rows of `inner` elements, in which each
+// operand either advances with the output or stands still. Neighbouring dims that behave alike are
+// merged.
 class BroadcastPlan {
  public:
   // InvalidArgument "Incompatible shapes: [2] vs. [3]".
@@ -56,12 +60,14 @@ class BroadcastPlan {
 // The broadcast of two shapes, or the error above.
 absl::StatusOr<Shape> BroadcastShape(const Shape& x, const Shape& y);
 
-// --- Loops -----------------------------------------------------------------------------------------------------------
+// --- Loops
+// -----------------------------------------------------------------------------------------------------------
 
-// Loops over `count` elements; false when the function failed for some element. Operands that do not step are read at
-// their first element only.
+// Loops over `count` elements; false when the function failed for some element. Operands that do
+// not step are read at their first element only.
 using UnaryLoop = bool (*)(const void* x, void* y, int64_t count);
-using BinaryLoop = bool (*)(const void* x, bool x_steps, const void* y, bool y_steps, void* z, int64_t count);
+using BinaryLoop = bool (*)(const void* x, bool x_steps, const void* y, bool y_steps, void* z,
+                            int64_t count);
 
 struct UnarySpec {
   UnaryLoop loop = nullptr;
@@ -77,13 +83,15 @@ struct BinarySpec {
   double cost_ns = 1;
   const char* error = "";  // InvalidArgument when the loop fails
   bool broadcasts = true;  // false: operands must have equally many elements
-  // For 16-bit floats only: applied after the result has been rounded (FloorDiv cuts the rounded quotient).
+  // For 16-bit floats only: applied after the result has been rounded (FloorDiv cuts the rounded
+  // quotient).
   UnaryLoop after_rounding = nullptr;
 };
 
 KernelFactory ElementwiseKernel(UnarySpec spec);
 KernelFactory ElementwiseKernel(BinarySpec spec);
-// Equal and NotEqual: shapes that do not fit give the scalar `mismatch` when incompatible_shape_error is false.
+// Equal and NotEqual: shapes that do not fit give the scalar `mismatch` when
+// incompatible_shape_error is false.
 KernelFactory ComparisonKernel(BinarySpec spec, bool mismatch);
 
 // Runs a spec; kernels with extra rules call these directly.
@@ -97,7 +105,9 @@ const UnarySpec* FindUnaryLoop(const std::string& op, DType dtype);
 // Conversions of whole blocks; `dtype` is kHalf or kBfloat16.
 void ToFloat(DType dtype, const void* from, float* to, int64_t count);
 void FromFloat(DType dtype, const float* from, void* to, int64_t count);
-constexpr bool IsSmallFloat(DType dtype) { return dtype == DType::kHalf || dtype == DType::kBfloat16; }
+constexpr bool IsSmallFloat(DType dtype) {
+  return dtype == DType::kHalf || dtype == DType::kBfloat16;
+}
 
 namespace elementwise {
 
@@ -112,15 +122,15 @@ struct LoopTypeOf {
   using type = Compute<T>;
 };
 template <typename T>
-  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
-struct LoopTypeOf<T, true> {
+requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) struct LoopTypeOf<T, true> {
   using type = std::make_unsigned_t<T>;
 };
 // The type that F's loop for elements T works on.
 template <typename F, typename T>
 using LoopType = typename LoopTypeOf<T, Wraps<F>()>::type;
 
-// Iterations are independent even when the result overwrites an operand: each element is read before it is written.
+// Iterations are independent even when the result overwrites an operand: each element is read
+// before it is written.
 template <typename F, typename T>
 bool RunUnaryLoop(const void* x_memory, void* y_memory, int64_t count) {
   using R = decltype(F::Apply(std::declval<T>()));
@@ -132,11 +142,13 @@ bool RunUnaryLoop(const void* x_memory, void* y_memory, int64_t count) {
 }
 
 template <typename F, typename T>
-concept Fallible = requires(const T& a, bool& ok) { F::Apply(a, a, ok); };
+concept Fallible = requires(const T& a, bool& ok) {
+  F::Apply(a, a, ok);
+};
 
 template <typename F, typename T>
-bool RunBinaryLoop(const void* x_memory, bool x_steps, const void* y_memory, bool y_steps, void* z_memory,
-                   int64_t count) {
+bool RunBinaryLoop(const void* x_memory, bool x_steps, const void* y_memory, bool y_steps,
+                   void* z_memory, int64_t count) {
   const T* x = static_cast<const T*>(x_memory);
   const T* y = static_cast<const T*>(y_memory);
   if constexpr (Fallible<F, T>) {
@@ -177,7 +189,8 @@ template <typename F, typename T>
 UnarySpec UnarySpecOf() {
   using L = elementwise::LoopType<F, T>;
   using R = decltype(F::Apply(std::declval<L>()));
-  return {elementwise::RunUnaryLoop<F, L>, kDTypeOf<T>, elementwise::ResultType<T, L, R>(), F::kCost};
+  return {elementwise::RunUnaryLoop<F, L>, kDTypeOf<T>, elementwise::ResultType<T, L, R>(),
+          F::kCost};
 }
 
 template <typename F, typename T>
@@ -185,7 +198,8 @@ BinarySpec BinarySpecOf(const char* error = "", bool broadcasts = true) {
   using L = elementwise::LoopType<F, T>;
   DType out = kDTypeOf<T>;
   if constexpr (!elementwise::Fallible<F, L>) {
-    out = elementwise::ResultType<T, L, decltype(F::Apply(std::declval<const L&>(), std::declval<const L&>()))>();
+    out = elementwise::ResultType<
+        T, L, decltype(F::Apply(std::declval<const L&>(), std::declval<const L&>()))>();
   }
   return {elementwise::RunBinaryLoop<F, L>, kDTypeOf<T>, out, F::kCost, error, broadcasts};
 }

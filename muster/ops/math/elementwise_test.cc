@@ -5,6 +5,7 @@
 #include <random>
 
 #include "gtest/gtest.h"
+
 #include "muster/ops/math/float_math.h"
 #include "muster/ops/math/gradient_helpers.h"
 #include "muster/ops/math/special_functions.h"
@@ -52,10 +53,12 @@ TEST(BroadcastPlanTest, VisitsEveryElement) {
       const std::vector<int64_t> expected = Expected(shapes[k], plan->output());
       std::vector<int64_t> seen;
       // In two parts, as threads do it.
-      for (const auto& [begin, end] : {std::pair(int64_t{0}, plan->rows() / 2), std::pair(plan->rows() / 2, plan->rows())}) {
+      for (const auto& [begin, end] :
+           {std::pair(int64_t{0}, plan->rows() / 2), std::pair(plan->rows() / 2, plan->rows())}) {
         plan->ForEachRow(begin, end, [&](int64_t at, const BroadcastOffsets& offsets) {
           EXPECT_EQ(at, static_cast<int64_t>(seen.size()));
-          for (int64_t i = 0; i < plan->inner(); ++i) seen.push_back(offsets[k] + (plan->steps(k) ? i : 0));
+          for (int64_t i = 0; i < plan->inner(); ++i)
+            seen.push_back(offsets[k] + (plan->steps(k) ? i : 0));
         });
       }
       EXPECT_EQ(seen, expected);
@@ -64,8 +67,10 @@ TEST(BroadcastPlanTest, VisitsEveryElement) {
 }
 
 TEST(BroadcastPlanTest, RejectsShapesThatDoNotFit) {
-  EXPECT_EQ(BroadcastShape(Shape({2}), Shape({3})).status().message(), "Incompatible shapes: [2] vs. [3]");
-  EXPECT_EQ(BroadcastShape(Shape({0}), Shape({3})).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(BroadcastShape(Shape({2}), Shape({3})).status().message(),
+            "Incompatible shapes: [2] vs. [3]");
+  EXPECT_EQ(BroadcastShape(Shape({0}), Shape({3})).status().code(),
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(*BroadcastShape(Shape({0}), Shape({1})), Shape({0}));
 }
 
@@ -78,10 +83,12 @@ TEST(BroadcastReductionAxesTest, CountsOnesOfBothSides) {
 
 double UnitsInLastPlace(float value, double exact) {
   const float rounded = static_cast<float>(exact);
-  if (std::isnan(value) || std::isnan(rounded)) return std::isnan(value) && std::isnan(rounded) ? 0 : 1e9;
+  if (std::isnan(value) || std::isnan(rounded))
+    return std::isnan(value) && std::isnan(rounded) ? 0 : 1e9;
   if (std::isinf(value) || std::isinf(rounded)) return value == rounded ? 0 : 1e9;
   const float size = std::fabs(rounded);
-  return std::fabs(value - exact) / (std::nextafterf(size, std::numeric_limits<float>::infinity()) - size);
+  return std::fabs(value - exact) /
+         (std::nextafterf(size, std::numeric_limits<float>::infinity()) - size);
 }
 
 TEST(FloatMathTest, StaysWithinTwoUnitsInTheLastPlace) {
@@ -104,7 +111,8 @@ TEST(SpecialFunctionsTest, KnownValues) {
   EXPECT_NEAR(Polygamma(1, 1), 1.6449340668482264, 1e-14);
   EXPECT_NEAR(LowerGamma(2, 3), 0.80085172652854419, 1e-14);
   EXPECT_NEAR(LowerGamma(2, 3) + UpperGamma(2, 3), 1, 1e-14);
-  EXPECT_NEAR(LowerGammaDerivative(2, 3), (LowerGamma(2 + 1e-6, 3) - LowerGamma(2 - 1e-6, 3)) / 2e-6, 1e-8);
+  EXPECT_NEAR(LowerGammaDerivative(2, 3),
+              (LowerGamma(2 + 1e-6, 3) - LowerGamma(2 - 1e-6, 3)) / 2e-6, 1e-8);
   EXPECT_NEAR(ScaledBesselI0(2), 0.30850832255367103, 1e-15);
   EXPECT_NEAR(ScaledBesselI1(-2), -0.21526928924893765, 1e-15);
   EXPECT_NEAR(ScaledBesselI0(30.0001), ScaledBesselI0(29.9999), 1e-6);

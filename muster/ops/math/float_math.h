@@ -1,5 +1,6 @@
-// Exponential-like functions of float that the compiler turns into vector code: no branches, no calls, no tables.
-// Within 2 units in the last place; NaN, infinities, signed zeros and denormals come out as from the C library.
+// Exponential-like functions of float that the compiler turns into vector code: no branches, no
+// calls, no tables. Within 2 units in the last place; NaN, infinities, signed zeros and denormals
+// come out as from the C library.
 #pragma once
 
 #include <bit>

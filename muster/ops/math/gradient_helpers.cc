@@ -20,7 +20,8 @@ Output FillOf(const Scope& s, absl::string_view name, Output shape, DType dtype,
 }
 
 // x op y with a Python number on the left.
-Output NumberFirst(const Scope& s, absl::string_view op_type, absl::string_view name, double x, Output y) {
+Output NumberFirst(const Scope& s, absl::string_view op_type, absl::string_view name, double x,
+                   Output y) {
   if (!y) return y;
   const NamedOp op(s, name);
   const Output constant = EmitScalar(op.inner(), y.base_dtype(), x, "x");
@@ -40,16 +41,36 @@ Scope AfterGradient(GradientContext& c, Output dy) {
   return c.scope().WithControlDependencies(nodes);
 }
 
-Output Times(const Scope& s, Output x, Output y) { return s.Op("Mul", {x, y}, {}, "mul"); }
-Output Times(const Scope& s, Output x, double y) { return EmitBinary(s, "Mul", "mul", x, y); }
-Output Times(const Scope& s, double x, Output y) { return NumberFirst(s, "Mul", "mul", x, y); }
-Output Plus(const Scope& s, Output x, Output y) { return s.Op("AddV2", {x, y}, {}, "add"); }
-Output Plus(const Scope& s, Output x, double y) { return EmitBinary(s, "AddV2", "add", x, y); }
-Output Plus(const Scope& s, double x, Output y) { return NumberFirst(s, "AddV2", "add", x, y); }
-Output Minus(const Scope& s, Output x, Output y) { return s.Op("Sub", {x, y}, {}, "sub"); }
-Output Minus(const Scope& s, Output x, double y) { return EmitBinary(s, "Sub", "sub", x, y); }
-Output Over(const Scope& s, Output x, Output y) { return s.Op("RealDiv", {x, y}, {}, "truediv"); }
-Output Power(const Scope& s, Output x, double y) { return EmitBinary(s, "Pow", "pow", x, y); }
+Output Times(const Scope& s, Output x, Output y) {
+  return s.Op("Mul", {x, y}, {}, "mul");
+}
+Output Times(const Scope& s, Output x, double y) {
+  return EmitBinary(s, "Mul", "mul", x, y);
+}
+Output Times(const Scope& s, double x, Output y) {
+  return NumberFirst(s, "Mul", "mul", x, y);
+}
+Output Plus(const Scope& s, Output x, Output y) {
+  return s.Op("AddV2", {x, y}, {}, "add");
+}
+Output Plus(const Scope& s, Output x, double y) {
+  return EmitBinary(s, "AddV2", "add", x, y);
+}
+Output Plus(const Scope& s, double x, Output y) {
+  return NumberFirst(s, "AddV2", "add", x, y);
+}
+Output Minus(const Scope& s, Output x, Output y) {
+  return s.Op("Sub", {x, y}, {}, "sub");
+}
+Output Minus(const Scope& s, Output x, double y) {
+  return EmitBinary(s, "Sub", "sub", x, y);
+}
+Output Over(const Scope& s, Output x, Output y) {
+  return s.Op("RealDiv", {x, y}, {}, "truediv");
+}
+Output Power(const Scope& s, Output x, double y) {
+  return EmitBinary(s, "Pow", "pow", x, y);
+}
 
 Output ConstOf(const Scope& s, DType dtype, double value, absl::string_view name) {
   return EmitScalar(s, dtype, value, name);
@@ -60,8 +81,12 @@ Output Conjugate(const Scope& s, Output x) {
   return s.Op("Conj", {x});
 }
 
-Output Zeros(const Scope& s, Output shape, DType dtype) { return FillOf(s, "zeros", shape, dtype, 0); }
-Output Ones(const Scope& s, Output shape, DType dtype) { return FillOf(s, "ones", shape, dtype, 1); }
+Output Zeros(const Scope& s, Output shape, DType dtype) {
+  return FillOf(s, "zeros", shape, dtype, 0);
+}
+Output Ones(const Scope& s, Output shape, DType dtype) {
+  return FillOf(s, "ones", shape, dtype, 1);
+}
 
 Output Reduce(const Scope& s, Output gradient, const Reduction& reduction) {
   if (!reduction.needed) return gradient;
@@ -77,7 +102,8 @@ Output Reduce(const Scope& s, Output gradient, const Reduction& reduction) {
   return reshape.Op("Reshape", {reduced, shape});
 }
 
-absl::StatusOr<ReductionAxes> BroadcastReductionAxes(absl::Span<const int64_t> x, absl::Span<const int64_t> y) {
+absl::StatusOr<ReductionAxes> BroadcastReductionAxes(absl::Span<const int64_t> x,
+                                                     absl::Span<const int64_t> y) {
   ReductionAxes axes;
   if (x == y) return axes;
   const int rank = static_cast<int>(std::max(x.size(), y.size()));
@@ -87,7 +113,8 @@ absl::StatusOr<ReductionAxes> BroadcastReductionAxes(absl::Span<const int64_t> x
     const int64_t x_size = x_at < 0 ? 1 : x[x_at];
     const int64_t y_size = y_at < 0 ? 1 : y[y_at];
     if (x_size != y_size && x_size != 1 && y_size != 1) {
-      return InvalidArgument("Incompatible shapes: [", absl::StrJoin(x, ","), "] vs. [", absl::StrJoin(y, ","), "]");
+      return InvalidArgument("Incompatible shapes: [", absl::StrJoin(x, ","), "] vs. [",
+                             absl::StrJoin(y, ","), "]");
     }
     if (x_size == 1) axes.x.push_back(i);
     if (y_size == 1) axes.y.push_back(i);

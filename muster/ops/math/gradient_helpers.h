@@ -1,9 +1,11 @@
-// Building blocks of gradient functions that name nodes as TensorFlow 1.15's Python does: operators are lower case
-// ("mul", "add", "sub", "truediv", "pow"), converted constants are "mul/y" and the like. All of them accept the empty
-// output that a failed node leaves behind.
+// Building blocks of gradient functions that name nodes as TensorFlow 1.15's Python does: operators
+// are lower case
+// ("mul", "add", "sub", "truediv", "pow"), converted constants are "mul/y" and the like. All of
+// them accept the empty output that a failed node leaves behind.
 #pragma once
 
 #include "absl/types/span.h"
+
 #include "muster/graph/gradient_context.h"
 #include "muster/ops/emit.h"
 
@@ -44,6 +46,7 @@ struct ReductionAxes {
   Dims x;
   Dims y;
 };
-absl::StatusOr<ReductionAxes> BroadcastReductionAxes(absl::Span<const int64_t> x, absl::Span<const int64_t> y);
+absl::StatusOr<ReductionAxes> BroadcastReductionAxes(absl::Span<const int64_t> x,
+                                                     absl::Span<const int64_t> y);
 
 }  // namespace muster

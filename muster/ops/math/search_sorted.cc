@@ -18,10 +18,11 @@ void Search(const Tensor& sorted, const Tensor& values, Tensor& output) {
     const T* end = begin + width;
     for (int64_t i = 0; i < count; ++i) {
       const A value = static_cast<A>(values.data<T>()[row * count + i]);
-      const T* found = kUpper ? std::upper_bound(begin, end, value,
-                                                 [](A v, const T& x) { return v < static_cast<A>(x); })
-                              : std::lower_bound(begin, end, value,
-                                                 [](const T& x, A v) { return static_cast<A>(x) < v; });
+      const T* found =
+          kUpper ? std::upper_bound(begin, end, value,
+                                    [](A v, const T& x) { return v < static_cast<A>(x); })
+                 : std::lower_bound(begin, end, value,
+                                    [](const T& x, A v) { return static_cast<A>(x) < v; });
       to[row * count + i] = static_cast<Out>(found - begin);
     }
   }
@@ -32,12 +33,15 @@ absl::Status RunSearch(KernelContext& c) {
   const Tensor& sorted = c.input(0);
   const Tensor& values = c.input(1);
   if (sorted.rank() != 2) {
-    return InvalidArgument("Shape must be rank 2 but is rank ", sorted.rank(), " for `sorted_inputs` argument");
+    return InvalidArgument("Shape must be rank 2 but is rank ", sorted.rank(),
+                           " for `sorted_inputs` argument");
   }
   if (values.rank() != 2) {
-    return InvalidArgument("Shape must be rank 2 but is rank ", values.rank(), " for `values` argument");
+    return InvalidArgument("Shape must be rank 2 but is rank ", values.rank(),
+                           " for `values` argument");
   }
-  if (sorted.dim(0) != values.dim(0)) return InvalidArgument("Leading dim_size of both tensors must match.");
+  if (sorted.dim(0) != values.dim(0))
+    return InvalidArgument("Leading dim_size of both tensors must match.");
   const bool small = c.output_type(0) == DType::kInt32;
   if (small && values.num_elements() >= std::numeric_limits<int32_t>::max()) {
     return InvalidArgument("values tensor size must less than INT_MAX");

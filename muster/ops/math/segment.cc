@@ -1,4 +1,5 @@
-// Reductions over segments whose ids are sorted: SegmentSum, SegmentMean, SegmentProd, SegmentMin, SegmentMax.
+// Reductions over segments whose ids are sorted: SegmentSum, SegmentMean, SegmentProd, SegmentMin,
+// SegmentMax.
 #include "muster/ops/math/segment.h"
 
 #include "muster/ops/array/indexing.h"
@@ -39,7 +40,8 @@ absl::Status RunSegment(KernelContext& c) {
   if (!c.input(1).shape().is_vector()) return InvalidArgument("segment_ids should be a vector.");
   if (data.rank() < 1) return InvalidArgument("input must be at least rank 1");
   const int64_t rows = c.input(1).num_elements();
-  if (rows != data.dim(0)) return InvalidArgument("segment_ids should be the same size as dimension 0 of input.");
+  if (rows != data.dim(0))
+    return InvalidArgument("segment_ids should be the same size as dimension 0 of input.");
   const std::vector<int64_t> ids = WideIndices(c.input(1));
   const int64_t segments = rows > 0 ? ids[rows - 1] : -1;
   if (rows > 0 && (segments < 0 || segments == std::numeric_limits<int64_t>::max())) {
@@ -50,7 +52,8 @@ absl::Status RunSegment(KernelContext& c) {
   dims[0] = segments + 1;
   ASSIGN_OR_RETURN(shape, Shape::Make(dims));
   for (int64_t i = 0; i < rows; ++i) {
-    if (i + 1 < rows && ids[i + 1] < ids[i]) return InvalidArgument("segment ids are not increasing");
+    if (i + 1 < rows && ids[i + 1] < ids[i])
+      return InvalidArgument("segment ids are not increasing");
     if (ids[i] < 0 || ids[i] > segments) {
       return InvalidArgument("Segment id ", ids[i], " out of range [0, ", segments + 1,
                              "), possibly because 'segment_ids' input is not sorted.");
@@ -69,7 +72,8 @@ absl::Status RunSegment(KernelContext& c) {
     while (end < rows && ids[end] == ids[begin]) ++end;
     std::fill(to + next * inner, to + ids[begin] * inner, gap);
     for (int64_t i = 0; i < inner; ++i) sums[i] = static_cast<A>(from[begin * inner + i]);
-    for (int64_t row = begin + 1; row < end; ++row) ReduceRow<T>(kOp, sums.data(), from + row * inner, inner);
+    for (int64_t row = begin + 1; row < end; ++row)
+      ReduceRow<T>(kOp, sums.data(), from + row * inner, inner);
     if (kOp == SegmentOp::kMean && end - begin > 1) Divide<T>(sums.data(), inner, end - begin);
     for (int64_t i = 0; i < inner; ++i) to[ids[begin] * inner + i] = T(sums[i]);
     next = ids[begin] + 1;
@@ -81,7 +85,8 @@ absl::Status RunSegment(KernelContext& c) {
 absl::Status SegmentShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape data, c.WithRankAtLeast(c.input(0), 1));
   RETURN_IF_ERROR(c.WithRank(c.input(1), 1).status());
-  c.SetOutput(0, ShapeContext::Concatenate(PartialShape::Vector(-1), ShapeContext::Subshape(data, 1)));
+  c.SetOutput(0,
+              ShapeContext::Concatenate(PartialShape::Vector(-1), ShapeContext::Subshape(data, 1)));
   return absl::OkStatus();
 }
 
@@ -96,8 +101,10 @@ absl::Status MeanGradient(GradientContext& c) {
   const Output ids_shape = EmitShape(scope, c.input(1));
   const Output inner_rank = EmitExpandDims(scope, EmitBinary(scope, "Sub", "sub", rank, 1), 0);
   const NamedOp fill(scope, "Fill");
-  const Output inner_ones = fill.Op("Fill", {inner_rank, fill.inner().ConstScalar<int32_t>(1, "value")});
-  const Output ones_shape = EmitConcatOf(scope, {ConcatPart::Of(ids_shape), ConcatPart::Of(inner_ones)});
+  const Output inner_ones =
+      fill.Op("Fill", {inner_rank, fill.inner().ConstScalar<int32_t>(1, "value")});
+  const Output ones_shape =
+      EmitConcatOf(scope, {ConcatPart::Of(ids_shape), ConcatPart::Of(inner_ones)});
   const Output one = EmitScalar(scope, c.dy().base_dtype(), 1);
   const Output ones = c.Op("Fill", {ones_shape, one});
   const Output counts = c.Op("SegmentSum", {ones, c.input(1)});
@@ -112,14 +119,16 @@ absl::Status ExtremeGradient(GradientContext& c) {
   const Output zeros = EmitZerosLike(scope, c.input(0));
   const Output extremes = EmitGather(scope, c.output(), c.input(1));
   const Output selected = c.Op("Equal", {c.input(0), extremes});
-  const Output counts = c.Op("SegmentSum", {EmitCast(scope, selected, c.dy().base_dtype()), c.input(1)});
+  const Output counts =
+      c.Op("SegmentSum", {EmitCast(scope, selected, c.dy().base_dtype()), c.input(1)});
   const Output weighted = c.Op("RealDiv", {c.dy(), counts}, {}, "truediv");
   const Output gathered = EmitGather(scope, weighted, c.input(1));
   c.SetDx(0, c.Op("Select", {selected, gathered, zeros}));
   return absl::OkStatus();
 }
 
-// The product without one element is the product divided by it; zeros are left out and counted instead.
+// The product without one element is the product divided by it; zeros are left out and counted
+// instead.
 absl::Status ProdGradient(GradientContext& c) {
   const Scope& scope = c.scope();
   const Output data = c.input(0);
@@ -141,7 +150,8 @@ absl::Status ProdGradient(GradientContext& c) {
 }
 
 constexpr const char* kNumberTypes =
-    "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, quint16, "
+    "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+    "bfloat16, qint16, quint16, "
     "uint16, complex128, half, uint32, uint64}";
 constexpr const char* kRealTypes =
     "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}";
@@ -161,21 +171,24 @@ DEFINE_OP(SegmentSum) {
   Define(op, kNumberTypes);
   op.Doc("Sums of rows with equal, sorted segment ids; 0 for ids without rows.")
       .Gradient(SumGradient)
-      .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunSegment<T, SegmentOp::kSum>); });
+      .CpuTypes<Numbers>("T",
+                         []<typename T>() { return Stateless(RunSegment<T, SegmentOp::kSum>); });
 }
 
 DEFINE_OP(SegmentMean) {
   Define(op, kNumberTypes);
   op.Doc("Means of rows with equal, sorted segment ids; 0 for ids without rows.")
       .Gradient(MeanGradient)
-      .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunSegment<T, SegmentOp::kMean>); });
+      .CpuTypes<Numbers>("T",
+                         []<typename T>() { return Stateless(RunSegment<T, SegmentOp::kMean>); });
 }
 
 DEFINE_OP(SegmentProd) {
   Define(op, kNumberTypes);
   op.Doc("Products of rows with equal, sorted segment ids; 1 for ids without rows.")
       .Gradient(ProdGradient)
-      .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunSegment<T, SegmentOp::kProd>); });
+      .CpuTypes<Numbers>("T",
+                         []<typename T>() { return Stateless(RunSegment<T, SegmentOp::kProd>); });
 }
 
 DEFINE_OP(SegmentMin) {

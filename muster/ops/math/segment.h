@@ -10,7 +10,8 @@ namespace muster {
 
 enum class SegmentOp { kSum, kMean, kSqrtN, kProd, kMin, kMax };
 
-// a op b in the arithmetic type; integers wrap around. Of NaNs the later operand decides, as in TensorFlow.
+// a op b in the arithmetic type; integers wrap around. Of NaNs the later operand decides, as in
+// TensorFlow.
 template <SegmentOp kOp, typename A>
 inline A Reduce(A a, A b) {
   if constexpr (kOp == SegmentOp::kMin) {

@@ -10,12 +10,12 @@ struct Bytes16 {
   uint64_t high;
 };
 
-using SelectLoop = void (*)(const bool* condition, int64_t c_step, const void* then, int64_t t_step, const void* other,
-                            int64_t e_step, void* out, int64_t count);
+using SelectLoop = void (*)(const bool* condition, int64_t c_step, const void* then, int64_t t_step,
+                            const void* other, int64_t e_step, void* out, int64_t count);
 
 template <typename T>
-void SelectRun(const bool* condition, int64_t c_step, const void* then, int64_t t_step, const void* other,
-               int64_t e_step, void* out, int64_t count) {
+void SelectRun(const bool* condition, int64_t c_step, const void* then, int64_t t_step,
+               const void* other, int64_t e_step, void* out, int64_t count) {
   const T* t = static_cast<const T*>(then);
   const T* e = static_cast<const T*>(other);
   T* y = static_cast<T*>(out);
@@ -29,18 +29,28 @@ void SelectRun(const bool* condition, int64_t c_step, const void* then, int64_t 
 
 SelectLoop LoopFor(DType dtype) {
   switch (dtype) {
-    case DType::kString: return SelectRun<std::string>;
-    case DType::kResource: return SelectRun<ResourceHandle>;
-    case DType::kVariant: return SelectRun<Variant>;
-    default: break;
+    case DType::kString:
+      return SelectRun<std::string>;
+    case DType::kResource:
+      return SelectRun<ResourceHandle>;
+    case DType::kVariant:
+      return SelectRun<Variant>;
+    default:
+      break;
   }
   switch (DTypeSize(dtype)) {
-    case 1: return SelectRun<uint8_t>;
-    case 2: return SelectRun<uint16_t>;
-    case 4: return SelectRun<uint32_t>;
-    case 8: return SelectRun<uint64_t>;
-    case 16: return SelectRun<Bytes16>;
-    default: return nullptr;
+    case 1:
+      return SelectRun<uint8_t>;
+    case 2:
+      return SelectRun<uint16_t>;
+    case 4:
+      return SelectRun<uint32_t>;
+    case 8:
+      return SelectRun<uint64_t>;
+    case 16:
+      return SelectRun<Bytes16>;
+    default:
+      return nullptr;
   }
 }
 
@@ -48,9 +58,10 @@ absl::Status SelectElements(KernelContext& c) {
   const Shape shape = c.input(1).shape();
   for (int i = 1; i < 3; ++i) {
     if (!(c.input(i).shape() == c.input(0).shape())) {
-      return InvalidArgument("Inputs to operation ", c.node().name(), " of type ", c.node().op(),
-                             " must have the same size and shape.  Input 0: ", c.input(0).shape().ToString(),
-                             " != input ", i, ": ", c.input(i).shape().ToString());
+      return InvalidArgument(
+          "Inputs to operation ", c.node().name(), " of type ", c.node().op(),
+          " must have the same size and shape.  Input 0: ", c.input(0).shape().ToString(),
+          " != input ", i, ": ", c.input(i).shape().ToString());
     }
   }
   const DType dtype = c.input(1).dtype();
@@ -62,7 +73,8 @@ absl::Status SelectElements(KernelContext& c) {
   ASSIGN_OR_RETURN(Tensor * output, c.ForwardOrAllocate({1, 2}, 0, shape));
   char* out = output->raw();
   c.ParallelFor(shape.num_elements(), 0.4, [&](int64_t begin, int64_t end) {
-    loop(condition + begin, 1, then + begin * size, 1, other + begin * size, 1, out + begin * size, end - begin);
+    loop(condition + begin, 1, then + begin * size, 1, other + begin * size, 1, out + begin * size,
+         end - begin);
   });
   return absl::OkStatus();
 }
@@ -72,15 +84,16 @@ absl::Status SelectRows(KernelContext& c) {
   const Tensor& then = c.input(1);
   const Tensor& other = c.input(2);
   if (then.rank() < 1) {
-    return InvalidArgument("'then' must be at least a vector, but saw shape: ", then.shape().ToString());
+    return InvalidArgument("'then' must be at least a vector, but saw shape: ",
+                           then.shape().ToString());
   }
   if (then.dim(0) != condition.num_elements()) {
-    return InvalidArgument("Number of batches of 'then' must match size of 'cond', but saw: ", then.dim(0), " vs. ",
-                           condition.num_elements());
+    return InvalidArgument("Number of batches of 'then' must match size of 'cond', but saw: ",
+                           then.dim(0), " vs. ", condition.num_elements());
   }
   if (!(then.shape() == other.shape())) {
-    return InvalidArgument("'then' and 'else' must have the same size.  but received: ", then.shape().ToString(),
-                           " vs. ", other.shape().ToString());
+    return InvalidArgument("'then' and 'else' must have the same size.  but received: ",
+                           then.shape().ToString(), " vs. ", other.shape().ToString());
   }
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, then.shape()));
   const int64_t rows = condition.num_elements();
@@ -91,7 +104,8 @@ absl::Status SelectRows(KernelContext& c) {
   char* out = output->raw();
   c.ParallelFor(rows, static_cast<double>(row) * 0.4 + 5, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      CopyElements(then.dtype(), (chosen[i] ? then.raw() : other.raw()) + i * bytes, out + i * bytes, row);
+      CopyElements(then.dtype(), (chosen[i] ? then.raw() : other.raw()) + i * bytes,
+                   out + i * bytes, row);
     }
   });
   return absl::OkStatus();
@@ -103,8 +117,8 @@ absl::Status RunSelect(KernelContext& c) {
   const Tensor& other = c.input(2);
   if (condition.rank() == 0) {
     if (!(then.shape() == other.shape())) {
-      return InvalidArgument("'then' and 'else' must have the same size.  but received: ", then.shape().ToString(),
-                             " vs. ", other.shape().ToString());
+      return InvalidArgument("'then' and 'else' must have the same size.  but received: ",
+                             then.shape().ToString(), " vs. ", other.shape().ToString());
     }
     c.SetOutput(0, condition.scalar<bool>() ? then : other);
     return absl::OkStatus();
@@ -121,8 +135,9 @@ absl::Status RunSelectV2(KernelContext& c) {
   const std::array<const Shape*, 3> shapes = {&condition_shape, &then_shape, &other_shape};
   const absl::StatusOr<BroadcastPlan> plan = BroadcastPlan::Make(shapes);
   if (!plan.ok()) {
-    return InvalidArgument("condition ", condition_shape.ToString(), ", then ", then_shape.ToString(), ", and else ",
-                           other_shape.ToString(), " must be broadcastable");
+    return InvalidArgument("condition ", condition_shape.ToString(), ", then ",
+                           then_shape.ToString(), ", and else ", other_shape.ToString(),
+                           " must be broadcastable");
   }
   const DType dtype = c.input(1).dtype();
   const int64_t size = static_cast<int64_t>(DTypeSize(dtype));
@@ -135,8 +150,9 @@ absl::Status RunSelectV2(KernelContext& c) {
   const int64_t inner = plan->inner();
   c.ParallelFor(plan->rows(), static_cast<double>(inner) + 5, [&](int64_t begin, int64_t end) {
     plan->ForEachRow(begin, end, [&](int64_t at, const BroadcastOffsets& offsets) {
-      loop(condition + offsets[0], plan->steps(0) ? 1 : 0, then + offsets[1] * size, plan->steps(1) ? 1 : 0,
-           other + offsets[2] * size, plan->steps(2) ? 1 : 0, out + at * size, inner);
+      loop(condition + offsets[0], plan->steps(0) ? 1 : 0, then + offsets[1] * size,
+           plan->steps(1) ? 1 : 0, other + offsets[2] * size, plan->steps(2) ? 1 : 0,
+           out + at * size, inner);
     });
   });
   return absl::OkStatus();
@@ -190,17 +206,24 @@ absl::Status SelectV2Gradient(GradientContext& c) {
 }
 
 OpBuilder& SelectDef(OpBuilder& op, const char* doc, KernelFunction kernel) {
-  op.Attr("T: type").Input("condition: bool").Input("t: T").Input("e: T").Output("output: T").Doc(doc);
+  op.Attr("T: type")
+      .Input("condition: bool")
+      .Input("t: T")
+      .Input("e: T")
+      .Output("output: T")
+      .Doc(doc);
   return op.CpuDTypes("T", AllDTypes(), Stateless(kernel));
 }
 
 DEFINE_OP(Select) {
-  SelectDef(op, "Elements of t where the condition holds, of e elsewhere; a vector chooses rows.", RunSelect)
+  SelectDef(op, "Elements of t where the condition holds, of e elsewhere; a vector chooses rows.",
+            RunSelect)
       .Shape(SelectShape)
       .Gradient(SelectGradient);
 }
 DEFINE_OP(SelectV2) {
-  SelectDef(op, "Elements of t where the condition holds, of e elsewhere, with broadcasting.", RunSelectV2)
+  SelectDef(op, "Elements of t where the condition holds, of e elsewhere, with broadcasting.",
+            RunSelectV2)
       .Shape(SelectV2Shape)
       .Gradient(SelectV2Gradient);
 }

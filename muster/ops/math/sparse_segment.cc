@@ -1,4 +1,5 @@
-// Sums over segments of rows that are picked by index first: SparseSegmentSum, Mean, SqrtN, and their gradients.
+// Sums over segments of rows that are picked by index first: SparseSegmentSum, Mean, SqrtN, and
+// their gradients.
 #include <cmath>
 
 #include "muster/ops/emit.h"
@@ -29,7 +30,8 @@ absl::Status RunSparseSegment(KernelContext& c) {
   const Tensor& data = c.input(0);
   const bool has_count = c.num_inputs() == 4;
   if (has_count && !c.input(3).shape().is_scalar()) {
-    return InvalidArgument("num_segments should be a scalar, not shape ", c.input(3).shape().ToString());
+    return InvalidArgument("num_segments should be a scalar, not shape ",
+                           c.input(3).shape().ToString());
   }
   RETURN_IF_ERROR(CheckVectors(c.input(1), c.input(2)));
   if (data.rank() < 1) return InvalidArgument("Shape must be at least rank 1");
@@ -37,21 +39,25 @@ absl::Status RunSparseSegment(KernelContext& c) {
   const std::vector<int64_t> ids = WideIndices(c.input(2));
   const int64_t rows = static_cast<int64_t>(ids.size());
   const int64_t last = rows > 0 ? ids[rows - 1] : -1;
-  if (last == std::numeric_limits<int64_t>::max()) return InvalidArgument("segment id ", last, " is too large");
+  if (last == std::numeric_limits<int64_t>::max())
+    return InvalidArgument("segment id ", last, " is too large");
   int64_t segments = last + 1;
   if (has_count) {
     ASSIGN_OR_RETURN(segments, ScalarInteger(c.input(3), "num_segments"));
-    if (segments < last + 1 && segments >= 0) return InvalidArgument("segment ids must be < num_segments");
+    if (segments < last + 1 && segments >= 0)
+      return InvalidArgument("segment ids must be < num_segments");
   }
   if (segments < 0) return InvalidArgument("segment ids must be >= 0");
   for (int64_t i = 0; i < rows; ++i) {
-    if (i + 1 < rows && ids[i + 1] < ids[i]) return InvalidArgument("segment ids are not increasing");
+    if (i + 1 < rows && ids[i + 1] < ids[i])
+      return InvalidArgument("segment ids are not increasing");
     if (ids[i] < 0 || ids[i] >= segments) {
       return InvalidArgument("Segment id ", ids[i], " out of range [0, ", segments,
                              "), possibly because 'segment_ids' input is not sorted.");
     }
     if (indices[i] < 0 || indices[i] >= data.dim(0)) {
-      return InvalidArgument("Bad: indices[", i, "] == ", indices[i], " out of range [0, ", data.dim(0), ")");
+      return InvalidArgument("Bad: indices[", i, "] == ", indices[i], " out of range [0, ",
+                             data.dim(0), ")");
     }
   }
   Dims dims(data.shape().dims());
@@ -130,10 +136,12 @@ absl::Status SparseShape(ShapeContext& c) {
   if (c.num_inputs() == 4) {
     RETURN_IF_ERROR(c.WithRank(c.input(3), 0).status());
     ASSIGN_OR_RETURN(const std::optional<int64_t> known, c.ScalarInput(3));
-    if (known.has_value() && *known < 0) return InvalidArgument("Cannot specify a negative value for num_segments");
+    if (known.has_value() && *known < 0)
+      return InvalidArgument("Cannot specify a negative value for num_segments");
     segments = known.value_or(-1);
   }
-  c.SetOutput(0, ShapeContext::Concatenate(PartialShape::Vector(segments), ShapeContext::Subshape(data, 1)));
+  c.SetOutput(0, ShapeContext::Concatenate(PartialShape::Vector(segments),
+                                           ShapeContext::Subshape(data, 1)));
   return absl::OkStatus();
 }
 
@@ -145,15 +153,18 @@ absl::Status GradientShape(ShapeContext& c) {
   RETURN_IF_ERROR(c.WithRank(c.input(3), 0).status());
   ASSIGN_OR_RETURN(const std::optional<int64_t> rows, c.ScalarInput(3));
   if (rows.has_value() && *rows < 0) {
-    return InvalidArgument("Dimension size, given by scalar input 3, must be non-negative but is ", *rows);
+    return InvalidArgument("Dimension size, given by scalar input 3, must be non-negative but is ",
+                           *rows);
   }
-  c.SetOutput(0, ShapeContext::Concatenate(PartialShape::Vector(rows.value_or(-1)), ShapeContext::Subshape(data, 1)));
+  c.SetOutput(0, ShapeContext::Concatenate(PartialShape::Vector(rows.value_or(-1)),
+                                           ShapeContext::Subshape(data, 1)));
   return absl::OkStatus();
 }
 
 absl::Status RefuseSparseGradient(GradientContext& c) {
   if (c.Attr<bool>("sparse_gradient")) {
-    return Unimplemented("The gradient of ", c.node().op(), " with sparse_gradient is not supported");
+    return Unimplemented("The gradient of ", c.node().op(),
+                         " with sparse_gradient is not supported");
   }
   return absl::OkStatus();
 }
@@ -172,8 +183,12 @@ absl::Status ScaledGradient(GradientContext& c, absl::string_view op) {
   c.SetDx(0, c.Op(op, {c.dy(), c.input(1), c.input(2), rows}));
   return absl::OkStatus();
 }
-absl::Status MeanGradient(GradientContext& c) { return ScaledGradient(c, "SparseSegmentMeanGrad"); }
-absl::Status SqrtNGradient(GradientContext& c) { return ScaledGradient(c, "SparseSegmentSqrtNGrad"); }
+absl::Status MeanGradient(GradientContext& c) {
+  return ScaledGradient(c, "SparseSegmentMeanGrad");
+}
+absl::Status SqrtNGradient(GradientContext& c) {
+  return ScaledGradient(c, "SparseSegmentSqrtNGrad");
+}
 
 constexpr const char* kRealTypes =
     "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}";
@@ -220,19 +235,27 @@ void DefineGradient(OpBuilder& op) {
 }
 
 constexpr auto kSum = []<typename T>() { return Stateless(RunSparseSegment<T, SegmentOp::kSum>); };
-constexpr auto kMean = []<typename T>() { return Stateless(RunSparseSegment<T, SegmentOp::kMean>); };
-constexpr auto kSqrtN = []<typename T>() { return Stateless(RunSparseSegment<T, SegmentOp::kSqrtN>); };
+constexpr auto kMean = []<typename T>() {
+  return Stateless(RunSparseSegment<T, SegmentOp::kMean>);
+};
+constexpr auto kSqrtN = []<typename T>() {
+  return Stateless(RunSparseSegment<T, SegmentOp::kSqrtN>);
+};
 
 }  // namespace
 
 DEFINE_OP(SparseSegmentSum) {
   Define(op, kRealTypes);
-  op.Doc("Sums of picked rows by sorted segment id.").Gradient(SumGradient).CpuTypes<Reals>("T", kSum);
+  op.Doc("Sums of picked rows by sorted segment id.")
+      .Gradient(SumGradient)
+      .CpuTypes<Reals>("T", kSum);
 }
 
 DEFINE_OP(SparseSegmentMean) {
   Define(op, kFloatTypes);
-  op.Doc("Means of picked rows by sorted segment id.").Gradient(MeanGradient).CpuTypes<Floats>("T", kMean);
+  op.Doc("Means of picked rows by sorted segment id.")
+      .Gradient(MeanGradient)
+      .CpuTypes<Floats>("T", kMean);
 }
 
 DEFINE_OP(SparseSegmentSqrtN) {
@@ -244,35 +267,44 @@ DEFINE_OP(SparseSegmentSqrtN) {
 
 DEFINE_OP(SparseSegmentSumWithNumSegments) {
   DefineWithCount(op, kRealTypes);
-  op.Doc("SparseSegmentSum with a given number of segments.").Gradient(SumGradient).CpuTypes<Reals>("T", kSum);
+  op.Doc("SparseSegmentSum with a given number of segments.")
+      .Gradient(SumGradient)
+      .CpuTypes<Reals>("T", kSum);
 }
 
 DEFINE_OP(SparseSegmentMeanWithNumSegments) {
   DefineWithCount(op, kFloatTypes);
-  op.Doc("SparseSegmentMean with a given number of segments.").Gradient(MeanGradient).CpuTypes<Floats>("T", kMean);
+  op.Doc("SparseSegmentMean with a given number of segments.")
+      .Gradient(MeanGradient)
+      .CpuTypes<Floats>("T", kMean);
 }
 
 DEFINE_OP(SparseSegmentSqrtNWithNumSegments) {
   DefineWithCount(op, kFloatTypes);
-  op.Doc("SparseSegmentSqrtN with a given number of segments.").Gradient(SqrtNGradient).CpuTypes<Floats>("T", kSqrtN);
+  op.Doc("SparseSegmentSqrtN with a given number of segments.")
+      .Gradient(SqrtNGradient)
+      .CpuTypes<Floats>("T", kSqrtN);
 }
 
 DEFINE_OP(SparseSegmentSumGrad) {
   DefineGradient(op);
-  op.Doc("The gradient of SparseSegmentSum for its data.")
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RunGradient<T, SegmentOp::kSum>); });
+  op.Doc("The gradient of SparseSegmentSum for its data.").CpuTypes<Floats>("T", []<typename T>() {
+    return Stateless(RunGradient<T, SegmentOp::kSum>);
+  });
 }
 
 DEFINE_OP(SparseSegmentMeanGrad) {
   DefineGradient(op);
-  op.Doc("The gradient of SparseSegmentMean for its data.")
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RunGradient<T, SegmentOp::kMean>); });
+  op.Doc("The gradient of SparseSegmentMean for its data.").CpuTypes<Floats>("T", []<typename T>() {
+    return Stateless(RunGradient<T, SegmentOp::kMean>);
+  });
 }
 
 DEFINE_OP(SparseSegmentSqrtNGrad) {
   DefineGradient(op);
   op.Doc("The gradient of SparseSegmentSqrtN for its data.")
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RunGradient<T, SegmentOp::kSqrtN>); });
+      .CpuTypes<Floats>("T",
+                        []<typename T>() { return Stateless(RunGradient<T, SegmentOp::kSqrtN>); });
 }
 
 }  // namespace muster

@@ -28,7 +28,9 @@ struct Function2 {
   }
 };
 
-Output NameOp(const Scope& s, const char* op, Output x, const char* name) { return s.Op(op, {x}, {}, name); }
+Output NameOp(const Scope& s, const char* op, Output x, const char* name) {
+  return s.Op(op, {x}, {}, name);
+}
 
 absl::Status LgammaGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
@@ -93,10 +95,14 @@ absl::Status BesselI0eGradient(GradientContext& c) {
 }
 double EpsilonOf(DType dtype) {
   switch (dtype) {
-    case DType::kHalf: return 0x1p-10;
-    case DType::kBfloat16: return 0x1p-7;
-    case DType::kFloat: return std::numeric_limits<float>::epsilon();
-    default: return std::numeric_limits<double>::epsilon();
+    case DType::kHalf:
+      return 0x1p-10;
+    case DType::kBfloat16:
+      return 0x1p-7;
+    case DType::kFloat:
+      return std::numeric_limits<float>::epsilon();
+    default:
+      return std::numeric_limits<double>::epsilon();
   }
 }
 absl::Status BesselI1eGradient(GradientContext& c) {
@@ -121,39 +127,55 @@ absl::Status BesselI1eGradient(GradientContext& c) {
 
 template <double (*function)(double)>
 void Define1(OpBuilder& op, const char* doc, GradientFunction gradient) {
-  op.Attr(kFloatTypes).Input("x: T").Output("y: T").Doc(doc).Shape(UnchangedShape).Gradient(std::move(gradient));
+  op.Attr(kFloatTypes)
+      .Input("x: T")
+      .Output("y: T")
+      .Doc(doc)
+      .Shape(UnchangedShape)
+      .Gradient(std::move(gradient));
   op.CpuTypes<Floats>("T", Unary<Function1<function>>());
 }
 template <double (*function)(double, double)>
-OpBuilder& Define2(OpBuilder& op, const char* types, const char* first, const char* second, const char* doc) {
+OpBuilder& Define2(OpBuilder& op, const char* types, const char* first, const char* second,
+                   const char* doc) {
   op.Attr(types).Input(first).Input(second).Output("z: T").Doc(doc).Shape(BroadcastBinaryShape);
   return op.CpuTypes<Types<float, double>>("T", Binary<Function2<function>>());
 }
 
-DEFINE_OP(Lgamma) { Define1<LogGamma>(op, "Logarithms of the modulus of the gamma function.", LgammaGradient); }
-DEFINE_OP(Digamma) { Define1<Digamma>(op, "The derivative of Lgamma.", DigammaGradient); }
+DEFINE_OP(Lgamma) {
+  Define1<LogGamma>(op, "Logarithms of the modulus of the gamma function.", LgammaGradient);
+}
+DEFINE_OP(Digamma) {
+  Define1<Digamma>(op, "The derivative of Lgamma.", DigammaGradient);
+}
 DEFINE_OP(BesselI0e) {
-  Define1<ScaledBesselI0>(op, "Modified Bessel function of order 0, times exp(-|x|).", BesselI0eGradient);
+  Define1<ScaledBesselI0>(op, "Modified Bessel function of order 0, times exp(-|x|).",
+                          BesselI0eGradient);
 }
 DEFINE_OP(BesselI1e) {
-  Define1<ScaledBesselI1>(op, "Modified Bessel function of order 1, times exp(-|x|).", BesselI1eGradient);
+  Define1<ScaledBesselI1>(op, "Modified Bessel function of order 1, times exp(-|x|).",
+                          BesselI1eGradient);
 }
 DEFINE_OP(Zeta) {
   Define2<Zeta>(op, kPreciseTypes, "x: T", "q: T", "Hurwitz zeta function.").Gradient(ZetaGradient);
 }
 DEFINE_OP(Polygamma) {
-  Define2<Polygamma>(op, kPreciseTypes, "a: T", "x: T", "The a-th derivative of Digamma.").Gradient(PolygammaGradient);
+  Define2<Polygamma>(op, kPreciseTypes, "a: T", "x: T", "The a-th derivative of Digamma.")
+      .Gradient(PolygammaGradient);
 }
 DEFINE_OP(Igamma) {
-  Define2<LowerGamma>(op, kFloatTypes, "a: T", "x: T", "Lower regularised incomplete gamma function.")
+  Define2<LowerGamma>(op, kFloatTypes, "a: T", "x: T",
+                      "Lower regularised incomplete gamma function.")
       .Gradient(IgammaGradient);
 }
 DEFINE_OP(Igammac) {
-  Define2<UpperGamma>(op, kFloatTypes, "a: T", "x: T", "Upper regularised incomplete gamma function.")
+  Define2<UpperGamma>(op, kFloatTypes, "a: T", "x: T",
+                      "Upper regularised incomplete gamma function.")
       .Gradient(IgammacGradient);
 }
 DEFINE_OP(IgammaGradA) {
-  Define2<LowerGammaDerivative>(op, kPreciseTypes, "a: T", "x: T", "The derivative of Igamma by a.");
+  Define2<LowerGammaDerivative>(op, kPreciseTypes, "a: T", "x: T",
+                                "The derivative of Igamma by a.");
 }
 
 }  // namespace

@@ -14,7 +14,9 @@ constexpr double kEpsilon = std::numeric_limits<double>::epsilon();
 constexpr int kMaxTerms = 100000;
 
 // log(x^a * exp(-x) / Gamma(a)).
-double LogGammaWeight(double a, double x) { return a * std::log(x) - x - LogGamma(a); }
+double LogGammaWeight(double a, double x) {
+  return a * std::log(x) - x - LogGamma(a);
+}
 
 // Lower function by its power series: all terms are positive.
 double LowerSeries(double a, double x) {
@@ -115,9 +117,18 @@ double Zeta(double x, double q) {
     if (x != std::floor(x)) return kNan;
   }
   // Euler-Maclaurin: the first terms one by one, then an integral with corrections (2k)! / B(2k).
-  constexpr std::array<double, 12> kCorrections = {
-      12.0,         -720.0,        30240.0,          -1209600.0,         47900160.0,           -1892437580.3183792,
-      74724249600., -2950130727918.1642, 116467828143500.67, -4597978722407472.6, 181521054019435467.7, -7166165256175667011.3};
+  constexpr std::array<double, 12> kCorrections = {12.0,
+                                                   -720.0,
+                                                   30240.0,
+                                                   -1209600.0,
+                                                   47900160.0,
+                                                   -1892437580.3183792,
+                                                   74724249600.,
+                                                   -2950130727918.1642,
+                                                   116467828143500.67,
+                                                   -4597978722407472.6,
+                                                   181521054019435467.7,
+                                                   -7166165256175667011.3};
   double sum = std::pow(q, -x);
   double a = q;
   double b = 0;
@@ -184,12 +195,17 @@ double LowerGammaDerivative(double a, double x) {
     term *= ratio;
     sum += term;
     sum_derivative += term_derivative;
-    if (term < sum * kEpsilon && std::fabs(term_derivative) <= std::fabs(sum_derivative) * kEpsilon) break;
+    if (term < sum * kEpsilon && std::fabs(term_derivative) <= std::fabs(sum_derivative) * kEpsilon)
+      break;
   }
   return std::exp(log_weight) / a * (sum_derivative + sum * (std::log(x) - Digamma(a + 1)));
 }
 
-double ScaledBesselI0(double x) { return ScaledBessel(std::fabs(x), 0); }
-double ScaledBesselI1(double x) { return std::copysign(ScaledBessel(std::fabs(x), 1), x); }
+double ScaledBesselI0(double x) {
+  return ScaledBessel(std::fabs(x), 0);
+}
+double ScaledBesselI1(double x) {
+  return std::copysign(ScaledBessel(std::fabs(x), 1), x);
+}
 
 }  // namespace muster

@@ -35,8 +35,10 @@ T Product(T a, T b) {
 }
 template <typename T>
 T Conjugated(T x) {
-  if constexpr (kIsComplex<T>) return std::conj(x);
-  else return x;
+  if constexpr (kIsComplex<T>)
+    return std::conj(x);
+  else
+    return x;
 }
 
 struct Abs {
@@ -56,8 +58,10 @@ struct Neg {
   static constexpr double kCost = 0.3;
   template <typename T>
   static T Apply(T x) {
-    if constexpr (std::is_integral_v<T>) return static_cast<T>(0 - x);
-    else return -x;
+    if constexpr (std::is_integral_v<T>)
+      return static_cast<T>(0 - x);
+    else
+      return -x;
   }
 };
 struct Sign {
@@ -120,8 +124,10 @@ struct Round {
   static constexpr double kCost = 0.3;
   template <typename T>
   static T Apply(T x) {
-    if constexpr (std::is_integral_v<T>) return x;
-    else return std::rint(x);
+    if constexpr (std::is_integral_v<T>)
+      return x;
+    else
+      return std::rint(x);
   }
 };
 struct IsNan {
@@ -247,13 +253,20 @@ absl::Status RsqrtGradGradient(GradientContext& c) {
   c.SetDx(1, s.Op("RsqrtGrad", {a, dy}));
   return c.scope().status();
 }
-absl::Status NoneGradient(GradientContext&) { return absl::OkStatus(); }
+absl::Status NoneGradient(GradientContext&) {
+  return absl::OkStatus();
+}
 
 OpBuilder& UnaryDef(OpBuilder& op, const char* types, const char* doc) {
   return op.Attr(types).Input("x: T").Output("y: T").Doc(doc).Shape(UnchangedShape);
 }
 OpBuilder& GradDef(OpBuilder& op, const char* doc) {
-  return op.Attr(kFieldTypes).Input("y: T").Input("dy: T").Output("z: T").Doc(doc).Shape(UnchangedShape);
+  return op.Attr(kFieldTypes)
+      .Input("y: T")
+      .Input("dy: T")
+      .Output("z: T")
+      .Doc(doc)
+      .Shape(UnchangedShape);
 }
 OpBuilder& TestDef(OpBuilder& op, const char* doc) {
   return op.Attr(kFloatTypes).Input("x: T").Output("y: bool").Doc(doc).Shape(UnchangedShape);
@@ -276,7 +289,8 @@ DEFINE_OP(Sign) {
 }
 DEFINE_OP(Square) {
   UnaryDef(op,
-           "T: {bfloat16, half, float, double, int8, int16, int32, int64, uint8, uint16, uint32, uint64, complex64, "
+           "T: {bfloat16, half, float, double, int8, int16, int32, int64, uint8, uint16, uint32, "
+           "uint64, complex64, "
            "complex128}",
            "Values times themselves.")
       .Gradient(SquareGradient)
@@ -342,9 +356,15 @@ DEFINE_OP(Rint) {
       .Gradient(NoneGradient)
       .CpuTypes<Floats>("T", Unary<Round>("Rint"));
 }
-DEFINE_OP(IsNan) { TestDef(op, "Which values are not a number.").CpuTypes<Floats>("T", Unary<IsNan>()); }
-DEFINE_OP(IsInf) { TestDef(op, "Which values are infinite.").CpuTypes<Floats>("T", Unary<IsInf>()); }
-DEFINE_OP(IsFinite) { TestDef(op, "Which values are finite.").CpuTypes<Floats>("T", Unary<IsFinite>()); }
+DEFINE_OP(IsNan) {
+  TestDef(op, "Which values are not a number.").CpuTypes<Floats>("T", Unary<IsNan>());
+}
+DEFINE_OP(IsInf) {
+  TestDef(op, "Which values are infinite.").CpuTypes<Floats>("T", Unary<IsInf>());
+}
+DEFINE_OP(IsFinite) {
+  TestDef(op, "Which values are finite.").CpuTypes<Floats>("T", Unary<IsFinite>());
+}
 DEFINE_OP(LogicalNot) {
   op.Input("x: bool").Output("y: bool").Doc("The other truth value.").Shape(UnchangedShape);
   op.NoGradient("truth values have no derivative").Cpu(ElementwiseKernel(UnarySpecOf<Not, bool>()));

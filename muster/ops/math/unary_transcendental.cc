@@ -23,8 +23,10 @@ struct Exp {
   static constexpr double kCost = 1;
   template <typename T>
   static T Apply(T x) {
-    if constexpr (std::is_same_v<T, float>) return FastExp(x);
-    else return std::exp(x);
+    if constexpr (std::is_same_v<T, float>)
+      return FastExp(x);
+    else
+      return std::exp(x);
   }
 };
 struct Expm1 {
@@ -45,8 +47,10 @@ struct Log {
   static constexpr double kCost = 1;
   template <typename T>
   static T Apply(T x) {
-    if constexpr (std::is_same_v<T, float>) return FastLog(x);
-    else return std::log(x);
+    if constexpr (std::is_same_v<T, float>)
+      return FastLog(x);
+    else
+      return std::log(x);
   }
 };
 struct Log1p {
@@ -55,7 +59,8 @@ struct Log1p {
   static T Apply(T x) {
     if constexpr (kIsComplex<T>) {
       using R = typename T::value_type;
-      return T(std::log1p(x.real() * (2 + x.real()) + x.imag() * x.imag()) / 2, std::atan2(x.imag(), R(1) + x.real()));
+      return T(std::log1p(x.real() * (2 + x.real()) + x.imag() * x.imag()) / 2,
+               std::atan2(x.imag(), R(1) + x.real()));
     } else {
       return std::log1p(x);
     }
@@ -65,8 +70,10 @@ struct Tanh {
   static constexpr double kCost = 1.5;
   template <typename T>
   static T Apply(T x) {
-    if constexpr (std::is_same_v<T, float>) return FastTanh(x);
-    else return std::tanh(x);
+    if constexpr (std::is_same_v<T, float>)
+      return FastTanh(x);
+    else
+      return std::tanh(x);
   }
 };
 struct Sigmoid {
@@ -84,13 +91,13 @@ struct Sigmoid {
   }
 };
 
-#define MUSTER_LIBRARY_FUNCTION(Name, function)    \
-  struct Name {                                    \
-    static constexpr double kCost = 10;            \
-    template <typename T>                          \
-    static T Apply(T x) {                          \
-      return std::function(x);                     \
-    }                                              \
+#define MUSTER_LIBRARY_FUNCTION(Name, function) \
+  struct Name {                                 \
+    static constexpr double kCost = 10;         \
+    template <typename T>                       \
+    static T Apply(T x) {                       \
+      return std::function(x);                  \
+    }                                           \
   };
 MUSTER_LIBRARY_FUNCTION(Sin, sin)
 MUSTER_LIBRARY_FUNCTION(Cos, cos)
@@ -123,7 +130,8 @@ struct SigmoidGrad {
   }
 };
 
-// --- Gradients -------------------------------------------------------------------------------------------------------
+// --- Gradients
+// -------------------------------------------------------------------------------------------------------
 
 // dy * f'(x), where `derivative` builds f' in a scope that waits for dy; x arrives conjugated.
 absl::Status ByDerivative(GradientContext& c, Output (*derivative)(const Scope&, Output)) {
@@ -148,7 +156,8 @@ absl::Status LogGradient(GradientContext& c) {
   return ByDerivative(c, [](const Scope& s, Output x) { return s.Op("Reciprocal", {x}); });
 }
 absl::Status Log1pGradient(GradientContext& c) {
-  return ByDerivative(c, [](const Scope& s, Output x) { return s.Op("Reciprocal", {Plus(s, 1.0, x)}); });
+  return ByDerivative(
+      c, [](const Scope& s, Output x) { return s.Op("Reciprocal", {Plus(s, 1.0, x)}); });
 }
 absl::Status SinhGradient(GradientContext& c) {
   return ByDerivative(c, [](const Scope& s, Output x) { return s.Op("Cosh", {x}); });
@@ -183,7 +192,8 @@ Output ArcSineDerivative(const Scope& s, Output x, DType dtype) {
   return s.Op("Reciprocal", {root});
 }
 absl::Status AsinGradient(GradientContext& c) {
-  return ByDerivative(c, [](const Scope& s, Output x) { return ArcSineDerivative(s, x, x.base_dtype()); });
+  return ByDerivative(
+      c, [](const Scope& s, Output x) { return ArcSineDerivative(s, x, x.base_dtype()); });
 }
 absl::Status AcosGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
@@ -215,8 +225,12 @@ absl::Status ByInverse(GradientContext& c, const char* function) {
   c.SetDx(0, Over(s, dy, s.Op(function, {y})));
   return c.scope().status();
 }
-absl::Status AsinhGradient(GradientContext& c) { return ByInverse(c, "Cosh"); }
-absl::Status AcoshGradient(GradientContext& c) { return ByInverse(c, "Sinh"); }
+absl::Status AsinhGradient(GradientContext& c) {
+  return ByInverse(c, "Cosh");
+}
+absl::Status AcoshGradient(GradientContext& c) {
+  return ByInverse(c, "Sinh");
+}
 
 absl::Status ByGradOp(GradientContext& c, const char* grad_op) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
@@ -225,8 +239,12 @@ absl::Status ByGradOp(GradientContext& c, const char* grad_op) {
   c.SetDx(0, s.Op(grad_op, {y, dy}));
   return c.scope().status();
 }
-absl::Status TanhGradient(GradientContext& c) { return ByGradOp(c, "TanhGrad"); }
-absl::Status SigmoidGradient(GradientContext& c) { return ByGradOp(c, "SigmoidGrad"); }
+absl::Status TanhGradient(GradientContext& c) {
+  return ByGradOp(c, "TanhGrad");
+}
+absl::Status SigmoidGradient(GradientContext& c) {
+  return ByGradOp(c, "SigmoidGrad");
+}
 
 absl::Status TanhGradGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
@@ -259,20 +277,34 @@ absl::Status ErfLikeGradient(GradientContext& c, double factor) {
   c.SetDx(0, Times(s, scaled, bell));
   return c.scope().status();
 }
-absl::Status ErfGradient(GradientContext& c) { return ErfLikeGradient(c, 2 * std::numbers::inv_sqrtpi); }
-absl::Status ErfcGradient(GradientContext& c) { return ErfLikeGradient(c, -2 * std::numbers::inv_sqrtpi); }
+absl::Status ErfGradient(GradientContext& c) {
+  return ErfLikeGradient(c, 2 * std::numbers::inv_sqrtpi);
+}
+absl::Status ErfcGradient(GradientContext& c) {
+  return ErfLikeGradient(c, -2 * std::numbers::inv_sqrtpi);
+}
 
 OpBuilder& UnaryDef(OpBuilder& op, const char* types, const char* doc, GradientFunction gradient) {
-  return op.Attr(types).Input("x: T").Output("y: T").Doc(doc).Shape(UnchangedShape).Gradient(std::move(gradient));
+  return op.Attr(types)
+      .Input("x: T")
+      .Output("y: T")
+      .Doc(doc)
+      .Shape(UnchangedShape)
+      .Gradient(std::move(gradient));
 }
 OpBuilder& GradDef(OpBuilder& op, const char* doc, GradientFunction gradient) {
-  return op.Attr(kFieldTypes).Input("y: T").Input("dy: T").Output("z: T").Doc(doc).Shape(UnchangedShape).Gradient(
-      std::move(gradient));
+  return op.Attr(kFieldTypes)
+      .Input("y: T")
+      .Input("dy: T")
+      .Output("z: T")
+      .Doc(doc)
+      .Shape(UnchangedShape)
+      .Gradient(std::move(gradient));
 }
 
-#define MUSTER_FIELD_OP(Name, doc)                                                             \
-  DEFINE_OP(Name) {                                                                            \
-    UnaryDef(op, kFieldTypes, doc, Name##Gradient).CpuTypes<Fields>("T", Unary<Name>(#Name));  \
+#define MUSTER_FIELD_OP(Name, doc)                                                            \
+  DEFINE_OP(Name) {                                                                           \
+    UnaryDef(op, kFieldTypes, doc, Name##Gradient).CpuTypes<Fields>("T", Unary<Name>(#Name)); \
   }
 MUSTER_FIELD_OP(Exp, "e to the power of each value.")
 MUSTER_FIELD_OP(Expm1, "e to the power of each value, minus one, precise near zero.")
@@ -297,7 +329,8 @@ DEFINE_OP(Erf) {
   UnaryDef(op, kFloatTypes, "The error function.", ErfGradient).CpuTypes<Floats>("T", Unary<Erf>());
 }
 DEFINE_OP(Erfc) {
-  UnaryDef(op, kFloatTypes, "One minus the error function.", ErfcGradient).CpuTypes<Floats>("T", Unary<Erfc>());
+  UnaryDef(op, kFloatTypes, "One minus the error function.", ErfcGradient)
+      .CpuTypes<Floats>("T", Unary<Erfc>());
 }
 DEFINE_OP(TanhGrad) {
   GradDef(op, "Gradient of Tanh: dy * (1 - y^2).", TanhGradGradient)

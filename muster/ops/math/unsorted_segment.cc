@@ -7,15 +7,15 @@ namespace muster {
 namespace {
 
 template <typename T, typename Index>
-absl::Status ReduceRows(SegmentOp op, const Tensor& data, const Index* ids, const Shape& ids_shape, int64_t segments,
-                        int64_t inner, Compute<T>* sums) {
+absl::Status ReduceRows(SegmentOp op, const Tensor& data, const Index* ids, const Shape& ids_shape,
+                        int64_t segments, int64_t inner, Compute<T>* sums) {
   const T* from = data.data<T>();
   for (int64_t i = 0; i < ids_shape.num_elements(); ++i) {
     const int64_t id = static_cast<int64_t>(ids[i]);
     if (id < 0) continue;
     if (id >= segments) {
-      return InvalidArgument("segment_ids", PositionText(ids_shape, i), " = ", id, " is out of range [0, ", segments,
-                             ")");
+      return InvalidArgument("segment_ids", PositionText(ids_shape, i), " = ", id,
+                             " is out of range [0, ", segments, ")");
     }
     ReduceRow<T>(op, sums + id * inner, from + i * inner, inner);
   }
@@ -27,15 +27,17 @@ absl::Status RunUnsorted(KernelContext& c) {
   const Tensor& data = c.input(0);
   const Tensor& ids = c.input(1);
   if (!c.input(2).shape().is_scalar()) {
-    return InvalidArgument("num_segments should be a scalar, not shape ", c.input(2).shape().ToString());
+    return InvalidArgument("num_segments should be a scalar, not shape ",
+                           c.input(2).shape().ToString());
   }
   ASSIGN_OR_RETURN(const int64_t segments, ScalarInteger(c.input(2), "num_segments"));
-  if (segments < 0) return InvalidArgument("Input num_segments == ", segments, " must not be negative.");
+  if (segments < 0)
+    return InvalidArgument("Input num_segments == ", segments, " must not be negative.");
   bool starts = data.rank() >= ids.rank();
   for (int i = 0; starts && i < ids.rank(); ++i) starts = data.dim(i) == ids.dim(i);
   if (!starts) {
-    return InvalidArgument("data.shape = ", data.shape().ToString(), " does not start with segment_ids.shape = ",
-                           ids.shape().ToString());
+    return InvalidArgument("data.shape = ", data.shape().ToString(),
+                           " does not start with segment_ids.shape = ", ids.shape().ToString());
   }
   Dims dims(data.shape().dims().begin() + ids.rank(), data.shape().dims().end());
   dims.insert(dims.begin(), segments);
@@ -68,28 +70,31 @@ absl::Status UnsortedShape(ShapeContext& c) {
   RETURN_IF_ERROR(c.WithRank(c.input(2), 0).status());
   ASSIGN_OR_RETURN(const std::optional<int64_t> segments, c.ScalarInput(2));
   if (segments.has_value() && *segments < 0) {
-    return InvalidArgument("Dimension size, given by scalar input 2, must be non-negative but is ", *segments);
+    return InvalidArgument("Dimension size, given by scalar input 2, must be non-negative but is ",
+                           *segments);
   }
   if (!data.known_rank() || !ids.known_rank()) {
     c.SetOutput(0, PartialShape());
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(c.WithRankAtLeast(data, ids.rank()).status());
-  for (int i = 0; i < ids.rank(); ++i) RETURN_IF_ERROR(ShapeContext::MergeDims(data[i], ids[i]).status());
+  for (int i = 0; i < ids.rank(); ++i)
+    RETURN_IF_ERROR(ShapeContext::MergeDims(data[i], ids[i]).status());
   c.SetOutput(0, ShapeContext::Concatenate(PartialShape::Vector(segments.value_or(-1)),
                                            ShapeContext::Subshape(data, ids.rank())));
   return absl::OkStatus();
 }
 
-// params gathered by id, with zeros for negative ids. `clipped` and `positive` are made when absent and can be reused.
+// params gathered by id, with zeros for negative ids. `clipped` and `positive` are made when absent
+// and can be reused.
 struct Dropped {
   Output gathered;
   Output clipped;
   Output positive;
 };
 
-absl::StatusOr<Dropped> GatherDropNegatives(GradientContext& c, Output params, Output ids, Output clipped,
-                                            Output positive) {
+absl::StatusOr<Dropped> GatherDropNegatives(GradientContext& c, Output params, Output ids,
+                                            Output clipped, Output positive) {
   const Scope& scope = c.scope();
   Dropped result{Output(), clipped, positive};
   if (!result.clipped) result.clipped = c.Op("Maximum", {ids, EmitZerosLike(scope, ids)});
@@ -99,12 +104,13 @@ absl::StatusOr<Dropped> GatherDropNegatives(GradientContext& c, Output params, O
     result.positive = EmitBinary(scope, "GreaterEqual", "GreaterEqual", ids, 0);
     if (!result.positive) return scope.status();
     if (!gathered.shape().known_rank() || !result.positive.shape().known_rank()) {
-      return InvalidArgument("The gradient of '", c.node().name(), "' needs known ranks of data and segment_ids");
+      return InvalidArgument("The gradient of '", c.node().name(),
+                             "' needs known ranks of data and segment_ids");
     }
     const int missing = gathered.shape().rank() - result.positive.shape().rank();
     for (int i = 0; i < missing; ++i) result.positive = EmitExpandDims(scope, result.positive, -1);
-    result.positive =
-        c.Op("LogicalAnd", {result.positive, EmitOnesLike(scope, gathered, DType::kBool)}, {}, "and");
+    result.positive = c.Op(
+        "LogicalAnd", {result.positive, EmitOnesLike(scope, gathered, DType::kBool)}, {}, "and");
   }
   const Output zeros = EmitZerosLike(scope, gathered);
   result.gathered = c.Op("Select", {result.positive, gathered, zeros});
@@ -112,21 +118,24 @@ absl::StatusOr<Dropped> GatherDropNegatives(GradientContext& c, Output params, O
 }
 
 absl::Status SumGradient(GradientContext& c) {
-  ASSIGN_OR_RETURN(const Dropped rows, GatherDropNegatives(c, c.dy(), c.input(1), Output(), Output()));
+  ASSIGN_OR_RETURN(const Dropped rows,
+                   GatherDropNegatives(c, c.dy(), c.input(1), Output(), Output()));
   c.SetDx(0, rows.gathered);
   return absl::OkStatus();
 }
 
 absl::Status ExtremeGradient(GradientContext& c) {
   const Scope& scope = c.scope();
-  ASSIGN_OR_RETURN(const Dropped extremes, GatherDropNegatives(c, c.output(), c.input(1), Output(), Output()));
+  ASSIGN_OR_RETURN(const Dropped extremes,
+                   GatherDropNegatives(c, c.output(), c.input(1), Output(), Output()));
   const Output equal = c.Op("Equal", {c.input(0), extremes.gathered});
   const Output selected = c.Op("LogicalAnd", {equal, extremes.positive});
   const Output counted = EmitCast(scope, selected, c.dy().base_dtype());
   const Output counts = c.Op("UnsortedSegmentSum", {counted, c.input(1), c.input(2)});
   const Output weighted = c.Op("RealDiv", {c.dy(), counts}, {}, "truediv");
-  ASSIGN_OR_RETURN(const Dropped gradients,
-                   GatherDropNegatives(c, weighted, c.input(1), extremes.clipped, extremes.positive));
+  ASSIGN_OR_RETURN(
+      const Dropped gradients,
+      GatherDropNegatives(c, weighted, c.input(1), extremes.clipped, extremes.positive));
   const Output zeros = EmitZerosLike(scope, gradients.gathered);
   c.SetDx(0, c.Op("Select", {selected, gradients.gathered, zeros}));
   return absl::OkStatus();
@@ -138,10 +147,12 @@ absl::Status ProdGradient(GradientContext& c) {
   const Output data = c.input(0);
   const Output ids = c.input(1);
   const Output is_zero = EmitBinary(scope, "Equal", "Equal", data, 0);
-  const Output zeros = c.Op("UnsortedSegmentSum", {EmitCast(scope, is_zero, DType::kInt32), ids, c.input(2)});
+  const Output zeros =
+      c.Op("UnsortedSegmentSum", {EmitCast(scope, is_zero, DType::kInt32), ids, c.input(2)});
   const Output many = EmitBinary(scope, "Greater", "Greater", zeros, 1);
   const Output dy = c.Op("Select", {many, EmitZerosLike(scope, c.dy()), c.dy()});
-  const Output non_zero = c.Op("Select", {is_zero, EmitOnesLike(scope, data, data.base_dtype()), data});
+  const Output non_zero =
+      c.Op("Select", {is_zero, EmitOnesLike(scope, data, data.base_dtype()), data});
   const Output non_zero_prod = c.Op("UnsortedSegmentProd", {non_zero, ids, c.input(2)});
   const Output clipped = c.Op("Maximum", {ids, EmitZerosLike(scope, ids)});
   const Output prod = EmitGather(scope, c.output(), clipped);
@@ -154,7 +165,8 @@ absl::Status ProdGradient(GradientContext& c) {
 }
 
 constexpr const char* kNumberTypes =
-    "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, bfloat16, qint16, quint16, "
+    "T: {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32, "
+    "bfloat16, qint16, quint16, "
     "uint16, complex128, half, uint32, uint64}";
 constexpr const char* kRealTypes =
     "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}";
@@ -177,28 +189,35 @@ DEFINE_OP(UnsortedSegmentSum) {
   Define(op, kNumberTypes, "Tindices: {int16, int32, int64}");
   op.Doc("Sums of rows with equal segment ids; 0 for ids without rows.")
       .Gradient(SumGradient)
-      .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kSum>); });
+      .CpuTypes<Numbers>("T",
+                         []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kSum>); });
 }
 
 DEFINE_OP(UnsortedSegmentProd) {
   Define(op, kNumberTypes, "Tindices: {int32, int64}");
   op.Doc("Products of rows with equal segment ids; 1 for ids without rows.")
       .Gradient(ProdGradient)
-      .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kProd>); });
+      .CpuTypes<Numbers>("T",
+                         []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kProd>); });
 }
 
 DEFINE_OP(UnsortedSegmentMin) {
   Define(op, kRealTypes, "Tindices: {int32, int64}");
-  op.Doc("Minima of rows with equal segment ids; the largest value of the type for ids without rows.")
+  op.Doc(
+        "Minima of rows with equal segment ids; the largest value of the type for ids without "
+        "rows.")
       .Gradient(ExtremeGradient)
-      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kMin>); });
+      .CpuTypes<Reals>("T",
+                       []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kMin>); });
 }
 
 DEFINE_OP(UnsortedSegmentMax) {
   Define(op, kRealTypes, "Tindices: {int32, int64}");
-  op.Doc("Maxima of rows with equal segment ids; the lowest value of the type for ids without rows.")
+  op.Doc(
+        "Maxima of rows with equal segment ids; the lowest value of the type for ids without rows.")
       .Gradient(ExtremeGradient)
-      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kMax>); });
+      .CpuTypes<Reals>("T",
+                       []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kMax>); });
 }
 
 }  // namespace muster

@@ -29,14 +29,14 @@ class InTopKKernel : public Kernel {
     if (predictions.rank() != 2) return InvalidArgument("predictions must be 2-dimensional");
     if (targets.rank() != 1) return InvalidArgument("targets must be 1-dimensional");
     if (predictions.dim(0) != targets.dim(0)) {
-      return InvalidArgument("First dimension of predictions ", predictions.dim(0), " must match length of targets ",
-                             targets.dim(0));
+      return InvalidArgument("First dimension of predictions ", predictions.dim(0),
+                             " must match length of targets ", targets.dim(0));
     }
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, targets.shape()));
     const int64_t classes = predictions.dim(1);
     for (int64_t row = 0; row < targets.dim(0); ++row) {
-      output->data<bool>()[row] =
-          IsAmongTop(predictions.data<float>() + row * classes, classes, targets.data<Index>()[row], k);
+      output->data<bool>()[row] = IsAmongTop(predictions.data<float>() + row * classes, classes,
+                                             targets.data<Index>()[row], k);
     }
     return absl::OkStatus();
   }

@@ -27,7 +27,8 @@ void WriteIndices(const int64_t* order, int64_t count, void* to) {
 }
 
 template <typename T>
-void TopOfRows(KernelContext& c, const Tensor& input, int64_t width, int64_t k, Tensor& values, Tensor& indices) {
+void TopOfRows(KernelContext& c, const Tensor& input, int64_t width, int64_t k, Tensor& values,
+               Tensor& indices) {
   const int64_t rows = k == 0 ? 0 : values.num_elements() / k;
   c.ParallelFor(rows, 4.0 * static_cast<double>(width), [&](int64_t begin, int64_t end) {
     std::vector<int64_t> order(width);
@@ -41,15 +42,22 @@ void TopOfRows(KernelContext& c, const Tensor& input, int64_t width, int64_t k, 
       if (k == 1) {
         order[0] = *std::min_element(order.begin(), order.end(), before);
       } else {
-        if (k < width) std::nth_element(order.begin(), order.begin() + (k - 1), order.end(), before);
+        if (k < width)
+          std::nth_element(order.begin(), order.begin() + (k - 1), order.end(), before);
         std::sort(order.begin(), order.begin() + k, before);
       }
       T* to = values.data<T>() + row * k;
       for (int64_t i = 0; i < k; ++i) to[i] = from[order[i]];
       switch (indices.dtype()) {
-        case DType::kInt16: WriteIndices<int16_t>(order.data(), k, indices.data<int16_t>() + row * k); break;
-        case DType::kInt32: WriteIndices<int32_t>(order.data(), k, indices.data<int32_t>() + row * k); break;
-        default: WriteIndices<int64_t>(order.data(), k, indices.data<int64_t>() + row * k); break;
+        case DType::kInt16:
+          WriteIndices<int16_t>(order.data(), k, indices.data<int16_t>() + row * k);
+          break;
+        case DType::kInt32:
+          WriteIndices<int32_t>(order.data(), k, indices.data<int32_t>() + row * k);
+          break;
+        default:
+          WriteIndices<int64_t>(order.data(), k, indices.data<int64_t>() + row * k);
+          break;
       }
     }
   });
@@ -63,7 +71,8 @@ int64_t LargestIndex(DType dtype) {
 
 // The scalar k; int16 is allowed here.
 absl::StatusOr<int64_t> ReadK(const Tensor& k) {
-  if (!k.shape().is_scalar()) return InvalidArgument("k must be scalar, got shape ", k.shape().ToString());
+  if (!k.shape().is_scalar())
+    return InvalidArgument("k must be scalar, got shape ", k.shape().ToString());
   if (k.dtype() == DType::kInt16) return int64_t{k.scalar<int16_t>()};
   return ScalarInteger(k, "k");
 }
@@ -86,9 +95,11 @@ class TopKKernel : public Kernel {
     }
     const Tensor& input = c.input(0);
     if (k < 0) return InvalidArgument("Need k >= 0, got ", k);
-    if (input.rank() < 1) return InvalidArgument("input must be >= 1-D, got shape ", input.shape().ToString());
+    if (input.rank() < 1)
+      return InvalidArgument("input must be >= 1-D, got shape ", input.shape().ToString());
     const int64_t width = input.dim(input.rank() - 1);
-    if (width < k) return InvalidArgument("input must have at least k columns. Had ", width, ", needed ", k);
+    if (width < k)
+      return InvalidArgument("input must have at least k columns. Had ", width, ", needed ", k);
     if (width - 1 > LargestIndex(c.output_type(1))) {
       return InvalidArgument("rows of ", width, " elements are too long for indices of type ",
                              DTypeName(c.output_type(1)));
@@ -115,10 +126,12 @@ class NthElementKernel : public Kernel {
 
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
-    if (!c.input(1).shape().is_scalar()) return InvalidArgument("N must be scalar but has rank ", c.input(1).rank());
+    if (!c.input(1).shape().is_scalar())
+      return InvalidArgument("N must be scalar but has rank ", c.input(1).rank());
     ASSIGN_OR_RETURN(int64_t n, ScalarInteger(c.input(1), "n"));
     if (n < 0) return InvalidArgument("n must be non-negative but is ", n);
-    if (input.rank() < 1) return InvalidArgument("Input must be at least rank 1 but is rank ", input.rank());
+    if (input.rank() < 1)
+      return InvalidArgument("Input must be at least rank 1 but is rank ", input.rank());
     const int64_t width = input.dim(input.rank() - 1);
     if (width <= n) return InvalidArgument("Input must have last dimension > n = ", n);
     if (reverse_) n = width - n - 1;
@@ -147,8 +160,8 @@ absl::Status TopKShapeWith(ShapeContext& c, std::optional<int64_t> k) {
   if (k.has_value() && width >= 0 && width < *k) {
     return InvalidArgument("input must have last dimension >= k = ", *k, " but is ", width);
   }
-  const PartialShape output =
-      ShapeContext::Concatenate(ShapeContext::Subshape(input, 0, -1), PartialShape::Vector(k.value_or(-1)));
+  const PartialShape output = ShapeContext::Concatenate(ShapeContext::Subshape(input, 0, -1),
+                                                        PartialShape::Vector(k.value_or(-1)));
   c.SetOutput(0, output);
   c.SetOutput(1, output);
   return absl::OkStatus();
@@ -165,7 +178,8 @@ absl::Status TopKV2Shape(ShapeContext& c) {
   if (const std::optional<Tensor> constant = c.ConstantInput(1); constant.has_value()) {
     ASSIGN_OR_RETURN(k, ReadK(*constant));
     if (*k < 0) {
-      return InvalidArgument("Dimension size, given by scalar input 1, must be non-negative but is ", *k);
+      return InvalidArgument(
+          "Dimension size, given by scalar input 1, must be non-negative but is ", *k);
     }
   }
   return TopKShapeWith(c, k);
@@ -176,7 +190,8 @@ absl::Status NthElementShape(ShapeContext& c) {
   RETURN_IF_ERROR(c.WithRank(c.input(1), 0).status());
   ASSIGN_OR_RETURN(const std::optional<int64_t> n, c.ScalarInput(1));
   if (n.has_value() && *n < 0) {
-    return InvalidArgument("Dimension size, given by scalar input 1, must be non-negative but is ", *n);
+    return InvalidArgument("Dimension size, given by scalar input 1, must be non-negative but is ",
+                           *n);
   }
   if (!input.known_rank()) return UnknownShape(c);
   const int64_t width = input[input.rank() - 1];
@@ -209,10 +224,12 @@ absl::Status TopKGradient(GradientContext& c) {
   const Output rows = EmitElement(scope, EmitShape(scope, rows_of_indices), 0);
   const Output limit = c.Op("Mul", {EmitCast(scope, rows, DType::kInt64), width}, {}, "mul");
   const NamedOp range(scope, "range");
-  const Output start = EmitCast(range.inner(), range.inner().ConstScalar<int32_t>(0, "start"), DType::kInt64);
+  const Output start =
+      EmitCast(range.inner(), range.inner().ConstScalar<int32_t>(0, "start"), DType::kInt64);
   const Output starts = range.Op("Range", {start, limit, width});
   const Output offsets = EmitCast(scope, EmitExpandDims(scope, starts, -1), DType::kInt32);
-  const Output positions = EmitReshape(scope, c.Op("AddV2", {rows_of_indices, offsets}, {}, "add"), {-1});
+  const Output positions =
+      EmitReshape(scope, c.Op("AddV2", {rows_of_indices, offsets}, {}, "add"), {-1});
   const Output tuples = EmitExpandDims(scope, positions, -1);
   const Output updates = EmitReshape(scope, c.dy(0), {-1});
   const Output size = EmitProd(scope, in_shape);
@@ -232,7 +249,8 @@ absl::Status NthElementGradient(GradientContext& c) {
   const Output dy = EmitExpandDims(scope, c.dy(), -1);
   const NamedOp sum(scope, "Sum");
   const Output axis = sum.inner().ConstScalar<int32_t>(-1, "reduction_indices");
-  const Output selected = EmitExpandDims(scope, sum.Op("Sum", {indicators, axis}, {{"keep_dims", false}}), -1);
+  const Output selected =
+      EmitExpandDims(scope, sum.Op("Sum", {indicators, axis}, {{"keep_dims", false}}), -1);
   const Output share = c.Op("RealDiv", {indicators, selected}, {}, "truediv");
   c.SetDx(0, c.Op("Mul", {share, dy}, {}, "mul"));
   return absl::OkStatus();
@@ -266,7 +284,9 @@ DEFINE_OP(TopKV2) {
       .Input("k: Tk")
       .Output("values: T")
       .Output("indices: index_type")
-      .Doc("The k largest elements of every row, largest first, and their places; of equal ones the earlier first.")
+      .Doc(
+          "The k largest elements of every row, largest first, and their places; of equal ones the "
+          "earlier first.")
       .Shape(TopKV2Shape)
       .Gradient(TopKGradient)
       .HostMemory({"k"})

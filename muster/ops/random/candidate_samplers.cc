@@ -1,4 +1,5 @@
-// Candidate samplers: classes drawn as negatives, with the number of times each was to be expected in the draw.
+// Candidate samplers: classes drawn as negatives, with the number of times each was to be expected
+// in the draw.
 #include <cfloat>
 #include <cmath>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+
 #include "muster/ops/op.h"
 #include "muster/ops/random/generator.h"
 
@@ -35,14 +37,19 @@ class RangeSampler {
 class UniformSampler : public RangeSampler {
  public:
   explicit UniformSampler(int64_t range) : RangeSampler(range) {}
-  int64_t Sample(PhiloxWords& words) const override { return static_cast<int64_t>(words.Next64() % static_cast<uint64_t>(range())); }
-  float Probability(int64_t) const override { return static_cast<float>(1.0 / static_cast<double>(range())); }
+  int64_t Sample(PhiloxWords& words) const override {
+    return static_cast<int64_t>(words.Next64() % static_cast<uint64_t>(range()));
+  }
+  float Probability(int64_t) const override {
+    return static_cast<float>(1.0 / static_cast<double>(range()));
+  }
 };
 
 // Zipf-like: small numbers are frequent, for vocabularies sorted by frequency.
 class LogUniformSampler : public RangeSampler {
  public:
-  explicit LogUniformSampler(int64_t range) : RangeSampler(range), log_range_(std::log1p(static_cast<double>(range))) {}
+  explicit LogUniformSampler(int64_t range)
+      : RangeSampler(range), log_range_(std::log1p(static_cast<double>(range))) {}
   int64_t Sample(PhiloxWords& words) const override {
     // Rounding may give `range` itself.
     return (static_cast<int64_t>(std::exp(words.Double() * log_range_)) - 1) % range();
@@ -56,11 +63,12 @@ class LogUniformSampler : public RangeSampler {
   const double log_range_;
 };
 
-// Learns from the true classes: a class's weight is one more than the number of times it was seen. Weights are the
-// leaves of a Fenwick tree, so that drawing and learning take logarithmic time.
+// Learns from the true classes: a class's weight is one more than the number of times it was seen.
+// Weights are the leaves of a Fenwick tree, so that drawing and learning take logarithmic time.
 class UnigramSampler : public RangeSampler {
  public:
-  explicit UnigramSampler(int64_t range) : RangeSampler(range), weights_(range, 1), sums_(range + 1, 0), total_(range) {
+  explicit UnigramSampler(int64_t range)
+      : RangeSampler(range), weights_(range, 1), sums_(range + 1, 0), total_(range) {
     for (int64_t i = 1; i <= range; ++i) sums_[i] = i & -i;
     while (top_ * 2 <= range) top_ *= 2;
   }
@@ -101,7 +109,10 @@ class UnigramSampler : public RangeSampler {
 class FixedUnigramSampler : public RangeSampler {
  public:
   FixedUnigramSampler(int64_t range, std::vector<float> weights, float total)
-      : RangeSampler(range), weights_(std::move(weights)), total_(total), buckets_(weights_.size()) {
+      : RangeSampler(range),
+        weights_(std::move(weights)),
+        total_(total),
+        buckets_(weights_.size()) {
     const int count = static_cast<int>(weights_.size());
     double sum = 0;
     for (float weight : weights_) sum += weight;
@@ -171,25 +182,29 @@ class SamplerKernel : public Kernel {
     const Tensor& true_classes = c.input(0);
     if (!true_classes.shape().is_matrix()) return InvalidArgument("true_classes must be a matrix");
     if (true_classes.dim(1) != num_true_) {
-      return InvalidArgument("true_classes must have num_true columns, expected: ", num_true_, " was: ", true_classes.dim(1));
+      return InvalidArgument("true_classes must have num_true columns, expected: ", num_true_,
+                             " was: ", true_classes.dim(1));
     }
     ASSIGN_OR_RETURN(Tensor * sampled, c.AllocateOutput(0, Shape({num_sampled_})));
     ASSIGN_OR_RETURN(Tensor * true_expected, c.AllocateOutput(1, true_classes.shape()));
     ASSIGN_OR_RETURN(Tensor * sampled_expected, c.AllocateOutput(2, Shape({num_sampled_})));
     const Philox start = generator_.Reserve(512 * static_cast<uint64_t>(num_sampled_));
     MutexLock lock(mutex_);
-    if (unique_ && num_sampled_ > sampler_->drawable()) return InvalidArgument("Sampler's range is too small.");
+    if (unique_ && num_sampled_ > sampler_->drawable())
+      return InvalidArgument("Sampler's range is too small.");
     if (sampler_->learns()) {
       for (int64_t value : true_classes.values<int64_t>()) {
         if (value < 0 || value >= sampler_->range()) {
-          return InvalidArgument("true_classes value ", value, " is not in [0, ", sampler_->range(), ")");
+          return InvalidArgument("true_classes value ", value, " is not in [0, ", sampler_->range(),
+                                 ")");
         }
       }
     }
     int64_t* out = sampled->data<int64_t>();
     const int64_t tries = Draw(start, out);
     for (int64_t i = 0; i < num_sampled_; ++i) {
-      sampled_expected->data<float>()[i] = ExpectedCount(sampler_->Probability(out[i]), num_sampled_, tries);
+      sampled_expected->data<float>()[i] =
+          ExpectedCount(sampler_->Probability(out[i]), num_sampled_, tries);
     }
     for (int64_t i = 0; i < true_classes.num_elements(); ++i) {
       const float probability = sampler_->Probability(true_classes.data<int64_t>()[i]);
@@ -235,7 +250,8 @@ class RangeSamplerKernel : public SamplerKernel {
   absl::StatusOr<std::unique_ptr<RangeSampler>> MakeSampler(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(const int64_t range, setup.Attr<int64_t>("range_max"));
     if (std::is_same_v<Sampler, UnigramSampler> && range >= std::numeric_limits<int32_t>::max()) {
-      return InvalidArgument("range_max must be below 2**31 - 1 for a learned sampler, got ", range);
+      return InvalidArgument("range_max must be below 2**31 - 1 for a learned sampler, got ",
+                             range);
     }
     return std::make_unique<Sampler>(range);
   }
@@ -247,13 +263,15 @@ class FixedUnigramKernel : public SamplerKernel {
     ASSIGN_OR_RETURN(const int64_t range, setup.Attr<int64_t>("range_max"));
     ASSIGN_OR_RETURN(const std::string file, setup.Attr<std::string>("vocab_file"));
     ASSIGN_OR_RETURN(const std::vector<float> unigrams, setup.Attr<std::vector<float>>("unigrams"));
-    if (file.empty() == unigrams.empty()) return InvalidArgument("Must provide exactly one of vocab_file and unigrams");
+    if (file.empty() == unigrams.empty())
+      return InvalidArgument("Must provide exactly one of vocab_file and unigrams");
     ASSIGN_OR_RETURN(distortion_, setup.Attr<float>("distortion"));
     ASSIGN_OR_RETURN(const int64_t reserved, setup.Attr<int64_t>("num_reserved_ids"));
     ASSIGN_OR_RETURN(num_shards_, setup.Attr<int64_t>("num_shards"));
     ASSIGN_OR_RETURN(shard_, setup.Attr<int64_t>("shard"));
     if (reserved < 0 || reserved > range) {
-      return InvalidArgument("num_reserved_ids must lie in [0, range_max = ", range, "], got ", reserved);
+      return InvalidArgument("num_reserved_ids must lie in [0, range_max = ", range, "], got ",
+                             reserved);
     }
     for (int64_t i = 0; i < reserved; ++i) Add(std::nullopt);
     for (float unigram : unigrams) Add(unigram);
@@ -262,7 +280,8 @@ class FixedUnigramKernel : public SamplerKernel {
       return InvalidArgument("The unigram weights must have a positive, finite sum, got ", total_);
     }
     if (num_shards_ == 1 && static_cast<int64_t>(weights_.size()) != range) {
-      return InvalidArgument("range is ", range, " must be equal to weights size ", weights_.size());
+      return InvalidArgument("range is ", range, " must be equal to weights size ",
+                             weights_.size());
     }
     return std::make_unique<FixedUnigramSampler>(range, std::move(weights_), total_);
   }
@@ -284,7 +303,8 @@ class FixedUnigramKernel : public SamplerKernel {
     while (std::getline(file, line)) {
       const std::vector<absl::string_view> columns = absl::StrSplit(line, ',');
       float weight = 0;
-      if (!absl::SimpleAtof(columns.back(), &weight)) return InvalidArgument("Wrong vocabulary format at line: ", line);
+      if (!absl::SimpleAtof(columns.back(), &weight))
+        return InvalidArgument("Wrong vocabulary format at line: ", line);
       Add(weight);
     }
     return absl::OkStatus();
@@ -310,11 +330,13 @@ class AllSamplerKernel : public Kernel {
     const Tensor& true_classes = c.input(0);
     if (!true_classes.shape().is_matrix()) return InvalidArgument("true_classes must be a matrix");
     if (true_classes.dim(1) != num_true_) {
-      return InvalidArgument("true_classes must have num_true columns, expected: ", num_true_, " was: ", true_classes.dim(1));
+      return InvalidArgument("true_classes must have num_true columns, expected: ", num_true_,
+                             " was: ", true_classes.dim(1));
     }
     for (int64_t value : true_classes.values<int64_t>()) {
       if (value < 0 || value >= num_sampled_) {
-        return InvalidArgument("`true_candidate` out of range [0, ", num_sampled_, "), received ", value);
+        return InvalidArgument("`true_candidate` out of range [0, ", num_sampled_, "), received ",
+                               value);
       }
     }
     ASSIGN_OR_RETURN(Tensor * sampled, c.AllocateOutput(0, Shape({num_sampled_})));
@@ -344,7 +366,9 @@ class AccidentalHitsKernel : public Kernel {
       return InvalidArgument("true_candidates must be a batch_size * num_true matrix");
     }
     if (!sampled.shape().is_vector()) {
-      return InvalidArgument("sampled_candidates must be a vector, which is typically an output from CandidateSampler");
+      return InvalidArgument(
+          "sampled_candidates must be a vector, which is typically an output from "
+          "CandidateSampler");
     }
     absl::flat_hash_map<int64_t, int64_t> position;
     for (int64_t i = 0; i < sampled.dim(0); ++i) position[sampled.data<int64_t>()[i]] = i;
@@ -380,7 +404,8 @@ absl::Status SamplerShape(ShapeContext& c) {
 absl::Status AccidentalHitsShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const int64_t num_true, c.Attr<int64_t>("num_true"));
   ASSIGN_OR_RETURN(const PartialShape true_classes, c.WithRank(c.input(0), 2));
-  if (true_classes.known_rank()) RETURN_IF_ERROR(ShapeContext::MergeDims(true_classes[1], num_true).status());
+  if (true_classes.known_rank())
+    RETURN_IF_ERROR(ShapeContext::MergeDims(true_classes[1], num_true).status());
   for (int i = 0; i < 3; ++i) c.SetOutput(i, PartialShape::Vector(-1));
   return absl::OkStatus();
 }
@@ -391,7 +416,10 @@ void DefineSampler(OpBuilder& op, bool has_range) {
 }
 
 void DefineSamplerArguments(OpBuilder& op) {
-  op.Attr("seed: int = 0").Attr("seed2: int = 0").Input("true_classes: int64").Output("sampled_candidates: int64");
+  op.Attr("seed: int = 0")
+      .Attr("seed2: int = 0")
+      .Input("true_classes: int64")
+      .Output("sampled_candidates: int64");
   op.Output("true_expected_count: float").Output("sampled_expected_count: float").Stateful();
   op.Shape(SamplerShape).NoGradient("random classes");
 }
@@ -414,7 +442,8 @@ DEFINE_OP(LogUniformCandidateSampler) {
 DEFINE_OP(LearnedUnigramCandidateSampler) {
   DefineSampler(op, true);
   DefineSamplerArguments(op);
-  op.Doc("Classes drawn as often as they were seen as true classes.").Cpu(New<RangeSamplerKernel<UnigramSampler>>());
+  op.Doc("Classes drawn as often as they were seen as true classes.")
+      .Cpu(New<RangeSamplerKernel<UnigramSampler>>());
 }
 
 DEFINE_OP(ThreadUnsafeUnigramCandidateSampler) {
@@ -426,8 +455,12 @@ DEFINE_OP(ThreadUnsafeUnigramCandidateSampler) {
 
 DEFINE_OP(FixedUnigramCandidateSampler) {
   DefineSampler(op, true);
-  op.Attr("vocab_file: string = ''").Attr("distortion: float = 1.0").Attr("num_reserved_ids: int = 0");
-  op.Attr("num_shards: int >= 1 = 1").Attr("shard: int >= 0 = 0").Attr("unigrams: list(float) = []");
+  op.Attr("vocab_file: string = ''")
+      .Attr("distortion: float = 1.0")
+      .Attr("num_reserved_ids: int = 0");
+  op.Attr("num_shards: int >= 1 = 1")
+      .Attr("shard: int >= 0 = 0")
+      .Attr("unigrams: list(float) = []");
   DefineSamplerArguments(op);
   op.Doc("Classes drawn with given weights, from a list or a file.").Cpu(New<FixedUnigramKernel>());
 }
@@ -442,7 +475,9 @@ DEFINE_OP(ComputeAccidentalHits) {
   op.Attr("num_true: int").Attr("seed: int = 0").Attr("seed2: int = 0");
   op.Input("true_classes: int64").Input("sampled_candidates: int64");
   op.Output("indices: int32").Output("ids: int64").Output("weights: float");
-  op.Doc("Positions of sampled classes that are true ones, with a weight that removes them from a softmax.");
+  op.Doc(
+      "Positions of sampled classes that are true ones, with a weight that removes them from a "
+      "softmax.");
   op.Shape(AccidentalHitsShape).NoGradient("positions").Cpu(New<AccidentalHitsKernel>());
 }
 

@@ -1,5 +1,6 @@
-// Distributions over Philox blocks, number for number those of TensorFlow. Each makes groups of kGroup values; group g
-// begins kBlocks * g blocks after the start, so the values do not depend on how the work is split.
+// Distributions over Philox blocks, number for number those of TensorFlow. Each makes groups of
+// kGroup values; group g begins kBlocks * g blocks after the start, so the values do not depend on
+// how the work is split.
 #pragma once
 
 #include <algorithm>
@@ -30,9 +31,13 @@ struct UniformDistribution {
  private:
   static T FromWord(uint32_t word) {
     if constexpr (std::is_same_v<T, Half>) {
-      return Half(static_cast<float>(Half::FromBits(static_cast<uint16_t>(0x3C00 | (word & 0x3FF)))) - 1.0f);
+      return Half(
+          static_cast<float>(Half::FromBits(static_cast<uint16_t>(0x3C00 | (word & 0x3FF)))) -
+          1.0f);
     } else if constexpr (std::is_same_v<T, Bfloat16>) {
-      return Bfloat16(static_cast<float>(Bfloat16::FromBits(static_cast<uint16_t>(0x3F80 | (word & 0x7F)))) - 1.0f);
+      return Bfloat16(
+          static_cast<float>(Bfloat16::FromBits(static_cast<uint16_t>(0x3F80 | (word & 0x7F)))) -
+          1.0f);
     } else {
       return ToUniformFloat(word);
     }
@@ -52,7 +57,8 @@ struct UniformIntDistribution {
   void operator()(Philox& generator, T* out) const {
     const Philox::Block w = generator();
     if constexpr (sizeof(T) == 8) {
-      for (int i = 0; i < 2; ++i) out[i] = static_cast<T>(low + (w[2 * i] | uint64_t{w[2 * i + 1]} << 32) % range);
+      for (int i = 0; i < 2; ++i)
+        out[i] = static_cast<T>(low + (w[2 * i] | uint64_t{w[2 * i + 1]} << 32) % range);
     } else {
       for (int i = 0; i < 4; ++i) out[i] = static_cast<T>(low + w[i] % range);
     }
@@ -129,7 +135,8 @@ struct TruncatedNormalDistribution {
 
 // Writes `count` values; `start` is where the execution's stretch begins.
 template <typename T, typename Distribution>
-void FillRandom(const KernelContext& c, const Philox& start, T* out, int64_t count, const Distribution& distribution) {
+void FillRandom(const KernelContext& c, const Philox& start, T* out, int64_t count,
+                const Distribution& distribution) {
   constexpr int kGroup = Distribution::kGroup;
   const int64_t groups = count / kGroup + (count % kGroup != 0);
   c.ParallelFor(groups, Distribution::kNanosecondsPerGroup, [&](int64_t begin, int64_t end) {

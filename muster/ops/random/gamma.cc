@@ -40,8 +40,8 @@ class NormalDraws {
   int left_ = 0;
 };
 
-// Marsaglia and Tsang: the cube of a normal value, accepted with the help of a uniform one. Shapes below one are
-// drawn one higher and brought back with a power of a uniform value.
+// Marsaglia and Tsang: the cube of a normal value, accepted with the help of a uniform one. Shapes
+// below one are drawn one higher and brought back with a power of a uniform value.
 double DrawGamma(double alpha, Philox generator) {
   UniformDraws uniform;
   if (alpha == 1.0) return -std::log1p(-uniform.Next(generator));
@@ -57,15 +57,16 @@ double DrawGamma(double alpha, Philox generator) {
     if (v <= 0) continue;
     v = v * v * v;
     const double u = uniform.Next(generator);
-    if (u < 1 - 0.0331 * (x * x) * (x * x) || std::log(u) < 0.5 * x * x + d * (1 - v + std::log(v))) {
+    if (u < 1 - 0.0331 * (x * x) * (x * x) ||
+        std::log(u) < 0.5 * x * x + d * (1 - v + std::log(v))) {
       const double result = d * v;
       return small ? result * std::pow(uniform.Next(generator), 1 / alpha) : result;
     }
   }
 }
 
-// Knuth's product of uniform values for small rates, Hormann's transformed rejection for others. Values above
-// `highest` are drawn again.
+// Knuth's product of uniform values for small rates, Hormann's transformed rejection for others.
+// Values above `highest` are drawn again.
 double DrawPoisson(double rate, double highest, Philox generator) {
   UniformDraws uniform;
   if (rate < 10) {
@@ -101,8 +102,8 @@ absl::Status AppendedShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-// Shared by both: checks, the order of the outputs (samples of one parameter are neighbours in the random sequence,
-// parameters are neighbours in memory) and the loop.
+// Shared by both: checks, the order of the outputs (samples of one parameter are neighbours in the
+// random sequence, parameters are neighbours in memory) and the loop.
 class PerParameterKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override { return generator_.Init(setup); }
@@ -128,7 +129,8 @@ class PerParameterKernel : public Kernel {
         const int64_t parameter = i / samples;
         Philox generator = start;
         generator.Skip(kBlocksPerValue * static_cast<uint64_t>(i));
-        const double value = static_cast<double>(static_cast<muster::Compute<Parameter>>(in[parameter]));
+        const double value =
+            static_cast<double>(static_cast<muster::Compute<Parameter>>(in[parameter]));
         out[(i % samples) * num_parameters + parameter] = draw(value, generator);
       }
     });
@@ -165,7 +167,8 @@ class RandomPoissonKernel : public PerParameterKernel {
     return Run<Rate, Result>(c, [](double rate, const Philox& generator) {
       using Wide = muster::Compute<Result>;
       if (!std::isfinite(rate) || rate < 0) {
-        if constexpr (std::numeric_limits<Wide>::has_quiet_NaN) return Result(std::numeric_limits<Wide>::quiet_NaN());
+        if constexpr (std::numeric_limits<Wide>::has_quiet_NaN)
+          return Result(std::numeric_limits<Wide>::quiet_NaN());
         return Result(Wide{0});
       }
       return Result(static_cast<Wide>(DrawPoisson(rate, Highest<Result>(), generator)));
@@ -178,14 +181,21 @@ double Digamma(double x) {
   for (; x < 10; x += 1) shift -= 1 / x;
   const double inverse = 1 / (x * x);
   const double series =
-      inverse * (1.0 / 12 - inverse * (1.0 / 120 - inverse * (1.0 / 252 - inverse * (1.0 / 240 - inverse * (5.0 / 660 - inverse * (691.0 / 32760 - inverse / 12))))));
+      inverse *
+      (1.0 / 12 -
+       inverse *
+           (1.0 / 120 -
+            inverse * (1.0 / 252 -
+                       inverse * (1.0 / 240 - inverse * (5.0 / 660 - inverse * (691.0 / 32760 -
+                                                                                inverse / 12))))));
   return shift + std::log(x) - 0.5 / x - series;
 }
 
 constexpr double kEpsilon = 1e-16;
 constexpr int kMaxTerms = 2000;
 
-// d sample / d alpha = -(d P(alpha, x) / d alpha) / density(x), from the power series of P and its derivative.
+// d sample / d alpha = -(d P(alpha, x) / d alpha) / density(x), from the power series of P and its
+// derivative.
 double DerivativeBySeries(double alpha, double x) {
   double r = alpha;
   double term = 1, term_derivative = 0;
@@ -256,7 +266,8 @@ absl::Status RandomGammaGradKernel(KernelContext& c) {
     const int64_t a = alpha_axis >= 0 ? alpha.dim(alpha_axis) : 1;
     const int64_t s = sample_axis >= 0 ? sample.dim(sample_axis) : 1;
     if (a != s && a != 1 && s != 1) {
-      return InvalidArgument("Incompatible shapes: ", alpha.shape().ToString(), " vs. ", sample.shape().ToString());
+      return InvalidArgument("Incompatible shapes: ", alpha.shape().ToString(), " vs. ",
+                             sample.shape().ToString());
     }
     dims[i] = a == 1 ? s : a;
     alpha_strides[i] = a == 1 ? 0 : alpha_stride;
@@ -294,16 +305,21 @@ absl::Status RandomGammaGradient(GradientContext& c) {
     const Output begin = scope.ConstVector({&zero, 1}, "strided_slice/stack");
     const Output end = scope.ConstVector({&one, 1}, "strided_slice/stack_1");
     const Output step = scope.ConstVector({&one, 1}, "strided_slice/stack_2");
-    return scope.Op("StridedSlice", {vector, begin, end, step}, {{"shrink_axis_mask", 1}}, "strided_slice");
+    return scope.Op("StridedSlice", {vector, begin, end, step}, {{"shrink_axis_mask", 1}},
+                    "strided_slice");
   };
   const Output dimensions = strided_first(scope.Op("Shape", {shape}, {}, "Shape"));
-  const Output packed = scope.Op("Pack", {std::vector<Output>{dimensions}}, {{"axis", 0}}, "ones/packed");
-  const Output ones = scope.Op("Fill", {packed, scope.ConstScalar<int32_t>(1, "ones/Const")}, {}, "ones");
+  const Output packed =
+      scope.Op("Pack", {std::vector<Output>{dimensions}}, {{"axis", 0}}, "ones/packed");
+  const Output ones =
+      scope.Op("Fill", {packed, scope.ConstScalar<int32_t>(1, "ones/Const")}, {}, "ones");
   const Output alpha_shape = scope.Op("Shape", {alpha}, {}, "Shape_1");
   const Output axis = scope.ConstScalar<int32_t>(0, "concat/axis");
-  const Output wide_shape = scope.Op("ConcatV2", {std::vector<Output>{ones, alpha_shape}, axis}, {}, "concat");
+  const Output wide_shape =
+      scope.Op("ConcatV2", {std::vector<Output>{ones, alpha_shape}, axis}, {}, "concat");
   const Output wide_alpha = scope.Op("Reshape", {alpha, wide_shape}, {}, "Reshape");
-  const Output partial = scope.Op("RandomGammaGrad", {wide_alpha, c.output()}, {}, "RandomGammaGrad");
+  const Output partial =
+      scope.Op("RandomGammaGrad", {wide_alpha, c.output()}, {}, "RandomGammaGrad");
   const Output product = scope.Op("Mul", {dy, partial}, {}, "mul");
   const Output range_start = scope.ConstScalar<int32_t>(0, "range/start");
   const Output range_delta = scope.ConstScalar<int32_t>(1, "range/delta");
@@ -315,38 +331,58 @@ absl::Status RandomGammaGradient(GradientContext& c) {
 }  // namespace
 
 DEFINE_OP(RandomGamma) {
-  op.Attr("seed: int = 0").Attr("seed2: int = 0").Attr("S: {int32, int64}").Attr("T: {half, float, double}");
+  op.Attr("seed: int = 0")
+      .Attr("seed2: int = 0")
+      .Attr("S: {int32, int64}")
+      .Attr("T: {half, float, double}");
   op.Input("shape: S").Input("alpha: T").Output("output: T").Stateful();
   op.Doc("Samples of gamma distributions with scale one, `shape` of them per element of alpha.");
   op.Shape(AppendedShape).Gradient(RandomGammaGradient).HostMemory({"shape"});
-  op.CpuTypes<Types<Half, float, double>>("T", []<typename T>() { return New<RandomGammaKernel<T>>(); });
+  op.CpuTypes<Types<Half, float, double>>("T",
+                                          []<typename T>() { return New<RandomGammaKernel<T>>(); });
 }
 
 DEFINE_OP(RandomGammaGrad) {
   op.Attr("T: {float, double}").Input("alpha: T").Input("sample: T").Output("output: T");
-  op.Doc("Derivative of a gamma sample by the distribution's shape parameter.").Shape(BroadcastBinaryShape);
-  op.CpuTypes<Types<float, double>>("T", []<typename T>() { return Stateless(RandomGammaGradKernel<T>); });
+  op.Doc("Derivative of a gamma sample by the distribution's shape parameter.")
+      .Shape(BroadcastBinaryShape);
+  op.CpuTypes<Types<float, double>>(
+      "T", []<typename T>() { return Stateless(RandomGammaGradKernel<T>); });
 }
 
 DEFINE_OP(RandomPoisson) {
-  op.Attr("seed: int = 0").Attr("seed2: int = 0").Attr("S: {int32, int64}").Attr("dtype: {half, float, double}");
+  op.Attr("seed: int = 0")
+      .Attr("seed2: int = 0")
+      .Attr("S: {int32, int64}")
+      .Attr("dtype: {half, float, double}");
   op.Input("shape: S").Input("rate: dtype").Output("output: dtype").Stateful();
   op.Deprecated(25, "Replaced by RandomPoissonV2");
-  op.Doc("Samples of Poisson distributions, `shape` of them per rate.").Shape(AppendedShape).HostMemory({"shape"});
-  op.CpuTypes<Types<Half, float, double>>("dtype", []<typename T>() { return New<RandomPoissonKernel<T, T>>(); });
+  op.Doc("Samples of Poisson distributions, `shape` of them per rate.")
+      .Shape(AppendedShape)
+      .HostMemory({"shape"});
+  op.CpuTypes<Types<Half, float, double>>(
+      "dtype", []<typename T>() { return New<RandomPoissonKernel<T, T>>(); });
 }
 
 DEFINE_OP(RandomPoissonV2) {
   op.Attr("seed: int = 0").Attr("seed2: int = 0").Attr("S: {int32, int64}");
-  op.Attr("R: {half, float, double, int32, int64} = DT_DOUBLE").Attr("dtype: {half, float, double, int32, int64} = DT_INT64");
+  op.Attr("R: {half, float, double, int32, int64} = DT_DOUBLE")
+      .Attr("dtype: {half, float, double, int32, int64} = DT_INT64");
   op.Input("shape: S").Input("rate: R").Output("output: dtype").Stateful();
-  op.Doc("Samples of Poisson distributions, `shape` of them per rate.").Shape(AppendedShape).HostMemory({"shape"});
+  op.Doc("Samples of Poisson distributions, `shape` of them per rate.")
+      .Shape(AppendedShape)
+      .HostMemory({"shape"});
   using All = Types<Half, float, double, int32_t, int64_t>;
-  op.CpuTypes<All>("dtype", []<typename T>() { return New<RandomPoissonKernel<Half, T>>(); }, {{"R", DType::kHalf}});
-  op.CpuTypes<All>("dtype", []<typename T>() { return New<RandomPoissonKernel<float, T>>(); }, {{"R", DType::kFloat}});
-  op.CpuTypes<All>("dtype", []<typename T>() { return New<RandomPoissonKernel<double, T>>(); }, {{"R", DType::kDouble}});
-  op.CpuTypes<All>("dtype", []<typename T>() { return New<RandomPoissonKernel<int32_t, T>>(); }, {{"R", DType::kInt32}});
-  op.CpuTypes<All>("dtype", []<typename T>() { return New<RandomPoissonKernel<int64_t, T>>(); }, {{"R", DType::kInt64}});
+  op.CpuTypes<All>("dtype", []<typename T>() { return New<RandomPoissonKernel<Half, T>>(); },
+                   {{"R", DType::kHalf}});
+  op.CpuTypes<All>("dtype", []<typename T>() { return New<RandomPoissonKernel<float, T>>(); },
+                   {{"R", DType::kFloat}});
+  op.CpuTypes<All>("dtype", []<typename T>() { return New<RandomPoissonKernel<double, T>>(); },
+                   {{"R", DType::kDouble}});
+  op.CpuTypes<All>("dtype", []<typename T>() { return New<RandomPoissonKernel<int32_t, T>>(); },
+                   {{"R", DType::kInt32}});
+  op.CpuTypes<All>("dtype", []<typename T>() { return New<RandomPoissonKernel<int64_t, T>>(); },
+                   {{"R", DType::kInt64}});
 }
 
 }  // namespace muster

@@ -6,8 +6,9 @@ absl::Status KernelGenerator::Init(KernelSetup& setup) {
   ASSIGN_OR_RETURN(const int64_t seed, setup.Attr<int64_t>("seed"));
   ASSIGN_OR_RETURN(const int64_t seed2, setup.Attr<int64_t>("seed2"));
   MutexLock lock(mutex_);
-  generator_ = seed == 0 && seed2 == 0 ? Philox(EntropySeed(), EntropySeed())
-                                       : Philox(static_cast<uint64_t>(seed), static_cast<uint64_t>(seed2));
+  generator_ = seed == 0 && seed2 == 0
+                   ? Philox(EntropySeed(), EntropySeed())
+                   : Philox(static_cast<uint64_t>(seed), static_cast<uint64_t>(seed2));
   return absl::OkStatus();
 }
 
@@ -20,7 +21,8 @@ Philox KernelGenerator::Reserve(uint64_t blocks) {
 
 absl::StatusOr<Shape> RequestedShape(const Tensor& tensor) {
   if (!tensor.shape().is_vector()) {
-    return InvalidArgument("shape must be a vector of {int32,int64}, got shape ", tensor.shape().ToString());
+    return InvalidArgument("shape must be a vector of {int32,int64}, got shape ",
+                           tensor.shape().ToString());
   }
   ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(tensor));
   return Shape::Make(sizes);

@@ -11,7 +11,8 @@
 
 namespace muster {
 
-// Thread-safe. Each execution takes a stretch of the sequence, so concurrent steps never see the same numbers.
+// Thread-safe. Each execution takes a stretch of the sequence, so concurrent steps never see the
+// same numbers.
 class KernelGenerator {
  public:
   // From the attributes seed and seed2; both zero asks the operating system.
@@ -54,12 +55,16 @@ class PhiloxWords {
 };
 
 // Random bits as a number in [0, 1): the bits become the mantissa of a number in [1, 2).
-inline float ToUniformFloat(uint32_t word) { return std::bit_cast<float>(0x3F800000u | (word & 0x7FFFFFu)) - 1.0f; }
+inline float ToUniformFloat(uint32_t word) {
+  return std::bit_cast<float>(0x3F800000u | (word & 0x7FFFFFu)) - 1.0f;
+}
 inline double ToUniformDouble(uint32_t high, uint32_t low) {
   return std::bit_cast<double>(uint64_t{0x3FF} << 52 | uint64_t{high & 0xFFFFFu} << 32 | low) - 1.0;
 }
 
-inline float PhiloxWords::Float() { return ToUniformFloat(Next()); }
+inline float PhiloxWords::Float() {
+  return ToUniformFloat(Next());
+}
 inline double PhiloxWords::Double() {
   const uint32_t high = Next();
   return ToUniformDouble(high, Next());

@@ -8,20 +8,23 @@ namespace muster {
 namespace {
 
 constexpr int kMaxIterations = 1000;
-// Batches of this size where all values share their parameters: fixes how much of the random sequence is set aside.
+// Batches of this size where all values share their parameters: fixes how much of the random
+// sequence is set aside.
 constexpr int64_t kBatchSize = 100;
-// With bounds at least this many standard deviations from the mean, plain normal values are accepted often enough.
+// With bounds at least this many standard deviations from the mean, plain normal values are
+// accepted often enough.
 constexpr double kFarBound = 1.3;
 
-// One batch: `count` values with the same parameters, in units of standard deviations before they are scaled.
+// One batch: `count` values with the same parameters, in units of standard deviations before they
+// are scaled.
 template <typename C>
 struct Batch {
   C mean, deviation, low, high;  // low and high normalised
 
   static absl::StatusOr<Batch> Make(C mean, C deviation, C min, C max) {
     if (!(deviation > C(0)) || !(min < max) || (!std::isfinite(min) && !std::isfinite(max))) {
-      return InvalidArgument("Invalid parameters: stddev ", deviation, " must be positive, minval ", min,
-                             " less than maxval ", max, ", and one of them finite");
+      return InvalidArgument("Invalid parameters: stddev ", deviation, " must be positive, minval ",
+                             min, " less than maxval ", max, ", and one of them finite");
     }
     // Mirrored so that a one-sided bound is the lower one, or both bounds are above the mean.
     if ((std::isinf(min) && min < C(0)) || max < mean) {
@@ -60,7 +63,9 @@ struct Batch {
         }
       }
     }
-    return Internal("TruncatedNormal randn rejection sampler exceeded maximum iterations for bounds ", low, " and ", high);
+    return Internal(
+        "TruncatedNormal randn rejection sampler exceeded maximum iterations for bounds ", low,
+        " and ", high);
   }
 
   template <typename Accept>
@@ -93,7 +98,8 @@ struct Batch {
       for (int i = 0; i < kGroup; i += 2) {
         const C value = -std::log(u[i]) / alpha + low;
         const C x = low < alpha ? alpha - value : low - alpha;
-        if ((u[i + 1] <= std::exp(-x * x / C(2)) && value < high) || rejected + 1 >= kMaxIterations) {
+        if ((u[i + 1] <= std::exp(-x * x / C(2)) && value < high) ||
+            rejected + 1 >= kMaxIterations) {
           if (!accept(value)) return absl::OkStatus();
           rejected = 0;
         } else {
@@ -113,15 +119,19 @@ class ParameterizedTruncatedNormalKernel : public Kernel {
     using Wide = muster::Compute<T>;
     static constexpr const char* kNames[] = {"means", "stdevs", "minvals", "maxvals"};
     ASSIGN_OR_RETURN(const Shape shape, RequestedShape(c.input(0)));
-    if (shape.is_scalar()) return InvalidArgument("Shape tensor must not be empty, got ", shape.ToString());
+    if (shape.is_scalar())
+      return InvalidArgument("Shape tensor must not be empty, got ", shape.ToString());
     bool shared = true;
     for (int i = 0; i < 4; ++i) {
       const Tensor& parameter = c.input(i + 1);
       if (parameter.rank() > 1) {
-        return InvalidArgument("Input ", kNames[i], " should be a scalar or vector, got shape: ", parameter.shape().ToString());
+        return InvalidArgument("Input ", kNames[i], " should be a scalar or vector, got shape: ",
+                               parameter.shape().ToString());
       }
       if (parameter.num_elements() != 1 && parameter.num_elements() != shape[0]) {
-        return InvalidArgument("Input ", kNames[i], " should have length 1 or shape[0], got shape: ", parameter.shape().ToString());
+        return InvalidArgument(
+            "Input ", kNames[i],
+            " should have length 1 or shape[0], got shape: ", parameter.shape().ToString());
       }
       shared = shared && parameter.num_elements() == 1;
     }
@@ -130,14 +140,16 @@ class ParameterizedTruncatedNormalKernel : public Kernel {
     if (count == 0) return absl::OkStatus();
     const int64_t batch_size = shared ? kBatchSize : count / shape[0];
     const int64_t batches = shared ? (count + kBatchSize - 1) / kBatchSize : shape[0];
-    Philox generator = generator_.Reserve(static_cast<uint64_t>(batches) * 2 * kMaxIterations * (batch_size + 3) / 4);
+    Philox generator = generator_.Reserve(static_cast<uint64_t>(batches) * 2 * kMaxIterations *
+                                          (batch_size + 3) / 4);
     T* out = output->data<T>();
     for (int64_t b = 0; b < batches; ++b) {
       const auto parameter = [&](int i) {
         const Tensor& tensor = c.input(i + 1);
         return static_cast<Wide>(tensor.data<T>()[tensor.num_elements() == 1 ? 0 : b]);
       };
-      ASSIGN_OR_RETURN(const Batch<Wide> batch, Batch<Wide>::Make(parameter(0), parameter(1), parameter(2), parameter(3)));
+      ASSIGN_OR_RETURN(const Batch<Wide> batch,
+                       Batch<Wide>::Make(parameter(0), parameter(1), parameter(2), parameter(3)));
       int64_t at = b * batch_size;
       const int64_t end = std::min(at + batch_size, count);
       RETURN_IF_ERROR(batch.Draw(generator, [&](Wide z) {
@@ -162,11 +174,21 @@ absl::Status InferShape(ShapeContext& c) {
 }  // namespace
 
 DEFINE_OP(ParameterizedTruncatedNormal) {
-  op.Attr("seed: int = 0").Attr("seed2: int = 0").Attr("dtype: {half, bfloat16, float, double}").Attr("T: {int32, int64}");
-  op.Input("shape: T").Input("means: dtype").Input("stdevs: dtype").Input("minvals: dtype").Input("maxvals: dtype");
-  op.Output("output: dtype").Stateful().Doc("Normal values between bounds, with parameters per batch of the first dimension.");
+  op.Attr("seed: int = 0")
+      .Attr("seed2: int = 0")
+      .Attr("dtype: {half, bfloat16, float, double}")
+      .Attr("T: {int32, int64}");
+  op.Input("shape: T")
+      .Input("means: dtype")
+      .Input("stdevs: dtype")
+      .Input("minvals: dtype")
+      .Input("maxvals: dtype");
+  op.Output("output: dtype")
+      .Stateful()
+      .Doc("Normal values between bounds, with parameters per batch of the first dimension.");
   op.Shape(InferShape).NoGradient("random values").HostMemory({"shape"});
-  op.CpuTypes<Types<Half, float, double>>("dtype", []<typename T>() { return New<ParameterizedTruncatedNormalKernel<T>>(); });
+  op.CpuTypes<Types<Half, float, double>>(
+      "dtype", []<typename T>() { return New<ParameterizedTruncatedNormalKernel<T>>(); });
 }
 
 }  // namespace muster

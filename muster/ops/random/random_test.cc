@@ -1,4 +1,5 @@
-// A handful of TensorFlow 1.15.5's own numbers; the rest of the golden vectors is compared from Python.
+// A handful of TensorFlow 1.15.5's own numbers; the rest of the golden vectors is compared from
+// Python.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +12,9 @@ using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::Pointwise;
 
-Tensor Ints(std::vector<int32_t> values) { return Tensor::Vector<int32_t>(values); }
+Tensor Ints(std::vector<int32_t> values) {
+  return Tensor::Vector<int32_t>(values);
+}
 
 template <typename T>
 std::vector<T> Values(const Tensor& tensor) {
@@ -20,7 +23,8 @@ std::vector<T> Values(const Tensor& tensor) {
 
 // The first outputs of `runs` executions of one kernel.
 template <typename T>
-std::vector<std::vector<T>> Runs(absl::string_view op, AttrMap attrs, std::vector<Tensor> inputs, int runs) {
+std::vector<std::vector<T>> Runs(absl::string_view op, AttrMap attrs, std::vector<Tensor> inputs,
+                                 int runs) {
   KernelRun run;
   for (Tensor& input : inputs) run.AddValue(std::move(input));
   const absl::Status made = run.Make(op, std::move(attrs));
@@ -35,18 +39,26 @@ std::vector<std::vector<T>> Runs(absl::string_view op, AttrMap attrs, std::vecto
 }
 
 TEST(RandomTest, UniformContinuesFromRunToRun) {
-  const auto runs = Runs<float>("RandomUniform", {{"seed", 87654321}, {"seed2", 2}, {"dtype", DType::kFloat}}, {Ints({6})}, 2);
-  EXPECT_THAT(runs[0], ElementsAre(0.678746581f, 0.714150906f, 0.469816923f, 0.481969714f, 0.478381753f, 0.553895354f));
-  EXPECT_THAT(runs[1], ElementsAre(0.912433505f, 0.328997493f, 0.798093915f, 0.391858816f, 0.711126328f, 0.520226717f));
+  const auto runs =
+      Runs<float>("RandomUniform", {{"seed", 87654321}, {"seed2", 2}, {"dtype", DType::kFloat}},
+                  {Ints({6})}, 2);
+  EXPECT_THAT(runs[0], ElementsAre(0.678746581f, 0.714150906f, 0.469816923f, 0.481969714f,
+                                   0.478381753f, 0.553895354f));
+  EXPECT_THAT(runs[1], ElementsAre(0.912433505f, 0.328997493f, 0.798093915f, 0.391858816f,
+                                   0.711126328f, 0.520226717f));
 }
 
 TEST(RandomTest, NormalAndTruncatedNormal) {
   const AttrMap attrs = {{"seed", 87654321}, {"seed2", 2}, {"dtype", DType::kFloat}};
-  const std::vector<float> normal = {-0.858110845f, -0.196622983f, 0.138950452f, -1.22127676f, -0.403412849f, -1.1454041f};
-  EXPECT_THAT(Runs<float>("RandomStandardNormal", attrs, {Ints({2, 3})}, 1)[0], Pointwise(FloatNear(2e-6f), normal));
-  const std::vector<float> truncated = {-0.858110845f, -0.196622983f, 0.138950452f,  -1.22127676f, -0.207931429f,
-                                        -1.77827966f,  -0.446810365f, -0.112370506f, -1.0977627f,  0.432406694f};
-  EXPECT_THAT(Runs<float>("TruncatedNormal", attrs, {Ints({10})}, 1)[0], Pointwise(FloatNear(2e-6f), truncated));
+  const std::vector<float> normal = {-0.858110845f, -0.196622983f, 0.138950452f,
+                                     -1.22127676f,  -0.403412849f, -1.1454041f};
+  EXPECT_THAT(Runs<float>("RandomStandardNormal", attrs, {Ints({2, 3})}, 1)[0],
+              Pointwise(FloatNear(2e-6f), normal));
+  const std::vector<float> truncated = {-0.858110845f, -0.196622983f, 0.138950452f,  -1.22127676f,
+                                        -0.207931429f, -1.77827966f,  -0.446810365f, -0.112370506f,
+                                        -1.0977627f,   0.432406694f};
+  EXPECT_THAT(Runs<float>("TruncatedNormal", attrs, {Ints({10})}, 1)[0],
+              Pointwise(FloatNear(2e-6f), truncated));
 }
 
 TEST(RandomTest, LargeTensorsDoNotDependOnTheSplit) {
@@ -60,20 +72,24 @@ TEST(RandomTest, LargeTensorsDoNotDependOnTheSplit) {
 
 TEST(RandomTest, Integers) {
   const AttrMap attrs = {{"seed", 87654321}, {"seed2", 2}};
-  const auto runs = Runs<int32_t>("RandomUniformInt", attrs, {Ints({9}), Tensor::Scalar<int32_t>(0), Tensor::Scalar<int32_t>(10)}, 2);
+  const auto runs =
+      Runs<int32_t>("RandomUniformInt", attrs,
+                    {Ints({9}), Tensor::Scalar<int32_t>(0), Tensor::Scalar<int32_t>(10)}, 2);
   EXPECT_THAT(runs[0], ElementsAre(1, 6, 6, 7, 9, 5, 7, 7, 4));
   EXPECT_THAT(runs[1], ElementsAre(0, 5, 3, 4, 8, 7, 1, 1, 5));
 }
 
 TEST(RandomTest, EmptyRangeIsAnError) {
   KernelRun run;
-  for (Tensor input : {Ints({2}), Tensor::Scalar<int32_t>(5), Tensor::Scalar<int32_t>(5)}) run.AddValue(input);
+  for (Tensor input : {Ints({2}), Tensor::Scalar<int32_t>(5), Tensor::Scalar<int32_t>(5)})
+    run.AddValue(input);
   ASSERT_TRUE(run.Make("RandomUniformInt").ok());
   EXPECT_EQ(run.Run().status().message(), "Need minval < maxval, got 5 >= 5");
 }
 
 TEST(RandomTest, Shuffle) {
-  const auto runs = Runs<int32_t>("RandomShuffle", {{"seed", 87654321}, {"seed2", 2}}, {Ints({0, 1, 2, 3, 4})}, 3);
+  const auto runs = Runs<int32_t>("RandomShuffle", {{"seed", 87654321}, {"seed2", 2}},
+                                  {Ints({0, 1, 2, 3, 4})}, 3);
   EXPECT_THAT(runs[0], ElementsAre(1, 0, 2, 4, 3));
   EXPECT_THAT(runs[1], ElementsAre(4, 0, 1, 2, 3));
   EXPECT_THAT(runs[2], ElementsAre(4, 1, 2, 0, 3));
@@ -81,7 +97,8 @@ TEST(RandomTest, Shuffle) {
 
 TEST(RandomTest, CandidateSamplersDrawDistinctClasses) {
   const Tensor true_classes = Tensor::Of<int64_t>(Shape({2, 2}), {1, 5, 3, 90});
-  const AttrMap attrs = {{"num_true", 2}, {"num_sampled", 8}, {"unique", true}, {"range_max", 100}, {"seed", 5}, {"seed2", 1}};
+  const AttrMap attrs = {{"num_true", 2},    {"num_sampled", 8}, {"unique", true},
+                         {"range_max", 100}, {"seed", 5},        {"seed2", 1}};
   const auto log_uniform = Runs<int64_t>("LogUniformCandidateSampler", attrs, {true_classes}, 2);
   EXPECT_THAT(log_uniform[0], ElementsAre(0, 5, 2, 1, 26, 39, 4, 30));
   EXPECT_THAT(log_uniform[1], ElementsAre(0, 9, 17, 10, 1, 4, 44, 2));
@@ -93,7 +110,9 @@ TEST(RandomTest, CandidateSamplersDrawDistinctClasses) {
 TEST(RandomTest, SamplerRangeIsChecked) {
   KernelRun run;
   run.AddValue(Tensor::Of<int64_t>(Shape({1, 1}), {0}));
-  ASSERT_TRUE(run.Make("UniformCandidateSampler", {{"num_true", 1}, {"num_sampled", 8}, {"unique", true}, {"range_max", 4}}).ok());
+  ASSERT_TRUE(run.Make("UniformCandidateSampler",
+                       {{"num_true", 1}, {"num_sampled", 8}, {"unique", true}, {"range_max", 4}})
+                  .ok());
   EXPECT_EQ(run.Run().status().message(), "Sampler's range is too small.");
 }
 

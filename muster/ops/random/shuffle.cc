@@ -32,7 +32,8 @@ class RandomShuffleKernel : public Kernel {
     const size_t row_bytes = DTypeSize(input.dtype()) * row_elements;
     c.ParallelFor(rows, 5 + 0.1 * static_cast<double>(row_bytes), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        CopyElements(input.dtype(), input.raw() + order[i] * row_bytes, output->raw() + i * row_bytes, row_elements);
+        CopyElements(input.dtype(), input.raw() + order[i] * row_bytes,
+                     output->raw() + i * row_bytes, row_elements);
       }
     });
     return absl::OkStatus();
@@ -46,14 +47,18 @@ absl::Status MultinomialShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape logits, c.WithRank(c.input(0), 2));
   RETURN_IF_ERROR(c.WithRank(c.input(1), 0).status());
   ASSIGN_OR_RETURN(const std::optional<int64_t> samples, c.ScalarInput(1));
-  if (samples && *samples < 0) return InvalidArgument("Dimension size, given by scalar input 1, must be non-negative but is ", *samples);
+  if (samples && *samples < 0)
+    return InvalidArgument("Dimension size, given by scalar input 1, must be non-negative but is ",
+                           *samples);
   c.SetOutput(0, PartialShape::Matrix(logits.known_rank() ? logits[0] : -1, samples.value_or(-1)));
   return absl::OkStatus();
 }
 
-// Draws classes of one row: `cumulative` (room for all classes) is filled with running sums of exp(logit - max).
+// Draws classes of one row: `cumulative` (room for all classes) is filled with running sums of
+// exp(logit - max).
 template <typename T, typename Out>
-void DrawRow(const T* logits, int64_t classes, PhiloxWords words, double* cumulative, Out* out, int64_t samples) {
+void DrawRow(const T* logits, int64_t classes, PhiloxWords words, double* cumulative, Out* out,
+             int64_t samples) {
   double max = std::numeric_limits<double>::lowest();
   for (int64_t j = 0; j < classes; ++j) {
     const double logit = static_cast<double>(static_cast<Compute<T>>(logits[j]));
@@ -67,7 +72,8 @@ void DrawRow(const T* logits, int64_t classes, PhiloxWords words, double* cumula
   }
   for (int64_t j = 0; j < samples; ++j) {
     const double wanted = words.Double() * total;
-    out[j] = static_cast<Out>(std::upper_bound(cumulative, cumulative + classes, wanted) - cumulative);
+    out[j] =
+        static_cast<Out>(std::upper_bound(cumulative, cumulative + classes, wanted) - cumulative);
   }
 }
 
@@ -78,9 +84,11 @@ class MultinomialKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& logits = c.input(0);
     const Tensor& wanted = c.input(1);
-    if (!logits.shape().is_matrix()) return InvalidArgument("logits should be a matrix, got shape ", logits.shape().ToString());
+    if (!logits.shape().is_matrix())
+      return InvalidArgument("logits should be a matrix, got shape ", logits.shape().ToString());
     if (!wanted.shape().is_scalar()) {
-      return InvalidArgument("num_samples should be a scalar, got shape ", wanted.shape().ToString());
+      return InvalidArgument("num_samples should be a scalar, got shape ",
+                             wanted.shape().ToString());
     }
     const int64_t samples = wanted.scalar<int32_t>();
     if (samples < 0) return InvalidArgument("num_samples should be nonnegative, got ", samples);
@@ -102,9 +110,11 @@ class MultinomialKernel : public Kernel {
         const PhiloxWords words(start, static_cast<uint64_t>(row) * samples * 2);
         const T* row_logits = logits.data<T>() + row * classes;
         if (output->dtype() == DType::kInt32) {
-          DrawRow(row_logits, classes, words, cumulative.data(), output->data<int32_t>() + row * samples, samples);
+          DrawRow(row_logits, classes, words, cumulative.data(),
+                  output->data<int32_t>() + row * samples, samples);
         } else {
-          DrawRow(row_logits, classes, words, cumulative.data(), output->data<int64_t>() + row * samples, samples);
+          DrawRow(row_logits, classes, words, cumulative.data(),
+                  output->data<int64_t>() + row * samples, samples);
         }
       }
     });
@@ -118,14 +128,21 @@ class MultinomialKernel : public Kernel {
 }  // namespace
 
 DEFINE_OP(RandomShuffle) {
-  op.Attr("seed: int = 0").Attr("seed2: int = 0").Attr("T: type").Input("value: T").Output("output: T").Stateful();
+  op.Attr("seed: int = 0")
+      .Attr("seed2: int = 0")
+      .Attr("T: type")
+      .Input("value: T")
+      .Output("output: T")
+      .Stateful();
   op.Doc("The rows of the first dimension in random order.").Shape(UnchangedShape);
   op.CpuDTypes("T", AllDTypes(), New<RandomShuffleKernel>());
 }
 
 DEFINE_OP(Multinomial) {
   op.Attr("seed: int = 0").Attr("seed2: int = 0");
-  op.Attr("T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}");
+  op.Attr(
+      "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, "
+      "uint64}");
   op.Attr("output_dtype: {int32, int64} = DT_INT64");
   op.Input("logits: T").Input("num_samples: int32").Output("output: output_dtype").Stateful();
   op.Doc("Classes drawn per row, with probabilities given by unnormalised logarithms.");

@@ -1,5 +1,5 @@
-// Random tensors of a given shape: uniform, integer, normal and truncated normal; from the kernel's own generator, or
-// (stateless) from a seed that is an input.
+// Random tensors of a given shape: uniform, integer, normal and truncated normal; from the kernel's
+// own generator, or (stateless) from a seed that is an input.
 #include "muster/ops/op.h"
 #include "muster/ops/random/distributions.h"
 
@@ -20,7 +20,8 @@ absl::Status UniformIntShape(ShapeContext& c) {
 
 absl::Status SeedShape(ShapeContext& c, int input) {
   ASSIGN_OR_RETURN(const PartialShape seed, c.WithRank(c.input(input), 1));
-  if (seed.known_rank() && seed[0] >= 0 && seed[0] != 2) return InvalidArgument("seed must have shape [2], not [", seed[0], "]");
+  if (seed.known_rank() && seed[0] >= 0 && seed[0] != 2)
+    return InvalidArgument("seed must have shape [2], not [", seed[0], "]");
   return absl::OkStatus();
 }
 
@@ -35,9 +36,11 @@ absl::Status StatelessUniformIntShape(ShapeContext& c) {
   return StatelessShape(c);
 }
 
-// Scrambles the two numbers of `seed` into a key and a counter, so that weak seeds are as good as strong ones.
+// Scrambles the two numbers of `seed` into a key and a counter, so that weak seeds are as good as
+// strong ones.
 absl::StatusOr<Philox> FromSeedTensor(const Tensor& seed) {
-  if (seed.shape() != Shape({2})) return InvalidArgument("seed must have shape [2], not ", seed.shape().ToString());
+  if (seed.shape() != Shape({2}))
+    return InvalidArgument("seed must have shape [2], not ", seed.shape().ToString());
   ASSIGN_OR_RETURN(const Dims words, IntegerValues(seed));
   Philox mixer(uint64_t{0x02461e29} << 32 | 0x3ec8f720, static_cast<uint64_t>(words[1]));
   mixer.Skip(static_cast<uint64_t>(words[0]));
@@ -57,7 +60,8 @@ class RandomKernel : public Kernel {
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     const int64_t count = shape.num_elements();
     if (count == 0) return absl::OkStatus();
-    FillRandom(c, generator_.Reserve(static_cast<uint64_t>(count) * kBlocksPerValue), output->data<T>(), count, Distribution());
+    FillRandom(c, generator_.Reserve(static_cast<uint64_t>(count) * kBlocksPerValue),
+               output->data<T>(), count, Distribution());
     return absl::OkStatus();
   }
 
@@ -79,14 +83,17 @@ template <typename T>
 absl::StatusOr<UniformIntDistribution<T>> Bounds(const KernelContext& c, int first) {
   const Tensor& low = c.input(first);
   const Tensor& high = c.input(first + 1);
-  if (!low.shape().is_scalar()) return InvalidArgument("minval must be 0-D, got shape ", low.shape().ToString());
-  if (!high.shape().is_scalar()) return InvalidArgument("maxval must be 0-D, got shape ", high.shape().ToString());
+  if (!low.shape().is_scalar())
+    return InvalidArgument("minval must be 0-D, got shape ", low.shape().ToString());
+  if (!high.shape().is_scalar())
+    return InvalidArgument("maxval must be 0-D, got shape ", high.shape().ToString());
   if (low.scalar<T>() >= high.scalar<T>()) {
     return InvalidArgument("Need minval < maxval, got ", low.scalar<T>(), " >= ", high.scalar<T>());
   }
   using Unsigned = std::make_unsigned_t<T>;
   const Unsigned from = static_cast<Unsigned>(low.scalar<T>());
-  return UniformIntDistribution<T>{from, static_cast<Unsigned>(static_cast<Unsigned>(high.scalar<T>()) - from)};
+  return UniformIntDistribution<T>{
+      from, static_cast<Unsigned>(static_cast<Unsigned>(high.scalar<T>()) - from)};
 }
 
 template <typename T>
@@ -99,7 +106,8 @@ class RandomUniformIntKernel : public Kernel {
     const int64_t count = shape.num_elements();
     if (count == 0) return absl::OkStatus();
     ASSIGN_OR_RETURN(const auto distribution, Bounds<T>(c, 1));
-    FillRandom(c, generator_.Reserve(static_cast<uint64_t>(count) * kBlocksPerValue), output->data<T>(), count, distribution);
+    FillRandom(c, generator_.Reserve(static_cast<uint64_t>(count) * kBlocksPerValue),
+               output->data<T>(), count, distribution);
     return absl::OkStatus();
   }
 
@@ -120,19 +128,32 @@ absl::Status StatelessUniformIntKernel(KernelContext& c) {
 
 template <template <typename> typename Distribution>
 void DefineStateful(OpBuilder& op) {
-  op.Attr("seed: int = 0").Attr("seed2: int = 0").Attr("dtype: {half, bfloat16, float, double}").Attr("T: {int32, int64}");
-  op.Input("shape: T").Output("output: dtype").Stateful().Shape(RequestedShapeRule).NoGradient("random values");
+  op.Attr("seed: int = 0")
+      .Attr("seed2: int = 0")
+      .Attr("dtype: {half, bfloat16, float, double}")
+      .Attr("T: {int32, int64}");
+  op.Input("shape: T")
+      .Output("output: dtype")
+      .Stateful()
+      .Shape(RequestedShapeRule)
+      .NoGradient("random values");
   op.HostMemory({"shape"});
-  op.CpuTypes<Floats>("dtype", []<typename T>() { return New<RandomKernel<Distribution<T>, T>>(); });
+  op.CpuTypes<Floats>("dtype",
+                      []<typename T>() { return New<RandomKernel<Distribution<T>, T>>(); });
 }
 
 template <template <typename> typename Distribution>
 void DefineStateless(OpBuilder& op) {
   op.Attr("dtype: {half, bfloat16, float, double} = DT_FLOAT").Attr("T: {int32, int64} = DT_INT32");
   op.Attr("Tseed: {int32, int64} = DT_INT64");
-  op.Input("shape: T").Input("seed: Tseed").Output("output: dtype").Shape(StatelessShape).NoGradient("random values");
+  op.Input("shape: T")
+      .Input("seed: Tseed")
+      .Output("output: dtype")
+      .Shape(StatelessShape)
+      .NoGradient("random values");
   op.HostMemory({"shape", "seed"});
-  op.CpuTypes<Floats>("dtype", []<typename T>() { return Stateless(StatelessKernel<Distribution<T>, T>); });
+  op.CpuTypes<Floats>("dtype",
+                      []<typename T>() { return Stateless(StatelessKernel<Distribution<T>, T>); });
 }
 
 }  // namespace
@@ -153,9 +174,18 @@ DEFINE_OP(TruncatedNormal) {
 }
 
 DEFINE_OP(RandomUniformInt) {
-  op.Attr("seed: int = 0").Attr("seed2: int = 0").Attr("Tout: {int32, int64}").Attr("T: {int32, int64}");
-  op.Input("shape: T").Input("minval: Tout").Input("maxval: Tout").Output("output: Tout").Stateful();
-  op.Doc("Integers spread evenly over [minval, maxval).").Shape(UniformIntShape).NoGradient("random values");
+  op.Attr("seed: int = 0")
+      .Attr("seed2: int = 0")
+      .Attr("Tout: {int32, int64}")
+      .Attr("T: {int32, int64}");
+  op.Input("shape: T")
+      .Input("minval: Tout")
+      .Input("maxval: Tout")
+      .Output("output: Tout")
+      .Stateful();
+  op.Doc("Integers spread evenly over [minval, maxval).")
+      .Shape(UniformIntShape)
+      .NoGradient("random values");
   op.HostMemory({"shape", "minval", "maxval"});
   op.CpuTypes<Indices>("Tout", []<typename T>() { return New<RandomUniformIntKernel<T>>(); });
 }
@@ -176,11 +206,20 @@ DEFINE_OP(StatelessTruncatedNormal) {
 }
 
 DEFINE_OP(StatelessRandomUniformInt) {
-  op.Attr("dtype: {int32, int64}").Attr("T: {int32, int64}").Attr("Tseed: {int32, int64} = DT_INT64");
-  op.Input("shape: T").Input("seed: Tseed").Input("minval: dtype").Input("maxval: dtype").Output("output: dtype");
+  op.Attr("dtype: {int32, int64}")
+      .Attr("T: {int32, int64}")
+      .Attr("Tseed: {int32, int64} = DT_INT64");
+  op.Input("shape: T")
+      .Input("seed: Tseed")
+      .Input("minval: dtype")
+      .Input("maxval: dtype")
+      .Output("output: dtype");
   op.Doc("Integers spread evenly over [minval, maxval), a function of the seed only.");
-  op.Shape(StatelessUniformIntShape).NoGradient("random values").HostMemory({"shape", "seed", "minval", "maxval"});
-  op.CpuTypes<Indices>("dtype", []<typename T>() { return Stateless(StatelessUniformIntKernel<T>); });
+  op.Shape(StatelessUniformIntShape)
+      .NoGradient("random values")
+      .HostMemory({"shape", "seed", "minval", "maxval"});
+  op.CpuTypes<Indices>("dtype",
+                       []<typename T>() { return Stateless(StatelessUniformIntKernel<T>); });
 }
 
 }  // namespace muster

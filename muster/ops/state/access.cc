@@ -8,24 +8,28 @@ namespace muster {
 absl::StatusOr<const ResourceHandle*> InputHandle(const KernelContext& c, int i) {
   const Tensor& tensor = c.input(i);
   if (tensor.dtype() != DType::kResource || !tensor.shape().is_scalar()) {
-    return InvalidArgument("Input ", i, " must be a scalar resource handle, got ", DTypeName(tensor.dtype()), " of shape ",
-                           tensor.shape().ToString());
+    return InvalidArgument("Input ", i, " must be a scalar resource handle, got ",
+                           DTypeName(tensor.dtype()), " of shape ", tensor.shape().ToString());
   }
   return &tensor.scalar<ResourceHandle>();
 }
 
-absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c, const ResourceHandle& handle) {
+absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c,
+                                                const ResourceHandle& handle) {
   if (handle.resource) {
     Variable* variable = dynamic_cast<Variable*>(handle.resource.get());
     if (variable == nullptr) {
-      return InvalidArgument("Resource ", handle.name, " is a ", handle.resource->Describe(), ", not a variable");
+      return InvalidArgument("Resource ", handle.name, " is a ", handle.resource->Describe(),
+                             ", not a variable");
     }
     return RefPtr<Variable>::Share(variable);
   }
-  absl::StatusOr<RefPtr<Variable>> found = c.resources().LookupAs<Variable>(handle.container, handle.name);
+  absl::StatusOr<RefPtr<Variable>> found =
+      c.resources().LookupAs<Variable>(handle.container, handle.name);
   if (absl::IsNotFound(found.status()) && absl::StartsWith(found.status().message(), "Resource ")) {
     // TensorFlow's text has the C++ type of the missing thing in it.
-    return NotFound("Resource ", handle.container, "/", handle.name, "/N10tensorflow3VarE does not exist.");
+    return NotFound("Resource ", handle.container, "/", handle.name,
+                    "/N10tensorflow3VarE does not exist.");
   }
   return found;
 }
@@ -52,8 +56,8 @@ absl::Status AssignedHandleShape(ShapeContext& c) {
   if (handle.empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const DType dtype, c.Attr<DType>("dtype"));
   if (handle[0].dtype != DType::kInvalid && handle[0].dtype != dtype) {
-    return InvalidArgument("Trying to initialize handle for variable with wrong dtype. Expected ", DTypeName(handle[0].dtype),
-                           " got ", DTypeName(dtype));
+    return InvalidArgument("Trying to initialize handle for variable with wrong dtype. Expected ",
+                           DTypeName(handle[0].dtype), " got ", DTypeName(dtype));
   }
   return ShapeContext::Merge(handle[0].shape, c.input(1)).status();
 }
@@ -67,8 +71,8 @@ absl::StatusOr<std::vector<int64_t>> Check(const Tensor& indices, int64_t limit)
   for (size_t i = 0; i < result.size(); ++i) {
     result[i] = values[i];
     if (result[i] < 0 || result[i] >= limit) {
-      return InvalidArgument("indices", PositionText(indices.shape(), static_cast<int64_t>(i)), " = ", result[i],
-                             " is not in [0, ", limit, ")");
+      return InvalidArgument("indices", PositionText(indices.shape(), static_cast<int64_t>(i)),
+                             " = ", result[i], " is not in [0, ", limit, ")");
     }
   }
   return result;
@@ -77,7 +81,8 @@ absl::StatusOr<std::vector<int64_t>> Check(const Tensor& indices, int64_t limit)
 }  // namespace
 
 absl::StatusOr<std::vector<int64_t>> CheckedIndices(const Tensor& indices, int64_t limit) {
-  return indices.dtype() == DType::kInt32 ? Check<int32_t>(indices, limit) : Check<int64_t>(indices, limit);
+  return indices.dtype() == DType::kInt32 ? Check<int32_t>(indices, limit)
+                                          : Check<int64_t>(indices, limit);
 }
 
 }  // namespace muster

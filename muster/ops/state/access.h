@@ -14,7 +14,8 @@ namespace muster {
 // The handle in resource input i; InvalidArgument when the tensor is not a scalar.
 absl::StatusOr<const ResourceHandle*> InputHandle(const KernelContext& c, int i);
 // The variable that resource input i points to; NotFound while nothing was assigned to it.
-absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c, const ResourceHandle& handle);
+absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c,
+                                                const ResourceHandle& handle);
 // The variable of input i, whichever way it comes.
 absl::StatusOr<RefPtr<Variable>> InputVariable(const KernelContext& c, int i);
 
@@ -26,7 +27,6 @@ PartialShape InputVariableShape(const ShapeContext& c, int i);
 
 // Shape rule of ops that put input 1 into the variable behind handle 0: type and shape must agree.
 absl::Status AssignedHandleShape(ShapeContext& c);
-
 
 // Integer indices as int64, each in [0, limit). InvalidArgument "indices[0] = 5 is not in [0, 2)".
 absl::StatusOr<std::vector<int64_t>> CheckedIndices(const Tensor& indices, int64_t limit);

@@ -5,9 +5,13 @@
 namespace muster {
 namespace {
 
-bool IsGradient(absl::string_view name) { return name == "grad" || name == "delta"; }
+bool IsGradient(absl::string_view name) {
+  return name == "grad" || name == "delta";
+}
 
-bool IsVariableArgument(const ArgDef& arg) { return arg.is_ref || arg.type == DType::kResource; }
+bool IsVariableArgument(const ArgDef& arg) {
+  return arg.is_ref || arg.type == DType::kResource;
+}
 
 }  // namespace
 
@@ -44,7 +48,8 @@ absl::Status ApplyKernel::Compute(KernelContext& c) {
   for (int i = 0; i < num_variables_; ++i) {
     ASSIGN_OR_RETURN(RefPtr<Variable> variable, InputVariable(c, i));
     if (variable->dtype() != c.input_type(gradient_)) {
-      return InvalidArgument("Variable ", variable->name(), " has type ", DTypeName(variable->dtype()), ", the gradient ",
+      return InvalidArgument("Variable ", variable->name(), " has type ",
+                             DTypeName(variable->dtype()), ", the gradient ",
                              DTypeName(c.input_type(gradient_)));
     }
     variables.push_back(variable.get());
@@ -52,13 +57,15 @@ absl::Status ApplyKernel::Compute(KernelContext& c) {
   }
   absl::InlinedVector<const Tensor*, 8> scalars;
   for (int i : scalars_) {
-    if (!c.input(i).shape().is_scalar()) return InvalidArgument(names_[i], " is not a scalar: ", c.input(i).shape().ToString());
+    if (!c.input(i).shape().is_scalar())
+      return InvalidArgument(names_[i], " is not a scalar: ", c.input(i).shape().ToString());
     scalars.push_back(&c.input(i));
   }
   int64_t global_step = 0;
   if (global_step_ >= 0) {
     const Tensor& step = c.input(global_step_);
-    if (!step.shape().is_scalar()) return InvalidArgument("global_step is not a scalar: ", step.shape().ToString());
+    if (!step.shape().is_scalar())
+      return InvalidArgument("global_step is not a scalar: ", step.shape().ToString());
     global_step = step.scalar<int64_t>();
   }
   {
@@ -84,30 +91,36 @@ absl::Status ApplyKernel::CheckShapes(const KernelContext& c, VariableUpdate& va
   const Shape& shape = variables.value(0).shape();
   for (int i = 1; i < num_variables_; ++i) {
     if (variables.value(i).shape() != shape) {
-      return InvalidArgument("var and ", names_[i], " do not have the same shape", shape.ToString(), " ",
-                             variables.value(i).shape().ToString());
+      return InvalidArgument("var and ", names_[i], " do not have the same shape", shape.ToString(),
+                             " ", variables.value(i).shape().ToString());
     }
   }
   const Shape& gradient = c.input(gradient_).shape();
   if (indices_ < 0) {
     if (gradient == shape) return absl::OkStatus();
-    return InvalidArgument("var and ", names_[gradient_], " do not have the same shape", shape.ToString(), " ", gradient.ToString());
+    return InvalidArgument("var and ", names_[gradient_], " do not have the same shape",
+                           shape.ToString(), " ", gradient.ToString());
   }
   const Shape& indices = c.input(indices_).shape();
   if (shape.rank() < 1) return InvalidArgument("var must be at least 1 dimensional");
   if (!indices.is_vector()) return InvalidArgument("indices must be one-dimensional");
   if (gradient.rank() != shape.rank()) {
-    return InvalidArgument("var and grad must have the same rank, got ", shape.ToString(), " and ", gradient.ToString());
+    return InvalidArgument("var and grad must have the same rank, got ", shape.ToString(), " and ",
+                           gradient.ToString());
   }
   for (int axis = 1; axis < shape.rank(); ++axis) {
-    if (gradient[axis] != shape[axis]) return InvalidArgument("var and grad must match in dimension ", axis);
+    if (gradient[axis] != shape[axis])
+      return InvalidArgument("var and grad must match in dimension ", axis);
   }
-  if (gradient[0] != indices[0]) return InvalidArgument("grad must be the same size as indices in the first dimension.");
-  if (shape.ElementsIn(1, shape.rank()) == 0) return InvalidArgument("Inner dimension should be greater than zero.");
+  if (gradient[0] != indices[0])
+    return InvalidArgument("grad must be the same size as indices in the first dimension.");
+  if (shape.ElementsIn(1, shape.rank()) == 0)
+    return InvalidArgument("Inner dimension should be greater than zero.");
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int64_t>> ApplyKernel::Rows(const KernelContext& c, const Tensor& variable) const {
+absl::StatusOr<std::vector<int64_t>> ApplyKernel::Rows(const KernelContext& c,
+                                                       const Tensor& variable) const {
   const Tensor& indices = c.input(indices_);
   std::vector<int64_t> rows(indices.num_elements());
   const bool narrow = indices.dtype() == DType::kInt32;
@@ -143,7 +156,8 @@ absl::Status ApplyShape(ShapeContext& c) {
     const PartialShape& slices = c.input(gradient);
     if (slices.known_rank()) {
       RETURN_IF_ERROR(c.WithRankAtLeast(slices, 1).status());
-      RETURN_IF_ERROR(ShapeContext::MergeDims(rows.known_rank() ? rows[0] : -1, slices[0]).status());
+      RETURN_IF_ERROR(
+          ShapeContext::MergeDims(rows.known_rank() ? rows[0] : -1, slices[0]).status());
       // All but the number of rows is the same.
       PartialShape whole = slices;
       whole.Set(0, -1);
@@ -155,16 +169,19 @@ absl::Status ApplyShape(ShapeContext& c) {
 }
 
 void DeclareApply(OpBuilder& op, ApplyForm form, std::initializer_list<const char*> variables,
-                  std::initializer_list<const char*> inputs, std::initializer_list<const char*> attrs,
+                  std::initializer_list<const char*> inputs,
+                  std::initializer_list<const char*> attrs,
                   std::initializer_list<const char*> attrs_2x) {
   op.Attr("T: numbertype");
   if (form.sparse) op.Attr("Tindices: {int32, int64}");
   op.Attr("use_locking: bool = false");
   for (const char* attr : attrs) op.Attr(attr);
   for (const char* attr : attrs_2x) op.Attr2x(attr);
-  for (const char* name : variables) op.Input(absl::StrCat(name, form.resource ? ": resource" : ": Ref(T)"));
+  for (const char* name : variables)
+    op.Input(absl::StrCat(name, form.resource ? ": resource" : ": Ref(T)"));
   for (const char* name : inputs) {
-    op.Input(absl::string_view(name) == "global_step" ? "global_step: int64" : absl::StrCat(name, ": T"));
+    op.Input(absl::string_view(name) == "global_step" ? "global_step: int64"
+                                                      : absl::StrCat(name, ": T"));
     if (form.sparse && IsGradient(name)) op.Input("indices: Tindices");
   }
   if (form.resource) {

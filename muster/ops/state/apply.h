@@ -1,5 +1,6 @@
-// Optimizer ops. A formula says how one element of the variable and of its slots changes; everything else (references
-// and resources, dense and sparse gradients, checks, locks, loops) is here, once.
+// Optimizer ops. A formula says how one element of the variable and of its slots changes;
+// everything else (references and resources, dense and sparse gradients, checks, locks, loops) is
+// here, once.
 //
 //   struct Momentum {
 //     static constexpr int kSlots = 1;
@@ -9,8 +10,9 @@
 //     }
 //   };
 //
-// The roles of inputs follow from the op's definition: Ref(T) and resource arguments are the variable and its slots,
-// "grad" or "delta" is the gradient, "indices" its rows, "global_step" an integer, all others scalars in order.
+// The roles of inputs follow from the op's definition: Ref(T) and resource arguments are the
+// variable and its slots, "grad" or "delta" is the gradient, "indices" its rows, "global_step" an
+// integer, all others scalars in order.
 #pragma once
 
 #include <array>
@@ -21,7 +23,8 @@
 
 namespace muster {
 
-// What a formula is configured with: the scalars in the order of the op's definition, and its attributes.
+// What a formula is configured with: the scalars in the order of the op's definition, and its
+// attributes.
 template <typename C>
 struct Hyper {
   std::array<C, 8> scalars{};
@@ -51,7 +54,8 @@ class ApplyKernel : public Kernel {
 
  protected:
   // Changes the variables. `scalars` are the scalar inputs.
-  virtual absl::Status Apply(const ApplyCall& call, absl::Span<const Tensor* const> scalars, int64_t global_step) = 0;
+  virtual absl::Status Apply(const ApplyCall& call, absl::Span<const Tensor* const> scalars,
+                             int64_t global_step) = 0;
 
   bool use_nesterov_ = false;
   bool update_slots_ = true;
@@ -72,10 +76,11 @@ class ApplyKernel : public Kernel {
 // The shape rule of all these ops.
 absl::Status ApplyShape(ShapeContext& c);
 
-// Changes `count` elements. The pointers never overlap: variables own their memory while they are locked.
+// Changes `count` elements. The pointers never overlap: variables own their memory while they are
+// locked.
 template <int kSlots, typename T, typename Formula>
-void ApplyElements(T* __restrict var, const std::array<T*, kSlots>& slots, const T* __restrict gradient, int64_t count,
-                   const Formula& formula) {
+void ApplyElements(T* __restrict var, const std::array<T*, kSlots>& slots,
+                   const T* __restrict gradient, int64_t count, const Formula& formula) {
   using C = Compute<T>;
   if constexpr (kSlots == 0) {
     for (int64_t i = 0; i < count; ++i) {
@@ -107,7 +112,8 @@ void ApplyElements(T* __restrict var, const std::array<T*, kSlots>& slots, const
     T* __restrict slot1 = slots[1];
     T* __restrict slot2 = slots[2];
     for (int64_t i = 0; i < count; ++i) {
-      C v = static_cast<C>(var[i]), a = static_cast<C>(slot0[i]), b = static_cast<C>(slot1[i]), d = static_cast<C>(slot2[i]);
+      C v = static_cast<C>(var[i]), a = static_cast<C>(slot0[i]), b = static_cast<C>(slot1[i]),
+        d = static_cast<C>(slot2[i]);
       formula(static_cast<C>(gradient[i]), v, a, b, d);
       var[i] = T(v);
       slot0[i] = T(a);
@@ -118,16 +124,20 @@ void ApplyElements(T* __restrict var, const std::array<T*, kSlots>& slots, const
 }
 
 template <typename Formula, typename C>
-concept ChecksScalars = requires(const Hyper<C>& h) { Formula::Check(h); };
+concept ChecksScalars = requires(const Hyper<C>& h) {
+  Formula::Check(h);
+};
 
 template <typename Formula, typename T>
 class TypedApplyKernel : public ApplyKernel {
  protected:
-  absl::Status Apply(const ApplyCall& call, absl::Span<const Tensor* const> scalars, int64_t global_step) override {
+  absl::Status Apply(const ApplyCall& call, absl::Span<const Tensor* const> scalars,
+                     int64_t global_step) override {
     using C = muster::Compute<T>;
     constexpr int kSlots = Formula::kSlots;
     Hyper<C> hyper;
-    for (size_t i = 0; i < scalars.size(); ++i) hyper.scalars[i] = static_cast<C>(scalars[i]->scalar<T>());
+    for (size_t i = 0; i < scalars.size(); ++i)
+      hyper.scalars[i] = static_cast<C>(scalars[i]->scalar<T>());
     hyper.global_step = global_step;
     hyper.use_nesterov = use_nesterov_;
     hyper.update_slots = update_slots_;
@@ -145,14 +155,16 @@ class TypedApplyKernel : public ApplyKernel {
     };
     Formula::Run(hyper, [&](const auto& formula) {
       if (call.rows == nullptr) {
-        call.context.ParallelFor(call.gradient.num_elements(), 0.15 * (kSlots + 1), [&](int64_t begin, int64_t end) {
-          ApplyElements<kSlots>(var + begin, at(begin), gradient + begin, end - begin, formula);
-        });
+        call.context.ParallelFor(
+            call.gradient.num_elements(), 0.15 * (kSlots + 1), [&](int64_t begin, int64_t end) {
+              ApplyElements<kSlots>(var + begin, at(begin), gradient + begin, end - begin, formula);
+            });
       } else {
         // In order and on one thread: rows may repeat.
         for (int64_t i = 0; i < call.num_rows; ++i) {
           const int64_t offset = call.rows[i] * call.row_elements;
-          ApplyElements<kSlots>(var + offset, at(offset), gradient + i * call.row_elements, call.row_elements, formula);
+          ApplyElements<kSlots>(var + offset, at(offset), gradient + i * call.row_elements,
+                                call.row_elements, formula);
         }
       }
     });
@@ -162,8 +174,8 @@ class TypedApplyKernel : public ApplyKernel {
 
 using ApplyTypes = Join<Floats, Complexes>;
 
-// Shape rule, kernels and the rest that all forms of an optimizer op share. The caller has declared attributes and
-// arguments.
+// Shape rule, kernels and the rest that all forms of an optimizer op share. The caller has declared
+// attributes and arguments.
 template <typename Formula, typename List>
 void FinishApply(OpBuilder& op) {
   op.Shape(ApplyShape);
@@ -176,10 +188,12 @@ struct ApplyForm {
   bool sparse = false;
 };
 
-// Declares an op: `variables` are the names of the variable and its slots, `inputs` the others in order ("grad" is
-// followed by "indices" in sparse forms), `attrs` those beyond T, Tindices and use_locking.
+// Declares an op: `variables` are the names of the variable and its slots, `inputs` the others in
+// order ("grad" is followed by "indices" in sparse forms), `attrs` those beyond T, Tindices and
+// use_locking.
 void DeclareApply(OpBuilder& op, ApplyForm form, std::initializer_list<const char*> variables,
-                  std::initializer_list<const char*> inputs, std::initializer_list<const char*> attrs = {},
+                  std::initializer_list<const char*> inputs,
+                  std::initializer_list<const char*> attrs = {},
                   std::initializer_list<const char*> attrs_2x = {});
 
 }  // namespace muster

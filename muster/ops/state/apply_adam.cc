@@ -10,7 +10,8 @@ struct Adam {
   static constexpr int kSlots = 2;
   template <typename C, typename Loop>
   static void Run(const Hyper<C>& h, Loop loop) {
-    const C beta1_power = h[0], beta2_power = h[1], lr = h[2], beta1 = h[3], beta2 = h[4], epsilon = h[5];
+    const C beta1_power = h[0], beta2_power = h[1], lr = h[2], beta1 = h[3], beta2 = h[4],
+            epsilon = h[5];
     const C alpha = lr * std::sqrt(C(1) - beta2_power) / (C(1) - beta1_power);
     const C rest1 = C(1) - beta1, rest2 = C(1) - beta2;
     if (h.use_nesterov) {
@@ -34,7 +35,8 @@ struct AdamWithAmsgrad {
   static constexpr int kSlots = 3;
   template <typename C, typename Loop>
   static void Run(const Hyper<C>& h, Loop loop) {
-    const C beta1_power = h[0], beta2_power = h[1], lr = h[2], beta1 = h[3], beta2 = h[4], epsilon = h[5];
+    const C beta1_power = h[0], beta2_power = h[1], lr = h[2], beta1 = h[3], beta2 = h[4],
+            epsilon = h[5];
     const C alpha = lr * std::sqrt(C(1) - beta2_power) / (C(1) - beta1_power);
     loop([=](C g, C& var, C& m, C& v, C& vhat) {
       m += (g - m) * (C(1) - beta1);
@@ -77,13 +79,17 @@ struct Ftrl {
     if (!(h[0] > C(0)) && !(h.multiply_linear_by_lr && h[0] >= C(0))) {
       return InvalidArgument("lr is not a positive scalar: ", h[0]);
     }
-    if (!(h[1] >= C(0))) return InvalidArgument("l1 regularization strength is not a non-negative scalar: ", h[1]);
-    if (!(h[2] >= C(0))) return InvalidArgument("l2 regularization strength is not a non-negative scalar: ", h[2]);
+    if (!(h[1] >= C(0)))
+      return InvalidArgument("l1 regularization strength is not a non-negative scalar: ", h[1]);
+    if (!(h[2] >= C(0)))
+      return InvalidArgument("l2 regularization strength is not a non-negative scalar: ", h[2]);
     if (kShrinkage && !(h[3] >= C(0))) {
-      return InvalidArgument("l2 shrinkage regularization strength is not a non-negative scalar: ", h[3]);
+      return InvalidArgument("l2 shrinkage regularization strength is not a non-negative scalar: ",
+                             h[3]);
     }
     const C lr_power = h[kShrinkage ? 4 : 3];
-    if (!(lr_power <= C(0))) return InvalidArgument("lr_power is not a non-positive scalar: ", lr_power);
+    if (!(lr_power <= C(0)))
+      return InvalidArgument("lr_power is not a non-positive scalar: ", lr_power);
     return absl::OkStatus();
   }
 
@@ -92,7 +98,8 @@ struct Ftrl {
     const C lr = h[0], l1 = h[1], l2 = h[2];
     const C shrinkage = kShrinkage ? h[3] : C(0);
     const C lr_power = h[kShrinkage ? 4 : 3];
-    // With multiply_linear_by_lr the linear slot and everything compared with it carry a factor of lr.
+    // With multiply_linear_by_lr the linear slot and everything compared with it carry a factor of
+    // lr.
     const C scale = h.multiply_linear_by_lr ? lr : C(1);
     const C rate = h.multiply_linear_by_lr ? C(1) : lr;
     loop([=](C g, C& var, C& accum, C& linear) {
@@ -109,14 +116,16 @@ struct Ftrl {
 };
 
 void DefineAdam(OpBuilder& op, ApplyForm form) {
-  DeclareApply(op, form, {"var", "m", "v"}, {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"},
+  DeclareApply(op, form, {"var", "m", "v"},
+               {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"},
                {"use_nesterov: bool = false"});
   FinishApply<Adam, ApplyTypes>(op);
   op.Doc("Steps along the averaged gradient, divided by the root of its averaged square.");
 }
 
 void DefineAdaMax(OpBuilder& op, ApplyForm form) {
-  DeclareApply(op, form, {"var", "m", "v"}, {"beta1_power", "lr", "beta1", "beta2", "epsilon", "grad"});
+  DeclareApply(op, form, {"var", "m", "v"},
+               {"beta1_power", "lr", "beta1", "beta2", "epsilon", "grad"});
   FinishApply<AdaMax, Floats>(op);
   op.Doc("Adam with the largest recent gradient in place of the averaged square.");
 }
@@ -129,7 +138,8 @@ void DefineFtrl(OpBuilder& op, ApplyForm form) {
 }
 
 void DefineFtrlV2(OpBuilder& op, ApplyForm form) {
-  DeclareApply(op, form, {"var", "accum", "linear"}, {"grad", "lr", "l1", "l2", "l2_shrinkage", "lr_power"}, {},
+  DeclareApply(op, form, {"var", "accum", "linear"},
+               {"grad", "lr", "l1", "l2", "l2_shrinkage", "lr_power"}, {},
                {"multiply_linear_by_lr: bool = false"});
   FinishApply<Ftrl<true>, Floats>(op);
   op.Doc("Follow the regularised leader, with a further penalty on the size of the variable.");
@@ -137,8 +147,12 @@ void DefineFtrlV2(OpBuilder& op, ApplyForm form) {
 
 }  // namespace
 
-DEFINE_OP(ApplyAdam) { DefineAdam(op, {}); }
-DEFINE_OP(ResourceApplyAdam) { DefineAdam(op, {.resource = true}); }
+DEFINE_OP(ApplyAdam) {
+  DefineAdam(op, {});
+}
+DEFINE_OP(ResourceApplyAdam) {
+  DefineAdam(op, {.resource = true});
+}
 
 DEFINE_OP(ResourceApplyAdamWithAmsgrad) {
   DeclareApply(op, {.resource = true}, {"var", "m", "v", "vhat"},
@@ -147,17 +161,37 @@ DEFINE_OP(ResourceApplyAdamWithAmsgrad) {
   op.Doc("Adam that never forgets the largest averaged square.");
 }
 
-DEFINE_OP(ApplyAdaMax) { DefineAdaMax(op, {}); }
-DEFINE_OP(ResourceApplyAdaMax) { DefineAdaMax(op, {.resource = true}); }
+DEFINE_OP(ApplyAdaMax) {
+  DefineAdaMax(op, {});
+}
+DEFINE_OP(ResourceApplyAdaMax) {
+  DefineAdaMax(op, {.resource = true});
+}
 
-DEFINE_OP(ApplyFtrl) { DefineFtrl(op, {}); }
-DEFINE_OP(SparseApplyFtrl) { DefineFtrl(op, {.sparse = true}); }
-DEFINE_OP(ResourceApplyFtrl) { DefineFtrl(op, {.resource = true}); }
-DEFINE_OP(ResourceSparseApplyFtrl) { DefineFtrl(op, {.resource = true, .sparse = true}); }
+DEFINE_OP(ApplyFtrl) {
+  DefineFtrl(op, {});
+}
+DEFINE_OP(SparseApplyFtrl) {
+  DefineFtrl(op, {.sparse = true});
+}
+DEFINE_OP(ResourceApplyFtrl) {
+  DefineFtrl(op, {.resource = true});
+}
+DEFINE_OP(ResourceSparseApplyFtrl) {
+  DefineFtrl(op, {.resource = true, .sparse = true});
+}
 
-DEFINE_OP(ApplyFtrlV2) { DefineFtrlV2(op, {}); }
-DEFINE_OP(SparseApplyFtrlV2) { DefineFtrlV2(op, {.sparse = true}); }
-DEFINE_OP(ResourceApplyFtrlV2) { DefineFtrlV2(op, {.resource = true}); }
-DEFINE_OP(ResourceSparseApplyFtrlV2) { DefineFtrlV2(op, {.resource = true, .sparse = true}); }
+DEFINE_OP(ApplyFtrlV2) {
+  DefineFtrlV2(op, {});
+}
+DEFINE_OP(SparseApplyFtrlV2) {
+  DefineFtrlV2(op, {.sparse = true});
+}
+DEFINE_OP(ResourceApplyFtrlV2) {
+  DefineFtrlV2(op, {.resource = true});
+}
+DEFINE_OP(ResourceSparseApplyFtrlV2) {
+  DefineFtrlV2(op, {.resource = true, .sparse = true});
+}
 
 }  // namespace muster

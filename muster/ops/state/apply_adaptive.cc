@@ -84,7 +84,8 @@ struct CenteredRMSProp {
   static constexpr int kSlots = 3;
   template <typename C, typename Loop>
   static void Run(const Hyper<C>& h, Loop loop) {
-    loop([lr = h[0], rho = h[1], momentum = h[2], epsilon = h[3]](C g, C& var, C& mg, C& ms, C& mom) {
+    loop([lr = h[0], rho = h[1], momentum = h[2], epsilon = h[3]](C g, C& var, C& mg, C& ms,
+                                                                  C& mom) {
       ms += (g * g - ms) * (C(1) - rho);
       mg += (g - mg) * (C(1) - rho);
       mom = mom * momentum + g * lr / std::sqrt(ms - mg * mg + epsilon);
@@ -100,7 +101,8 @@ void DefineAdagrad(OpBuilder& op, ApplyForm form) {
 }
 
 void DefineAdagradV2(OpBuilder& op, ApplyForm form) {
-  DeclareApply(op, form, {"var", "accum"}, {"lr", "epsilon", "grad"}, {"update_slots: bool = true"});
+  DeclareApply(op, form, {"var", "accum"}, {"lr", "epsilon", "grad"},
+               {"update_slots: bool = true"});
   FinishApply<AdagradV2, ApplyTypes>(op);
   op.Doc("accum += grad^2; var -= lr * grad / (sqrt(accum) + epsilon).");
 }
@@ -132,11 +134,19 @@ void DefineCenteredRMSProp(OpBuilder& op, ApplyForm form) {
 
 }  // namespace
 
-#define DEFINE_ALL_FORMS(Name)                                                                    \
-  DEFINE_OP(Apply##Name) { Define##Name(op, {}); }                                                \
-  DEFINE_OP(SparseApply##Name) { Define##Name(op, {.sparse = true}); }                            \
-  DEFINE_OP(ResourceApply##Name) { Define##Name(op, {.resource = true}); }                        \
-  DEFINE_OP(ResourceSparseApply##Name) { Define##Name(op, {.resource = true, .sparse = true}); }
+#define DEFINE_ALL_FORMS(Name)                            \
+  DEFINE_OP(Apply##Name) {                                \
+    Define##Name(op, {});                                 \
+  }                                                       \
+  DEFINE_OP(SparseApply##Name) {                          \
+    Define##Name(op, {.sparse = true});                   \
+  }                                                       \
+  DEFINE_OP(ResourceApply##Name) {                        \
+    Define##Name(op, {.resource = true});                 \
+  }                                                       \
+  DEFINE_OP(ResourceSparseApply##Name) {                  \
+    Define##Name(op, {.resource = true, .sparse = true}); \
+  }
 
 DEFINE_ALL_FORMS(Adagrad)
 DEFINE_ALL_FORMS(AdagradV2)

@@ -64,7 +64,9 @@ struct ProximalGradientDescent {
   static constexpr int kSlots = 0;
   template <typename C, typename Loop>
   static void Run(const Hyper<C>& h, Loop loop) {
-    loop([lr = h[0], l1 = h[1], l2 = h[2]](C g, C& var) { var = Proximal(var - g * lr, lr, l1, l2); });
+    loop([lr = h[0], l1 = h[1], l2 = h[2]](C g, C& var) {
+      var = Proximal(var - g * lr, lr, l1, l2);
+    });
   }
 };
 
@@ -116,13 +118,15 @@ void DefineGradientDescent(OpBuilder& op, ApplyForm form) {
 }
 
 void DefineMomentum(OpBuilder& op, ApplyForm form) {
-  DeclareApply(op, form, {"var", "accum"}, {"lr", "grad", "momentum"}, {"use_nesterov: bool = false"});
+  DeclareApply(op, form, {"var", "accum"}, {"lr", "grad", "momentum"},
+               {"use_nesterov: bool = false"});
   FinishApply<Momentum, ApplyTypes>(op);
   op.Doc("accum = momentum * accum + grad; var -= lr * accum.");
 }
 
 void DefineKerasMomentum(OpBuilder& op, ApplyForm form) {
-  DeclareApply(op, form, {"var", "accum"}, {"lr", "grad", "momentum"}, {"use_nesterov: bool = false"});
+  DeclareApply(op, form, {"var", "accum"}, {"lr", "grad", "momentum"},
+               {"use_nesterov: bool = false"});
   FinishApply<KerasMomentum, ApplyTypes>(op);
   op.Doc("accum = momentum * accum - lr * grad; var += accum.");
 }
@@ -153,31 +157,71 @@ void DefinePowerSign(OpBuilder& op, ApplyForm form) {
 
 }  // namespace
 
-DEFINE_OP(ApplyGradientDescent) { DefineGradientDescent(op, {}); }
-DEFINE_OP(ResourceApplyGradientDescent) { DefineGradientDescent(op, {.resource = true}); }
+DEFINE_OP(ApplyGradientDescent) {
+  DefineGradientDescent(op, {});
+}
+DEFINE_OP(ResourceApplyGradientDescent) {
+  DefineGradientDescent(op, {.resource = true});
+}
 
-DEFINE_OP(ApplyMomentum) { DefineMomentum(op, {}); }
-DEFINE_OP(SparseApplyMomentum) { DefineMomentum(op, {.sparse = true}); }
-DEFINE_OP(ResourceApplyMomentum) { DefineMomentum(op, {.resource = true}); }
-DEFINE_OP(ResourceSparseApplyMomentum) { DefineMomentum(op, {.resource = true, .sparse = true}); }
+DEFINE_OP(ApplyMomentum) {
+  DefineMomentum(op, {});
+}
+DEFINE_OP(SparseApplyMomentum) {
+  DefineMomentum(op, {.sparse = true});
+}
+DEFINE_OP(ResourceApplyMomentum) {
+  DefineMomentum(op, {.resource = true});
+}
+DEFINE_OP(ResourceSparseApplyMomentum) {
+  DefineMomentum(op, {.resource = true, .sparse = true});
+}
 
-DEFINE_OP(ResourceApplyKerasMomentum) { DefineKerasMomentum(op, {.resource = true}); }
-DEFINE_OP(ResourceSparseApplyKerasMomentum) { DefineKerasMomentum(op, {.resource = true, .sparse = true}); }
+DEFINE_OP(ResourceApplyKerasMomentum) {
+  DefineKerasMomentum(op, {.resource = true});
+}
+DEFINE_OP(ResourceSparseApplyKerasMomentum) {
+  DefineKerasMomentum(op, {.resource = true, .sparse = true});
+}
 
-DEFINE_OP(ApplyProximalGradientDescent) { DefineProximalGradientDescent(op, {}); }
-DEFINE_OP(SparseApplyProximalGradientDescent) { DefineProximalGradientDescent(op, {.sparse = true}); }
-DEFINE_OP(ResourceApplyProximalGradientDescent) { DefineProximalGradientDescent(op, {.resource = true}); }
-DEFINE_OP(ResourceSparseApplyProximalGradientDescent) { DefineProximalGradientDescent(op, {.resource = true, .sparse = true}); }
+DEFINE_OP(ApplyProximalGradientDescent) {
+  DefineProximalGradientDescent(op, {});
+}
+DEFINE_OP(SparseApplyProximalGradientDescent) {
+  DefineProximalGradientDescent(op, {.sparse = true});
+}
+DEFINE_OP(ResourceApplyProximalGradientDescent) {
+  DefineProximalGradientDescent(op, {.resource = true});
+}
+DEFINE_OP(ResourceSparseApplyProximalGradientDescent) {
+  DefineProximalGradientDescent(op, {.resource = true, .sparse = true});
+}
 
-DEFINE_OP(ApplyProximalAdagrad) { DefineProximalAdagrad(op, {}); }
-DEFINE_OP(SparseApplyProximalAdagrad) { DefineProximalAdagrad(op, {.sparse = true}); }
-DEFINE_OP(ResourceApplyProximalAdagrad) { DefineProximalAdagrad(op, {.resource = true}); }
-DEFINE_OP(ResourceSparseApplyProximalAdagrad) { DefineProximalAdagrad(op, {.resource = true, .sparse = true}); }
+DEFINE_OP(ApplyProximalAdagrad) {
+  DefineProximalAdagrad(op, {});
+}
+DEFINE_OP(SparseApplyProximalAdagrad) {
+  DefineProximalAdagrad(op, {.sparse = true});
+}
+DEFINE_OP(ResourceApplyProximalAdagrad) {
+  DefineProximalAdagrad(op, {.resource = true});
+}
+DEFINE_OP(ResourceSparseApplyProximalAdagrad) {
+  DefineProximalAdagrad(op, {.resource = true, .sparse = true});
+}
 
-DEFINE_OP(ApplyAddSign) { DefineAddSign(op, {}); }
-DEFINE_OP(ResourceApplyAddSign) { DefineAddSign(op, {.resource = true}); }
+DEFINE_OP(ApplyAddSign) {
+  DefineAddSign(op, {});
+}
+DEFINE_OP(ResourceApplyAddSign) {
+  DefineAddSign(op, {.resource = true});
+}
 
-DEFINE_OP(ApplyPowerSign) { DefinePowerSign(op, {}); }
-DEFINE_OP(ResourceApplyPowerSign) { DefinePowerSign(op, {.resource = true}); }
+DEFINE_OP(ApplyPowerSign) {
+  DefinePowerSign(op, {});
+}
+DEFINE_OP(ResourceApplyPowerSign) {
+  DefinePowerSign(op, {.resource = true});
+}
 
 }  // namespace muster

@@ -1,8 +1,9 @@
-// Variables behind resource handles: reading, assigning, asking and destroying. A handle names a variable; the
-// variable itself comes into being with the first assignment.
+// Variables behind resource handles: reading, assigning, asking and destroying. A handle names a
+// variable; the variable itself comes into being with the first assignment.
 #include <limits>
 
 #include "absl/strings/str_join.h"
+
 #include "muster/graph/gradient_context.h"
 #include "muster/ops/op.h"
 #include "muster/ops/state/access.h"
@@ -47,8 +48,9 @@ absl::Status VarHandleShape(ShapeContext& c) {
 
 // TensorFlow's words for reading what does not exist.
 absl::Status UnreadableVariable(const ResourceHandle& handle, const absl::Status& reason) {
-  return FailedPrecondition("Error while reading resource variable ", handle.name, " from Container: ", handle.container,
-                            ". This could mean that the variable was uninitialized. Not found: ", reason.message());
+  return FailedPrecondition(
+      "Error while reading resource variable ", handle.name, " from Container: ", handle.container,
+      ". This could mean that the variable was uninitialized. Not found: ", reason.message());
 }
 
 absl::StatusOr<Tensor> ReadHandle(KernelContext& c, int i) {
@@ -64,8 +66,8 @@ absl::StatusOr<Tensor> ReadHandle(KernelContext& c, int i) {
 absl::StatusOr<Tensor> ReadHandleAs(KernelContext& c, int i, DType dtype) {
   ASSIGN_OR_RETURN(Tensor value, ReadHandle(c, i));
   if (value.dtype() != dtype) {
-    return InvalidArgument("Trying to read variable with wrong dtype. Expected ", DTypeName(dtype), " got ",
-                           DTypeName(value.dtype()));
+    return InvalidArgument("Trying to read variable with wrong dtype. Expected ", DTypeName(dtype),
+                           " got ", DTypeName(value.dtype()));
   }
   return value;
 }
@@ -80,8 +82,8 @@ absl::Status ReadShape(ShapeContext& c) {
   const std::vector<DTypeAndShape>& handle = c.input_handle(0);
   ASSIGN_OR_RETURN(const DType dtype, c.Attr<DType>("dtype"));
   if (!handle.empty() && handle[0].dtype != DType::kInvalid && handle[0].dtype != dtype) {
-    return InvalidArgument("Trying to read variable with wrong dtype. Expected ", DTypeName(dtype), " got ",
-                           DTypeName(handle[0].dtype));
+    return InvalidArgument("Trying to read variable with wrong dtype. Expected ", DTypeName(dtype),
+                           " got ", DTypeName(handle[0].dtype));
   }
   c.SetOutput(0, InputVariableShape(c, 0));
   return absl::OkStatus();
@@ -103,14 +105,15 @@ class AssignVariableKernel : public Kernel {
     ASSIGN_OR_RETURN(const RefPtr<Variable> variable, FindOrMake(c, *handle, c.input_type(1)));
     Tensor value = c.TakeInput(1);
     if (variable->dtype() != value.dtype()) {
-      return InvalidArgument("Variable and value dtypes don't match; respectively, ", DTypeName(variable->dtype()), " and ",
-                             DTypeName(value.dtype()));
+      return InvalidArgument("Variable and value dtypes don't match; respectively, ",
+                             DTypeName(variable->dtype()), " and ", DTypeName(value.dtype()));
     }
     if (validate_shape_) {
       const Tensor old = variable->Snapshot();
       if (old.valid() && old.shape() != value.shape()) {
-        return InvalidArgument("Trying to assign to variable with tensor with wrong shape. Expected ", old.shape().ToString(),
-                               " got ", value.shape().ToString());
+        return InvalidArgument(
+            "Trying to assign to variable with tensor with wrong shape. Expected ",
+            old.shape().ToString(), " got ", value.shape().ToString());
       }
     }
     variable->Assign(OwnedByVariable(std::move(value)));
@@ -118,16 +121,21 @@ class AssignVariableKernel : public Kernel {
   }
 
  private:
-  static absl::StatusOr<RefPtr<Variable>> FindOrMake(KernelContext& c, const ResourceHandle& handle, DType dtype) {
+  static absl::StatusOr<RefPtr<Variable>> FindOrMake(KernelContext& c, const ResourceHandle& handle,
+                                                     DType dtype) {
     if (handle.resource) return HandleVariable(c, handle);
-    ASSIGN_OR_RETURN(const RefPtr<Resource> resource,
-                     c.resources().LookupOrCreate(handle.container, handle.name, [&]() -> absl::StatusOr<RefPtr<Resource>> {
-                       PartialShape shape;
-                       if (!handle.dtypes_and_shapes.empty()) shape = handle.dtypes_and_shapes[0].shape;
-                       return RefPtr<Resource>(MakeRef<Variable>(handle.name, dtype, std::move(shape)));
-                     }));
+    ASSIGN_OR_RETURN(
+        const RefPtr<Resource> resource,
+        c.resources().LookupOrCreate(
+            handle.container, handle.name, [&]() -> absl::StatusOr<RefPtr<Resource>> {
+              PartialShape shape;
+              if (!handle.dtypes_and_shapes.empty()) shape = handle.dtypes_and_shapes[0].shape;
+              return RefPtr<Resource>(MakeRef<Variable>(handle.name, dtype, std::move(shape)));
+            }));
     Variable* variable = dynamic_cast<Variable*>(resource.get());
-    if (variable == nullptr) return InvalidArgument("Resource ", handle.name, " is a ", resource->Describe(), ", not a variable");
+    if (variable == nullptr)
+      return InvalidArgument("Resource ", handle.name, " is a ", resource->Describe(),
+                             ", not a variable");
     return RefPtr<Variable>::Share(variable);
   }
 
@@ -166,7 +174,8 @@ absl::Status VariableShapeKernel(KernelContext& c) {
   std::vector<T> sizes;
   for (int64_t size : value.shape().dims()) {
     if (size > std::numeric_limits<T>::max()) {
-      return InvalidArgument("Dimension ", size, " of variable ", variable->name(), " does not fit into int32");
+      return InvalidArgument("Dimension ", size, " of variable ", variable->name(),
+                             " does not fit into int32");
     }
     sizes.push_back(static_cast<T>(size));
   }
@@ -194,14 +203,15 @@ class ResourceGatherKernel : public Kernel {
     if (params.rank() < 1) return InvalidArgument("params must be at least 1 dimensional");
     const int64_t batch = batch_dims_ < 0 ? batch_dims_ + indices.rank() : batch_dims_;
     if (batch < 0 || batch > indices.rank() || batch >= params.rank()) {
-      return InvalidArgument("batch_dims = ", batch_dims_, " must be at most the rank of indices ", indices.shape().ToString(),
-                             " and less than that of params ", params.shape().ToString());
+      return InvalidArgument("batch_dims = ", batch_dims_, " must be at most the rank of indices ",
+                             indices.shape().ToString(), " and less than that of params ",
+                             params.shape().ToString());
     }
     const int axis = static_cast<int>(batch);
     for (int i = 0; i < axis; ++i) {
       if (params.dim(i) != indices.dim(i)) {
-        return InvalidArgument("params.shape[", i, "]: ", params.dim(i), " should be equal to indices.shape[", i,
-                               "]: ", indices.dim(i));
+        return InvalidArgument("params.shape[", i, "]: ", params.dim(i),
+                               " should be equal to indices.shape[", i, "]: ", indices.dim(i));
       }
     }
     ASSIGN_OR_RETURN(const std::vector<int64_t> rows, CheckedIndices(indices, params.dim(axis)));
@@ -214,12 +224,14 @@ class ResourceGatherKernel : public Kernel {
     const int64_t row_elements = params.shape().ElementsIn(axis + 1, params.rank());
     const int64_t row_bytes = row_elements * static_cast<int64_t>(DTypeSize(params.dtype()));
     const int64_t rows_per_batch = indices.shape().ElementsIn(axis, indices.rank());
-    c.ParallelFor(static_cast<int64_t>(rows.size()), 5 + 0.1 * static_cast<double>(row_bytes), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        const int64_t from = i / rows_per_batch * params.dim(axis) + rows[i];
-        CopyElements(params.dtype(), params.raw() + from * row_bytes, output->raw() + i * row_bytes, row_elements);
-      }
-    });
+    c.ParallelFor(static_cast<int64_t>(rows.size()), 5 + 0.1 * static_cast<double>(row_bytes),
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t i = begin; i < end; ++i) {
+                      const int64_t from = i / rows_per_batch * params.dim(axis) + rows[i];
+                      CopyElements(params.dtype(), params.raw() + from * row_bytes,
+                                   output->raw() + i * row_bytes, row_elements);
+                    }
+                  });
     return absl::OkStatus();
   }
 
@@ -242,7 +254,8 @@ absl::Status ResourceGatherShape(ShapeContext& c) {
                            ", and less than that of params, ", params.rank());
   }
   const int axis = static_cast<int>(batch);
-  const PartialShape outer = ShapeContext::Concatenate(ShapeContext::Subshape(params, 0, axis), ShapeContext::Subshape(indices, axis));
+  const PartialShape outer = ShapeContext::Concatenate(ShapeContext::Subshape(params, 0, axis),
+                                                       ShapeContext::Subshape(indices, axis));
   c.SetOutput(0, ShapeContext::Concatenate(outer, ShapeContext::Subshape(params, axis + 1)));
   return absl::OkStatus();
 }
@@ -261,16 +274,19 @@ absl::Status ResourceGatherGradient(GradientContext& c) {
   const Output shape = ShapeNode(c, DType::kInt32);
   const Output indices = c.input(1);
   const int64_t known_size = indices.shape().num_elements();
-  const Output count = known_size >= 0 ? c.scope().ConstScalar<int32_t>(static_cast<int32_t>(known_size), "Size")
-                                       : c.Op("Size", {indices}, {{"out_type", DType::kInt32}});
+  const Output count =
+      known_size >= 0 ? c.scope().ConstScalar<int32_t>(static_cast<int32_t>(known_size), "Size")
+                      : c.Op("Size", {indices}, {{"out_type", DType::kInt32}});
   const Output axis = c.scope().ConstScalar<int32_t>(0, "ExpandDims/dim");
   const Output size = c.Op("ExpandDims", {count, axis});
   const Output begin = c.scope().ConstVector(std::vector<int32_t>{1}, "strided_slice/stack");
   const Output end = c.scope().ConstVector(std::vector<int32_t>{0}, "strided_slice/stack_1");
   const Output step = c.scope().ConstVector(std::vector<int32_t>{1}, "strided_slice/stack_2");
-  const Output row_shape = c.Op("StridedSlice", {shape, begin, end, step}, {{"end_mask", 1}}, "strided_slice");
+  const Output row_shape =
+      c.Op("StridedSlice", {shape, begin, end, step}, {{"end_mask", 1}}, "strided_slice");
   const Output concat_axis = c.scope().ConstScalar<int32_t>(0, "concat/axis");
-  const Output values_shape = c.Op("ConcatV2", {std::vector<Output>{size, row_shape}, concat_axis}, {}, "concat");
+  const Output values_shape =
+      c.Op("ConcatV2", {std::vector<Output>{size, row_shape}, concat_axis}, {}, "concat");
   const Output values = c.Op("Reshape", {c.dy(), values_shape});
   const Output flat_indices = c.Op("Reshape", {indices, size});
   c.SetDx(0, IndexedSlices{values, flat_indices, shape});
@@ -284,7 +300,8 @@ absl::Status ResourceGatherNdKernel(KernelContext& c) {
   if (indices.rank() < 1) return InvalidArgument("indices must be at least a vector");
   const int64_t depth = indices.dim(indices.rank() - 1);
   if (depth > params.rank()) {
-    return InvalidArgument("index innermost dimension length must be <= params rank; saw: ", depth, " vs. ", params.rank());
+    return InvalidArgument("index innermost dimension length must be <= params rank; saw: ", depth,
+                           " vs. ", params.rank());
   }
   const int axes = static_cast<int>(depth);
   const Shape outer(absl::MakeConstSpan(indices.shape().dims()).first(indices.rank() - 1));
@@ -307,7 +324,8 @@ absl::Status ResourceGatherNdKernel(KernelContext& c) {
       }
       row = row * params.dim(axis) + index;
     }
-    CopyElements(params.dtype(), params.raw() + row * row_bytes, output->raw() + i * row_bytes, row_elements);
+    CopyElements(params.dtype(), params.raw() + row * row_bytes, output->raw() + i * row_bytes,
+                 row_elements);
   }
   return absl::OkStatus();
 }
@@ -321,11 +339,12 @@ absl::Status ResourceGatherNdShape(ShapeContext& c) {
     return absl::OkStatus();
   }
   if (depth > params.rank()) {
-    return InvalidArgument("indices.shape[-1] must be <= params.rank, but saw indices shape: ", indices.ToString(),
-                           " and params shape: ", params.ToString());
+    return InvalidArgument("indices.shape[-1] must be <= params.rank, but saw indices shape: ",
+                           indices.ToString(), " and params shape: ", params.ToString());
   }
-  c.SetOutput(0, ShapeContext::Concatenate(ShapeContext::Subshape(indices, 0, -1),
-                                           ShapeContext::Subshape(params, static_cast<int>(depth))));
+  c.SetOutput(0,
+              ShapeContext::Concatenate(ShapeContext::Subshape(indices, 0, -1),
+                                        ShapeContext::Subshape(params, static_cast<int>(depth))));
   return absl::OkStatus();
 }
 
@@ -344,24 +363,42 @@ absl::Status ResourceGatherNdGradient(GradientContext& c) {
 }  // namespace
 
 DEFINE_OP(VarHandleOp) {
-  op.Attr("container: string = ''").Attr("shared_name: string = ''").Attr2x("debug_name: string = ''").Attr("dtype: type");
-  op.Attr("shape: shape").Attr2x("allowed_devices: list(string) = []").Output("resource: resource").Stateful();
+  op.Attr("container: string = ''")
+      .Attr("shared_name: string = ''")
+      .Attr2x("debug_name: string = ''")
+      .Attr("dtype: type");
+  op.Attr("shape: shape")
+      .Attr2x("allowed_devices: list(string) = []")
+      .Output("resource: resource")
+      .Stateful();
   op.Doc("A handle that names a variable.").Shape(VarHandleShape).Cpu(New<VarHandleKernel>());
 }
 
 DEFINE_OP(ReadVariableOp) {
   op.Attr("dtype: type").Input("resource: resource").Output("value: dtype").Stateful();
-  op.Doc("The value of a variable at this moment.").Shape(ReadShape).Gradient(ReadGradient).Cpu(Read);
+  op.Doc("The value of a variable at this moment.")
+      .Shape(ReadShape)
+      .Gradient(ReadGradient)
+      .Cpu(Read);
 }
 
 DEFINE_OP(AssignVariableOp) {
-  op.Attr("dtype: type").Attr2x("validate_shape: bool = false").Input("resource: resource").Input("value: dtype").Stateful();
-  op.Doc("Gives the variable a new value, making it if need be.").Shape(AssignedHandleShape).NoGradient("changes a variable");
+  op.Attr("dtype: type")
+      .Attr2x("validate_shape: bool = false")
+      .Input("resource: resource")
+      .Input("value: dtype")
+      .Stateful();
+  op.Doc("Gives the variable a new value, making it if need be.")
+      .Shape(AssignedHandleShape)
+      .NoGradient("changes a variable");
   op.Cpu(New<AssignVariableKernel>());
 }
 
 DEFINE_OP(VarIsInitializedOp) {
-  op.Input("resource: resource").Output("is_initialized: bool").Stateful().Doc("Whether the variable has a value.");
+  op.Input("resource: resource")
+      .Output("is_initialized: bool")
+      .Stateful()
+      .Doc("Whether the variable has a value.");
   op.Shape(ScalarShape).NoGradient("boolean").Cpu(VarIsInitialized);
 }
 
@@ -371,19 +408,31 @@ DEFINE_OP(DestroyResourceOp) {
 }
 
 DEFINE_OP(VariableShape) {
-  op.Attr("out_type: {int32, int64} = DT_INT32").Input("input: resource").Output("output: out_type").Stateful();
+  op.Attr("out_type: {int32, int64} = DT_INT32")
+      .Input("input: resource")
+      .Output("output: out_type")
+      .Stateful();
   op.Doc("The shape of a variable's value.").Shape(VariableShapeRule).NoGradient("integers");
   op.CpuTypes<Indices>("out_type", []<typename T>() { return Stateless(VariableShapeKernel<T>); });
 }
 
 DEFINE_OP(ResourceGather) {
-  op.Attr("batch_dims: int = 0").Attr("validate_indices: bool = true").Attr("dtype: type").Attr("Tindices: {int32, int64}");
+  op.Attr("batch_dims: int = 0")
+      .Attr("validate_indices: bool = true")
+      .Attr("dtype: type")
+      .Attr("Tindices: {int32, int64}");
   op.Input("resource: resource").Input("indices: Tindices").Output("output: dtype").Stateful();
-  op.Doc("Rows of a variable.").Shape(ResourceGatherShape).Gradient(ResourceGatherGradient).Cpu(New<ResourceGatherKernel>());
+  op.Doc("Rows of a variable.")
+      .Shape(ResourceGatherShape)
+      .Gradient(ResourceGatherGradient)
+      .Cpu(New<ResourceGatherKernel>());
 }
 
 DEFINE_OP(ResourceGatherNd) {
-  op.Attr("dtype: type").Attr("Tindices: {int32, int64}").Input("resource: resource").Input("indices: Tindices");
+  op.Attr("dtype: type")
+      .Attr("Tindices: {int32, int64}")
+      .Input("resource: resource")
+      .Input("indices: Tindices");
   op.Output("output: dtype").Stateful().Doc("Slices of a variable at index tuples.");
   op.Shape(ResourceGatherNdShape).Gradient(ResourceGatherNdGradient).Cpu(ResourceGatherNdKernel);
 }

@@ -1,4 +1,5 @@
-// ScatterAdd and its relatives: rows of a variable at indices, one after the other, so that repeated ones accumulate.
+// ScatterAdd and its relatives: rows of a variable at indices, one after the other, so that
+// repeated ones accumulate.
 #include "muster/ops/state/scatter.h"
 
 namespace muster {
@@ -8,14 +9,17 @@ template <typename Update>
 class RowScatterKernel : public ScatterKernel {
  protected:
   absl::Status Scatter(Tensor& params, const Tensor& indices, const Tensor& updates) override {
-    if (params.rank() < 1) return InvalidArgument("params must be at least 1-D, got shape ", params.shape().ToString());
+    if (params.rank() < 1)
+      return InvalidArgument("params must be at least 1-D, got shape ", params.shape().ToString());
     if (!updates.shape().is_scalar()) {
       Dims wanted = indices.shape().dims();
       wanted.insert(wanted.end(), params.shape().dims().begin() + 1, params.shape().dims().end());
       if (updates.shape().dims() != wanted) {
-        return InvalidArgument("Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got ",
-                               "updates.shape ", updates.shape().ToString(), ", indices.shape ", indices.shape().ToString(),
-                               ", params.shape ", params.shape().ToString());
+        return InvalidArgument(
+            "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], "
+            "got ",
+            "updates.shape ", updates.shape().ToString(), ", indices.shape ",
+            indices.shape().ToString(), ", params.shape ", params.shape().ToString());
       }
     }
     ASSIGN_OR_RETURN(const std::vector<int64_t> rows, CheckedIndices(indices, params.dim(0)));
@@ -25,7 +29,8 @@ class RowScatterKernel : public ScatterKernel {
     const int64_t row_bytes = row_elements * static_cast<int64_t>(DTypeSize(params.dtype()));
     const bool scalar = updates.shape().is_scalar();
     for (size_t i = 0; i < rows.size(); ++i) {
-      update(params.raw() + rows[i] * row_bytes, updates.raw() + (scalar ? 0 : i * row_bytes), scalar, row_elements);
+      update(params.raw() + rows[i] * row_bytes, updates.raw() + (scalar ? 0 : i * row_bytes),
+             scalar, row_elements);
     }
     return absl::OkStatus();
   }
@@ -35,7 +40,8 @@ absl::Status ScatterShape(ShapeContext& c) {
   const PartialShape variable = InputVariableShape(c, 0);
   // A scalar variable is the kernel's to refuse, as in TensorFlow.
   if (c.input(2).rank() != 0 && variable.rank() != 0) {
-    const PartialShape wanted = ShapeContext::Concatenate(c.input(1), ShapeContext::Subshape(variable, 1));
+    const PartialShape wanted =
+        ShapeContext::Concatenate(c.input(1), ShapeContext::Subshape(variable, 1));
     RETURN_IF_ERROR(ShapeContext::Merge(c.input(2), wanted).status());
   }
   if (c.num_outputs() == 1) c.SetOutput(0, variable);
@@ -44,17 +50,27 @@ absl::Status ScatterShape(ShapeContext& c) {
 
 void DefineReference(OpBuilder& op, const char* type, const char* use_locking) {
   op.Attr(type).Attr("Tindices: {int32, int64}").Attr(use_locking);
-  op.Input("ref: Ref(T)").Input("indices: Tindices").Input("updates: T").Output("output_ref: Ref(T)").Shape(ScatterShape);
+  op.Input("ref: Ref(T)")
+      .Input("indices: Tindices")
+      .Input("updates: T")
+      .Output("output_ref: Ref(T)")
+      .Shape(ScatterShape);
 }
 
 void DefineResource(OpBuilder& op, const char* type) {
   op.Attr(type).Attr("Tindices: {int32, int64}");
-  op.Input("resource: resource").Input("indices: Tindices").Input("updates: dtype").Stateful().Shape(ScatterShape);
+  op.Input("resource: resource")
+      .Input("indices: Tindices")
+      .Input("updates: dtype")
+      .Stateful()
+      .Shape(ScatterShape);
 }
 
 template <Change kChange, typename List>
 void AddKernels(OpBuilder& op, const char* attr) {
-  op.CpuTypes<List>(attr, []<typename T>() { return New<RowScatterKernel<SliceUpdate::Arithmetic<kChange, T>>>(); });
+  op.CpuTypes<List>(attr, []<typename T>() {
+    return New<RowScatterKernel<SliceUpdate::Arithmetic<kChange, T>>>();
+  });
 }
 
 constexpr const char* kNumbers = "T: numbertype";
@@ -67,7 +83,9 @@ using OrderedTypes = Join<Floats, Indices>;
 
 DEFINE_OP(ScatterUpdate) {
   DefineReference(op, "T: type", kLocking);
-  op.Doc("Replaces rows of a variable.").NoGradient("changes a variable").Cpu(New<RowScatterKernel<SliceUpdate::Assign>>());
+  op.Doc("Replaces rows of a variable.")
+      .NoGradient("changes a variable")
+      .Cpu(New<RowScatterKernel<SliceUpdate::Assign>>());
 }
 
 DEFINE_OP(ScatterAdd) {
@@ -108,7 +126,9 @@ DEFINE_OP(ScatterMax) {
 
 DEFINE_OP(ResourceScatterUpdate) {
   DefineResource(op, "dtype: type");
-  op.Doc("Replaces rows of a variable.").NoGradient("changes a variable").Cpu(New<RowScatterKernel<SliceUpdate::Assign>>());
+  op.Doc("Replaces rows of a variable.")
+      .NoGradient("changes a variable")
+      .Cpu(New<RowScatterKernel<SliceUpdate::Assign>>());
 }
 
 DEFINE_OP(ResourceScatterAdd) {

@@ -1,4 +1,5 @@
-// What the scatter ops on variables share: a kernel that finds the variable and works under its lock.
+// What the scatter ops on variables share: a kernel that finds the variable and works under its
+// lock.
 #pragma once
 
 #include "muster/ops/op.h"
@@ -14,10 +15,11 @@ class ScatterKernel : public Kernel {
     ASSIGN_OR_RETURN(const RefPtr<Variable> variable, InputVariable(c, 0));
     const Tensor& updates = c.input(2);
     if (variable->dtype() != updates.dtype()) {
-      return InvalidArgument("Variable and updates dtypes don't match; respectively, ", DTypeName(variable->dtype()), " and ",
-                             DTypeName(updates.dtype()));
+      return InvalidArgument("Variable and updates dtypes don't match; respectively, ",
+                             DTypeName(variable->dtype()), " and ", DTypeName(updates.dtype()));
     }
-    RETURN_IF_ERROR(variable->Update([&](Tensor& params) { return Scatter(params, c.input(1), updates); }));
+    RETURN_IF_ERROR(
+        variable->Update([&](Tensor& params) { return Scatter(params, c.input(1), updates); }));
     if (c.input_is_reference(0)) c.SetOutputReference(0, c.input_reference(0));
     return absl::OkStatus();
   }

@@ -1,5 +1,6 @@
 // ScatterNdUpdate and its relatives: slices of a variable at index tuples.
 #include "absl/strings/str_join.h"
+
 #include "muster/ops/state/scatter.h"
 
 namespace muster {
@@ -19,13 +20,17 @@ class NdScatterKernel : public ScatterKernel {
 
  protected:
   absl::Status Scatter(Tensor& params, const Tensor& indices, const Tensor& updates) override {
-    if (params.rank() < 1) return InvalidArgument("Output must be at least 1-D, got shape: ", params.shape().ToString());
-    if (params.num_elements() == 0 && (indices.num_elements() != 0 || updates.num_elements() != 0)) {
-      return InvalidArgument("Indices and updates specified for empty output.  indices shape: ", indices.shape().ToString());
+    if (params.rank() < 1)
+      return InvalidArgument("Output must be at least 1-D, got shape: ", params.shape().ToString());
+    if (params.num_elements() == 0 &&
+        (indices.num_elements() != 0 || updates.num_elements() != 0)) {
+      return InvalidArgument("Indices and updates specified for empty output.  indices shape: ",
+                             indices.shape().ToString());
     }
     if (indices.rank() < 1 || updates.rank() < 1 || updates.dim(0) != indices.dim(0)) {
-      return InvalidArgument("The outermost dimension of updates and indices must match. Got indices.shape ",
-                             indices.shape().ToString(), ", updates.shape ", updates.shape().ToString());
+      return InvalidArgument(
+          "The outermost dimension of updates and indices must match. Got indices.shape ",
+          indices.shape().ToString(), ", updates.shape ", updates.shape().ToString());
     }
     // A vector of indices is a column of tuples with one member.
     const int64_t depth = indices.rank() > 1 ? indices.dim(indices.rank() - 1) : 1;
@@ -33,29 +38,37 @@ class NdScatterKernel : public ScatterKernel {
     const Shape batch(absl::MakeConstSpan(indices.shape().dims()).first(batch_dims));
     Dims wanted = batch.dims();
     const bool fits = depth <= params.rank();
-    if (fits) wanted.insert(wanted.end(), params.shape().dims().begin() + depth, params.shape().dims().end());
+    if (fits)
+      wanted.insert(wanted.end(), params.shape().dims().begin() + depth,
+                    params.shape().dims().end());
     if (!fits || updates.shape().dims() != wanted) {
-      return InvalidArgument("Must have updates.shape = indices.shape[:batch_dim] + params_shape[slice_dim:], got updates.shape: ",
-                             updates.shape().ToString(), ", indices.shape: ", indices.shape().ToString(), ", params_shape: ",
-                             params.shape().ToString(), ", slice_dim: ", depth, ", and batch_dim: ", batch_dims);
+      return InvalidArgument(
+          "Must have updates.shape = indices.shape[:batch_dim] + params_shape[slice_dim:], got "
+          "updates.shape: ",
+          updates.shape().ToString(), ", indices.shape: ", indices.shape().ToString(),
+          ", params_shape: ", params.shape().ToString(), ", slice_dim: ", depth,
+          ", and batch_dim: ", batch_dims);
     }
     const int axes = static_cast<int>(depth);
     ASSIGN_OR_RETURN(const Dims values, IntegerValues(indices));
-    ASSIGN_OR_RETURN(const std::vector<int64_t> slices, Slices(values, axes, batch, params.shape()));
+    ASSIGN_OR_RETURN(const std::vector<int64_t> slices,
+                     Slices(values, axes, batch, params.shape()));
     const Update update{params.dtype()};
     RETURN_IF_ERROR(update.Check(updates));
     const int64_t slice_elements = params.shape().ElementsIn(axes, params.rank());
     const int64_t slice_bytes = slice_elements * static_cast<int64_t>(DTypeSize(params.dtype()));
     for (size_t i = 0; i < slices.size(); ++i) {
       if (slices[i] < 0) continue;
-      update(params.raw() + slices[i] * slice_bytes, updates.raw() + i * slice_bytes, false, slice_elements);
+      update(params.raw() + slices[i] * slice_bytes, updates.raw() + i * slice_bytes, false,
+             slice_elements);
     }
     return absl::OkStatus();
   }
 
  private:
   // The number of the slice that each tuple names; -1 for a bad one that is to be ignored.
-  absl::StatusOr<std::vector<int64_t>> Slices(const Dims& values, int axes, const Shape& batch, const Shape& params) const {
+  absl::StatusOr<std::vector<int64_t>> Slices(const Dims& values, int axes, const Shape& batch,
+                                              const Shape& params) const {
     std::vector<int64_t> slices(batch.num_elements(), 0);
     for (int64_t i = 0; i < batch.num_elements(); ++i) {
       int64_t slice = 0;
@@ -91,23 +104,28 @@ absl::Status ScatterNdShape(ShapeContext& c) {
     const int outer = indices.rank() - 1;
     const int64_t depth = indices[outer];
     RETURN_IF_ERROR(c.WithRankAtLeast(updates, outer).status());
-    const absl::Status prefix =
-        ShapeContext::Merge(ShapeContext::Subshape(indices, 0, outer), ShapeContext::Subshape(updates, 0, outer)).status();
+    const absl::Status prefix = ShapeContext::Merge(ShapeContext::Subshape(indices, 0, outer),
+                                                    ShapeContext::Subshape(updates, 0, outer))
+                                    .status();
     if (!prefix.ok()) {
-      return InvalidArgument("Dimensions [0,", outer, ") of indices[shape=", indices.ToString(), "] must match dimensions [0,",
-                             outer, ") of updates[shape=", updates.ToString(), "]");
+      return InvalidArgument("Dimensions [0,", outer, ") of indices[shape=", indices.ToString(),
+                             "] must match dimensions [0,", outer,
+                             ") of updates[shape=", updates.ToString(), "]");
     }
     if (depth > params.rank()) {
-      return InvalidArgument("indices.shape[-1] = ", depth, " must be at most the rank of the variable, ", params.rank());
+      return InvalidArgument("indices.shape[-1] = ", depth,
+                             " must be at most the rank of the variable, ", params.rank());
     }
     if (depth >= 0) {
       const int from = static_cast<int>(depth);
-      const absl::Status suffix =
-          ShapeContext::Merge(ShapeContext::Subshape(params, from), ShapeContext::Subshape(updates, outer)).status();
+      const absl::Status suffix = ShapeContext::Merge(ShapeContext::Subshape(params, from),
+                                                      ShapeContext::Subshape(updates, outer))
+                                      .status();
       if (!suffix.ok()) {
-        return InvalidArgument("Dimensions [", depth, ",", params.rank(), ") of input[shape=", params.ToString(),
-                               "] must match dimensions [", outer, ",", updates.rank(), ") of updates[shape=",
-                               updates.ToString(), "]");
+        return InvalidArgument("Dimensions [", depth, ",", params.rank(),
+                               ") of input[shape=", params.ToString(), "] must match dimensions [",
+                               outer, ",", updates.rank(),
+                               ") of updates[shape=", updates.ToString(), "]");
       }
     }
   }
@@ -116,18 +134,34 @@ absl::Status ScatterNdShape(ShapeContext& c) {
 }
 
 void DefineReference(OpBuilder& op, const char* type, const char* use_locking) {
-  op.Attr(type).Attr("Tindices: {int32, int64}").Attr(use_locking).Attr2x("bad_indices_policy: string = ''");
-  op.Input("ref: Ref(T)").Input("indices: Tindices").Input("updates: T").Output("output_ref: Ref(T)").Shape(ScatterNdShape);
+  op.Attr(type)
+      .Attr("Tindices: {int32, int64}")
+      .Attr(use_locking)
+      .Attr2x("bad_indices_policy: string = ''");
+  op.Input("ref: Ref(T)")
+      .Input("indices: Tindices")
+      .Input("updates: T")
+      .Output("output_ref: Ref(T)")
+      .Shape(ScatterNdShape);
 }
 
 void DefineResource(OpBuilder& op) {
-  op.Attr("T: type").Attr("Tindices: {int32, int64}").Attr("use_locking: bool = true").Attr2x("bad_indices_policy: string = ''");
-  op.Input("ref: resource").Input("indices: Tindices").Input("updates: T").Stateful().Shape(ScatterNdShape);
+  op.Attr("T: type")
+      .Attr("Tindices: {int32, int64}")
+      .Attr("use_locking: bool = true")
+      .Attr2x("bad_indices_policy: string = ''");
+  op.Input("ref: resource")
+      .Input("indices: Tindices")
+      .Input("updates: T")
+      .Stateful()
+      .Shape(ScatterNdShape);
 }
 
 template <Change kChange, typename List>
 void AddKernels(OpBuilder& op) {
-  op.CpuTypes<List>("T", []<typename T>() { return New<NdScatterKernel<SliceUpdate::Arithmetic<kChange, T>>>(); });
+  op.CpuTypes<List>("T", []<typename T>() {
+    return New<NdScatterKernel<SliceUpdate::Arithmetic<kChange, T>>>();
+  });
 }
 
 using NumbersAndBool = Join<Numbers, Types<bool>>;
@@ -136,7 +170,9 @@ using NumbersAndBool = Join<Numbers, Types<bool>>;
 
 DEFINE_OP(ScatterNdUpdate) {
   DefineReference(op, "T: type", "use_locking: bool = true");
-  op.Doc("Replaces slices of a variable.").NoGradient("changes a variable").Cpu(New<NdScatterKernel<SliceUpdate::Assign>>());
+  op.Doc("Replaces slices of a variable.")
+      .NoGradient("changes a variable")
+      .Cpu(New<NdScatterKernel<SliceUpdate::Assign>>());
 }
 
 DEFINE_OP(ScatterNdAdd) {

@@ -10,13 +10,19 @@ using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::Pointwise;
 
-Tensor Floats1(std::vector<float> values) { return Tensor::Vector<float>(values); }
+Tensor Floats1(std::vector<float> values) {
+  return Tensor::Vector<float>(values);
+}
 Tensor Floats2(std::vector<float> values) {
   return Tensor::Of<float>(Shape({static_cast<int64_t>(values.size()) / 2, 2}), values);
 }
-Tensor Scalar(float value) { return Tensor::Scalar<float>(value); }
+Tensor Scalar(float value) {
+  return Tensor::Scalar<float>(value);
+}
 
-std::vector<float> Values(const Tensor& tensor) { return {tensor.values<float>().begin(), tensor.values<float>().end()}; }
+std::vector<float> Values(const Tensor& tensor) {
+  return {tensor.values<float>().begin(), tensor.values<float>().end()};
+}
 
 TEST(StateTest, AssignSharesMemoryAndUpdatesCopyIt) {
   const Tensor value = Floats1({1, 2});
@@ -26,10 +32,12 @@ TEST(StateTest, AssignSharesMemoryAndUpdatesCopyIt) {
   ASSERT_TRUE(assign.Make("Assign").ok());
   ASSERT_TRUE(assign.Run().ok());
   EXPECT_EQ(variable->Snapshot().raw(), value.raw());
-  ASSERT_TRUE(variable->Update([](Tensor& current) {
-    current.data<float>()[0] = 7;
-    return absl::OkStatus();
-  }).ok());
+  ASSERT_TRUE(variable
+                  ->Update([](Tensor& current) {
+                    current.data<float>()[0] = 7;
+                    return absl::OkStatus();
+                  })
+                  .ok());
   EXPECT_THAT(Values(value), ElementsAre(1, 2));
   EXPECT_THAT(Values(variable->Snapshot()), ElementsAre(7, 2));
 }
@@ -39,7 +47,8 @@ TEST(StateTest, AssignChecksTheShape) {
   run.AddReference(DType::kFloat, Shape({2}), Tensor());
   run.AddValue(Floats1({1, 2, 3}));
   ASSERT_TRUE(run.Make("Assign").ok());
-  EXPECT_EQ(run.Run().status().message(), "Assign requires shapes of both tensors to match. lhs shape= [2] rhs shape= [3]");
+  EXPECT_EQ(run.Run().status().message(),
+            "Assign requires shapes of both tensors to match. lhs shape= [2] rhs shape= [3]");
 }
 
 TEST(StateTest, CountUpToStopsAtTheLimit) {
@@ -74,16 +83,18 @@ TEST(StateTest, ReadingAnUnassignedResource) {
   KernelRun run;
   run.AddResource(DType::kFloat, Shape(), Tensor());
   ASSERT_TRUE(run.Make("ReadVariableOp", {{"dtype", DType::kFloat}}).ok());
-  EXPECT_EQ(run.Run().status(),
-            absl::FailedPreconditionError(
-                "Error while reading resource variable handle from Container: localhost. This could mean that the variable "
-                "was uninitialized. Not found: Container localhost does not exist. (Could not find resource: localhost/handle)"));
+  EXPECT_EQ(run.Run().status(), absl::FailedPreconditionError(
+                                    "Error while reading resource variable handle from Container: "
+                                    "localhost. This could mean that the variable "
+                                    "was uninitialized. Not found: Container localhost does not "
+                                    "exist. (Could not find resource: localhost/handle)"));
 }
 
 TEST(StateTest, MomentumByReferenceAndResource) {
   for (const bool resource : {false, true}) {
     KernelRun run;
-    for (const std::vector<float>& start : {std::vector<float>{1, 2}, std::vector<float>{0.5f, -0.5f}}) {
+    for (const std::vector<float>& start :
+         {std::vector<float>{1, 2}, std::vector<float>{0.5f, -0.5f}}) {
       if (resource) {
         run.AddResource(DType::kFloat, Shape({2}), Floats1(start));
       } else {
@@ -94,8 +105,10 @@ TEST(StateTest, MomentumByReferenceAndResource) {
     const absl::Status made = run.Make(resource ? "ResourceApplyMomentum" : "ApplyMomentum");
     ASSERT_TRUE(made.ok()) << made;
     ASSERT_TRUE(run.Run().ok());
-    EXPECT_THAT(Values(*run.VariableValue(1)), Pointwise(FloatNear(1e-6f), std::vector<float>{1.45f, -1.45f}));
-    EXPECT_THAT(Values(*run.VariableValue(0)), Pointwise(FloatNear(1e-6f), std::vector<float>{0.855f, 2.145f}));
+    EXPECT_THAT(Values(*run.VariableValue(1)),
+                Pointwise(FloatNear(1e-6f), std::vector<float>{1.45f, -1.45f}));
+    EXPECT_THAT(Values(*run.VariableValue(0)),
+                Pointwise(FloatNear(1e-6f), std::vector<float>{0.855f, 2.145f}));
   }
 }
 
@@ -104,14 +117,17 @@ TEST(StateTest, SparseRowsAreCheckedAndOnlyTheyChange) {
     KernelRun run;
     run.AddReference(DType::kFloat, Shape({2, 2}), Floats2({1, 2, 3, 4}));
     run.AddReference(DType::kFloat, Shape({2, 2}), Floats2({0, 0, 0, 0}));
-    for (const Tensor& input : {Scalar(0.1f), Floats2({1, 2}), Tensor::Vector<int32_t>({row}), Scalar(0.9f)}) run.AddValue(input);
+    for (const Tensor& input :
+         {Scalar(0.1f), Floats2({1, 2}), Tensor::Vector<int32_t>({row}), Scalar(0.9f)})
+      run.AddValue(input);
     ASSERT_TRUE(run.Make("SparseApplyMomentum").ok());
     const absl::Status status = run.Run().status();
     if (row == 7) {
       EXPECT_EQ(status.message(), "Index 7 at offset 0 in indices is out of range");
     } else {
       ASSERT_TRUE(status.ok()) << status;
-      EXPECT_THAT(Values(*run.VariableValue(0)), Pointwise(FloatNear(1e-6f), std::vector<float>{1, 2, 2.9f, 3.8f}));
+      EXPECT_THAT(Values(*run.VariableValue(0)),
+                  Pointwise(FloatNear(1e-6f), std::vector<float>{1, 2, 2.9f, 3.8f}));
     }
   }
 }
@@ -125,8 +141,10 @@ TEST(StateTest, Adam) {
   for (float scalar : {0.9f, 0.999f, 0.1f, 0.9f, 0.999f, 1e-8f}) run.AddValue(Scalar(scalar));
   run.AddValue(Floats1({0.5f, -0.25f}));
   ASSERT_TRUE(run.Make("ApplyAdam").ok());
-  EXPECT_THAT(Values((*run.Run())[0]), Pointwise(FloatNear(1e-6f), std::vector<float>{0.9f, -1.9f}));
-  EXPECT_THAT(Values(*run.VariableValue(1)), Pointwise(FloatNear(1e-7f), std::vector<float>{0.05f, -0.025f}));
+  EXPECT_THAT(Values((*run.Run())[0]),
+              Pointwise(FloatNear(1e-6f), std::vector<float>{0.9f, -1.9f}));
+  EXPECT_THAT(Values(*run.VariableValue(1)),
+              Pointwise(FloatNear(1e-7f), std::vector<float>{0.05f, -0.025f}));
 }
 
 TEST(StateTest, UninitialisedVariableStopsAnOptimizer) {
@@ -135,7 +153,8 @@ TEST(StateTest, UninitialisedVariableStopsAnOptimizer) {
   run.AddValue(Scalar(0.1f));
   run.AddValue(Floats1({1, 1}));
   ASSERT_TRUE(run.Make("ApplyGradientDescent").ok());
-  EXPECT_EQ(run.Run().status(), absl::FailedPreconditionError("Attempting to use uninitialized value v"));
+  EXPECT_EQ(run.Run().status(),
+            absl::FailedPreconditionError("Attempting to use uninitialized value v"));
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
-// Variables behind reference edges: VariableV2 and its old form, temporary variables, assignment and counting.
+// Variables behind reference edges: VariableV2 and its old form, temporary variables, assignment
+// and counting.
 #include "absl/strings/str_cat.h"
+
 #include "muster/ops/op.h"
 #include "muster/ops/state/access.h"
 #include "muster/ops/state/arithmetic.h"
@@ -23,13 +25,17 @@ class VariableKernel : public Kernel {
     MutexLock lock(mutex_);
     if (!variable_) {
       ASSIGN_OR_RETURN(const RefPtr<Resource> resource,
-                       c.resources().LookupOrCreate(container_, name_, [&]() -> absl::StatusOr<RefPtr<Resource>> {
-                         return RefPtr<Resource>(MakeRef<Variable>(name_, dtype_, shape_));
-                       }));
+                       c.resources().LookupOrCreate(
+                           container_, name_, [&]() -> absl::StatusOr<RefPtr<Resource>> {
+                             return RefPtr<Resource>(MakeRef<Variable>(name_, dtype_, shape_));
+                           }));
       Variable* variable = dynamic_cast<Variable*>(resource.get());
-      if (variable == nullptr) return InvalidArgument("Resource ", name_, " is a ", resource->Describe(), ", not a variable");
+      if (variable == nullptr)
+        return InvalidArgument("Resource ", name_, " is a ", resource->Describe(),
+                               ", not a variable");
       if (variable->dtype() != dtype_) {
-        return InvalidArgument("Variable ", name_, " exists with type ", DTypeName(variable->dtype()), ", not ", DTypeName(dtype_));
+        return InvalidArgument("Variable ", name_, " exists with type ",
+                               DTypeName(variable->dtype()), ", not ", DTypeName(dtype_));
       }
       variable_ = RefPtr<Variable>::Share(variable);
     }
@@ -74,7 +80,8 @@ class TemporaryVariableKernel : public Kernel {
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(const PartialShape shape, setup.Attr<PartialShape>("shape"));
     const std::optional<Shape> known = shape.ToShape();
-    if (!known) return InvalidArgument("TemporaryVariable needs a fully known shape, got ", shape.ToString());
+    if (!known)
+      return InvalidArgument("TemporaryVariable needs a fully known shape, got ", shape.ToString());
     shape_ = *known;
     ASSIGN_OR_RETURN(dtype_, setup.Attr<DType>("dtype"));
     ASSIGN_OR_RETURN(name_, setup.Attr<std::string>("var_name"));
@@ -122,15 +129,17 @@ class AssignKernel : public Kernel {
     Variable& variable = c.input_variable(0);
     Tensor value = c.TakeInput(1);
     if (value.dtype() != variable.dtype()) {
-      return InvalidArgument("Variable ", variable.name(), " has type ", DTypeName(variable.dtype()), "; cannot assign ",
+      return InvalidArgument("Variable ", variable.name(), " has type ",
+                             DTypeName(variable.dtype()), "; cannot assign ",
                              DTypeName(value.dtype()));
     }
     if (validate_shape_) {
       const Tensor old = variable.Snapshot();
-      const PartialShape shape = old.valid() ? PartialShape(old.shape()) : variable.declared_shape();
+      const PartialShape shape =
+          old.valid() ? PartialShape(old.shape()) : variable.declared_shape();
       if (!shape.CompatibleWith(value.shape())) {
-        return InvalidArgument("Assign requires shapes of both tensors to match. lhs shape= ", shape.ToString(),
-                               " rhs shape= ", value.shape().ToString());
+        return InvalidArgument("Assign requires shapes of both tensors to match. lhs shape= ",
+                               shape.ToString(), " rhs shape= ", value.shape().ToString());
       }
     }
     variable.Assign(OwnedByVariable(std::move(value)));
@@ -154,16 +163,19 @@ absl::Status AssignShape(ShapeContext& c) {
 }
 
 template <Change kChange, typename T>
-absl::Status ChangeVariable(KernelContext& c, Variable& variable, const Tensor& value, bool is_resource) {
+absl::Status ChangeVariable(KernelContext& c, Variable& variable, const Tensor& value,
+                            bool is_resource) {
   if (variable.dtype() != value.dtype()) {
-    return InvalidArgument("Variable and value dtypes don't match; respectively, ", DTypeName(variable.dtype()), " and ",
-                           DTypeName(value.dtype()));
+    return InvalidArgument("Variable and value dtypes don't match; respectively, ",
+                           DTypeName(variable.dtype()), " and ", DTypeName(value.dtype()));
   }
   return variable.Update([&](Tensor& current) {
     if (current.shape() != value.shape()) {
-      return is_resource ? InvalidArgument("Cannot update variable with shape ", current.shape().ToString(),
-                                           " using a Tensor with shape ", value.shape().ToString(), ", shapes must be equal.")
-                         : InvalidArgument("Parameters and update must be the same size");
+      return is_resource
+                 ? InvalidArgument("Cannot update variable with shape ", current.shape().ToString(),
+                                   " using a Tensor with shape ", value.shape().ToString(),
+                                   ", shapes must be equal.")
+                 : InvalidArgument("Parameters and update must be the same size");
     }
     T* to = current.data<T>();
     const T* from = value.data<T>();
@@ -196,9 +208,14 @@ void DefineAssignChange(OpBuilder& op) {
 
 template <Change kChange>
 void DefineAssignChangeResource(OpBuilder& op) {
-  op.Attr("dtype: type").Input("resource: resource").Input("value: dtype").Stateful().Shape(AssignedHandleShape);
+  op.Attr("dtype: type")
+      .Input("resource: resource")
+      .Input("value: dtype")
+      .Stateful()
+      .Shape(AssignedHandleShape);
   op.NoGradient("changes a variable");
-  op.CpuTypes<Numbers>("dtype", []<typename T>() { return Stateless(AssignChangeResource<kChange, T>); });
+  op.CpuTypes<Numbers>("dtype",
+                       []<typename T>() { return Stateless(AssignChangeResource<kChange, T>); });
 }
 
 // Gives the old value and adds one, up to a limit. Serves references and resources.
@@ -212,11 +229,13 @@ class CountUpToKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     ASSIGN_OR_RETURN(const RefPtr<Variable> variable, InputVariable(c, 0));
     if (variable->dtype() != kDTypeOf<T>) {
-      return InvalidArgument("CountUpTo of ", DTypeName(kDTypeOf<T>), " on a variable of ", DTypeName(variable->dtype()));
+      return InvalidArgument("CountUpTo of ", DTypeName(kDTypeOf<T>), " on a variable of ",
+                             DTypeName(variable->dtype()));
     }
     T before = 0;
     RETURN_IF_ERROR(variable->Update([&](Tensor& value) {
-      if (!value.shape().is_scalar()) return InvalidArgument("input is not a scalar: ", value.shape().ToString());
+      if (!value.shape().is_scalar())
+        return InvalidArgument("input is not a scalar: ", value.shape().ToString());
       before = value.scalar<T>();
       if (before >= limit_) return OutOfRange("Reached limit of ", limit_);
       value.data<T>()[0] = Combine<Change::kAdd, T>(before, 1);
@@ -239,24 +258,42 @@ absl::Status CountUpToShape(ShapeContext& c) {
 }  // namespace
 
 DEFINE_OP(VariableV2) {
-  op.Attr("shape: shape").Attr("dtype: type").Attr("container: string = ''").Attr("shared_name: string = ''");
+  op.Attr("shape: shape")
+      .Attr("dtype: type")
+      .Attr("container: string = ''")
+      .Attr("shared_name: string = ''");
   op.Output("ref: Ref(dtype)").Stateful().Doc("A reference to a variable that outlives the step.");
   op.Shape(VariableShapeRule).Cpu(New<VariableKernel>());
 }
 
 DEFINE_OP(Variable) {
-  op.Attr("shape: shape").Attr("dtype: type").Attr("container: string = ''").Attr("shared_name: string = ''");
-  op.Output("ref: Ref(dtype)").Stateful().Doc("VariableV2 of old graphs, where a scalar shape means an unknown one.");
+  op.Attr("shape: shape")
+      .Attr("dtype: type")
+      .Attr("container: string = ''")
+      .Attr("shared_name: string = ''");
+  op.Output("ref: Ref(dtype)")
+      .Stateful()
+      .Doc("VariableV2 of old graphs, where a scalar shape means an unknown one.");
   op.Shape(OldVariableShapeRule).Cpu(New<VariableKernel>());
 }
 
 DEFINE_OP(IsVariableInitialized) {
-  op.Attr("dtype: type").Input("ref: Ref(dtype)").Output("is_initialized: bool").AllowsUninitializedInput();
-  op.Doc("Whether the variable has a value.").Shape(ScalarShape).NoGradient("boolean").Cpu(IsInitialized);
+  op.Attr("dtype: type")
+      .Input("ref: Ref(dtype)")
+      .Output("is_initialized: bool")
+      .AllowsUninitializedInput();
+  op.Doc("Whether the variable has a value.")
+      .Shape(ScalarShape)
+      .NoGradient("boolean")
+      .Cpu(IsInitialized);
 }
 
 DEFINE_OP(TemporaryVariable) {
-  op.Attr("shape: shape").Attr("dtype: type").Attr("var_name: string = ''").Output("ref: Ref(dtype)").Stateful();
+  op.Attr("shape: shape")
+      .Attr("dtype: type")
+      .Attr("var_name: string = ''")
+      .Output("ref: Ref(dtype)")
+      .Stateful();
   op.Doc("A variable that lives until DestroyTemporaryVariable or the end of the step.");
   op.Shape(VariableShapeRule).NoGradient("state").Cpu(New<TemporaryVariableKernel>());
 }
@@ -270,7 +307,10 @@ DEFINE_OP(DestroyTemporaryVariable) {
 DEFINE_OP(Assign) {
   op.Attr("T: type").Attr("validate_shape: bool = true").Attr("use_locking: bool = true");
   op.Input("ref: Ref(T)").Input("value: T").Output("output_ref: Ref(T)").AllowsUninitializedInput();
-  op.Doc("Gives the variable a new value.").Shape(AssignShape).NoGradient("changes a variable").Cpu(New<AssignKernel>());
+  op.Doc("Gives the variable a new value.")
+      .Shape(AssignShape)
+      .NoGradient("changes a variable")
+      .Cpu(New<AssignKernel>());
 }
 
 DEFINE_OP(AssignAdd) {
@@ -295,14 +335,22 @@ DEFINE_OP(AssignSubVariableOp) {
 
 DEFINE_OP(CountUpTo) {
   op.Attr("limit: int").Attr("T: {int32, int64}").Input("ref: Ref(T)").Output("output: T");
-  op.Doc("The variable before it is counted up by one; OutOfRange at the limit.").Shape(CountUpToShape);
-  op.NoGradient("integer").CpuTypes<Indices>("T", []<typename T>() { return New<CountUpToKernel<T>>(); });
+  op.Doc("The variable before it is counted up by one; OutOfRange at the limit.")
+      .Shape(CountUpToShape);
+  op.NoGradient("integer").CpuTypes<Indices>(
+      "T", []<typename T>() { return New<CountUpToKernel<T>>(); });
 }
 
 DEFINE_OP(ResourceCountUpTo) {
-  op.Attr("limit: int").Attr("T: {int32, int64}").Input("resource: resource").Output("output: T").Stateful();
-  op.Doc("The variable before it is counted up by one; OutOfRange at the limit.").Shape(CountUpToShape);
-  op.NoGradient("integer").CpuTypes<Indices>("T", []<typename T>() { return New<CountUpToKernel<T>>(); });
+  op.Attr("limit: int")
+      .Attr("T: {int32, int64}")
+      .Input("resource: resource")
+      .Output("output: T")
+      .Stateful();
+  op.Doc("The variable before it is counted up by one; OutOfRange at the limit.")
+      .Shape(CountUpToShape);
+  op.NoGradient("integer").CpuTypes<Indices>(
+      "T", []<typename T>() { return New<CountUpToKernel<T>>(); });
 }
 
 }  // namespace muster

@@ -6,12 +6,14 @@
 namespace muster {
 namespace {
 
-constexpr absl::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+constexpr absl::string_view kDigits =
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 constexpr std::array<int8_t, 256> MakeValues() {
   std::array<int8_t, 256> values{};
   for (int8_t& value : values) value = -1;
-  for (int i = 0; i < 64; ++i) values[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
+  for (int i = 0; i < 64; ++i)
+    values[static_cast<unsigned char>(kDigits[i])] = static_cast<int8_t>(i);
   return values;
 }
 constexpr std::array<int8_t, 256> kValues = MakeValues();
@@ -22,7 +24,8 @@ std::string Encode(absl::string_view text, bool pad) {
   for (size_t i = 0; i < text.size(); i += 3) {
     const size_t bytes = std::min<size_t>(3, text.size() - i);
     uint32_t bits = 0;
-    for (size_t j = 0; j < 3; ++j) bits = (bits << 8) | (j < bytes ? static_cast<unsigned char>(text[i + j]) : 0);
+    for (size_t j = 0; j < 3; ++j)
+      bits = (bits << 8) | (j < bytes ? static_cast<unsigned char>(text[i + j]) : 0);
     for (size_t j = 0; j <= bytes; ++j) result.push_back(kDigits[(bits >> (18 - 6 * j)) & 63]);
     if (pad) result.append(3 - bytes, '=');
   }
@@ -36,7 +39,8 @@ absl::StatusOr<std::string> Decode(absl::string_view text) {
   }
   if (text.size() % 4 == 1) {
     for (char c : text) {
-      if (kValues[static_cast<unsigned char>(c)] < 0) return InvalidArgument("Invalid character found in base64.");
+      if (kValues[static_cast<unsigned char>(c)] < 0)
+        return InvalidArgument("Invalid character found in base64.");
     }
     return InvalidArgument("Base64 string length cannot be 1 modulo 4.");
   }

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -72,7 +73,8 @@ std::string Text(const NumberFormat& format, const T& value) {
   } else if constexpr (std::is_floating_point_v<T>) {
     return format.Print(format.Of("", format.floating), static_cast<double>(value));
   } else if constexpr (std::is_integral_v<T>) {
-    if constexpr (std::is_signed_v<T>) return format.Print(format.Of("ll", 'd'), static_cast<long long>(value));
+    if constexpr (std::is_signed_v<T>)
+      return format.Print(format.Of("ll", 'd'), static_cast<long long>(value));
     return format.Print(format.Of("ll", 'u'), static_cast<unsigned long long>(value));
   } else {
     return absl::StrCat("(", Text(format, value.real()), ",", Text(format, value.imag()), ")");
@@ -91,18 +93,23 @@ class AsStringKernel : public Kernel {
     const DType dtype = kDTypeOf<T>;
     if (!IsFloating(dtype) && !IsComplex(dtype)) {
       if (scientific || shortest) {
-        return InvalidArgument("scientific and shortest format not supported for datatype ", DTypeName(dtype));
+        return InvalidArgument("scientific and shortest format not supported for datatype ",
+                               DTypeName(dtype));
       }
-      if (precision >= 0) return InvalidArgument("precision not supported for datatype ", DTypeName(dtype));
+      if (precision >= 0)
+        return InvalidArgument("precision not supported for datatype ", DTypeName(dtype));
     }
-    if (format_.flag.size() > 1) return InvalidArgument("Fill string must be one or fewer characters");
-    if (scientific && shortest) return InvalidArgument("Cannot select both scientific and shortest notation");
+    if (format_.flag.size() > 1)
+      return InvalidArgument("Fill string must be one or fewer characters");
+    if (scientific && shortest)
+      return InvalidArgument("Cannot select both scientific and shortest notation");
     if (!format_.flag.empty() && std::string(" +-0#").find(format_.flag) == std::string::npos) {
       return InvalidArgument("Fill argument not supported: \"", format_.flag, "\"");
     }
     constexpr int64_t kLimit = 1 << 16;
     if (precision > kLimit || width > kLimit) {
-      return InvalidArgument("width and precision must be at most ", kLimit, ", got ", width, " and ", precision);
+      return InvalidArgument("width and precision must be at most ", kLimit, ", got ", width,
+                             " and ", precision);
     }
     format_.precision = static_cast<int>(std::max<int64_t>(precision, -1));
     format_.width = static_cast<int>(std::max<int64_t>(width, -1));
@@ -138,8 +145,10 @@ DEFINE_OP(StringToNumber) {
 }
 
 DEFINE_OP(AsString) {
-  op.Attr("T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, complex64, "
-          "complex128, bool, variant, string}")
+  op.Attr(
+        "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, "
+        "uint64, complex64, "
+        "complex128, bool, variant, string}")
       .Attr("precision: int = -1")
       .Attr("scientific: bool = false")
       .Attr("shortest: bool = false")
@@ -150,7 +159,8 @@ DEFINE_OP(AsString) {
       .Doc("Numbers written out as printf does.")
       .Shape(UnchangedShape)
       .NoGradient("Strings have no gradient.")
-      .CpuTypes<Join<Numbers, Types<bool, std::string>>>("T", []<typename T>() { return New<AsStringKernel<T>>(); });
+      .CpuTypes<Join<Numbers, Types<bool, std::string>>>(
+          "T", []<typename T>() { return New<AsStringKernel<T>>(); });
 }
 
 }  // namespace muster

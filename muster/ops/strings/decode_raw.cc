@@ -21,14 +21,15 @@ class DecodeRawKernel : public Kernel {
     const size_t size = texts.empty() ? 0 : texts[0].size();
     for (size_t i = 1; i < texts.size(); ++i) {
       if (texts[i].size() != size) {
-        return InvalidArgument("DecodeRaw requires input strings to all be the same size, but element ", i,
-                               " has size ", size, " != ", texts[i].size());
+        return InvalidArgument(
+            "DecodeRaw requires input strings to all be the same size, but element ", i,
+            " has size ", size, " != ", texts[i].size());
       }
     }
     const size_t element = DTypeSize(dtype_);
     if (size % element != 0) {
-      return InvalidArgument("Input to DecodeRaw has length ", size, " that is not a multiple of ", element,
-                             ", the size of ", DTypeName(dtype_));
+      return InvalidArgument("Input to DecodeRaw has length ", size, " that is not a multiple of ",
+                             element, ", the size of ", DTypeName(dtype_));
     }
     Dims dims(input.shape().dims());
     dims.push_back(static_cast<int64_t>(size / element));
@@ -68,8 +69,10 @@ absl::Status DecodeRawShape(ShapeContext& c) {
 }  // namespace
 
 DEFINE_OP(DecodeRaw) {
-  op.Attr("out_type: {half, float, double, int32, uint16, uint8, int16, int8, int64, complex64, complex128, bool, "
-          "bfloat16}")
+  op.Attr(
+        "out_type: {half, float, double, int32, uint16, uint8, int16, int8, int64, complex64, "
+        "complex128, bool, "
+        "bfloat16}")
       .Attr("little_endian: bool = true")
       .Input("bytes: string")
       .Output("output: out_type")

@@ -1,12 +1,15 @@
 // Parts and properties of strings: Substr, StringLength, StringStrip, StringLower, StringUpper.
 #include "absl/strings/ascii.h"
+
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
 
 // Whether a byte continues a character of UTF-8.
-bool Continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+bool Continues(char c) {
+  return (static_cast<unsigned char>(c) & 0xC0) == 0x80;
+}
 
 int64_t CountCharacters(absl::string_view text) {
   int64_t count = 0;
@@ -41,8 +44,8 @@ class SubstrKernel : public Kernel {
     const Tensor& input = c.input(0);
     const Shape& pos_shape = c.input(1).shape();
     if (pos_shape != c.input(2).shape()) {
-      return InvalidArgument("pos and len should have the same shape, got: ", pos_shape.ToString(), " vs. ",
-                             c.input(2).shape().ToString());
+      return InvalidArgument("pos and len should have the same shape, got: ", pos_shape.ToString(),
+                             " vs. ", c.input(2).shape().ToString());
     }
     ASSIGN_OR_RETURN(const Dims pos, IntegerValues(c.input(1)));
     ASSIGN_OR_RETURN(const Dims len, IntegerValues(c.input(2)));
@@ -50,7 +53,8 @@ class SubstrKernel : public Kernel {
         BroadcastShapes(PartialShape(input.shape()), PartialShape(pos_shape));
     const std::optional<Shape> shape = joint.ok() ? joint->ToShape() : std::nullopt;
     if (!shape.has_value()) {
-      return InvalidArgument("Incompatible shapes: ", input.shape().ToString(), " vs. ", pos_shape.ToString());
+      return InvalidArgument("Incompatible shapes: ", input.shape().ToString(), " vs. ",
+                             pos_shape.ToString());
     }
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, *shape));
     const std::vector<int64_t> input_at = BroadcastOffsets(input.shape(), *shape);
@@ -82,11 +86,13 @@ class SubstrKernel : public Kernel {
     return offsets;
   }
 
-  absl::StatusOr<absl::string_view> Part(absl::string_view text, int64_t pos, int64_t len, int64_t index) const {
+  absl::StatusOr<absl::string_view> Part(absl::string_view text, int64_t pos, int64_t len,
+                                         int64_t index) const {
     const int64_t size = utf8_ ? CountCharacters(text) : static_cast<int64_t>(text.size());
     if (pos > size || pos < -size) {
       if (utf8_) return InvalidArgument("pos ", pos, " out of range for string at index ", index);
-      return InvalidArgument("pos ", pos, " out of range for string b'", text, "' at index ", index);
+      return InvalidArgument("pos ", pos, " out of range for string b'", text, "' at index ",
+                             index);
     }
     const int64_t begin = pos < 0 ? pos + size : pos;
     // A negative length means the rest.
@@ -133,7 +139,8 @@ absl::Status RunStrip(KernelContext& c) {
   const Tensor& input = c.input(0);
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, input.shape()));
   for (int64_t i = 0; i < input.num_elements(); ++i) {
-    output->data<std::string>()[i] = std::string(absl::StripAsciiWhitespace(input.data<std::string>()[i]));
+    output->data<std::string>()[i] =
+        std::string(absl::StripAsciiWhitespace(input.data<std::string>()[i]));
   }
   return absl::OkStatus();
 }
@@ -152,10 +159,13 @@ class CaseKernel : public Kernel {
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, input.shape()));
     for (int64_t i = 0; i < input.num_elements(); ++i) {
       const std::string& text = input.data<std::string>()[i];
-      if (!encoding_.empty() && std::any_of(text.begin(), text.end(), [](char b) { return b & 0x80; })) {
-        return Unimplemented(c.node().op(), " knows the case of ASCII letters only, element ", i, " has others");
+      if (!encoding_.empty() &&
+          std::any_of(text.begin(), text.end(), [](char b) { return b & 0x80; })) {
+        return Unimplemented(c.node().op(), " knows the case of ASCII letters only, element ", i,
+                             " has others");
       }
-      output->data<std::string>()[i] = kUpper ? absl::AsciiStrToUpper(text) : absl::AsciiStrToLower(text);
+      output->data<std::string>()[i] =
+          kUpper ? absl::AsciiStrToUpper(text) : absl::AsciiStrToLower(text);
     }
     return absl::OkStatus();
   }
@@ -173,7 +183,9 @@ DEFINE_OP(Substr) {
       .Input("pos: T")
       .Input("len: T")
       .Output("output: string")
-      .Doc("len bytes or characters of every string from pos on; a negative pos counts from the end.")
+      .Doc(
+          "len bytes or characters of every string from pos on; a negative pos counts from the "
+          "end.")
       .Shape(SubstrShape)
       .Cpu(New<SubstrKernel>());
 }

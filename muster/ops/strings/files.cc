@@ -1,6 +1,4 @@
 // Whole files as strings, and names of files: ReadFile, WriteFile, MatchingFiles.
-#include <fnmatch.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -9,6 +7,8 @@
 #include <memory>
 
 #include "absl/strings/str_split.h"
+#include <fnmatch.h>
+
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -17,14 +17,21 @@ namespace {
 absl::Status FileError(const std::string& name, int error) {
   const std::string text = absl::StrCat(name, "; ", std::strerror(error));
   switch (error) {
-    case ENOENT: return absl::NotFoundError(text);
-    case EISDIR: return absl::FailedPreconditionError(text);
+    case ENOENT:
+      return absl::NotFoundError(text);
+    case EISDIR:
+      return absl::FailedPreconditionError(text);
     case EACCES:
-    case EPERM: return absl::PermissionDeniedError(text);
-    case EEXIST: return absl::AlreadyExistsError(text);
-    case ENOTDIR: return absl::FailedPreconditionError(text);
-    case ENOSPC: return absl::ResourceExhaustedError(text);
-    default: return absl::UnknownError(text);
+    case EPERM:
+      return absl::PermissionDeniedError(text);
+    case EEXIST:
+      return absl::AlreadyExistsError(text);
+    case ENOTDIR:
+      return absl::FailedPreconditionError(text);
+    case ENOSPC:
+      return absl::ResourceExhaustedError(text);
+    default:
+      return absl::UnknownError(text);
   }
 }
 
@@ -53,14 +60,16 @@ absl::Status WriteAll(const std::string& name, absl::string_view contents) {
   if (!parent.empty()) std::filesystem::create_directories(parent, ignored);
   File file(std::fopen(name.c_str(), "wb"));
   if (file == nullptr) return FileError(name, errno);
-  if (std::fwrite(contents.data(), 1, contents.size(), file.get()) != contents.size()) return FileError(name, errno);
+  if (std::fwrite(contents.data(), 1, contents.size(), file.get()) != contents.size())
+    return FileError(name, errno);
   if (std::fclose(file.release()) != 0) return FileError(name, errno);
   return absl::OkStatus();
 }
 
 absl::Status CheckScalar(const Tensor& tensor, absl::string_view what) {
   if (tensor.shape().is_scalar()) return absl::OkStatus();
-  return InvalidArgument(what, " tensor must be scalar, but had shape: ", tensor.shape().ToString());
+  return InvalidArgument(what,
+                         " tensor must be scalar, but had shape: ", tensor.shape().ToString());
 }
 
 absl::Status RunRead(KernelContext& c) {
@@ -76,7 +85,9 @@ absl::Status RunWrite(KernelContext& c) {
   return WriteAll(c.input(0).scalar<std::string>(), c.input(1).scalar<std::string>());
 }
 
-bool HasWildcard(absl::string_view part) { return part.find_first_of("*?[\\") != absl::string_view::npos; }
+bool HasWildcard(absl::string_view part) {
+  return part.find_first_of("*?[\\") != absl::string_view::npos;
+}
 
 // Appends all names that match parts[at...] below `prefix` ("", or ending in "/").
 void Match(const std::vector<std::string>& parts, size_t at, const std::string& prefix,
@@ -116,7 +127,8 @@ absl::Status RunMatching(KernelContext& c) {
     Match(parts, 0, "", found);
   }
   std::sort(found.begin(), found.end());
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({static_cast<int64_t>(found.size())})));
+  ASSIGN_OR_RETURN(Tensor * output,
+                   c.AllocateOutput(0, Shape({static_cast<int64_t>(found.size())})));
   std::move(found.begin(), found.end(), output->data<std::string>());
   return absl::OkStatus();
 }

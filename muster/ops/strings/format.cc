@@ -4,6 +4,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -14,12 +15,24 @@ std::string Escape(absl::string_view text) {
   std::string result;
   for (char c : text) {
     switch (c) {
-      case '\n': result += "\\n"; break;
-      case '\r': result += "\\r"; break;
-      case '\t': result += "\\t"; break;
-      case '"': result += "\\\""; break;
-      case '\'': result += "\\'"; break;
-      case '\\': result += "\\\\"; break;
+      case '\n':
+        result += "\\n";
+        break;
+      case '\r':
+        result += "\\r";
+        break;
+      case '\t':
+        result += "\\t";
+        break;
+      case '"':
+        result += "\\\"";
+        break;
+      case '\'':
+        result += "\\'";
+        break;
+      case '\\':
+        result += "\\\\";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 0x20 || c == 0x7F) {
           absl::StrAppendFormat(&result, "\\%03o", static_cast<unsigned char>(c));
@@ -114,23 +127,41 @@ class Writer {
 
 absl::StatusOr<std::string> Format(const Tensor& tensor, int64_t ends) {
   switch (tensor.dtype()) {
-    case DType::kFloat: return Writer<float>(tensor, ends).Write();
-    case DType::kDouble: return Writer<double>(tensor, ends).Write();
-    case DType::kHalf: return Writer<Half>(tensor, ends).Write();
-    case DType::kBfloat16: return Writer<Bfloat16>(tensor, ends).Write();
-    case DType::kInt8: return Writer<int8_t>(tensor, ends).Write();
-    case DType::kInt16: return Writer<int16_t>(tensor, ends).Write();
-    case DType::kInt32: return Writer<int32_t>(tensor, ends).Write();
-    case DType::kInt64: return Writer<int64_t>(tensor, ends).Write();
-    case DType::kUint8: return Writer<uint8_t>(tensor, ends).Write();
-    case DType::kUint16: return Writer<uint16_t>(tensor, ends).Write();
-    case DType::kUint32: return Writer<uint32_t>(tensor, ends).Write();
-    case DType::kUint64: return Writer<uint64_t>(tensor, ends).Write();
-    case DType::kBool: return Writer<bool>(tensor, ends).Write();
-    case DType::kString: return Writer<std::string>(tensor, ends).Write();
-    case DType::kComplex64: return Writer<Complex64>(tensor, ends).Write();
-    case DType::kComplex128: return Writer<Complex128>(tensor, ends).Write();
-    default: return Unimplemented("StringFormat does not write values of type ", DTypeName(tensor.dtype()));
+    case DType::kFloat:
+      return Writer<float>(tensor, ends).Write();
+    case DType::kDouble:
+      return Writer<double>(tensor, ends).Write();
+    case DType::kHalf:
+      return Writer<Half>(tensor, ends).Write();
+    case DType::kBfloat16:
+      return Writer<Bfloat16>(tensor, ends).Write();
+    case DType::kInt8:
+      return Writer<int8_t>(tensor, ends).Write();
+    case DType::kInt16:
+      return Writer<int16_t>(tensor, ends).Write();
+    case DType::kInt32:
+      return Writer<int32_t>(tensor, ends).Write();
+    case DType::kInt64:
+      return Writer<int64_t>(tensor, ends).Write();
+    case DType::kUint8:
+      return Writer<uint8_t>(tensor, ends).Write();
+    case DType::kUint16:
+      return Writer<uint16_t>(tensor, ends).Write();
+    case DType::kUint32:
+      return Writer<uint32_t>(tensor, ends).Write();
+    case DType::kUint64:
+      return Writer<uint64_t>(tensor, ends).Write();
+    case DType::kBool:
+      return Writer<bool>(tensor, ends).Write();
+    case DType::kString:
+      return Writer<std::string>(tensor, ends).Write();
+    case DType::kComplex64:
+      return Writer<Complex64>(tensor, ends).Write();
+    case DType::kComplex128:
+      return Writer<Complex128>(tensor, ends).Write();
+    default:
+      return Unimplemented("StringFormat does not write values of type ",
+                           DTypeName(tensor.dtype()));
   }
 }
 
@@ -142,7 +173,8 @@ std::vector<std::string> Pieces(const std::string& text, const std::string& plac
 
 absl::Status CheckPlaceholders(size_t pieces, size_t inputs) {
   if (pieces - 1 == inputs) return absl::OkStatus();
-  return InvalidArgument("num placeholders in template and num inputs must match: ", pieces - 1, " vs. ", inputs);
+  return InvalidArgument("num placeholders in template and num inputs must match: ", pieces - 1,
+                         " vs. ", inputs);
 }
 
 class FormatKernel : public Kernel {

@@ -23,8 +23,12 @@ uint64_t Load32(const char* p) {
   std::memcpy(&word, p, sizeof(word));
   return word;
 }
-uint64_t Byte(char c) { return static_cast<unsigned char>(c); }
-uint64_t FoldHigh(uint64_t x) { return x ^ (x >> 47); }
+uint64_t Byte(char c) {
+  return static_cast<unsigned char>(c);
+}
+uint64_t FoldHigh(uint64_t x) {
+  return x ^ (x >> 47);
+}
 
 // Two words into one.
 uint64_t Mix(uint64_t a, uint64_t b, uint64_t mul) {
@@ -116,7 +120,8 @@ uint64_t FarmLong(const char* s, size_t length) {
   v = Absorb(s, v.second * mul, x + w.first);
   w = Absorb(s + 32, z + w.second, y + Load64(s + 16));
   std::swap(z, x);
-  return Mix(Mix(v.first, w.first, mul) + FoldHigh(y) * kMul0 + z, Mix(v.second, w.second, mul) + x, mul);
+  return Mix(Mix(v.first, w.first, mul) + FoldHigh(y) * kMul0 + z, Mix(v.second, w.second, mul) + x,
+             mul);
 }
 
 // The state of SipHash.

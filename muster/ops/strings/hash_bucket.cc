@@ -1,4 +1,5 @@
-// Strings hashed into buckets: StringToHashBucket, StringToHashBucketFast, StringToHashBucketStrong.
+// Strings hashed into buckets: StringToHashBucket, StringToHashBucketFast,
+// StringToHashBucketStrong.
 #include "muster/ops/op.h"
 #include "muster/ops/strings/hash.h"
 
@@ -17,8 +18,8 @@ class HashKernel : public Kernel {
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, input.shape()));
     for (int64_t i = 0; i < input.num_elements(); ++i) {
       // The bucket number is a remainder of the unsigned hash.
-      output->data<int64_t>()[i] =
-          static_cast<int64_t>(Hash(input.data<std::string>()[i]) % static_cast<uint64_t>(buckets_));
+      output->data<int64_t>()[i] = static_cast<int64_t>(Hash(input.data<std::string>()[i]) %
+                                                        static_cast<uint64_t>(buckets_));
     }
     return absl::OkStatus();
   }

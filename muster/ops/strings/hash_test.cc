@@ -9,7 +9,8 @@
 namespace muster {
 namespace {
 
-// One string per branch of the functions: lengths 0, 1, 2, 3, 5, 8, 16, 17, 32, 33, 64, 65, 225, 256.
+// One string per branch of the functions: lengths 0, 1, 2, 3, 5, 8, 16, 17, 32, 33, 64, 65, 225,
+// 256.
 std::vector<std::string> Texts() {
   std::string long_text;
   for (int i = 0; i < 5; ++i) long_text += "The quick brown fox jumps over the lazy dog. ";

@@ -2,6 +2,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -21,7 +22,8 @@ class JoinKernel : public Kernel {
       const Shape& next = c.input(i).shape();
       if (next.is_scalar()) continue;
       if (found && next != shape) {
-        return InvalidArgument("Input shapes do not match: ", shape.ToString(), " vs. ", next.ToString());
+        return InvalidArgument("Input shapes do not match: ", shape.ToString(), " vs. ",
+                               next.ToString());
       }
       shape = next;
       found = true;
@@ -44,7 +46,8 @@ class JoinKernel : public Kernel {
 
 absl::Status JoinShape(ShapeContext& c) {
   bool all_scalar = true;
-  for (int i = 0; i < c.num_inputs(); ++i) all_scalar &= c.input(i).known_rank() && c.input(i).rank() == 0;
+  for (int i = 0; i < c.num_inputs(); ++i)
+    all_scalar &= c.input(i).known_rank() && c.input(i).rank() == 0;
   PartialShape output = all_scalar ? PartialShape::Scalar() : PartialShape();
   for (int i = 0; i < c.num_inputs(); ++i) {
     if (!c.input(i).known_rank() || c.input(i).rank() == 0) continue;
@@ -70,7 +73,8 @@ class ReduceJoinKernel : public Kernel {
     std::vector<int> axes;
     for (int64_t number : numbers) {
       if (number < -rank || number >= rank) {
-        return OutOfRange("Invalid reduction dimension ", number, " for input with ", rank, " dimension(s)");
+        return OutOfRange("Invalid reduction dimension ", number, " for input with ", rank,
+                          " dimension(s)");
       }
       const int axis = static_cast<int>(number < 0 ? number + rank : number);
       if (reduced[axis]) return InvalidArgument("Duplicate reduction dimension ", number);
@@ -91,11 +95,13 @@ class ReduceJoinKernel : public Kernel {
     }
     // The axis that is named first varies fastest.
     const std::vector<int64_t> offsets = Offsets(input.shape(), strides, axes);
-    const std::vector<int64_t> starts = Offsets(input.shape(), strides, {kept.rbegin(), kept.rend()});
+    const std::vector<int64_t> starts =
+        Offsets(input.shape(), strides, {kept.rbegin(), kept.rend()});
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     std::vector<absl::string_view> parts(offsets.size());
     for (int64_t i = 0; i < output->num_elements(); ++i) {
-      for (size_t j = 0; j < offsets.size(); ++j) parts[j] = input.data<std::string>()[starts[i] + offsets[j]];
+      for (size_t j = 0; j < offsets.size(); ++j)
+        parts[j] = input.data<std::string>()[starts[i] + offsets[j]];
       output->data<std::string>()[i] = absl::StrJoin(parts, separator_);
     }
     return absl::OkStatus();
@@ -103,7 +109,8 @@ class ReduceJoinKernel : public Kernel {
 
  private:
   // Offsets of all positions along `axes`, the first of which varies fastest.
-  static std::vector<int64_t> Offsets(const Shape& shape, const Dims& strides, const std::vector<int>& axes) {
+  static std::vector<int64_t> Offsets(const Shape& shape, const Dims& strides,
+                                      const std::vector<int>& axes) {
     std::vector<int64_t> offsets = {0};
     for (int axis : axes) {
       std::vector<int64_t> next;
@@ -130,7 +137,8 @@ absl::Status ReduceJoinShape(ShapeContext& c) {
   std::vector<bool> reduced(rank, false);
   for (int64_t axis : axes) {
     if (axis < -rank || axis >= rank) {
-      return InvalidArgument("Invalid reduction dimension ", axis, " for input with ", rank, " dimensions.");
+      return InvalidArgument("Invalid reduction dimension ", axis, " for input with ", rank,
+                             " dimensions.");
     }
     const int64_t at = axis < 0 ? axis + rank : axis;
     if (reduced[at]) return InvalidArgument("Duplicate reduction index ", axis);
@@ -146,7 +154,8 @@ absl::Status ReduceJoinShape(ShapeContext& c) {
 }
 
 // The tokens of all strings as a sparse matrix.
-absl::Status WriteTokens(KernelContext& c, const std::vector<std::vector<absl::string_view>>& rows) {
+absl::Status WriteTokens(KernelContext& c,
+                         const std::vector<std::vector<absl::string_view>>& rows) {
   int64_t total = 0;
   int64_t widest = 0;
   for (const auto& row : rows) {
@@ -174,7 +183,8 @@ absl::Status CheckSplit(KernelContext& c, absl::string_view separator) {
     return InvalidArgument("input must be a vector, got shape: ", c.input(0).shape().ToString());
   }
   if (!c.input(1).shape().is_scalar()) {
-    return InvalidArgument(separator, " must be a scalar, got shape: ", c.input(1).shape().ToString());
+    return InvalidArgument(separator,
+                           " must be a scalar, got shape: ", c.input(1).shape().ToString());
   }
   return absl::OkStatus();
 }
@@ -190,13 +200,15 @@ class SplitKernel : public Kernel {
     RETURN_IF_ERROR(CheckSplit(c, "delimiter"));
     const std::string& delimiters = c.input(1).scalar<std::string>();
     std::vector<std::vector<absl::string_view>> rows;
-    for (const std::string& text : c.input(0).values<std::string>()) rows.push_back(Split(text, delimiters));
+    for (const std::string& text : c.input(0).values<std::string>())
+      rows.push_back(Split(text, delimiters));
     return WriteTokens(c, rows);
   }
 
  private:
   // Every character of `delimiters` separates; without any, every character is a token.
-  std::vector<absl::string_view> Split(absl::string_view text, const std::string& delimiters) const {
+  std::vector<absl::string_view> Split(absl::string_view text,
+                                       const std::string& delimiters) const {
     std::vector<absl::string_view> tokens;
     if (text.empty()) return tokens;
     if (delimiters.empty()) {
@@ -238,7 +250,8 @@ class SplitV2Kernel : public Kernel {
     text = absl::StripLeadingAsciiWhitespace(text);
     while (!text.empty()) {
       size_t end = 0;
-      while (end < text.size() && !absl::ascii_isspace(static_cast<unsigned char>(text[end]))) ++end;
+      while (end < text.size() && !absl::ascii_isspace(static_cast<unsigned char>(text[end])))
+        ++end;
       tokens.push_back(text.substr(0, end));
       text = absl::StripLeadingAsciiWhitespace(text.substr(end));
       if (static_cast<int64_t>(tokens.size()) == max_) {
@@ -249,7 +262,8 @@ class SplitV2Kernel : public Kernel {
     return tokens;
   }
 
-  std::vector<absl::string_view> SplitAt(absl::string_view text, absl::string_view separator) const {
+  std::vector<absl::string_view> SplitAt(absl::string_view text,
+                                         absl::string_view separator) const {
     std::vector<absl::string_view> tokens;
     for (size_t at; (at = text.find(separator)) != absl::string_view::npos;) {
       if (max_ > 0 && static_cast<int64_t>(tokens.size()) == max_) break;
@@ -306,7 +320,8 @@ DEFINE_OP(StringSplit) {
       .Output("indices: int64")
       .Output("values: string")
       .Output("shape: int64")
-      .Doc("The tokens of every string, cut at each character of the delimiter, as a sparse matrix.")
+      .Doc(
+          "The tokens of every string, cut at each character of the delimiter, as a sparse matrix.")
       .Shape(SplitShape)
       .NoGradient(kReason)
       .Cpu(New<SplitKernel>());
@@ -319,7 +334,8 @@ DEFINE_OP(StringSplitV2) {
       .Output("indices: int64")
       .Output("values: string")
       .Output("shape: int64")
-      .Doc("The tokens of every string, cut at the separator or at white space, as a sparse matrix.")
+      .Doc(
+          "The tokens of every string, cut at the separator or at white space, as a sparse matrix.")
       .Shape(SplitShape)
       .Cpu(New<SplitV2Kernel>());
 }

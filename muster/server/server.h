@@ -1,0 +1,48 @@
+// A task of a cluster: a master and a worker on one port.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "muster/transport/cluster.h"
+#include "muster/transport/grpc/grpc_transport.h"
+#include "muster/transport/session_config.h"
+
+namespace muster {
+
+struct ServerOptions {
+  ClusterSpec cluster;
+  std::string job;  // may be empty when there is one job
+  int task = -1;    // may be -1 when the job has one task
+  int port = -1;    // -1: the one in the cluster's entry
+  // Where to listen; empty: the address that the cluster gives for the task, or all interfaces
+  // (with a warning) when that is no address of this machine.
+  std::string bind;
+  SessionConfig config;  // under every session's own
+  SecurityOptions security;
+  Scheduler* scheduler = nullptr;  // null: the process-wide pool
+  absl::Duration stop_grace = absl::Seconds(2);
+  bool cache_rpc_response = false;
+};
+
+// Thread-safe.
+class Server {
+ public:
+  // Binds the port; calls are answered after Start. Internal 'Job "x" was not defined in cluster',
+  // InvalidArgument for an unknown task, Unknown when the port is taken: TensorFlow's codes.
+  static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options);
+  // One task "/job:local/replica:0/task:0" on a free port.
+  static absl::StatusOr<std::unique_ptr<Server>> CreateLocal(SessionConfig config = {});
+  virtual ~Server() = default;  // stops it
+
+  virtual absl::Status Start() = 0;  // again: does nothing
+  // Running steps have the grace period, then they are cancelled; the port closes; Join returns.
+  virtual void Stop() = 0;
+  virtual void Join() = 0;
+  virtual std::string target() const = 0;  // "grpc://host:port"
+  virtual int port() const = 0;
+  virtual const ClusterSpec& cluster() const = 0;
+  virtual TaskName self() const = 0;
+};
+
+}  // namespace muster

@@ -1,0 +1,58 @@
+// Which tasks a cluster has, and where they listen.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "muster/base/status.h"
+
+namespace muster {
+
+// "/job:ps/replica:0/task:1": the part of a device's name that says which process it is in.
+struct TaskName {
+  std::string job;
+  int task = 0;
+  int replica = 0;
+
+  // Accepts whole task names and device names, whose device part is left out.
+  static absl::StatusOr<TaskName> Parse(absl::string_view text);
+  std::string ToString() const;
+  friend bool operator==(const TaskName&, const TaskName&) = default;
+};
+
+// The task part of a whole device name ("/job:a/replica:0/task:1/device:CPU:0"), as text. Empty
+// when there is none.
+absl::string_view TaskOfDevice(absl::string_view device);
+
+// Jobs of tasks with their addresses ("host:port"). Numbers of tasks may have holes. A value.
+class ClusterSpec {
+ public:
+  using Tasks = std::map<int, std::string>;
+
+  ClusterSpec() = default;
+  explicit ClusterSpec(std::map<std::string, Tasks> jobs) : jobs_(std::move(jobs)) {}
+
+  // "ps=a:2222,b:2222;worker=c:2222"; TensorFlow's "ps|a:2222;b:2222,worker|c:2222"; or JSON, lists
+  // or
+  // {"0": "a:2222"} per job. InvalidArgument naming the part that is wrong.
+  static absl::StatusOr<ClusterSpec> Parse(absl::string_view text);
+
+  // Job names are [A-Za-z][A-Za-z0-9_]*, numbers not negative, addresses host:port.
+  absl::Status Validate() const;
+  const std::map<std::string, Tasks>& jobs() const { return jobs_; }
+  std::map<std::string, Tasks>& jobs() { return jobs_; }
+  bool empty() const { return jobs_.empty(); }
+  // NotFound for a job or task that is not there.
+  absl::StatusOr<std::string> Address(const TaskName& task) const;
+  // Sorted by job, then number.
+  std::vector<TaskName> tasks() const;
+  std::string ToString() const;  // "ps=a:2222,b:2222;worker=c:2222"; holes as "worker=1:c:2222" are
+                                 // not written: JSON then
+  friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
+
+ private:
+  std::map<std::string, Tasks> jobs_;
+};
+
+}  // namespace muster

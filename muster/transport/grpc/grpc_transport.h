@@ -1,0 +1,50 @@
+// Tasks reach each other with TensorFlow's gRPC services.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "muster/transport/peers.h"
+
+namespace muster {
+
+// Who may connect, and how that is proven. Empty: anybody, in the clear, as TensorFlow does.
+struct SecurityOptions {
+  std::string certificate_file;  // PEM; with the key: TLS
+  std::string key_file;
+  std::string ca_file;  // with the other two: both sides show certificates
+  std::string token;    // a secret that every caller must know
+  bool enabled() const { return !certificate_file.empty() || !ca_file.empty() || !token.empty(); }
+};
+
+struct GrpcOptions {
+  Scheduler* scheduler = nullptr;  // for timers; outlives the transport
+  SecurityOptions security;
+  int max_message_bytes = INT32_MAX;
+};
+
+std::unique_ptr<Transport> NewGrpcTransport(GrpcOptions options);
+
+struct GrpcServerOptions {
+  std::string host;  // to which to bind; empty: all interfaces
+  int port = 0;      // 0: any free one
+  SecurityOptions security;
+  int max_message_bytes = INT32_MAX;
+};
+
+// The services of one task on one port.
+class GrpcServer {
+ public:
+  // Unknown "Could not start gRPC server" naming the address when the port is taken. `master` may
+  // be null.
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(GrpcServerOptions options,
+                                                           std::shared_ptr<MasterApi> master,
+                                                           std::shared_ptr<WorkerApi> worker);
+  virtual ~GrpcServer() = default;
+  virtual int port() const = 0;
+  // No new calls; those under way have `grace` before they are cancelled. Blocks until all have
+  // ended.
+  virtual void Stop(absl::Duration grace) = 0;
+};
+
+}  // namespace muster

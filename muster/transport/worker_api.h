@@ -1,0 +1,124 @@
+// What a task does for masters and for other tasks: run partitions, hand out tensors.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muster/device/device.h"
+#include "muster/graph/graph.h"
+#include "muster/runtime/frame_ids.h"
+#include "muster/runtime/rendezvous.h"
+#include "muster/transport/call.h"
+#include "muster/transport/cluster.h"
+
+namespace muster {
+
+struct CreateWorkerSessionRequest {
+  std::string session;  // the master's handle
+  // Who this task is in the session, when the session has a cluster of its own.
+  struct Identity {
+    ClusterSpec cluster;
+    TaskName self;
+  };
+  std::optional<Identity> identity;
+  bool isolate_state = false;
+  std::string master_task;  // empty before TensorFlow 2.4
+  uint64_t master_incarnation = 0;
+};
+
+// A graph is made when it is needed, so that whoever has nothing to do with protos can check other
+// things first.
+using GraphMaker = absl::AnyInvocable<absl::StatusOr<std::unique_ptr<Graph>>() &&>;
+
+struct RegisterGraphRequest {
+  std::string session;
+  bool in_session = true;  // false: the session of masters that make none (before 1.15)
+  GraphMaker graph;        // every node with the whole name of one of the task's devices
+  bool optimize = true;
+  FrameIds frame_ids = FrameIds::kSince23;
+  int64_t collective_graph_key = 0;
+};
+
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+
+struct RunGraphRequest {
+  std::string session;
+  bool in_session = true;
+  std::string graph;  // handle of RegisterGraph
+  int64_t step_id = 0;
+  std::vector<NamedTensor>
+      send;  // put into the rendezvous before the step starts, under these keys
+  std::vector<std::string> recv_keys;  // taken out of it afterwards
+  bool record_timeline = false;
+  bool record_partition_graphs = false;
+  bool is_partial = false;
+  bool is_last_partial = false;
+  int64_t request_id = 0;
+};
+
+struct RunGraphReply {
+  std::vector<NamedTensor> recv;
+  std::string step_stats;                     // a serialized StepStats
+  std::vector<std::string> partition_graphs;  // serialized GraphDefs
+};
+
+struct RecvTensorRequest {
+  int64_t step_id = 0;
+  std::string key;
+  int64_t request_id = 0;
+};
+
+struct RecvTensorReply {
+  Rendezvous::Value value;
+  bool require_ack = false;  // the receiver calls MarkRecvFinished
+};
+
+struct LoggingRequest {
+  bool enable = false;
+  bool disable = false;
+  bool clear = false;
+  std::vector<int64_t> fetch_steps;
+};
+
+struct LoggingReply {
+  struct Step {
+    int64_t id = 0;
+    std::string step_stats;  // a serialized StepStats
+  };
+  std::vector<Step> steps;
+};
+
+// Thread-safe. Implemented by the worker itself, and by stand-ins that carry calls to the worker of
+// another task.
+class WorkerApi {
+ public:
+  virtual ~WorkerApi() = default;
+
+  // All devices of the task, CPU:0 first, by the names that the process was started with.
+  virtual void GetStatus(CallOptions options, CallDone<std::vector<DeviceAttributes>> done) = 0;
+  virtual void CreateWorkerSession(CallOptions options, CreateWorkerSessionRequest request,
+                                   CallDone<Empty> done) = 0;
+  virtual void DeleteWorkerSession(CallOptions options, std::string session,
+                                   CallDone<Empty> done) = 0;
+  virtual void RegisterGraph(CallOptions options, RegisterGraphRequest request,
+                             CallDone<std::string> done) = 0;
+  virtual void DeregisterGraph(CallOptions options, std::string session, bool in_session,
+                               std::string graph, CallDone<Empty> done) = 0;
+  virtual void RunGraph(CallOptions options, RunGraphRequest request,
+                        CallDone<RunGraphReply> done) = 0;
+  virtual void CleanupGraph(CallOptions options, int64_t step_id, CallDone<Empty> done) = 0;
+  virtual void CleanupAll(CallOptions options, std::vector<std::string> containers,
+                          CallDone<Empty> done) = 0;
+  virtual void RecvTensor(CallOptions options, RecvTensorRequest request,
+                          CallDone<RecvTensorReply> done) = 0;
+  virtual void MarkRecvFinished(CallOptions options, int64_t request_id, CallDone<Empty> done) = 0;
+  virtual void Logging(CallOptions options, LoggingRequest request,
+                       CallDone<LoggingReply> done) = 0;
+};
+
+}  // namespace muster

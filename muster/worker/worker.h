@@ -1,0 +1,44 @@
+// The worker of a task: keeps devices, sessions and steps, runs partitions and hands out tensors.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "muster/transport/peers.h"
+#include "muster/transport/worker_api.h"
+
+namespace muster {
+
+struct WorkerOptions {
+  TaskName self;
+  ClusterSpec cluster;
+  // Both outlive the worker.
+  Scheduler* scheduler = nullptr;
+  Transport* transport = nullptr;
+  int cpu_devices = 1;
+  // Replies of RecvTensor are kept until they are acknowledged, so that they can be sent again.
+  bool cache_replies = false;
+  // Before a cancelled step's rendezvous is aborted, its kernels have this long to end by
+  // themselves.
+  absl::Duration cancel_grace = absl::Seconds(1);
+};
+
+// Thread-safe. See wire-protocol §3.3 to §3.9 for what peers rely on.
+class Worker : public WorkerApi {
+ public:
+  static absl::StatusOr<std::shared_ptr<Worker>> Create(WorkerOptions options);
+  // The tasks of the cluster that the worker was made with; its own calls come straight back to it.
+  virtual std::shared_ptr<Peers> peers() = 0;
+  virtual const std::vector<Device*>& devices() const = 0;
+  // Steps under way end with `reason`; later calls fail with it. Waits for nothing.
+  virtual void Stop(absl::Status reason) = 0;
+  struct Counts {
+    int64_t sessions = 0;
+    int64_t graphs = 0;
+    int64_t steps = 0;
+    int64_t steps_run = 0;
+  };
+  virtual Counts counts() const = 0;
+};
+
+}  // namespace muster
