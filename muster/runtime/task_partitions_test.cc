@@ -123,7 +123,7 @@ class TaskPartitionsTest : public ::testing::Test {
         if (absl::StartsWith(device.name, task.task)) own.push_back(device);
       }
       PartitionOptions by_device;
-      by_device.loops_prepared = true;
+      by_device.is_prepared = true;
       ASSIGN_OR_RETURN(std::vector<GraphPart> parts, PartitionGraph(*task.graph, own, by_device));
       for (GraphPart& part : parts) parts_.push_back(std::move(part));
     }
