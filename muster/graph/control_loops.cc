@@ -110,7 +110,10 @@ class LoopMaker {
       : graph_(graph), new_name_(new_name), frames_(FindFrames(graph)) {
     conditions_.assign(frames_.frames.size(), nullptr);
     for (const auto& node : graph.nodes()) {
-      if (node->op() == "LoopCond") conditions_[frames_.inside[node->id()]] = node.get();
+      const int frame = frames_.inside[node->id()];
+      if (node->op() == "LoopCond") conditions_[frame] = node.get();
+      // In a part that was cut before; the condition itself may be elsewhere.
+      if (IsControlLoopMerge(*node)) merges_[{frame, node->device()}] = node.get();
     }
   }
 
