@@ -465,6 +465,68 @@ TEST_F(InProcessTest, TracesAndTransfersAreRecorded) {
               HasSubstr(absl::StrCat("Mb/s] y from ", Cpu(0), " to ", Cpu(1))));
 }
 
+TEST_F(InProcessTest, StatefulKernelsBelongToTheSessionAndTheNodesName) {
+  StartCluster(1);
+  EXPECT_EQ(NewSession(0, "second"), absl::OkStatus());
+  const auto draw = [&](absl::string_view session) {
+    const std::string graph = RegisterOn(
+        0,
+        [&](const Scope& s) {
+          const Output shape =
+              s.Op("Const", {}, {{"dtype", DType::kInt32}, {"value", Tensor::Vector<int32_t>({})}},
+                   "shape");
+          const Output random = s.Op("RandomUniform", {shape},
+                                     {{"dtype", DType::kFloat}, {"seed", int64_t{1}}}, "random");
+          Send(s, random, 0, 0, "random:0", true);
+        },
+        session);
+    RunGraphRequest request = Request(graph, NewStepId());
+    request.session = std::string(session);
+    request.recv_keys = {Key(0, 0, "random:0")};
+    const auto run = Run(0, std::move(request));
+    RunReady();
+    return Only(run);
+  };
+  const float first = draw(kSession);
+  const float second = draw(kSession);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(draw("second"), first);
+  EXPECT_EQ(draw("second"), second);
+}
+
+TEST_F(InProcessTest, ALegacyMasterNeedsNoSession) {
+  StartCluster(1);
+  auto graph = std::make_unique<Graph>();
+  const Scope s = Scope(*graph).WithDevice(Cpu(0));
+  Send(s, Number(s, 5, "five"), 0, 0, "five:0", true);
+  RegisterGraphRequest request;
+  request.in_session = false;
+  request.graph = [&]() -> absl::StatusOr<std::unique_ptr<Graph>> { return std::move(graph); };
+  Answered<std::string> handle;
+  workers_[0]->RegisterGraph({}, std::move(request), handle.done());
+  ASSERT_EQ(handle.status(), absl::OkStatus());
+  RunGraphRequest run = Request(**handle, 1);
+  run.session.clear();
+  run.in_session = false;
+  run.recv_keys = {Key(0, 0, "five:0")};
+  const auto received = Run(0, std::move(run));
+  RunReady();
+  EXPECT_EQ(Only(received), 5);
+}
+
+TEST_F(InProcessTest, CleanupWhileTheStepRuns) {
+  StartCluster(1);
+  const std::string blocked = RegisterOn(0, [&](const Scope& s) { Recv(s, 0, 0, "never"); });
+  const auto running = Run(0, Request(blocked, 1));
+  RunReady();
+  EXPECT_EQ(workers_[0]->counts().steps, 1);
+  Cleanup(0, 1);
+  RunReady();
+  EXPECT_TRUE(absl::IsAborted(running.status()));
+  EXPECT_TRUE(IsDerived(running.status()));
+  EXPECT_EQ(workers_[0]->counts().steps, 0);
+}
+
 TEST_F(InProcessTest, SeveralDevicesOfATask) {
   StartCluster(1);
   WorkerOptions options = OptionsOf(0);

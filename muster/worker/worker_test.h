@@ -46,10 +46,11 @@ class WorkerTest : public ::testing::Test {
     WorkerOptions options;
     options.self = TaskName{"w", i, 0};
     options.cluster = cluster_;
-    options.scheduler = scheduler_.get();
+    options.scheduler = scheduler();
     options.transport = transport();
     return options;
   }
+  virtual Scheduler* scheduler() { return scheduler_.get(); }
   virtual Transport* transport() = 0;
   virtual void Listen(int i, std::shared_ptr<Worker> worker) = 0;
 
