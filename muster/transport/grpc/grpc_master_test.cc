@@ -239,10 +239,11 @@ class GrpcTlsTest : public testing::Test {
     std::string pattern = (std::filesystem::temp_directory_path() / "muster_tls_XXXXXX").string();
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
-    Run("req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca.key -out ca.pem");
+    Run("req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=ca "
+        "-keyout ca.key -out ca.pem");
     for (const std::string name : {"task", "other"}) {
-      Run("req -newkey rsa:2048 -nodes -subj /CN=" + name + " -keyout " + name + ".key -out " +
-          name + ".csr");
+      Run("req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -subj /CN=" + name +
+          " -keyout " + name + ".key -out " + name + ".csr");
     }
     const std::string names = folder_ + "/names";
     ASSERT_EQ(std::system(("echo subjectAltName=IP:127.0.0.1 > " + names).c_str()), 0);

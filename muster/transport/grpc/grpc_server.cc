@@ -81,7 +81,8 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
   }
 
   void OnCancel() override {
-    cancellation_->Cancel(absl::Now() >= Deadline()
+    // The caller's own clock may have run out a little before ours.
+    cancellation_->Cancel(absl::Now() + absl::Milliseconds(20) >= Deadline()
                               ? absl::DeadlineExceededError("Deadline Exceeded")
                               : absl::CancelledError("The call was cancelled by the caller"));
   }
