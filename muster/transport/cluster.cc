@@ -1,0 +1,172 @@
+#include "muster/transport/cluster.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+
+#include "muster/device/device_name.h"
+#include "muster/transport/cluster_json.h"
+
+namespace muster {
+namespace {
+
+constexpr absl::string_view kForms =
+    "a cluster is written as 'ps=HOST:PORT,HOST:PORT;worker=HOST:PORT', as "
+    "'ps|HOST:PORT;HOST:PORT,worker|HOST:PORT' or as JSON";
+
+bool ValidJob(absl::string_view job) {
+  if (job.empty() || !absl::ascii_isalpha(job[0])) return false;
+  for (const char c : job) {
+    if (!absl::ascii_isalnum(c) && c != '_') return false;
+  }
+  return true;
+}
+
+absl::Status ValidateAddress(absl::string_view address, absl::string_view where) {
+  const size_t colon = address.rfind(':');
+  int port = -1;
+  if (colon == absl::string_view::npos || colon == 0 || colon + 1 == address.size()) {
+    return InvalidArgument("'", address, "' of ", where, " is not an address: HOST:PORT expected");
+  }
+  const absl::string_view host = address.substr(0, colon);
+  const absl::string_view digits = address.substr(colon + 1);
+  for (const char c : digits) {
+    if (!absl::ascii_isdigit(c)) port = -2;
+  }
+  if (port == -2 || !absl::SimpleAtoi(digits, &port) || port > 65535) {
+    return InvalidArgument("'", address, "' of ", where, " is not an address: the port '", digits,
+                           "' is not a number from 0 to 65535");
+  }
+  const bool bracketed = host.front() == '[' && host.back() == ']' && host.size() > 2;
+  if (!bracketed && (absl::StrContains(host, ':') || absl::StrContains(host, '/'))) {
+    return InvalidArgument("'", address, "' of ", where, " is not an address: the host '", host,
+                           "' may have no ':' or '/' (an IPv6 address stands in brackets)");
+  }
+  for (const char c : host) {
+    if (absl::ascii_isspace(c) || !absl::ascii_isprint(c)) {
+      return InvalidArgument("'", address, "' of ", where, " is not an address: the host '", host,
+                             "' has a space in it");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// "JOB<equals>A<between_tasks>B<between_jobs>JOB<equals>C".
+absl::StatusOr<ClusterSpec> ParseList(absl::string_view text, char between_jobs, char equals,
+                                      char between_tasks) {
+  std::map<std::string, ClusterSpec::Tasks> jobs;
+  for (absl::string_view part : absl::StrSplit(text, between_jobs)) {
+    part = absl::StripAsciiWhitespace(part);
+    if (part.empty()) continue;  // a separator at the end
+    const size_t at = part.find(equals);
+    if (at == absl::string_view::npos) {
+      return InvalidArgument("'", part, "' in the cluster has no '", std::string(1, equals),
+                             "': ", kForms);
+    }
+    const std::string job(absl::StripAsciiWhitespace(part.substr(0, at)));
+    ClusterSpec::Tasks tasks;
+    for (absl::string_view address : absl::StrSplit(part.substr(at + 1), between_tasks)) {
+      address = absl::StripAsciiWhitespace(address);
+      if (address.empty())
+        return InvalidArgument("job '", job, "' in the cluster has an empty address: ", kForms);
+      tasks[static_cast<int>(tasks.size())] = std::string(address);
+    }
+    if (!jobs.emplace(job, std::move(tasks)).second)
+      return InvalidArgument("job '", job, "' stands twice in the cluster");
+  }
+  ClusterSpec cluster(std::move(jobs));
+  RETURN_IF_ERROR(cluster.Validate());
+  return cluster;
+}
+
+bool Dense(const ClusterSpec::Tasks& tasks) {
+  return tasks.empty() ||
+         (tasks.begin()->first == 0 && tasks.rbegin()->first == static_cast<int>(tasks.size()) - 1);
+}
+
+}  // namespace
+
+absl::StatusOr<TaskName> TaskName::Parse(absl::string_view text) {
+  ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(text));
+  if (!name.job || !name.task)
+    return InvalidArgument("'", text, "' names no task: /job:NAME/task:N expected");
+  return TaskName{*name.job, *name.task, name.replica.value_or(0)};
+}
+
+std::string TaskName::ToString() const {
+  return absl::StrCat("/job:", job, "/replica:", replica, "/task:", task);
+}
+
+absl::string_view TaskOfDevice(absl::string_view device) {
+  constexpr absl::string_view kTask = "/task:";
+  const size_t at = device.find(kTask);
+  if (at == absl::string_view::npos || !absl::StartsWith(device, "/job:")) return {};
+  size_t end = at + kTask.size();
+  while (end < device.size() && absl::ascii_isdigit(device[end])) ++end;
+  return end == at + kTask.size() ? absl::string_view() : device.substr(0, end);
+}
+
+absl::StatusOr<ClusterSpec> ClusterSpec::Parse(absl::string_view text) {
+  text = absl::StripAsciiWhitespace(text);
+  if (text.empty()) return InvalidArgument("the cluster is empty: ", kForms);
+  if (text[0] == '{') {
+    absl::StatusOr<Json> json = Json::Parse(text);
+    if (!json.ok()) return Prefixed(json.status(), "the cluster is ");
+    return ClusterFromJson(*json);
+  }
+  // TensorFlow's form has the two separators the other way round.
+  return absl::StrContains(text, '|') ? ParseList(text, ',', '|', ';')
+                                      : ParseList(text, ';', '=', ',');
+}
+
+absl::Status ClusterSpec::Validate() const {
+  if (jobs_.empty()) return InvalidArgument("the cluster has no jobs");
+  for (const auto& [job, tasks] : jobs_) {
+    if (!ValidJob(job)) {
+      return InvalidArgument("'", job,
+                             "' is not a job's name: a letter, then letters, digits and '_'");
+    }
+    for (const auto& [number, address] : tasks) {
+      if (number < 0) return InvalidArgument("job '", job, "' has a task numbered ", number);
+      RETURN_IF_ERROR(ValidateAddress(address, absl::StrCat("/job:", job, "/task:", number)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ClusterSpec::Address(const TaskName& task) const {
+  const auto job = jobs_.find(task.job);
+  if (job == jobs_.end()) return NotFound("Job \"", task.job, "\" was not defined in cluster");
+  const auto found = job->second.find(task.task);
+  if (found == job->second.end())
+    return NotFound("Task ", task.task, " was not defined in job \"", task.job, "\"");
+  return found->second;
+}
+
+std::vector<TaskName> ClusterSpec::tasks() const {
+  std::vector<TaskName> names;
+  for (const auto& [job, tasks] : jobs_) {
+    for (const auto& [number, address] : tasks) names.push_back({job, number, 0});
+  }
+  return names;
+}
+
+std::string ClusterSpec::ToString() const {
+  std::vector<std::string> plain, json;
+  bool dense = true;
+  for (const auto& [job, tasks] : jobs_) {
+    dense = dense && Dense(tasks) && !tasks.empty();
+    std::vector<std::string> addresses, members;
+    for (const auto& [number, address] : tasks) {
+      addresses.push_back(address);
+      members.push_back(absl::StrCat("\"", number, "\": ", JsonQuoted(address)));
+    }
+    plain.push_back(absl::StrCat(job, "=", absl::StrJoin(addresses, ",")));
+    json.push_back(absl::StrCat(JsonQuoted(job), ": {", absl::StrJoin(members, ", "), "}"));
+  }
+  return dense ? absl::StrJoin(plain, ";") : absl::StrCat("{", absl::StrJoin(json, ", "), "}");
+}
+
+}  // namespace muster
