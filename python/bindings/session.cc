@@ -162,10 +162,12 @@ void BindSession(nb::module_& m) {
              }
              return list;
            })
-      .def("clear_containers", [](Session& s, const std::vector<std::string>& containers) {
-        if (containers.empty()) s.resources().Clear();
-        for (const std::string& container : containers) s.resources().ClearContainer(container);
-      });
+      .def(
+          "clear_containers",
+          [](Session& s, const std::vector<std::string>& containers) {
+            ThrowIfRunError(s.ClearContainers(containers));
+          },
+          nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "new_session",
       [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize,
