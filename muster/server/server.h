@@ -39,6 +39,8 @@ class Server {
   // Running steps have the grace period, then they are cancelled; the port closes; Join returns.
   virtual void Stop() = 0;
   virtual void Join() = 0;
+  // Join with an end: whether the server has stopped within `timeout`.
+  virtual bool JoinFor(absl::Duration timeout) = 0;
   virtual std::string target() const = 0;  // "grpc://host:port"
   virtual int port() const = 0;
   virtual const ClusterSpec& cluster() const = 0;
