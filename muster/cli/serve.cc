@@ -1,5 +1,4 @@
 // muster serve: one task of a cluster.
-#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -11,7 +10,6 @@
 #include <string>
 #include <thread>
 
-#include "absl/strings/ascii.h"
 #include <CLI/CLI.hpp>
 #include <pthread.h>
 #include <unistd.h>
@@ -20,6 +18,7 @@
 #include "muster/server/server.h"
 #include "muster/server/server_options_proto.h"
 #include "muster/transport/cluster_json.h"
+#include "muster/transport/security.h"
 
 namespace muster {
 namespace {
@@ -69,10 +68,7 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   options.bind = flags.bind;
   options.security = flags.security;
   if (!flags.token_file.empty()) {
-    ASSIGN_OR_RETURN(const std::string token, ReadFile(flags.token_file));
-    options.security.token = std::string(absl::StripAsciiWhitespace(token));
-    if (options.security.token.empty())
-      return InvalidArgument("the token file '", flags.token_file, "' is empty");
+    ASSIGN_OR_RETURN(options.security.token, ReadAuthToken(flags.token_file));
   }
   if (flags.cpu_devices > 0) options.config.cpu_devices = flags.cpu_devices;
   if (flags.grace_seconds >= 0) options.stop_grace = absl::Seconds(flags.grace_seconds);

@@ -138,7 +138,9 @@ class TaskServer : public Server {
     return absl::OkStatus();
   }
 
-  void Stop() override {
+  void Stop() override { TaskServer::StopWithin(options_.stop_grace); }
+
+  void StopWithin(absl::Duration grace) override {
     std::unique_ptr<GrpcServer> grpc;
     std::unique_ptr<LocalMasterRegistration> registration;
     {
@@ -153,7 +155,7 @@ class TaskServer : public Server {
       reserved_ = ReservedPort();
     }
     registration.reset();
-    EndSteps(grpc.get());
+    EndSteps(grpc.get(), grace);
     grpc.reset();
     MutexLock lock(mutex_);
     state_ = State::kStopped;
@@ -190,7 +192,7 @@ class TaskServer : public Server {
 
   // Steps have the grace period. Then the master and the worker end them, so that the calls that
   // wait for them return; what still hangs after that is cancelled by gRPC.
-  void EndSteps(GrpcServer* grpc) {
+  void EndSteps(GrpcServer* grpc, absl::Duration grace) {
     const absl::Status reason =
         absl::UnavailableError(absl::StrCat("the server ", self_.ToString(), " has been stopped"));
     struct Ended {
@@ -208,10 +210,10 @@ class TaskServer : public Server {
       });
     };
     Scheduler& scheduler = *options_.scheduler;
-    const Scheduler::TimerId timer = scheduler.ScheduleAfter(options_.stop_grace, end);
-    if (grpc != nullptr) grpc->Stop(options_.stop_grace + kCancelTime);
+    const Scheduler::TimerId timer = scheduler.ScheduleAfter(grace, end);
+    if (grpc != nullptr) grpc->Stop(grace + kCancelTime);
     if (scheduler.CancelTimer(timer)) end();
-    const absl::Time latest = absl::Now() + options_.stop_grace + kCancelTime;
+    const absl::Time latest = absl::Now() + grace + kCancelTime;
     MutexLock lock(ended->mutex);
     while (!ended->done && absl::Now() < latest)
       ended->changed.WaitFor(ended->mutex, latest - absl::Now());
