@@ -1,48 +1,92 @@
 #include "muster/graph/partition.h"
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 
 #include "muster/base/status.h"
 #include "muster/graph/control_flow.h"
+#include "muster/graph/control_loops.h"
+#include "muster/graph/frames.h"
 
 namespace muster {
 namespace {
 
+// Everything before "/device:".
+absl::string_view TaskOf(absl::string_view device) {
+  return device.substr(0, device.find("/device:"));
+}
+
+bool IsTransfer(const Node& node) {
+  const std::string& op = node.op();
+  return op == "_Send" || op == "_Recv" || op == "_HostSend" || op == "_HostRecv";
+}
+
+class Names {
+ public:
+  explicit Names(const PartitionOptions& options)
+      : mark_(options.by == PartitionOptions::By::kTask ? "_S" : "_G"), counter_(options.counter) {}
+  std::string Next(absl::string_view name) {
+    return absl::StrCat(name, mark_, counter_ == nullptr ? own_++ : (*counter_)++);
+  }
+
+ private:
+  const char* const mark_;
+  int64_t* const counter_;
+  int64_t own_ = 0;
+};
+
 class Cutter {
  public:
-  Cutter(const Graph& graph, absl::Span<const DeviceAttributes> devices)
+  Cutter(const Graph& graph, absl::Span<const DeviceAttributes> devices,
+         const PartitionOptions& options, Names& names)
       : graph_(graph),
         devices_(devices),
-        parts_(devices.size()),
+        options_(options),
+        names_(names),
         copies_(graph.num_nodes(), nullptr) {}
 
   absl::StatusOr<std::vector<GraphPart>> Run() {
     RETURN_IF_ERROR(FindDevices());
-    FindFrames();
+    FindControlLoops();
     for (const auto& node : graph_.nodes()) RETURN_IF_ERROR(Copy(*node));
     RETURN_IF_ERROR(CloseLoops());
     for (const Crossing& crossing : crossings_) RETURN_IF_ERROR(AddSend(crossing));
     std::vector<GraphPart> result;
-    for (size_t i = 0; i < parts_.size(); ++i) {
-      if (parts_[i] != nullptr) result.push_back({devices_[i].name, std::move(parts_[i])});
+    for (GraphPart& part : parts_) {
+      if (part.graph != nullptr) result.push_back(std::move(part));
     }
     return result;
   }
 
  private:
-  // A value or, with output -1, the end of a node that goes to another device.
+  // A value or, with output -1, the end of a node that goes to another part.
   struct Crossing {
     const Node* from;
     int output;
     std::string tensor_name;
-    int source;
+    int source;  // devices
     int destination;
-    int number;
+    DType dtype;  // that travels
+    std::string send_name = {};
+    std::string extra_name = {};  // of the empty constant or the cast before it
   };
+
+  Graph& PartOf(int device) { return *parts_[part_of_[device]].graph; }
 
   absl::Status FindDevices() {
     absl::flat_hash_map<absl::string_view, int> by_name;
-    for (size_t i = 0; i < devices_.size(); ++i) by_name[devices_[i].name] = static_cast<int>(i);
+    absl::flat_hash_map<absl::string_view, int> by_task;
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      const absl::string_view name = devices_[i].name;
+      by_name[name] = static_cast<int>(i);
+      const bool by_device = options_.by == PartitionOptions::By::kDevice;
+      const auto [found, added] =
+          by_task.try_emplace(by_device ? name : TaskOf(name), static_cast<int>(parts_.size()));
+      part_of_.push_back(found->second);
+      if (!added) continue;
+      parts_.push_back(
+          {by_device ? devices_[i].name : std::string(), std::string(TaskOf(name)), nullptr});
+    }
     for (const auto& node : graph_.nodes()) {
       const auto found = by_name.find(node->device());
       if (node->device().empty()) {
@@ -50,66 +94,36 @@ class Cutter {
       }
       if (found == by_name.end()) return InvalidArgument(node->device(), " unknown device.");
       device_of_.push_back(found->second);
-      if (parts_[found->second] == nullptr) {
-        parts_[found->second] = std::make_unique<Graph>();
-        parts_[found->second]->versions() = graph_.versions();
+      std::unique_ptr<Graph>& part = parts_[part_of_[found->second]].graph;
+      if (part == nullptr) {
+        part = std::make_unique<Graph>();
+        part->versions() = graph_.versions();
       }
     }
     return absl::OkStatus();
   }
 
-  // The loop in which the outputs of each node are, by the Enter that leads there; null outside of
-  // loops.
-  void FindFrames() {
-    std::vector<bool> seen(graph_.num_nodes(), false);
-    std::vector<const Node*> inside(graph_.num_nodes(), nullptr);  // where the node itself runs
-    frame_of_outputs_.assign(graph_.num_nodes(), nullptr);
-    std::vector<std::vector<const Node*>> waiting(graph_.num_nodes());
-    std::vector<const Node*> open;
+  void FindControlLoops() {
+    frames_ = FindFrames(graph_);
     for (const auto& node : graph_.nodes()) {
-      for (const Node* before : node->control_inputs()) waiting[before->id()].push_back(node.get());
-      if (node->num_inputs() == 0 && node->control_inputs().empty()) {
-        seen[node->id()] = true;
-        open.push_back(node.get());
+      if (IsControlLoopMerge(*node)) {
+        control_loops_[{frames_.inside[node->id()], device_of_[node->id()]}] = node.get();
       }
-    }
-    while (!open.empty()) {
-      const Node* node = open.back();
-      open.pop_back();
-      const Node* frame = inside[node->id()];
-      // The frame around an Enter is the one in which it runs.
-      if (IsLoopEnter(*node)) {
-        frame = node;
-      } else if (IsLoopExit(*node) && frame != nullptr) {
-        frame = inside[frame->id()];
-      }
-      frame_of_outputs_[node->id()] = frame;
-      const auto visit = [&](const Node* next) {
-        if (seen[next->id()]) return;
-        seen[next->id()] = true;
-        inside[next->id()] = frame;
-        open.push_back(next);
-      };
-      for (const Node::Consumer& reader : node->consumers()) visit(reader.node);
-      for (const Node* next : waiting[node->id()]) visit(next);
     }
   }
 
-  absl::Status CheckCrossing(const Node& from, const Node& to) const {
-    const Node* frame = frame_of_outputs_[from.id()];
-    if (frame == nullptr) return absl::OkStatus();
-    return Unimplemented("The loop '", frame->Attr<std::string>("frame_name").value_or(""),
-                         "' spans the devices ", from.device(), " and ", to.device(),
-                         ": the edge from '", from.name(), "' to '", to.name(),
-                         "' lies inside it. All nodes of a loop must be on one device.");
+  bool Crosses(const Node& from, const Node& to) const {
+    return part_of_[device_of_[from.id()]] != part_of_[device_of_[to.id()]];
   }
 
   absl::Status Copy(const Node& node) {
-    const int here = device_of_[node.id()];
+    Graph& part = PartOf(device_of_[node.id()]);
     std::vector<Output> inputs;
+    std::vector<Node*> control;
+    std::vector<Node*> reads;  // _Recv of references
     for (int i = 0; i < node.num_inputs(); ++i, ++edge_) {
       const Output& input = node.input(i);
-      if (device_of_[input.node->id()] == here) {
+      if (!Crosses(*input.node, node)) {
         Node* copy = copies_[input.node->id()];
         inputs.push_back(copy == nullptr ? Output() : Output(copy, input.index));
         continue;
@@ -119,65 +133,119 @@ class Cutter {
                                "' refers to, but is on ", node.device(), " and not on ",
                                input.node->device());
       }
-      ASSIGN_OR_RETURN(Node * received, Received(*input.node, input.index, node));
-      inputs.push_back(Output(received, 0));
+      ASSIGN_OR_RETURN(const Received received, Receive(*input.node, input.index, node));
+      inputs.push_back(Output(received.value, 0));
+      if (IsRef(input.dtype())) reads.push_back(received.recv);
     }
-    std::vector<Node*> control;
+    std::vector<const Node*> late;
     for (const Node* before : node.control_inputs()) {
-      const bool crosses = device_of_[before->id()] != here;
-      if (crosses) {
-        ASSIGN_OR_RETURN(Node * received, Received(*before, -1, node));
-        control.push_back(received);
+      if (Crosses(*before, node)) {
+        ASSIGN_OR_RETURN(const Received received, Receive(*before, -1, node));
+        control.push_back(received.value);
       } else if (Node* copy = copies_[before->id()]) {
         control.push_back(copy);
       } else {
-        late_control_.emplace_back(&node, before);
+        late.push_back(before);
       }
       ++edge_;
     }
-    copies_[node.id()] =
-        parts_[here]->AddCopy(node, node.name(), std::move(inputs), std::move(control));
+    Node* copy = part.AddCopy(node, node.name(), std::move(inputs), control);
+    for (const Node* before : late) late_control_.emplace_back(copy, before);
+    if (IsTransfer(node)) FillIncarnation(*copy);
+    copies_[node.id()] = copy;
+    for (Node* read : reads) OrderRead(node, *copy, *read);
     return absl::OkStatus();
   }
 
-  // The node on `to`'s device that stands for an output of `from`, or for its end.
-  absl::StatusOr<Node*> Received(const Node& from, int output, const Node& to) {
+  // The node would have read the reference last of all its inputs, so it is not sent for before
+  // they have come.
+  void OrderRead(const Node& node, const Node& copy, Node& read) {
+    if (IsMerge(node)) return;  // takes what comes first and waits for nothing else
+    Graph& part = read.graph();
+    for (int i = 0; i < node.num_inputs(); ++i) {
+      if (IsRef(node.input(i).dtype())) continue;
+      if (copy.input(i)) {
+        part.AddControlInput(read, *copy.input(i).node);
+      } else {
+        late_control_.emplace_back(&read, node.input(i).node);
+      }
+    }
+    for (Node* before : copy.control_inputs()) part.AddControlInput(read, *before);
+  }
+
+  struct Received {
+    Node* recv;
+    Node* value;  // what readers read or wait for
+  };
+
+  // What stands for an output of `from`, or for its end, in the part of `to`.
+  absl::StatusOr<Received> Receive(const Node& from, int output, const Node& to) {
     const int destination = device_of_[to.id()];
     // A reference is read anew for every reader.
     const bool shared = output < 0 || !IsRef(from.output_types()[output]);
-    const auto key = std::make_pair(std::make_pair(from.id(), output), destination);
+    const auto key = std::make_pair(std::make_pair(from.id(), output), part_of_[destination]);
     if (shared) {
       const auto found = received_.find(key);
       if (found != received_.end()) return found->second;
     }
-    RETURN_IF_ERROR(CheckCrossing(from, to));
-    Crossing crossing{&from,
-                      output,
-                      absl::StrCat("edge_", edge_, "_", from.name()),
-                      device_of_[from.id()],
-                      destination,
-                      next_number_++};
+    const DType dtype = output < 0 ? DType::kFloat : BaseType(from.output_types()[output]);
+    const bool cast = options_.bfloat16 && output >= 0 && dtype == DType::kFloat;
+    Crossing crossing{.from = &from,
+                      .output = output,
+                      .tensor_name = absl::StrCat("edge_", edge_, "_", from.name()),
+                      .source = device_of_[from.id()],
+                      .destination = destination,
+                      .dtype = cast ? DType::kBfloat16 : dtype};
+    if (output < 0) crossing.extra_name = FreshName(absl::StrCat(from.name(), "/ctrl"));
+    if (cast) crossing.extra_name = FreshName(from.name());
+    crossing.send_name = FreshName(from.name());
+    Graph& part = PartOf(destination);
     NodeSpec spec;
-    spec.name = FreshName(destination, absl::StrCat(from.name(), "_S", next_number_++));
+    spec.name = FreshName(from.name());
     spec.op = "_Recv";
     spec.attrs = TransferAttrs(crossing);
-    spec.attrs["tensor_type"] = output < 0 ? DType::kFloat : BaseType(from.output_types()[output]);
+    spec.attrs["tensor_type"] = crossing.dtype;
     spec.device = devices_[destination].name;
-    ASSIGN_OR_RETURN(Node * node, parts_[destination]->AddNode(std::move(spec)));
-    if (output >= 0) {
-      node->set_output_shape(0, from.output_shape(output));
-      node->set_output_handle(0, from.output_handle(output));
+    ASSIGN_OR_RETURN(Node * recv, part.AddNode(std::move(spec)));
+    Received received{recv, recv};
+    if (output < 0) {
+      ASSIGN_OR_RETURN(received.value, AddAfter(*recv, from, "Identity", {}));
     } else {
-      NodeSpec identity;
-      identity.name = FreshName(destination, absl::StrCat(from.name(), "_S", next_number_++));
-      identity.op = "Identity";
-      identity.inputs = {Output(node, 0)};
-      identity.device = devices_[destination].name;
-      ASSIGN_OR_RETURN(node, parts_[destination]->AddNode(std::move(identity)));
+      recv->set_output_shape(0, from.output_shape(output));
+      recv->set_output_handle(0, from.output_handle(output));
+      if (cast) {
+        ASSIGN_OR_RETURN(received.value, AddAfter(*recv, from, "Cast", {{"DstT", dtype}}));
+      }
     }
+    RETURN_IF_ERROR(StartInLoop(*recv, from, to));
     crossings_.push_back(std::move(crossing));
-    if (shared) received_[key] = node;
-    return node;
+    if (shared) received_[key] = received;
+    return received;
+  }
+
+  absl::StatusOr<Node*> AddAfter(Node& recv, const Node& from, absl::string_view op,
+                                 AttrMap attrs) {
+    NodeSpec spec;
+    spec.name = FreshName(from.name());
+    spec.op = std::string(op);
+    spec.inputs = {Output(&recv, 0)};
+    spec.attrs = std::move(attrs);
+    spec.device = recv.device();
+    return recv.graph().AddNode(std::move(spec));
+  }
+
+  // Inside a loop, a value is received once in every iteration.
+  absl::Status StartInLoop(Node& recv, const Node& from, const Node& to) {
+    const int frame = frames_.outputs[from.id()];
+    if (frame == 0) return absl::OkStatus();
+    const auto loop = control_loops_.find(std::make_pair(frame, device_of_[to.id()]));
+    if (loop == control_loops_.end()) {
+      return InvalidArgument("The loop '", frames_.frames[frame].name, "' has no control loop on ",
+                             to.device(), ", where '", to.name(), "' reads '", from.name(), "' of ",
+                             from.device());
+    }
+    late_control_.emplace_back(&recv, loop->second);
+    return absl::OkStatus();
   }
 
   AttrMap TransferAttrs(const Crossing& crossing) const {
@@ -189,27 +257,43 @@ class Cutter {
         {"client_terminated", false}};
   }
 
+  // Of a pair that someone else made without knowing this process.
+  void FillIncarnation(Node& node) const {
+    if (node.Attr<bool>("client_terminated").value_or(false)) return;
+    if (node.Attr<int64_t>("send_device_incarnation").value_or(0) != 0) return;
+    const std::string sender = node.Attr<std::string>("send_device").value_or("");
+    for (const DeviceAttributes& device : devices_) {
+      if (device.name != sender) continue;
+      node.SetAttr("send_device_incarnation", static_cast<int64_t>(device.incarnation));
+    }
+  }
+
   absl::Status AddSend(const Crossing& crossing) {
-    Graph& part = *parts_[crossing.source];
+    Graph& part = PartOf(crossing.source);
     Node* from = copies_[crossing.from->id()];
     Output value(from, crossing.output);
-    if (crossing.output < 0) {
-      NodeSpec nothing;
-      nothing.name =
-          FreshName(crossing.source, absl::StrCat(from->name(), "/ctrl_S", crossing.number));
-      nothing.op = "Const";
-      nothing.attrs = {{"dtype", DType::kFloat}, {"value", Tensor(DType::kFloat, Shape({0}))}};
-      nothing.control_inputs = {from};
-      nothing.device = from->device();
-      ASSIGN_OR_RETURN(Node * node, part.AddNode(std::move(nothing)));
+    if (!crossing.extra_name.empty()) {
+      NodeSpec extra;
+      extra.name = crossing.extra_name;
+      extra.device = from->device();
+      if (crossing.output < 0) {
+        extra.op = "Const";
+        extra.attrs = {{"dtype", DType::kFloat}, {"value", Tensor(DType::kFloat, Shape({0}))}};
+        extra.control_inputs = {from};
+      } else {
+        extra.op = "Cast";
+        extra.inputs = {value};
+        extra.attrs = {{"DstT", crossing.dtype}, {"Truncate", true}};
+      }
+      ASSIGN_OR_RETURN(Node * node, part.AddNode(std::move(extra)));
       value = Output(node, 0);
     }
     NodeSpec spec;
-    spec.name = FreshName(crossing.source, absl::StrCat(from->name(), "_S", crossing.number));
+    spec.name = crossing.send_name;
     spec.op = "_Send";
     spec.inputs = {value};
     spec.attrs = TransferAttrs(crossing);
-    spec.attrs["T"] = value.base_dtype();
+    spec.attrs["T"] = crossing.dtype;
     spec.device = from->device();
     return part.AddNode(std::move(spec)).status();
   }
@@ -224,37 +308,50 @@ class Cutter {
             copy.graph().UpdateInput(copy, i, Output(copies_[input.node->id()], input.index)));
       }
     }
-    for (const auto& [node, before] : late_control_) {
-      Node& copy = *copies_[node->id()];
-      copy.graph().AddControlInput(copy, *copies_[before->id()]);
-    }
+    for (const auto& [node, before] : late_control_)
+      node->graph().AddControlInput(*node, *copies_[before->id()]);
     return absl::OkStatus();
   }
 
-  // New nodes must not take the name of one that is still to be copied.
-  std::string FreshName(int part, std::string name) const {
-    while (graph_.FindNode(name) != nullptr || parts_[part]->FindNode(name) != nullptr) name += "_";
+  // New nodes must not take the name of one that is still to be copied. Numbers are never used
+  // twice, so they cannot meet each other.
+  std::string FreshName(absl::string_view base) {
+    std::string name = names_.Next(base);
+    while (graph_.FindNode(name) != nullptr) name = names_.Next(base);
     return name;
   }
 
   const Graph& graph_;
   const absl::Span<const DeviceAttributes> devices_;
-  std::vector<int> device_of_;
-  std::vector<const Node*> frame_of_outputs_;
-  std::vector<std::unique_ptr<Graph>> parts_;
+  const PartitionOptions& options_;
+  Names& names_;
+  std::vector<int> device_of_;  // by node id
+  std::vector<int> part_of_;    // by device
+  std::vector<GraphPart> parts_;
+  Frames frames_;
+  absl::flat_hash_map<std::pair<int, int>, const Node*> control_loops_;  // by frame and device
   std::vector<Node*> copies_;
-  absl::flat_hash_map<std::pair<std::pair<int, int>, int>, Node*> received_;
+  absl::flat_hash_map<std::pair<std::pair<int, int>, int>, Received> received_;
   std::vector<Crossing> crossings_;
-  std::vector<std::pair<const Node*, const Node*>> late_control_;
+  std::vector<std::pair<Node*, const Node*>> late_control_;  // a copy and an original
   int64_t edge_ = 0;
-  int next_number_ = 0;
 };
 
 }  // namespace
 
 absl::StatusOr<std::vector<GraphPart>> PartitionGraph(const Graph& graph,
-                                                      absl::Span<const DeviceAttributes> devices) {
-  return Cutter(graph, devices).Run();
+                                                      absl::Span<const DeviceAttributes> devices,
+                                                      const PartitionOptions& options) {
+  Names names(options);
+  std::unique_ptr<Graph> prepared;
+  if (!options.loops_prepared) {
+    ASSIGN_OR_RETURN(prepared, PrepareLoops(graph, [&](absl::string_view name) {
+                       std::string fresh = names.Next(name);
+                       while (graph.FindNode(fresh) != nullptr) fresh = names.Next(name);
+                       return fresh;
+                     }));
+  }
+  return Cutter(prepared == nullptr ? graph : *prepared, devices, options, names).Run();
 }
 
 }  // namespace muster

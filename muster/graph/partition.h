@@ -1,5 +1,5 @@
-// Cuts a placed graph into one graph per device. Where an edge crosses, _Send and _Recv stand at
-// its ends.
+// Cuts a placed graph into one graph per device or per task. Where an edge crosses, _Send and _Recv
+// stand at its ends.
 #pragma once
 
 #include <memory>
@@ -14,16 +14,35 @@
 namespace muster {
 
 struct GraphPart {
-  std::string device;
+  std::string device;  // empty in a cut by task
+  std::string task;    // "/job:ps/replica:0/task:0"
   std::unique_ptr<Graph> graph;
 };
 
+struct PartitionOptions {
+  // Devices: what the worker of a task runs; new nodes are named <producer>_G<n>. Tasks: what a
+  // master sends to each worker; <producer>_S<n>.
+  enum class By : uint8_t { kDevice, kTask };
+  By by = By::kDevice;
+  // The next n. Runs on over the graphs of a session, whose names must differ; null counts from
+  // zero.
+  int64_t* counter = nullptr;
+  // Loops that span devices have their control loops: this is a part of a graph that a master has
+  // cut.
+  bool loops_prepared = false;
+  // Floats travel as bfloat16, with less precision.
+  bool bfloat16 = false;
+};
+
 // Every node's device must be the name of one of `devices`, which also tell the incarnations. Parts
-// come in the order of `devices`, those without nodes left out. A tensor goes to each other device
+// come in the order of `devices`, those without nodes left out. A tensor goes to each other part
 // once, however many nodes read it there; so does the end of a node that others wait for.
-// References are read where they are and sent as values. Unimplemented where an edge inside a loop
-// crosses.
+// References are read where they are and sent as values, after the other inputs of the reader have
+// come. Loops that span devices get control loops (control_loops.h). _Send and _Recv nodes that are
+// there already stay as they are, except that missing incarnations are filled in. InvalidArgument
+// for unknown devices, for references that would have to cross and for loops without a condition.
 absl::StatusOr<std::vector<GraphPart>> PartitionGraph(const Graph& graph,
-                                                      absl::Span<const DeviceAttributes> devices);
+                                                      absl::Span<const DeviceAttributes> devices,
+                                                      const PartitionOptions& options = {});
 
 }  // namespace muster

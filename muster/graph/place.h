@@ -1,9 +1,11 @@
 // Decides on which device each node of a graph runs.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 
 #include "muster/graph/graph.h"
@@ -11,20 +13,30 @@
 namespace muster {
 
 struct PlaceOptions {
-  // A device type or number that does not exist is ignored instead of being an error; the task
-  // never is.
+  // A device type or number that does not exist, or has no kernel, is ignored instead of being an
+  // error; the task never is.
   bool allow_soft_placement = false;
   bool explain = false;
+  // Nodes that hold state and were placed before: node id -> device.
+  absl::flat_hash_map<int, int> fixed;
+  // "/job:worker/replica:0/task:0": its devices come before equal ones of other tasks.
+  std::string local_task;
+  // Whether there is a kernel for the node on a type of device; null where there always is. A node
+  // without any may still be asked for on another task, which knows better.
+  std::function<bool(const Node& node, absl::string_view device_type)> supports;
 };
 
 struct Placement {
   std::vector<int> devices;          // by node id: which of the devices
-  std::vector<std::string> reasons;  // by node id, where asked for
+  std::vector<std::string> reasons;  // by node id, where asked for: why there, why not elsewhere
 };
 
-// `devices` are whole names, the default one first. Requested names may be partial. Nodes that are
-// colocated (_class) or connected by a reference or resource go to one device. InvalidArgument, in
-// TensorFlow's words, for requests that no device meets or that contradict each other.
+// `devices` are whole names. Requested names may be partial; of the devices that fit, the one with
+// the best type (GPUs first), of the local task, then the first by name is taken. Nodes that are
+// colocated (_class) or connected by a reference or resource go to one device. What makes a value
+// from nothing goes to its readers, what only looks at a shape to its input. InvalidArgument, in
+// TensorFlow's words, for requests that no device meets or that contradict each other. Takes
+// O(nodes + edges + devices * different requests that name no task).
 absl::StatusOr<Placement> PlaceGraph(const Graph& graph, absl::Span<const std::string> devices,
                                      const PlaceOptions& options = {});
 

@@ -20,7 +20,10 @@ class PlaceTest : public ::testing::Test {
     EXPECT_EQ(scope_.status(), absl::OkStatus());
     const std::vector<std::string> devices = {absl::StrCat(kTask, "/device:CPU:0"),
                                               absl::StrCat(kTask, "/device:CPU:1")};
-    return PlaceGraph(graph_, devices, {soft, explain});
+    PlaceOptions options;
+    options.allow_soft_placement = soft;
+    options.explain = explain;
+    return PlaceGraph(graph_, devices, options);
   }
   int DeviceOf(Output output, bool soft = false) {
     const auto placement = Place(soft);
@@ -122,7 +125,9 @@ TEST_F(PlaceTest, Explains) {
   ASSERT_EQ(placement.status(), absl::OkStatus());
   EXPECT_EQ(placement->reasons[x.node->id()],
             "x (PlaceholderWithDefault) is on /job:localhost/replica:0/task:0/device:CPU:1: it "
-            "asked for '/device:CPU:1'");
+            "asked for '/device:CPU:1'; candidates: "
+            "/job:localhost/replica:0/task:0/device:CPU:1; not "
+            "/job:localhost/replica:0/task:0/device:CPU:0: not in '/device:CPU:1'");
 }
 
 TEST_F(PlaceTest, MalformedNames) {

@@ -131,7 +131,8 @@ class StepRun {
   void Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Iteration& to,
                 ReadyList& ready);
   void DeliverPlain(const PlanEdge& edge, bool edge_is_dead, Iteration& to, ReadyList& ready);
-  void DeliverMerge(const PlanEdge& edge, bool edge_is_dead, Iteration& to, ReadyList& ready);
+  void DeliverMerge(const PlanEdge& edge, bool edge_is_dead, bool from_enter, Iteration& to,
+                    ReadyList& ready);
   void MakeReady(int node, Iteration& iteration, bool is_dead, ReadyList& ready);
 
   void NameFrame(Frame& frame);
@@ -426,9 +427,12 @@ void StepRun::DeliverPlain(const PlanEdge& edge, bool edge_is_dead, Iteration& t
   }
 }
 
-void StepRun::DeliverMerge(const PlanEdge& edge, bool edge_is_dead, Iteration& to,
+// A dead Enter kills its Merge by itself: the other input, the back edge, never comes. Everything
+// in the frame is then dead once, which is what peers that hold the rest of the loop wait for.
+void StepRun::DeliverMerge(const PlanEdge& edge, bool edge_is_dead, bool from_enter, Iteration& to,
                            ReadyList& ready) {
   const PlanNode& target = plan_.nodes[edge.target];
+  const auto inputs = static_cast<uint32_t>(target.num_inputs);
   std::atomic<uint64_t>& count = to.counts[target.index_in_frame];
   uint64_t old = count.load(std::memory_order_acquire);
   uint64_t now;
@@ -437,14 +441,13 @@ void StepRun::DeliverMerge(const PlanEdge& edge, bool edge_is_dead, Iteration& t
     if (edge.input < 0) {
       now -= 2;
     } else if (edge_is_dead) {
-      now += kOneDead;
+      now += from_enter ? kOneDead * inputs : kOneDead;
     } else {
       now &= ~uint64_t{1};
     }
   } while (!count.compare_exchange_weak(old, now, std::memory_order_acq_rel));
-  const auto inputs = static_cast<uint32_t>(target.num_inputs);
   const auto runs = [&](uint64_t c) {
-    return Waiting(c) == 0 || (Waiting(c) == 1 && Dead(c) == inputs);
+    return Waiting(c) == 0 || (Waiting(c) == 1 && Dead(c) >= inputs);
   };
   if (runs(now) && !runs(old)) MakeReady(edge.target, to, Waiting(now) != 0, ready);
 }
@@ -476,8 +479,13 @@ void StepRun::Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Ite
         }
       }
     }
-    target.kind == NodeKind::kMerge ? DeliverMerge(edge, edge_is_dead, to, ready)
-                                    : DeliverPlain(edge, edge_is_dead, to, ready);
+    if (target.kind == NodeKind::kMerge) {
+      const bool from_enter =
+          item.kind == NodeKind::kEnter || item.kind == NodeKind::kConstantEnter;
+      DeliverMerge(edge, edge_is_dead, from_enter, to, ready);
+    } else {
+      DeliverPlain(edge, edge_is_dead, to, ready);
+    }
   }
 }
 
@@ -542,12 +550,13 @@ void StepRun::Enter(const PlanNode& item, const Ready& at, Outputs& outputs, Rea
   {
     MutexLock lock(frame->mutex);
     Outputs value = outputs;
-    if (item.kind == NodeKind::kConstantEnter && !at.is_dead) {
-      // Every iteration under way gets it now, later ones when they start.
+    if (item.kind == NodeKind::kConstantEnter) {
+      // Every iteration under way gets it now, later ones when they start; dead ones too, since a
+      // control loop may go on without the values that it waits for.
       frame->constants.emplace_back(at.node, outputs[0]);
       for (auto& iteration : frame->iterations) {
         Outputs copy = outputs;
-        Activate(item, false, copy, *iteration, ready);
+        Activate(item, at.is_dead, copy, *iteration, ready);
       }
     } else {
       Activate(item, at.is_dead, value, *frame->Find(0), ready);
@@ -566,7 +575,7 @@ Iteration& StepRun::AddIterationLocked(Frame& frame, ReadyList& ready) {
   frame.dead_exits.clear();
   for (const auto& [node, entry] : frame.constants) {
     Outputs value(1, entry);
-    Activate(plan_.nodes[node], false, value, iteration, ready);
+    Activate(plan_.nodes[node], entry.state == Entry::State::kEmpty, value, iteration, ready);
   }
   return iteration;
 }
