@@ -53,27 +53,27 @@ absl::StatusOr<tensorflow::GraphDef> ReadGraph(const std::string& path) {
                          "with '.meta' a MetaGraphDef)");
 }
 
-// The master's own devices come first: what nobody asks to be elsewhere runs there.
-absl::StatusOr<std::vector<std::string>> Devices(const ExplainFlags& flags) {
-  if (flags.cluster.empty())
-    return std::vector<std::string>{"/job:localhost/replica:0/task:0/device:CPU:0"};
-  ASSIGN_OR_RETURN(const ClusterSpec cluster, ClusterSpec::Parse(flags.cluster));
+struct Devices {
+  std::vector<std::string> names;
+  std::string master;  // what nobody asks to be elsewhere runs there
+};
+
+absl::StatusOr<Devices> DevicesOf(const ExplainFlags& flags) {
+  ClusterSpec cluster({{"localhost", {{0, "localhost:0"}}}});
+  if (!flags.cluster.empty()) {
+    ASSIGN_OR_RETURN(cluster, ClusterSpec::Parse(flags.cluster));
+  }
   const std::vector<TaskName> tasks = cluster.tasks();
-  TaskName master = tasks.front();
+  TaskName master = cluster.Address({"worker", 0}).ok() ? TaskName{"worker", 0} : tasks.front();
   if (!flags.master.empty()) {
     ASSIGN_OR_RETURN(master, TaskName::Parse(flags.master));
     RETURN_IF_ERROR(cluster.Address(master).status());
-  } else if (cluster.Address({"worker", 0}).ok()) {
-    master = {"worker", 0};
   }
-  std::vector<std::string> devices;
-  const auto add = [&](const TaskName& task) {
-    for (int i = 0; i < flags.cpu_devices; ++i)
-      devices.push_back(absl::StrCat(task.ToString(), "/device:CPU:", i));
-  };
-  add(master);
+  Devices devices;
+  devices.master = master.ToString();
   for (const TaskName& task : tasks) {
-    if (!(task == master)) add(task);
+    for (int i = 0; i < flags.cpu_devices; ++i)
+      devices.names.push_back(absl::StrCat(task.ToString(), "/device:CPU:", i));
   }
   return devices;
 }
@@ -90,16 +90,17 @@ absl::Status PrintPlacement(const ExplainFlags& flags) {
     only = graph.FindNode(flags.node);
     if (only == nullptr) return NotFound("the graph has no node '", flags.node, "'");
   }
-  ASSIGN_OR_RETURN(const std::vector<std::string> devices, Devices(flags));
+  ASSIGN_OR_RETURN(const Devices devices, DevicesOf(flags));
   PlaceOptions options;
   options.allow_soft_placement = flags.soft;
   options.explain = true;
-  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(graph, devices, options));
+  options.local_task = devices.master;
+  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(graph, devices.names, options));
   for (const auto& node : graph.nodes()) {
     if (node == nullptr || (only != nullptr && node->name() != only->name())) continue;
     const size_t id = static_cast<size_t>(node->id());
     std::printf("%s (%s): %s: %s\n", node->name().c_str(), node->op().c_str(),
-                devices[static_cast<size_t>(placement.devices[id])].c_str(),
+                devices.names[static_cast<size_t>(placement.devices[id])].c_str(),
                 placement.reasons[id].c_str());
   }
   return absl::OkStatus();
