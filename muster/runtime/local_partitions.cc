@@ -63,9 +63,15 @@ absl::StatusOr<Cut> CutByDevice(std::unique_ptr<Graph> graph, const std::vector<
 absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::Create(
     std::unique_ptr<Graph> graph, std::vector<Device*> devices, Options options,
     const KernelSource& kernels) {
-  auto result = std::make_unique<LocalPartitions>();
   RETURN_IF_ERROR(Place(*graph, devices, options));
-  if (options.optimize_graph) {
+  return CreatePlaced(std::move(graph), std::move(devices), options.optimize_graph, kernels);
+}
+
+absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::CreatePlaced(
+    std::unique_ptr<Graph> graph, std::vector<Device*> devices, bool optimize_graph,
+    const KernelSource& kernels) {
+  auto result = std::make_unique<LocalPartitions>();
+  if (optimize_graph) {
     ASSIGN_OR_RETURN(graph, OptimizeGraph(std::move(graph)));
   }
   ASSIGN_OR_RETURN(Cut cut, CutByDevice(std::move(graph), devices));

@@ -25,6 +25,11 @@ class LocalPartitions {
                                                                  std::vector<Device*> devices,
                                                                  Options options,
                                                                  const KernelSource& kernels);
+  // The same for a graph whose nodes have the names of some of `devices` already.
+  static absl::StatusOr<std::unique_ptr<LocalPartitions>> CreatePlaced(std::unique_ptr<Graph> graph,
+                                                                       std::vector<Device*> devices,
+                                                                       bool optimize_graph,
+                                                                       const KernelSource& kernels);
 
   // Runs all partitions; see Executor::Run. The result is the first error that was not a
   // consequence of another.

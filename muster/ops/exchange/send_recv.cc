@@ -8,8 +8,12 @@
 namespace muster {
 namespace {
 
+absl::string_view TaskPart(absl::string_view device) {
+  return device.substr(0, device.find("/device:"));
+}
+
 // "send_device;incarnation;recv_device;tensor_name;frame:iteration"; feeds and fetches of partial
-// runs have a name that is the whole key.
+// runs in local sessions have no devices, and a name that is the whole key.
 class Transfer : public Kernel {
  public:
   absl::Status Init(KernelSetup& s) override {
@@ -17,21 +21,25 @@ class Transfer : public Kernel {
     ASSIGN_OR_RETURN(std::string from, s.Attr<std::string>("send_device"));
     ASSIGN_OR_RETURN(std::string to, s.Attr<std::string>("recv_device"));
     ASSIGN_OR_RETURN(int64_t incarnation, s.Attr<int64_t>("send_device_incarnation"));
-    ASSIGN_OR_RETURN(client_terminated_, s.Attr<bool>("client_terminated"));
+    ASSIGN_OR_RETURN(const bool client_terminated, s.Attr<bool>("client_terminated"));
+    name_is_key_ = client_terminated && from.empty();
+    same_task_ = TaskPart(from) == TaskPart(to);
     prefix_ =
         absl::StrFormat("%s;%016x;%s;%s;", from, static_cast<uint64_t>(incarnation), to, name_);
     return absl::OkStatus();
   }
 
  protected:
+  bool same_task() const { return same_task_; }
   std::string Key(const KernelContext& c) const {
-    return client_terminated_ ? name_ : absl::StrCat(prefix_, c.frame_and_iteration());
+    return name_is_key_ ? name_ : absl::StrCat(prefix_, c.frame_and_iteration());
   }
 
  private:
   std::string name_;
   std::string prefix_;
-  bool client_terminated_ = false;
+  bool same_task_ = false;
+  bool name_is_key_ = false;
 };
 
 class Send : public Transfer {
@@ -48,7 +56,8 @@ class Recv : public Transfer {
   absl::Status Init(KernelSetup& s) override {
     RETURN_IF_ERROR(Transfer::Init(s));
     ASSIGN_OR_RETURN(int64_t incarnation, s.Attr<int64_t>("send_device_incarnation"));
-    // Values from other processes, and fed ones, lie in host memory already.
+    // Values from other tasks, and fed ones, lie in host memory already.
+    if (!same_task()) return absl::OkStatus();
     Device* sender = DeviceDirectory::Global().Find(static_cast<uint64_t>(incarnation));
     if (sender != &s.device()) sender_ = sender;
     return absl::OkStatus();

@@ -9,7 +9,7 @@
 namespace muster {
 namespace {
 
-// Finds or makes the variable at the first execution and keeps it.
+// Looks the variable up in every step: its container may have been cleared since the last one.
 class VariableKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
@@ -22,24 +22,20 @@ class VariableKernel : public Kernel {
   }
 
   absl::Status Compute(KernelContext& c) override {
-    MutexLock lock(mutex_);
-    if (!variable_) {
-      ASSIGN_OR_RETURN(const RefPtr<Resource> resource,
-                       c.resources().LookupOrCreate(
-                           container_, name_, [&]() -> absl::StatusOr<RefPtr<Resource>> {
-                             return RefPtr<Resource>(MakeRef<Variable>(name_, dtype_, shape_));
-                           }));
-      Variable* variable = dynamic_cast<Variable*>(resource.get());
-      if (variable == nullptr)
-        return InvalidArgument("Resource ", name_, " is a ", resource->Describe(),
-                               ", not a variable");
-      if (variable->dtype() != dtype_) {
-        return InvalidArgument("Variable ", name_, " exists with type ",
-                               DTypeName(variable->dtype()), ", not ", DTypeName(dtype_));
-      }
-      variable_ = RefPtr<Variable>::Share(variable);
+    ASSIGN_OR_RETURN(
+        const RefPtr<Resource> resource,
+        c.resources().LookupOrCreate(container_, name_, [&]() -> absl::StatusOr<RefPtr<Resource>> {
+          return RefPtr<Resource>(MakeRef<Variable>(name_, dtype_, shape_));
+        }));
+    Variable* variable = dynamic_cast<Variable*>(resource.get());
+    if (variable == nullptr)
+      return InvalidArgument("Resource ", name_, " is a ", resource->Describe(),
+                             ", not a variable");
+    if (variable->dtype() != dtype_) {
+      return InvalidArgument("Variable ", name_, " exists with type ", DTypeName(variable->dtype()),
+                             ", not ", DTypeName(dtype_));
     }
-    c.SetOutputReference(0, variable_);
+    c.SetOutputReference(0, RefPtr<Variable>::Share(variable));
     return absl::OkStatus();
   }
 
@@ -48,8 +44,6 @@ class VariableKernel : public Kernel {
   DType dtype_ = DType::kInvalid;
   std::string container_;
   std::string name_;
-  Mutex mutex_;
-  RefPtr<Variable> variable_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::Status VariableShapeRule(ShapeContext& c) {

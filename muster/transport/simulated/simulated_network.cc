@@ -1,0 +1,225 @@
+#include "muster/transport/simulated/simulated_network.h"
+
+#include <map>
+#include <random>
+#include <set>
+
+namespace muster {
+namespace {
+
+class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<SimulatedCarrier> {
+ public:
+  SimulatedCarrier(SimulatedScheduler& scheduler, SimulatedNetwork::Options options)
+      : scheduler_(scheduler), options_(options), random_(options.seed) {}
+
+  Scheduler& scheduler() override { return scheduler_; }
+
+  void Listen(const std::string& address, Endpoint endpoint) {
+    MutexLock lock(mutex_);
+    endpoints_.insert_or_assign(address, std::move(endpoint));
+    for (auto& call : std::exchange(waiting_[address], {})) SendLocked(std::move(call));
+  }
+
+  void Kill(const std::string& address) {
+    Endpoint dropped;
+    MutexLock lock(mutex_);
+    const auto endpoint = endpoints_.find(address);
+    if (endpoint != endpoints_.end()) {
+      dropped = std::move(endpoint->second);
+      endpoints_.erase(endpoint);
+    }
+    ++lives_[address];
+    held_.erase(address);
+    paused_.erase(address);
+    for (auto& [number, state] : calls_) {
+      if (state.call->from == address) {
+        AfterDelayLocked([call = state.call] {
+          call->CancelAtServer(absl::CancelledError("The caller is gone"));
+        });
+      } else if (state.call->to == address && (state.delivered || !state.call->wait_for_ready)) {
+        AfterDelayLocked(
+            [call = state.call] { call->Fail(absl::UnavailableError("Socket closed")); });
+      }
+    }
+  }
+
+  void Pause(const std::string& address) {
+    MutexLock lock(mutex_);
+    paused_.insert(address);
+  }
+
+  void Resume(const std::string& address) {
+    MutexLock lock(mutex_);
+    paused_.erase(address);
+    for (Task& message : std::exchange(held_[address], {})) AfterDelayLocked(std::move(message));
+  }
+
+  void SetLoss(const std::string& from, const std::string& to, double probability) {
+    MutexLock lock(mutex_);
+    loss_[{from, to}] = probability;
+  }
+
+  void Carry(std::shared_ptr<RelayedCall> call) override {
+    MutexLock lock(mutex_);
+    call->number = ++last_number_;
+    CallState& state = calls_[call->number];
+    state.call = call;
+    state.caller_life = lives_[call->from];
+    SendLocked(std::move(call));
+  }
+
+  void CarryReply(const std::shared_ptr<RelayedCall>& call, Task answer) override {
+    MutexLock lock(mutex_);
+    const auto found = calls_.find(call->number);
+    if (found == calls_.end() || found->second.server_life != lives_[call->to]) return;
+    if (LostLocked(call->to, call->from)) return;
+    TravelLocked(call->to, call->from,
+                 [self = shared_from_this(), call, answer = std::move(answer)]() mutable {
+                   if (self->CallerLives(*call)) std::move(answer)();
+                 });
+  }
+
+  void Ended(RelayedCall& call) override {
+    CallState dropped;
+    MutexLock lock(mutex_);
+    const auto found = calls_.find(call.number);
+    if (found == calls_.end()) return;
+    dropped = std::move(found->second);
+    calls_.erase(found);
+  }
+
+ private:
+  struct CallState {
+    std::shared_ptr<RelayedCall> call;
+    bool delivered = false;
+    int caller_life = 0;
+    int server_life = 0;
+  };
+
+  bool LostLocked(const std::string& from, const std::string& to)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto link = loss_.find({from, to});
+    return link != loss_.end() && std::uniform_real_distribution<>(0, 1)(random_) < link->second;
+  }
+
+  void AfterDelayLocked(Task task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const double share = std::uniform_real_distribution<>(0, 1)(random_);
+    scheduler_.ScheduleAfter(options_.min_delay + share * (options_.max_delay - options_.min_delay),
+                             std::move(task));
+  }
+
+  // A message between two tasks; it waits at either end while that is paused.
+  void TravelLocked(const std::string& from, const std::string& to, Task arrive)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Task travel = [self = shared_from_this(), to, arrive = std::move(arrive)]() mutable {
+      {
+        MutexLock lock(self->mutex_);
+        if (self->paused_.contains(to)) {
+          self->held_[to].push_back(std::move(arrive));
+          return;
+        }
+      }
+      std::move(arrive)();
+    };
+    if (paused_.contains(from)) {
+      held_[from].push_back(std::move(travel));
+    } else {
+      AfterDelayLocked(std::move(travel));
+    }
+  }
+
+  void SendLocked(std::shared_ptr<RelayedCall> call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (LostLocked(call->from, call->to)) return;
+    const std::string from = call->from;
+    const std::string to = call->to;
+    TravelLocked(from, to, [self = shared_from_this(), call = std::move(call)]() mutable {
+      self->Arrive(std::move(call));
+    });
+  }
+
+  void Arrive(std::shared_ptr<RelayedCall> call) {
+    Endpoint endpoint;
+    {
+      MutexLock lock(mutex_);
+      const auto state = calls_.find(call->number);
+      if (state == calls_.end()) return;  // given up meanwhile
+      const auto found = endpoints_.find(call->to);
+      if (found == endpoints_.end()) {
+        if (call->wait_for_ready) {
+          waiting_[call->to].push_back(std::move(call));
+        } else {
+          AfterDelayLocked([call = std::move(call)] {
+            call->Fail(absl::UnavailableError("failed to connect to all addresses"));
+          });
+        }
+        return;
+      }
+      endpoint = found->second;
+      state->second.delivered = true;
+      state->second.server_life = lives_[call->to];
+    }
+    call->Deliver(endpoint);
+  }
+
+  bool CallerLives(const RelayedCall& call) {
+    MutexLock lock(mutex_);
+    const auto found = calls_.find(call.number);
+    return found != calls_.end() && found->second.caller_life == lives_[call.from];
+  }
+
+  SimulatedScheduler& scheduler_;
+  const SimulatedNetwork::Options options_;
+  Mutex mutex_;
+  std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Endpoint> endpoints_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int> lives_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, std::string>, double> loss_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> paused_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::vector<Task>> held_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, std::vector<std::shared_ptr<RelayedCall>>> waiting_ ABSL_GUARDED_BY(mutex_);
+  // Until they are answered, in the order in which they were made.
+  std::map<uint64_t, CallState> calls_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+class Network : public SimulatedNetwork {
+ public:
+  Network(SimulatedScheduler& scheduler, Options options)
+      : carrier_(std::make_shared<SimulatedCarrier>(scheduler, options)) {}
+  std::shared_ptr<Peers> Connect(const ClusterSpec& cluster, const TaskName& self,
+                                 std::shared_ptr<WorkerApi> self_worker) override {
+    return NewRelayedPeers(carrier_, cluster, self, std::move(self_worker));
+  }
+  absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
+    return NewRelayedMaster(carrier_, "client", target);
+  }
+  void Listen(const std::string& address, Endpoint endpoint) override {
+    carrier_->Listen(address, std::move(endpoint));
+  }
+  void Kill(const std::string& address) override { carrier_->Kill(address); }
+  void Pause(const std::string& address) override { carrier_->Pause(address); }
+  void Resume(const std::string& address) override { carrier_->Resume(address); }
+  void SetLoss(const std::string& from, const std::string& to, double probability) override {
+    carrier_->SetLoss(from, to, probability);
+  }
+  void Cut(const std::string& a, const std::string& b) override {
+    SetLoss(a, b, 1);
+    SetLoss(b, a, 1);
+  }
+  void Heal(const std::string& a, const std::string& b) override {
+    SetLoss(a, b, 0);
+    SetLoss(b, a, 0);
+  }
+
+ private:
+  const std::shared_ptr<SimulatedCarrier> carrier_;
+};
+
+}  // namespace
+
+std::unique_ptr<SimulatedNetwork> SimulatedNetwork::Create(SimulatedScheduler& scheduler,
+                                                           Options options) {
+  return std::make_unique<Network>(scheduler, options);
+}
+
+}  // namespace muster

@@ -1,0 +1,55 @@
+// One graph of a step under way on this task.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "muster/runtime/trace.h"
+#include "muster/worker/remote_rendezvous.h"
+#include "muster/worker/worker_session.h"
+
+namespace muster {
+
+// Thread-safe.
+class Execution : public std::enable_shared_from_this<Execution> {
+ public:
+  using Listener = absl::AnyInvocable<void(absl::Status) &&>;
+
+  Execution(int64_t step_id, std::shared_ptr<WorkerSession> session,
+            std::shared_ptr<RegisteredGraph> graph, std::shared_ptr<RemoteRendezvous> rendezvous,
+            Scheduler& scheduler, bool traced);
+
+  const std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
+
+  // Starts the executors on the scheduler. Once.
+  void Start();
+  // Called when all executors have ended, at once if they have: with the error that came first.
+  void WhenDone(Listener listener);
+  // Kernels are told, receives end at once, and after `grace` everything else that waits for the
+  // step.
+  void Cancel(absl::Duration grace);
+
+  RemoteRendezvous& rendezvous() { return *rendezvous_; }
+  RegisteredGraph& graph() { return *graph_; }
+  std::vector<NodeTrace> TakeTraces() { return trace_.Take(); }
+
+ private:
+  void Ended(absl::Status status);
+
+  const std::shared_ptr<WorkerSession> session_;
+  const std::shared_ptr<RegisteredGraph> graph_;
+  const std::shared_ptr<RemoteRendezvous> rendezvous_;
+  ResourceManager step_resources_{"step"};
+  StepTrace trace_;
+  Step step_;
+  Mutex mutex_;
+  std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Listener> listeners_ ABSL_GUARDED_BY(mutex_);
+};
+
+// After `grace` whoever waits at the rendezvous of a cancelled step is let go.
+void AbortAfter(absl::Duration grace, int64_t step_id, std::weak_ptr<RemoteRendezvous> rendezvous,
+                Scheduler& scheduler);
+
+}  // namespace muster

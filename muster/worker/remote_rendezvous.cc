@@ -1,0 +1,281 @@
+#include "muster/worker/remote_rendezvous.h"
+
+#include <algorithm>
+
+#include "muster/worker/transfer_key.h"
+
+namespace muster {
+namespace {
+
+absl::string_view SourceOf(absl::string_view key) {
+  return key.substr(0, key.find(';'));
+}
+
+absl::Status WrongTask(absl::string_view source, absl::string_view task) {
+  return InvalidArgument("Invalid rendezvous key (src): ", source, " @ ", task);
+}
+
+}  // namespace
+
+void RemoteRendezvous::Bind(std::string task, std::shared_ptr<Peers> peers) {
+  Answers turned_away;
+  {
+    MutexLock lock(mutex_);
+    if (!task_.empty()) return;
+    task_ = std::move(task);
+    peers_ = std::move(peers);
+    std::vector<std::string> emptied;
+    for (auto& [key, slot] : slots_) {
+      const absl::string_view source = SourceOf(key);
+      if (slot.waiting.empty() || TaskOfDevice(source) == task_) continue;
+      for (Waiting& waiting : slot.waiting) {
+        waiting_peers_.erase(waiting.token);
+        turned_away.emplace_back(std::move(waiting.done), WrongTask(source, task_));
+      }
+      emptied.push_back(key);
+    }
+    for (const std::string& key : emptied) slots_.erase(key);
+  }
+  for (auto& [done, status] : turned_away) std::move(done)(std::move(status));
+}
+
+absl::Status RemoteRendezvous::Send(absl::string_view key, Value value) {
+  RecvDone done;
+  {
+    MutexLock lock(mutex_);
+    if (!aborted_.ok()) return aborted_;
+    Slot& slot = slots_[key];
+    if (slot.waiting.empty()) {
+      slot.values.push_back(std::move(value));
+      return absl::OkStatus();
+    }
+    Waiting first = std::move(slot.waiting.front());
+    slot.waiting.erase(slot.waiting.begin());
+    if (slot.waiting.empty()) slots_.erase(key);
+    if (first.token != 0) waiting_peers_.erase(first.token);
+    done = std::move(first.done);
+  }
+  std::move(done)(std::move(value));
+  return absl::OkStatus();
+}
+
+void RemoteRendezvous::RecvAsync(absl::string_view key, RecvDone done) {
+  absl::Status refused;
+  std::string task;
+  std::shared_ptr<Peers> peers;
+  {
+    MutexLock lock(mutex_);
+    refused = !aborted_.ok() ? aborted_ : receives_cancelled_;
+    const absl::string_view from = TaskOfDevice(SourceOf(key));
+    if (!from.empty() && from != task_) {
+      task = std::string(from);
+      peers = peers_;
+    }
+  }
+  if (!refused.ok()) {
+    std::move(done)(std::move(refused));
+  } else if (task.empty()) {
+    RecvHere(std::string(key), 0, std::move(done));
+  } else {
+    RecvFromPeer(std::string(key), task, std::move(peers), std::move(done));
+  }
+}
+
+void RemoteRendezvous::RecvHere(const std::string& key, Token token, RecvDone done) {
+  absl::StatusOr<Value> result = absl::UnknownError("");
+  {
+    MutexLock lock(mutex_);
+    if (!aborted_.ok()) {
+      result = aborted_;
+    } else if (token == 0 && !receives_cancelled_.ok()) {
+      result = receives_cancelled_;
+    } else {
+      const std::string canonical = token == 0 ? key : CanonicalLocked(key);
+      if (token != 0 && !task_.empty() && TaskOfDevice(SourceOf(key)) != task_) {
+        result = WrongTask(SourceOf(key), task_);
+      } else {
+        Slot& slot = slots_[canonical];
+        if (slot.values.empty()) {
+          slot.waiting.push_back({token, std::move(done)});
+          if (token != 0) waiting_peers_.emplace(token, canonical);
+          return;
+        }
+        result = std::move(slot.values.front());
+        slot.values.erase(slot.values.begin());
+        if (slot.values.empty()) slots_.erase(canonical);
+      }
+    }
+  }
+  std::move(done)(std::move(result));
+}
+
+RemoteRendezvous::Token RemoteRendezvous::RecvForPeer(absl::string_view key, RecvDone done) {
+  Token token;
+  {
+    MutexLock lock(mutex_);
+    token = ++last_id_;
+  }
+  RecvHere(std::string(key), token, std::move(done));
+  return token;
+}
+
+bool RemoteRendezvous::StopWaiting(Token token) {
+  Waiting dropped;
+  MutexLock lock(mutex_);
+  const auto peer = waiting_peers_.find(token);
+  if (peer == waiting_peers_.end()) return false;
+  const auto slot = slots_.find(peer->second);
+  auto& waiting = slot->second.waiting;
+  const auto at = std::find_if(waiting.begin(), waiting.end(),
+                               [token](const Waiting& w) { return w.token == token; });
+  dropped = std::move(*at);
+  waiting.erase(at);
+  if (waiting.empty()) slots_.erase(slot);
+  waiting_peers_.erase(peer);
+  return true;
+}
+
+std::string RemoteRendezvous::CanonicalLocked(absl::string_view key) {
+  const absl::StatusOr<TransferKey> parsed = TransferKey::Parse(key);
+  if (!parsed.ok() || parsed->frame == 0) return std::string(key);
+  const auto alias = aliases_.find(parsed->frame);
+  if (alias != aliases_.end()) return parsed->InFrame(alias->second, key);
+  unknown_frames_[parsed->frame].emplace_back(key);
+  return std::string(key);
+}
+
+void RemoteRendezvous::AliasFrame(uint64_t frame, uint64_t alias) {
+  Answers answers;
+  {
+    MutexLock lock(mutex_);
+    unknown_frames_.erase(frame);
+    if (frame == alias || !aborted_.ok() || !aliases_.emplace(alias, frame).second) return;
+    const auto unknown = unknown_frames_.find(alias);
+    if (unknown == unknown_frames_.end()) return;
+    for (const std::string& key : unknown->second) {
+      const auto old = slots_.find(key);
+      if (old == slots_.end() || old->second.waiting.empty()) continue;
+      auto moved = std::move(old->second.waiting);
+      slots_.erase(old);
+      const std::string canonical = TransferKey::Parse(key)->InFrame(frame, key);
+      Slot& slot = slots_[canonical];
+      for (Waiting& waiting : moved) {
+        if (slot.values.empty()) {
+          waiting_peers_[waiting.token] = canonical;
+          slot.waiting.push_back(std::move(waiting));
+          continue;
+        }
+        waiting_peers_.erase(waiting.token);
+        answers.emplace_back(std::move(waiting.done), std::move(slot.values.front()));
+        slot.values.erase(slot.values.begin());
+      }
+      if (slot.values.empty() && slot.waiting.empty()) slots_.erase(canonical);
+    }
+    unknown_frames_.erase(unknown);
+  }
+  // The executor that tells of a frame holds a lock.
+  if (!answers.empty()) AnswerSoon(std::move(answers));
+}
+
+void RemoteRendezvous::AnswerSoon(Answers answers) {
+  scheduler_.Schedule([answers = std::move(answers)]() mutable {
+    for (auto& [done, value] : answers) std::move(done)(std::move(value));
+  });
+}
+
+void RemoteRendezvous::Abort(absl::Status reason) {
+  reason = Derived(std::move(reason));
+  absl::flat_hash_map<std::string, Slot> slots;
+  std::map<uint64_t, std::shared_ptr<Cancellation>> calls;
+  {
+    MutexLock lock(mutex_);
+    if (!aborted_.ok()) return;
+    aborted_ = reason;
+    slots.swap(slots_);
+    calls.swap(calls_);
+    waiting_peers_.clear();
+    unknown_frames_.clear();
+    peers_ = nullptr;
+  }
+  for (auto& [id, call] : calls) call->Cancel(reason);
+  for (auto& [key, slot] : slots) {
+    for (Waiting& waiting : slot.waiting) std::move(waiting.done)(reason);
+  }
+}
+
+void RemoteRendezvous::CancelReceives(absl::Status reason) {
+  std::vector<RecvDone> ended;
+  std::map<uint64_t, std::shared_ptr<Cancellation>> calls;
+  {
+    MutexLock lock(mutex_);
+    if (!aborted_.ok() || !receives_cancelled_.ok()) return;
+    receives_cancelled_ = reason;
+    calls.swap(calls_);
+    std::vector<std::string> emptied;
+    for (auto& [key, slot] : slots_) {
+      absl::InlinedVector<Waiting, 1> peers;
+      for (Waiting& waiting : slot.waiting) {
+        if (waiting.token == 0) {
+          ended.push_back(std::move(waiting.done));
+        } else {
+          peers.push_back(std::move(waiting));
+        }
+      }
+      slot.waiting = std::move(peers);
+      if (slot.waiting.empty() && slot.values.empty()) emptied.push_back(key);
+    }
+    for (const std::string& key : emptied) slots_.erase(key);
+  }
+  for (auto& [id, call] : calls) call->Cancel(reason);
+  for (RecvDone& done : ended) std::move(done)(reason);
+}
+
+void RemoteRendezvous::RecvFromPeer(std::string key, const std::string& task,
+                                    std::shared_ptr<Peers> peers, RecvDone done) {
+  std::shared_ptr<WorkerApi> worker = peers == nullptr ? nullptr : peers->Worker(task);
+  if (worker == nullptr) {
+    std::move(done)(Internal("No worker known as ", task));
+    return;
+  }
+  auto call = std::make_shared<Cancellation>();
+  absl::Status refused;
+  uint64_t id = 0;
+  {
+    MutexLock lock(mutex_);
+    refused = !aborted_.ok() ? aborted_ : receives_cancelled_;
+    id = ++last_id_;
+    if (refused.ok()) calls_.emplace(id, call);
+  }
+  if (!refused.ok()) {
+    std::move(done)(std::move(refused));
+    return;
+  }
+  CallOptions options;
+  options.cancellation = call;
+  const int64_t request_id = NewRequestId();
+  RecvTensorRequest request{step_id_, key, request_id};
+  WorkerApi& to = *worker;
+  to.RecvTensor(std::move(options), std::move(request),
+                [self = shared_from_this(), worker = std::move(worker), key = std::move(key), call,
+                 id, request_id, start = scheduler_.clock().NowNanos(),
+                 done = std::move(done)](absl::StatusOr<RecvTensorReply> reply) mutable {
+                  {
+                    MutexLock lock(self->mutex_);
+                    self->calls_.erase(id);
+                  }
+                  if (!reply.ok()) {
+                    std::move(done)(call->cancelled() ? call->reason() : reply.status());
+                    return;
+                  }
+                  if (reply->require_ack) {
+                    worker->MarkRecvFinished({}, request_id, [worker](absl::StatusOr<Empty>) {});
+                  }
+                  if (self->log_->enabled()) {
+                    self->log_->Record(self->step_id_, key, reply->value.tensor, start,
+                                       self->scheduler_.clock().NowNanos());
+                  }
+                  std::move(done)(std::move(reply->value));
+                });
+}
+
+}  // namespace muster

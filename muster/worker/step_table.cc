@@ -1,0 +1,129 @@
+#include "muster/worker/step_table.h"
+
+namespace muster {
+namespace {
+
+absl::Status CleanedUp(int64_t id) {
+  return Derived(absl::AbortedError(absl::StrCat("Cleanup ", id)));
+}
+
+}  // namespace
+
+std::shared_ptr<WorkerStep> StepTable::AddLocked(int64_t id) {
+  auto step = std::make_shared<WorkerStep>(id);
+  step->rendezvous = std::make_shared<RemoteRendezvous>(id, scheduler_, log_);
+  steps_.emplace(id, step);
+  return step;
+}
+
+absl::StatusOr<std::shared_ptr<WorkerStep>> StepTable::ForReceive(int64_t id) {
+  MutexLock lock(mutex_);
+  const auto found = steps_.find(id);
+  if (found != steps_.end() && found->second->session != nullptr) return found->second;
+  if (found == steps_.end() && finished_.Contains(id)) return CleanedUp(id);
+  if (early_receives_ >= kMaxEarlyReceives) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("More than ", kMaxEarlyReceives,
+                     " RecvTensor calls wait for steps that have not started on this task"));
+  }
+  const std::shared_ptr<WorkerStep> step = found == steps_.end() ? AddLocked(id) : found->second;
+  ++early_receives_;
+  ++step->early_receives;
+  return step;
+}
+
+bool StepTable::ReceiveStopped(const std::shared_ptr<WorkerStep>& step) {
+  MutexLock lock(mutex_);
+  if (step->session != nullptr) return true;
+  if (step->early_receives == 0) return false;  // the step is over
+  --early_receives_;
+  if (--step->early_receives == 0) steps_.erase(step->id);
+  return false;
+}
+
+absl::StatusOr<std::shared_ptr<WorkerStep>> StepTable::StartRun(
+    int64_t id, std::shared_ptr<WorkerSession> session) {
+  MutexLock lock(mutex_);
+  const auto found = steps_.find(id);
+  const std::shared_ptr<WorkerStep> step = found == steps_.end() ? AddLocked(id) : found->second;
+  if (step->session != nullptr && step->session != session)
+    return Internal("Step ", id, " runs in another session of this worker");
+  finished_.Erase(id);
+  ForgetEarlyLocked(*step);
+  step->session = std::move(session);
+  ++step->running;
+  ++running_;
+  if (step->idle_since != 0) idle_.erase(step->idle_since);
+  step->idle_since = 0;
+  return step;
+}
+
+void StepTable::EndRun(const std::shared_ptr<WorkerStep>& step) {
+  std::shared_ptr<WorkerStep> oldest;
+  {
+    MutexLock lock(mutex_);
+    --running_;
+    if (--step->running > 0) return;
+    const auto found = steps_.find(step->id);
+    if (found == steps_.end() || found->second != step) return;
+    step->idle_since = ++last_idle_;
+    idle_.emplace(step->idle_since, step);
+    if (idle_.size() <= kMaxIdleSteps) return;
+    oldest = idle_.begin()->second;
+  }
+  Finish(oldest->id);
+}
+
+void StepTable::AddExecution(WorkerStep& step, const std::shared_ptr<Execution>& execution) {
+  MutexLock lock(mutex_);
+  step.executions.push_back(execution);
+}
+
+StepTable::Partial StepTable::PartialRun(WorkerStep& step,
+                                         absl::FunctionRef<std::shared_ptr<Execution>()> make) {
+  MutexLock lock(mutex_);
+  if (step.partial != nullptr) return {step.partial, false};
+  step.partial = make();
+  step.executions.push_back(step.partial);
+  return {step.partial, true};
+}
+
+void StepTable::Finish(int64_t id) {
+  std::shared_ptr<WorkerStep> step;
+  {
+    MutexLock lock(mutex_);
+    finished_.Insert(id);
+    const auto found = steps_.find(id);
+    if (found == steps_.end()) return;
+    step = std::move(found->second);
+    steps_.erase(found);
+    ForgetEarlyLocked(*step);
+    if (step->idle_since != 0) idle_.erase(step->idle_since);
+    step->idle_since = 0;
+  }
+  step->rendezvous->Abort(CleanedUp(id));
+}
+
+void StepTable::Stop(const WorkerSession* session, const absl::Status& reason) {
+  std::vector<std::shared_ptr<WorkerStep>> steps;
+  std::vector<std::shared_ptr<Execution>> executions;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [id, step] : steps_) {
+      if (session != nullptr && step->session.get() != session) continue;
+      steps.push_back(step);
+      for (const auto& weak : step->executions) {
+        if (auto execution = weak.lock()) executions.push_back(std::move(execution));
+      }
+    }
+  }
+  for (const auto& execution : executions) execution->cancellation->Cancel(reason);
+  for (const auto& step : steps) step->rendezvous->Abort(reason);
+}
+
+int64_t StepTable::num_running() const {
+  MutexLock lock(mutex_);
+  return running_;
+}
+
+}  // namespace muster

@@ -1,0 +1,437 @@
+#include "muster/worker/worker.h"
+
+#include <atomic>
+
+#include "absl/strings/str_format.h"
+
+#include "muster/base/log.h"
+#include "muster/transport/forwarding.h"
+#include "muster/worker/graph_run.h"
+#include "muster/worker/reply_cache.h"
+#include "muster/worker/step_table.h"
+#include "muster/worker/transfer_key.h"
+
+namespace muster {
+namespace {
+
+constexpr size_t kRememberedRequests = 100'000;
+
+// What peers hold of their own task: it must not keep the worker alive.
+class OwnWorker : public ForwardingWorker<OwnWorker> {
+ public:
+  explicit OwnWorker(std::weak_ptr<WorkerApi> worker) : worker_(std::move(worker)) {}
+  template <typename Reply, typename Call>
+  void Forward(CallOptions options, CallDone<Reply> done, Call call) {
+    if (const auto worker = worker_.lock()) {
+      call(*worker, std::move(options), std::move(done));
+    } else {
+      std::move(done)(absl::UnavailableError("The worker of this task is gone"));
+    }
+  }
+
+ private:
+  const std::weak_ptr<WorkerApi> worker_;
+};
+
+// A receive of another task that may be cancelled while it waits.
+struct PeerReceive {
+  Mutex mutex;
+  CallDone<RecvTensorReply> done ABSL_GUARDED_BY(mutex);
+  std::shared_ptr<Cancellation> caller;
+  Cancellation::Token token = 0;
+
+  // The first to come answers.
+  void Answer(absl::StatusOr<RecvTensorReply> reply) {
+    CallDone<RecvTensorReply> taken;
+    {
+      MutexLock lock(mutex);
+      taken = std::move(done);
+      done = nullptr;
+    }
+    if (caller != nullptr) caller->Deregister(token);
+    if (taken) std::move(taken)(std::move(reply));
+  }
+  bool answered() {
+    MutexLock lock(mutex);
+    return !done;
+  }
+};
+
+class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker> {
+ public:
+  explicit TaskWorker(WorkerOptions options)
+      : options_(std::move(options)),
+        name_(options_.self.ToString()),
+        resources_(std::make_shared<ResourceManager>(options_.self.job)),
+        steps_(std::make_shared<StepTable>(*options_.scheduler, log_)) {
+    for (int i = 0; i < options_.cpu_devices; ++i) {
+      devices_->push_back(
+          NewCpuDevice(absl::StrCat(name_, "/device:CPU:", i), *options_.scheduler));
+      device_list_.push_back(devices_->back().get());
+    }
+  }
+
+  // Nobody is left waiting for an answer.
+  ~TaskWorker() override {
+    steps_->Stop(nullptr, absl::UnavailableError("The worker of the task is gone"));
+  }
+
+  // Needs a shared pointer to this, so it comes after the constructor.
+  void Connect() {
+    peers_ = options_.transport->Connect(options_.cluster, options_.self,
+                                         std::make_shared<OwnWorker>(weak_from_this()));
+    legacy_ = std::make_shared<WorkerSession>(SessionOptions());
+  }
+
+  std::shared_ptr<Peers> peers() override { return peers_; }
+  const std::vector<Device*>& devices() const override { return device_list_; }
+
+  void Stop(absl::Status reason) override {
+    {
+      MutexLock lock(mutex_);
+      if (!stopped_.ok()) return;
+      stopped_ = reason;
+    }
+    steps_->Stop(nullptr, reason);
+  }
+
+  Counts counts() const override {
+    Counts counts;
+    counts.steps = steps_->num_running();
+    counts.steps_run = steps_run_.load(std::memory_order_relaxed);
+    std::vector<std::shared_ptr<WorkerSession>> sessions = {legacy_};
+    {
+      MutexLock lock(mutex_);
+      for (const auto& [handle, session] : sessions_) sessions.push_back(session);
+    }
+    counts.sessions = static_cast<int64_t>(sessions.size()) - 1;
+    for (const auto& session : sessions) counts.graphs += session->num_graphs();
+    return counts;
+  }
+
+  void GetStatus(CallOptions, CallDone<std::vector<DeviceAttributes>> done) override {
+    if (const absl::Status stopped = Stopped(); !stopped.ok()) {
+      std::move(done)(stopped);
+      return;
+    }
+    std::vector<DeviceAttributes> list;
+    for (const Device* device : device_list_) list.push_back(device->attributes());
+    std::move(done)(std::move(list));
+  }
+
+  void CreateWorkerSession(CallOptions, CreateWorkerSessionRequest request,
+                           CallDone<Empty> done) override {
+    const absl::Status status = CreateSession(std::move(request));
+    Finish(status, std::move(done));
+  }
+
+  void DeleteWorkerSession(CallOptions, std::string session, CallDone<Empty> done) override {
+    std::shared_ptr<WorkerSession> dropped;
+    {
+      MutexLock lock(mutex_);
+      const auto found = sessions_.find(session);
+      if (found != sessions_.end()) {
+        dropped = std::move(found->second);
+        sessions_.erase(found);
+      }
+    }
+    dropped = nullptr;
+    std::move(done)(Empty());
+  }
+
+  void RegisterGraph(CallOptions, RegisterGraphRequest request,
+                     CallDone<std::string> done) override {
+    const auto session = FindSession(request.session, request.in_session);
+    std::move(done)(session.ok() ? (*session)->Register(std::move(request))
+                                 : absl::StatusOr<std::string>(session.status()));
+  }
+
+  void DeregisterGraph(CallOptions, std::string session_handle, bool in_session, std::string graph,
+                       CallDone<Empty> done) override {
+    const auto session = FindSession(session_handle, in_session);
+    Finish(session.ok() ? (*session)->Deregister(graph) : session.status(), std::move(done));
+  }
+
+  void RunGraph(CallOptions options, RunGraphRequest request,
+                CallDone<RunGraphReply> done) override {
+    absl::StatusOr<GraphRun::Options> run = PrepareRun(request);
+    if (!run.ok()) {
+      std::move(done)(run.status());
+      return;
+    }
+    run->request = std::move(request);
+    run->done = std::move(done);
+    run->steps = steps_;
+    run->caller = std::move(options.cancellation);
+    run->cancel_grace = options_.cancel_grace;
+    run->scheduler = options_.scheduler;
+    const auto execution = run->execution;
+    std::make_shared<GraphRun>(*std::move(run))->Start();
+    // The worker may have been stopped before the step was in the table.
+    if (const absl::Status stopped = Stopped(); !stopped.ok()) {
+      execution->cancellation->Cancel(stopped);
+      execution->rendezvous().Abort(stopped);
+    }
+  }
+
+  void CleanupGraph(CallOptions, int64_t step_id, CallDone<Empty> done) override {
+    steps_->Finish(step_id);
+    cache_.ForgetStep(step_id);
+    std::move(done)(Empty());
+  }
+
+  void CleanupAll(CallOptions, std::vector<std::string> containers, CallDone<Empty> done) override {
+    if (containers.empty()) resources_->ClearContainer("");
+    for (const std::string& container : containers) resources_->ClearContainer(container);
+    std::move(done)(Empty());
+  }
+
+  void RecvTensor(CallOptions options, RecvTensorRequest request,
+                  CallDone<RecvTensorReply> done) override {
+    if (const absl::Status stopped = Stopped(); !stopped.ok()) {
+      std::move(done)(stopped);
+      return;
+    }
+    if (options_.cache_replies && request.request_id != 0) {
+      // A reply that is kept is wanted even when the call that asked for it is gone.
+      options.cancellation = nullptr;
+      if (!cache_.Begin(request.request_id, request.step_id, std::move(done))) return;
+      done = [self = shared_from_this(),
+              id = request.request_id](absl::StatusOr<RecvTensorReply> reply) {
+        self->cache_.Finish(id, std::move(reply));
+      };
+    }
+    absl::Status status = CheckReceive(request);
+    absl::StatusOr<std::shared_ptr<WorkerStep>> step =
+        status.ok() ? steps_->ForReceive(request.step_id) : status;
+    if (!step.ok()) {
+      std::move(done)(step.status());
+      return;
+    }
+    Receive(*step, request.key, std::move(options.cancellation), std::move(done));
+    if (const absl::Status stopped = Stopped(); !stopped.ok()) (*step)->rendezvous->Abort(stopped);
+  }
+
+  void MarkRecvFinished(CallOptions, int64_t request_id, CallDone<Empty> done) override {
+    cache_.Forget(request_id);
+    std::move(done)(Empty());
+  }
+
+  void Logging(CallOptions, LoggingRequest request, CallDone<LoggingReply> done) override {
+    std::move(done)(log_->Answer(request, options_.scheduler->clock()));
+  }
+
+ private:
+  static void Finish(const absl::Status& status, CallDone<Empty> done) {
+    if (status.ok()) {
+      std::move(done)(Empty());
+    } else {
+      std::move(done)(status);
+    }
+  }
+
+  absl::Status Stopped() const {
+    MutexLock lock(mutex_);
+    return stopped_;
+  }
+
+  WorkerSession::Options SessionOptions() const {
+    WorkerSession::Options options;
+    options.self = options_.self;
+    options.peers = peers_;
+    options.devices = devices_;
+    options.shared = resources_;
+    return options;
+  }
+
+  absl::Status CreateSession(CreateWorkerSessionRequest request) {
+    if (request.session.empty()) return InvalidArgument("Session must be non-empty.");
+    DropLeftBehind(request.master_task, request.master_incarnation);
+    WorkerSession::Options options = SessionOptions();
+    options.master_task = request.master_task;
+    options.master_incarnation = request.master_incarnation;
+    if (request.isolate_state) options.shared = nullptr;
+    {
+      MutexLock lock(mutex_);
+      if (!stopped_.ok()) return stopped_;
+      if (sessions_.contains(request.session)) return absl::OkStatus();
+    }
+    if (request.identity) {
+      options.self = request.identity->self;
+      options.rename_devices = true;
+      options.peers = options_.transport->Connect(request.identity->cluster, options.self,
+                                                  std::make_shared<OwnWorker>(weak_from_this()));
+    }
+    auto session = std::make_shared<WorkerSession>(std::move(options));
+    MutexLock lock(mutex_);
+    sessions_.emplace(request.session, std::move(session));
+    return absl::OkStatus();
+  }
+
+  // Sessions of an earlier life of a master: nobody will ever close them.
+  void DropLeftBehind(const std::string& master_task, uint64_t incarnation) {
+    if (master_task.empty()) return;
+    std::vector<std::shared_ptr<WorkerSession>> dropped;
+    {
+      MutexLock lock(mutex_);
+      for (auto at = sessions_.begin(); at != sessions_.end();) {
+        const auto session = at++;
+        if (!session->second->IsLeftBehindBy(master_task, incarnation)) continue;
+        LOG(INFO) << "Session " << session->first << " goes: its master " << master_task
+                  << " has restarted";
+        dropped.push_back(std::move(session->second));
+        sessions_.erase(session);
+      }
+    }
+    const absl::Status reason = Derived(
+        absl::AbortedError(absl::StrCat("The master ", master_task, " of the step has restarted")));
+    for (const auto& session : dropped) steps_->Stop(session.get(), reason);
+  }
+
+  absl::StatusOr<std::shared_ptr<WorkerSession>> FindSession(const std::string& handle,
+                                                             bool in_session) {
+    MutexLock lock(mutex_);
+    if (!stopped_.ok()) return stopped_;
+    if (!in_session) return legacy_;
+    const auto found = sessions_.find(handle);
+    if (found != sessions_.end()) return found->second;
+    return PossiblyRestarted(absl::AbortedError(
+        absl::StrCat("Session handle is not found: ", handle, ". Possibly this worker (\"", name_,
+                     "\") just restarted.")));
+  }
+
+  // True when the id was not seen before; zero never was.
+  bool IsNewRequest(int64_t request_id) {
+    if (request_id == 0) return true;
+    MutexLock lock(requests_mutex_);
+    return requests_.Insert(request_id);
+  }
+
+  absl::StatusOr<GraphRun::Options> PrepareRun(const RunGraphRequest& request) {
+    if (!IsNewRequest(request.request_id)) {
+      return absl::AbortedError(absl::StrCat(
+          "The same RunGraph (Worker) request was received twice. graph_handle: \"", request.graph,
+          "\" step_id: ", request.step_id, " session_handle: \"", request.session, "\" ",
+          request.in_session ? "create_worker_session_called: true " : "",
+          "request_id: ", request.request_id));
+    }
+    ASSIGN_OR_RETURN(const auto session, FindSession(request.session, request.in_session));
+    ASSIGN_OR_RETURN(const auto graph, session->Find(request.graph));
+    GraphRun::Options run;
+    ASSIGN_OR_RETURN(run.step, steps_->StartRun(request.step_id, session));
+    run.step->rendezvous->Bind(session->task(), session->peers());
+    const auto make = [&] {
+      return std::make_shared<Execution>(request.step_id, session, graph, run.step->rendezvous,
+                                         *options_.scheduler,
+                                         request.record_timeline && !request.is_partial);
+    };
+    if (request.is_partial) {
+      StepTable::Partial partial = steps_->PartialRun(*run.step, make);
+      run.execution = std::move(partial.execution);
+      run.starts_execution = partial.is_new;
+    } else {
+      run.execution = make();
+      steps_->AddExecution(*run.step, run.execution);
+    }
+    if (run.starts_execution) steps_run_.fetch_add(1, std::memory_order_relaxed);
+    return run;
+  }
+
+  absl::Status CheckReceive(const RecvTensorRequest& request) {
+    if (!IsNewRequest(request.request_id)) {
+      return absl::AbortedError(absl::StrCat(
+          "The same RecvTensor (GrpcWorker) request was received twice. step_id: ", request.step_id,
+          " rendezvous_key: \"", request.key, "\" request_id: ", request.request_id));
+    }
+    ASSIGN_OR_RETURN(const TransferKey key, TransferKey::Parse(request.key));
+    // By type and number alone: in sessions with their own clusters the task has another name.
+    for (const Device* device : device_list_) {
+      ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(device->name()));
+      if (name.type != key.source_device.type || name.index != key.source_device.index) continue;
+      if (device->attributes().incarnation == key.incarnation) return absl::OkStatus();
+      return PossiblyRestarted(absl::AbortedError(absl::StrCat(
+          "RecvTensor expects a different device incarnation: ", key.incarnation, " vs. ",
+          device->attributes().incarnation, ". Your worker job (\"", name_,
+          "\") was probably restarted. Check your worker job for the reason why it was "
+          "restarted.")));
+    }
+    return InvalidArgument("/device:", *key.source_device.type, ":", *key.source_device.index,
+                           " unknown device.");
+  }
+
+  void Receive(const std::shared_ptr<WorkerStep>& step, const std::string& key,
+               std::shared_ptr<Cancellation> caller, CallDone<RecvTensorReply> done) {
+    auto receive = std::make_shared<PeerReceive>();
+    {
+      MutexLock lock(receive->mutex);
+      receive->done = std::move(done);
+    }
+    if (caller != nullptr) {
+      receive->token = caller->NewToken();
+      receive->caller = caller;
+    }
+    const RemoteRendezvous::Token waiting =
+        step->rendezvous->RecvForPeer(key, [receive](absl::StatusOr<Rendezvous::Value> value) {
+          if (value.ok()) {
+            receive->Answer(RecvTensorReply{*std::move(value), false});
+          } else {
+            receive->Answer(value.status());
+          }
+        });
+    if (caller == nullptr || receive->answered()) return;
+    // Only scheduled: the answer takes the callback back, perhaps because of it.
+    Task stop = [weak = weak_from_this(), step, waiting, receive] {
+      if (const auto self = weak.lock()) self->StopReceive(step, waiting, *receive);
+    };
+    const bool registered = caller->Register(
+        receive->token, [scheduler = options_.scheduler, stop = std::move(stop)]() mutable {
+          scheduler->Schedule(std::move(stop));
+        });
+    if (!registered) StopReceive(step, waiting, *receive);
+    if (receive->answered()) caller->Deregister(receive->token);
+  }
+
+  void StopReceive(const std::shared_ptr<WorkerStep>& step, RemoteRendezvous::Token waiting,
+                   PeerReceive& receive) {
+    if (!step->rendezvous->StopWaiting(waiting)) return;
+    // The step cannot go on without the receiver.
+    if (steps_->ReceiveStopped(step))
+      AbortAfter(options_.cancel_grace, step->id, step->rendezvous, *options_.scheduler);
+    receive.Answer(receive.caller->reason());
+  }
+
+  const WorkerOptions options_;
+  const std::string name_;
+  const std::shared_ptr<DeviceList> devices_ = std::make_shared<DeviceList>();
+  std::vector<Device*> device_list_;
+  const std::shared_ptr<ResourceManager> resources_;
+  const std::shared_ptr<TransferLog> log_ = std::make_shared<TransferLog>();
+  const std::shared_ptr<StepTable> steps_;
+  ReplyCache cache_;
+  std::shared_ptr<Peers> peers_;
+  std::shared_ptr<WorkerSession> legacy_;
+  std::atomic<int64_t> steps_run_{0};
+
+  Mutex requests_mutex_;
+  RecentIds requests_ ABSL_GUARDED_BY(requests_mutex_){kRememberedRequests};
+  mutable Mutex mutex_;
+  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::shared_ptr<WorkerSession>> sessions_
+      ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Worker>> Worker::Create(WorkerOptions options) {
+  if (options.scheduler == nullptr || options.transport == nullptr)
+    return InvalidArgument("A worker needs a scheduler and a transport");
+  if (options.cpu_devices < 1 || options.cpu_devices > 1024) {
+    return InvalidArgument("device_count CPU is ", options.cpu_devices,
+                           "; a task has between 1 and 1024 CPU devices");
+  }
+  auto worker = std::make_shared<TaskWorker>(std::move(options));
+  worker->Connect();
+  return std::shared_ptr<Worker>(std::move(worker));
+}
+
+}  // namespace muster

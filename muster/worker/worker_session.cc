@@ -1,0 +1,145 @@
+#include "muster/worker/worker_session.h"
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_format.h"
+
+namespace muster {
+namespace {
+
+class RenamedDevice : public Device {
+ public:
+  RenamedDevice(Device& device, DeviceAttributes attributes)
+      : Device(std::move(attributes)), device_(device) {}
+  Allocator& allocator() override { return device_.allocator(); }
+  Allocator& host_allocator() override { return device_.host_allocator(); }
+  Scheduler& scheduler() override { return device_.scheduler(); }
+  Stream& stream() override { return device_.stream(); }
+  void Copy(const Tensor& tensor, Device& to, CopyDone done) override {
+    device_.Copy(tensor, &to == this ? device_ : to, std::move(done));
+  }
+
+ private:
+  Device& device_;
+};
+
+// Nodes at the border of a partition are stateful to the graph only, and their names mean something
+// else in another graph.
+bool IsBorder(absl::string_view op) {
+  static const auto* borders = new absl::flat_hash_set<absl::string_view>{
+      "_Arg", "_Retval", "_Send", "_Recv", "_HostSend", "_HostRecv"};
+  return borders->contains(op);
+}
+
+bool IsTransfer(absl::string_view op) {
+  return op == "_Send" || op == "_Recv" || op == "_HostSend" || op == "_HostRecv";
+}
+
+}  // namespace
+
+std::unique_ptr<Device> NewRenamedDevice(Device& device, std::string name) {
+  DeviceAttributes attributes = device.attributes();
+  attributes.name = std::move(name);
+  return std::make_unique<RenamedDevice>(device, std::move(attributes));
+}
+
+WorkerSession::WorkerSession(Options options)
+    : options_(std::move(options)),
+      task_(options_.self.ToString()),
+      resources_(options_.shared != nullptr
+                     ? options_.shared
+                     : std::make_shared<ResourceManager>(options_.self.job)) {
+  int number = 0;
+  for (const auto& device : *options_.devices) {
+    if (!options_.rename_devices) {
+      devices_.push_back(device.get());
+      continue;
+    }
+    renamed_.push_back(
+        NewRenamedDevice(*device, absl::StrCat(task_, "/device:", device->type(), ":", number++)));
+    devices_.push_back(renamed_.back().get());
+  }
+}
+
+absl::Status WorkerSession::CheckDevices(const Graph& graph) const {
+  absl::flat_hash_set<absl::string_view> known;
+  for (const Device* device : devices_) known.insert(device->name());
+  for (const auto& node : graph.nodes()) {
+    if (node->device().empty())
+      return InvalidArgument("Node '", node->name(), "' is missing a device specification");
+    if (!known.contains(node->device())) return InvalidArgument(node->device(), " unknown device.");
+  }
+  return absl::OkStatus();
+}
+
+// Masters that do not know an incarnation leave zero.
+void WorkerSession::FixIncarnations(Graph& graph) const {
+  for (const auto& node : graph.nodes()) {
+    if (!IsTransfer(node->op()) || node->Attr<bool>("client_terminated").value_or(false)) continue;
+    if (node->Attr<int64_t>("send_device_incarnation").value_or(0) != 0) continue;
+    const std::string sender = node->Attr<std::string>("send_device").value_or("");
+    for (const Device* device : devices_) {
+      if (device->name() != sender) continue;
+      node->SetAttr("send_device_incarnation",
+                    static_cast<int64_t>(device->attributes().incarnation));
+    }
+  }
+}
+
+absl::StatusOr<std::shared_ptr<Kernel>> WorkerSession::KernelFor(const Node& node, Device& device) {
+  const bool shared = node.def().is_stateful && !IsBorder(node.op());
+  const auto key = std::make_pair(device.name(), node.name());
+  if (shared) {
+    MutexLock lock(kernels_mutex_);
+    const auto found = kernels_.find(key);
+    if (found != kernels_.end()) return found->second;
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<Kernel> kernel, MakeKernel(node, device, *resources_));
+  if (!shared) return kernel;
+  MutexLock lock(kernels_mutex_);
+  return kernels_.emplace(key, std::move(kernel)).first->second;
+}
+
+absl::StatusOr<std::string> WorkerSession::Register(RegisterGraphRequest request) {
+  ASSIGN_OR_RETURN(std::unique_ptr<Graph> graph, std::move(request.graph)());
+  RETURN_IF_ERROR(CheckDevices(*graph));
+  FixIncarnations(*graph);
+  auto registered = std::make_shared<RegisteredGraph>();
+  registered->frame_ids = request.frame_ids;
+  ASSIGN_OR_RETURN(registered->partitions,
+                   LocalPartitions::CreatePlaced(std::move(graph), devices_, request.optimize,
+                                                 [this](const Node& node, Device& device) {
+                                                   return KernelFor(node, device);
+                                                 }));
+  MutexLock lock(mutex_);
+  const std::string handle = absl::StrFormat("%016x", ++last_handle_);
+  graphs_.emplace(handle, std::move(registered));
+  return handle;
+}
+
+absl::Status WorkerSession::Deregister(const std::string& handle) {
+  std::shared_ptr<RegisteredGraph> dropped;
+  MutexLock lock(mutex_);
+  const auto found = graphs_.find(handle);
+  if (found == graphs_.end()) {
+    return PossiblyRestarted(absl::AbortedError(absl::StrCat(
+        "Graph handle is not found: ", handle, ". Possibly, this worker just restarted.")));
+  }
+  dropped = std::move(found->second);
+  graphs_.erase(found);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<RegisteredGraph>> WorkerSession::Find(const std::string& handle) {
+  MutexLock lock(mutex_);
+  const auto found = graphs_.find(handle);
+  if (found == graphs_.end())
+    return absl::AbortedError(absl::StrCat("Graph handle is not found: ", handle));
+  return found->second;
+}
+
+int64_t WorkerSession::num_graphs() const {
+  MutexLock lock(mutex_);
+  return static_cast<int64_t>(graphs_.size());
+}
+
+}  // namespace muster
