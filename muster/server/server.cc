@@ -128,6 +128,7 @@ class TaskServer : public Server {
     options.host = place_.bind;
     options.port = place_.port;
     options.security = options_.security;
+    options.scheduler = options_.scheduler;
     // Sessions of this process and calls from outside keep the parts alive, not only the master.
     ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(),
                                               {parts_, parts_->worker.get()}));
