@@ -8,6 +8,8 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/check.h"
+#include "muster/client/plan.h"
+#include "muster/client/remote_session.h"
 #include "muster/device/device.h"
 #include "muster/runtime/executor.h"
 #include "muster/runtime/local_partitions.h"
@@ -18,13 +20,13 @@ namespace muster {
 RunMetadata::RunMetadata() = default;
 RunMetadata::~RunMetadata() = default;
 
-class StepPlan {
+namespace {
+
+class LocalPlan : public StepPlan {
  public:
-  StepSignature signature;
+  using StepPlan::StepPlan;
   std::unique_ptr<LocalPartitions> partitions;
 };
-
-namespace {
 
 // Feeds and fetches of one run.
 class VectorCallFrame : public CallFrame {
@@ -80,7 +82,7 @@ struct StepState {
 struct PartialStep {
   PartialStep(ResourceManager& resources, Scheduler& scheduler, int64_t id)
       : state(resources, scheduler, id) {}
-  std::shared_ptr<StepPlan> plan;
+  std::shared_ptr<LocalPlan> plan;
   StepState state;
   Mutex mutex;
   CondVar changed;
@@ -113,9 +115,10 @@ class LocalSession : public Session {
     return PrepareWith(signature, StepBoundary::kCallFrame);
   }
 
-  absl::StatusOr<std::vector<Tensor>> Run(StepPlan& plan, std::vector<Tensor> feeds,
+  absl::StatusOr<std::vector<Tensor>> Run(StepPlan& step_plan, std::vector<Tensor> feeds,
                                           const RunOptions& options,
                                           RunMetadata* metadata) override {
+    auto& plan = static_cast<LocalPlan&>(step_plan);
     if (feeds.size() != plan.signature.feeds.size()) {
       return InvalidArgument("The step takes ", plan.signature.feeds.size(), " fed tensors, got ",
                              feeds.size());
@@ -159,7 +162,7 @@ class LocalSession : public Session {
   }
 
   absl::StatusOr<std::string> PartialRunSetup(const StepSignature& signature) override {
-    ASSIGN_OR_RETURN(std::shared_ptr<StepPlan> plan,
+    ASSIGN_OR_RETURN(std::shared_ptr<LocalPlan> plan,
                      PrepareWith(signature, StepBoundary::kRendezvous));
     const int64_t id = next_step_.fetch_add(1, std::memory_order_relaxed);
     auto partial = std::make_shared<PartialStep>(resources_, scheduler_, id);
@@ -234,7 +237,11 @@ class LocalSession : public Session {
     return list;
   }
 
-  ResourceManager& resources() override { return resources_; }
+  absl::Status ClearContainers(const std::vector<std::string>& containers) override {
+    if (containers.empty()) resources_.Clear();
+    for (const std::string& container : containers) resources_.ClearContainer(container);
+    return absl::OkStatus();
+  }
 
  private:
   absl::Status Enter(const std::shared_ptr<Cancellation>& cancellation) {
@@ -252,7 +259,7 @@ class LocalSession : public Session {
     idle_.NotifyAll();
   }
 
-  absl::Status RunToEnd(StepPlan& plan, StepState& state, const RunOptions& options) {
+  absl::Status RunToEnd(LocalPlan& plan, StepState& state, const RunOptions& options) {
     const absl::Duration timeout =
         options.timeout > absl::ZeroDuration() ? options.timeout : options_.operation_timeout;
     std::optional<Scheduler::TimerId> timer;
@@ -287,8 +294,8 @@ class LocalSession : public Session {
     return result;
   }
 
-  absl::StatusOr<std::shared_ptr<StepPlan>> PrepareWith(const StepSignature& signature,
-                                                        StepBoundary boundary) {
+  absl::StatusOr<std::shared_ptr<LocalPlan>> PrepareWith(const StepSignature& signature,
+                                                         StepBoundary boundary) {
     const auto key = std::make_pair(signature, boundary);
     {
       MutexLock lock(mutex_);
@@ -296,8 +303,7 @@ class LocalSession : public Session {
       const auto found = plans_.find(key);
       if (found != plans_.end()) return found->second;
     }
-    auto plan = std::make_shared<StepPlan>();
-    plan->signature = signature;
+    auto plan = std::make_shared<LocalPlan>(signature);
     ASSIGN_OR_RETURN(std::unique_ptr<Graph> step_graph, PruneForStep(graph_, signature, boundary));
     std::vector<Device*> devices;
     for (const auto& device : devices_) devices.push_back(device.get());
@@ -436,7 +442,7 @@ class LocalSession : public Session {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int steps_under_way_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_set<std::shared_ptr<Cancellation>> running_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::pair<StepSignature, StepBoundary>, std::shared_ptr<StepPlan>> plans_
+  absl::flat_hash_map<std::pair<StepSignature, StepBoundary>, std::shared_ptr<LocalPlan>> plans_
       ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::shared_ptr<PartialStep>> partial_runs_
       ABSL_GUARDED_BY(mutex_);
@@ -446,6 +452,7 @@ class LocalSession : public Session {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(const Graph& graph,
                                                          SessionOptions options) {
+  if (options.master != nullptr) return NewRemoteSession(graph, std::move(options));
   if (options.cpu_devices < 1 || options.cpu_devices > 1024) {
     return InvalidArgument("device_count CPU is ", options.cpu_devices,
                            "; a session has between 1 and 1024 CPU devices");

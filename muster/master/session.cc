@@ -13,7 +13,8 @@ SessionGraph::Options GraphOptions(const SessionConfig& config) {
   SessionGraph::Options options;
   options.allow_soft_placement = config.allow_soft_placement;
   options.log_device_placement = config.log_device_placement;
-  options.optimize = config.optimize_graph;
+  options.split.optimize = config.optimize_graph;
+  options.split.bfloat16 = config.bfloat16_sendrecv;
   return options;
 }
 

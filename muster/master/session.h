@@ -57,16 +57,16 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
 
  private:
   friend class SessionCreation;
-  using PlanDone = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<StepPlan>>) &&>;
+  using PlanDone = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<ClusterPlan>>) &&>;
 
   // A plan that is there, or is being made.
   struct PlanEntry {
-    std::shared_ptr<StepPlan> plan;
+    std::shared_ptr<ClusterPlan> plan;
     std::vector<PlanDone> waiting;
     std::list<std::string>::iterator use;  // valid once the plan is there
   };
   struct PartialRun {
-    std::shared_ptr<StepPlan> plan;
+    std::shared_ptr<ClusterPlan> plan;
     int64_t step_id = 0;
     absl::flat_hash_map<std::string, bool> feeds;                       // whether fed
     absl::flat_hash_map<std::string, bool> fetches;                     // whether fetched
@@ -74,7 +74,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
     bool started = false;
   };
   struct Callable {
-    std::shared_ptr<StepPlan> plan;
+    std::shared_ptr<ClusterPlan> plan;
     std::vector<std::string> feeds;
     std::vector<std::string> fetches;
     StepOptions options;
@@ -85,9 +85,9 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   // --- session_steps.cc
   void GetPlan(const StepNames& names, int64_t collective_graph_key, PlanDone done);
   void MakePlan(std::string key, StepNames names, int64_t collective_graph_key);
-  void Register(std::string key, std::shared_ptr<StepPlan> plan, std::vector<TaskGraph> graphs,
+  void Register(std::string key, std::shared_ptr<ClusterPlan> plan, std::vector<TaskGraph> graphs,
                 int64_t collective_graph_key);
-  void PlanReady(const std::string& key, absl::StatusOr<std::shared_ptr<StepPlan>> plan);
+  void PlanReady(const std::string& key, absl::StatusOr<std::shared_ptr<ClusterPlan>> plan);
   void RunPartial(const CallOptions& call, RunStepRequest request, CallDone<RunStepReply> done);
   absl::StatusOr<PartialRun> TakePart(const RunStepRequest& request, bool& is_last);
   // Null, and `finished` called, when the session is closed.

@@ -40,27 +40,23 @@ absl::Status SessionGraph::PlaceLocked() {
   const int placed = static_cast<int>(device_of_.size());
   std::vector<std::string> names;
   for (const DeviceAttributes& device : devices_) names.push_back(device.name);
-  // What has state asks for exactly the device that it has.
-  std::vector<std::pair<Node*, std::string>> pinned;
-  for (int i = 0; i < placed; ++i) {
-    Node& node = *graph_.nodes()[i];
-    if (!node.def().is_stateful) continue;
-    pinned.emplace_back(&node, node.device());
-    node.set_device(device_of_[i]);
-  }
   PlaceOptions place;
   place.allow_soft_placement = options_.allow_soft_placement;
   place.explain = true;
-  absl::StatusOr<Placement> placement = PlaceGraph(graph_, names, place);
-  for (auto& [node, requested] : pinned) node->set_device(std::move(requested));
-  if (!placement.ok()) return std::move(placement).status();
+  place.local_task = std::string(TaskOfDevice(names.front()));
+  absl::flat_hash_map<std::string, int> number_of;
+  for (size_t i = 0; i < names.size(); ++i) number_of[names[i]] = static_cast<int>(i);
+  for (int i = 0; i < placed; ++i) {
+    if (graph_.nodes()[i]->def().is_stateful) place.fixed[i] = number_of.at(device_of_[i]);
+  }
+  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(graph_, names, place));
   for (int i = 0; i < graph_.num_nodes(); ++i) {
     const Node& node = *graph_.nodes()[i];
     const bool is_new = i >= placed;
     if (!is_new && node.def().is_stateful) continue;
-    const std::string& device = names[placement->devices[i]];
+    const std::string& device = names[placement.devices[i]];
     const std::string intro = absl::StrCat(node.name(), " (", node.op(), ") is on ", device, ": ");
-    std::string reason(absl::StripPrefix(placement->reasons[i], intro));
+    std::string reason(absl::StripPrefix(placement.reasons[i], intro));
     if (is_new) {
       device_of_.push_back(device);
       reasons_.push_back(std::move(reason));
@@ -99,27 +95,29 @@ std::vector<std::string> SessionGraph::RequestedDevices() const {
   return result;
 }
 
-absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(const StepNames& names, StepPlan& plan) {
+absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(const StepNames& names,
+                                                          ClusterPlan& plan) {
   std::unique_ptr<Graph> step;
   std::vector<DeviceAttributes> devices;
-  int64_t next_name;
   {
     MutexLock lock(mutex_);
     devices = devices_;
-    next_name = next_name_;
     ASSIGN_OR_RETURN(step, BuildStepGraph(graph_, device_of_, names, devices_.front()));
-    // Names of different graphs need not be consecutive: those of one graph are kept apart.
-    next_name_ += 2 * step->num_nodes();
   }
-  ASSIGN_OR_RETURN(std::vector<TaskGraph> parts,
-                   SplitStep(std::move(step), devices, {options_.optimize}, next_name));
+  absl::StatusOr<std::vector<TaskGraph>> split = absl::UnknownError("");
+  {
+    MutexLock lock(split_mutex_);
+    split = SplitStep(std::move(step), devices, options_.split, next_name_);
+  }
+  if (!split.ok()) return std::move(split).status();
+  std::vector<TaskGraph>& parts = *split;
   const absl::string_view client_task = TaskOfDevice(devices.front().name);
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].task != client_task) continue;
     plan.client_part = static_cast<int>(i);
     ReadClientEnds(*parts[i].graph, devices.front(), plan);
   }
-  return parts;
+  return split;
 }
 
 absl::StatusOr<std::vector<std::vector<std::string>>> SessionGraph::FeedsBehind(

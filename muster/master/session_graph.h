@@ -17,7 +17,7 @@ class SessionGraph {
   struct Options {
     bool allow_soft_placement = false;
     bool log_device_placement = false;
-    bool optimize = true;
+    SplitOptions split;
   };
   explicit SessionGraph(Options options) : options_(options) {}
 
@@ -34,7 +34,7 @@ class SessionGraph {
 
   // Parts of device names that nodes ask for, each once.
   std::vector<std::string> RequestedDevices() const;
-  absl::StatusOr<std::vector<TaskGraph>> Plan(const StepNames& names, StepPlan& plan);
+  absl::StatusOr<std::vector<TaskGraph>> Plan(const StepNames& names, ClusterPlan& plan);
   absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehind(const StepNames& names) const;
   // NotFound for a node that is not there; all nodes for an empty name.
   absl::StatusOr<std::vector<PlacementReport>> Explain(absl::string_view node) const;
@@ -53,7 +53,9 @@ class SessionGraph {
   // Before the extension that has not been placed yet.
   GraphVersions old_versions_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> old_functions_ ABSL_GUARDED_BY(mutex_);
-  int64_t next_name_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Steps are cut one after the other, since the names of new nodes are counted over all of them.
+  Mutex split_mutex_;
+  int64_t next_name_ ABSL_GUARDED_BY(split_mutex_) = 0;
 };
 
 }  // namespace muster

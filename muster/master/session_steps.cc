@@ -51,7 +51,7 @@ StepRunOptions RunOptionsFor(const RunStepRequest& request) {
 void MasterSession::GetPlan(const StepNames& names, int64_t collective_graph_key, PlanDone done) {
   StepNames canonical = names.Canonical();
   std::string key = absl::StrCat(canonical.ToString(), "#", collective_graph_key);
-  absl::StatusOr<std::shared_ptr<StepPlan>> ready = nullptr;
+  absl::StatusOr<std::shared_ptr<ClusterPlan>> ready = nullptr;
   bool is_new = false;
   {
     MutexLock lock(mutex_);
@@ -78,7 +78,7 @@ void MasterSession::GetPlan(const StepNames& names, int64_t collective_graph_key
 }
 
 void MasterSession::MakePlan(std::string key, StepNames names, int64_t collective_graph_key) {
-  auto plan = std::make_shared<StepPlan>();
+  auto plan = std::make_shared<ClusterPlan>();
   plan->session = handle_;
   absl::StatusOr<std::vector<TaskGraph>> graphs = graph_.Plan(names, *plan);
   if (!graphs.ok()) return PlanReady(key, graphs.status());
@@ -93,7 +93,7 @@ void MasterSession::MakePlan(std::string key, StepNames names, int64_t collectiv
   Register(std::move(key), std::move(plan), *std::move(graphs), collective_graph_key);
 }
 
-void MasterSession::Register(std::string key, std::shared_ptr<StepPlan> plan,
+void MasterSession::Register(std::string key, std::shared_ptr<ClusterPlan> plan,
                              std::vector<TaskGraph> graphs, int64_t collective_graph_key) {
   const std::vector<PlanPart> parts = plan->parts;
   auto dones = Gather<std::string>(parts.size(), [self = shared_from_this(), key = std::move(key),
@@ -120,9 +120,9 @@ void MasterSession::Register(std::string key, std::shared_ptr<StepPlan> plan,
 }
 
 void MasterSession::PlanReady(const std::string& key,
-                              absl::StatusOr<std::shared_ptr<StepPlan>> plan) {
+                              absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) {
   std::vector<PlanDone> waiting;
-  std::shared_ptr<StepPlan> evicted;
+  std::shared_ptr<ClusterPlan> evicted;
   {
     MutexLock lock(mutex_);
     const auto found = plans_.find(key);
@@ -198,8 +198,9 @@ void MasterSession::Run(const CallOptions& call, RunStepRequest request,
                             std::move(done)(std::move(reply));
                           });
   if (run == nullptr) return;
-  GetPlan(names, collective_graph_key,
-          [run](absl::StatusOr<std::shared_ptr<StepPlan>> plan) { run->Start(std::move(plan)); });
+  GetPlan(names, collective_graph_key, [run](absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) {
+    run->Start(std::move(plan));
+  });
 }
 
 // --- Partial runs
@@ -208,7 +209,7 @@ void MasterSession::PartialRunSetup(PartialRunSetupRequest request, CallDone<std
   const StepNames names = NamesOf(request);
   GetPlan(names, 0,
           [self = shared_from_this(), names = names.Canonical(),
-           done = std::move(done)](absl::StatusOr<std::shared_ptr<StepPlan>> plan) mutable {
+           done = std::move(done)](absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) mutable {
             if (!plan.ok()) return std::move(done)(plan.status());
             auto behind = self->graph_.FeedsBehind(names);
             if (!behind.ok()) return std::move(done)(behind.status());
@@ -298,7 +299,7 @@ void MasterSession::RunPartial(const CallOptions& call, RunStepRequest request,
         reply.metadata = std::move(result->metadata);
         std::move(done)(std::move(reply));
       });
-  if (run != nullptr) run->Start(std::shared_ptr<const StepPlan>(partial->plan));
+  if (run != nullptr) run->Start(std::shared_ptr<const ClusterPlan>(partial->plan));
 }
 
 // --- Callables
@@ -319,7 +320,7 @@ void MasterSession::MakeCallable(MakeCallableRequest request, CallDone<int64_t> 
   callable.options = request.options;
   GetPlan(names, request.options.collective_graph_key,
           [self = shared_from_this(), callable = std::move(callable),
-           done = std::move(done)](absl::StatusOr<std::shared_ptr<StepPlan>> plan) mutable {
+           done = std::move(done)](absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) mutable {
             if (!plan.ok()) return std::move(done)(plan.status());
             callable.plan = *std::move(plan);
             int64_t handle = -1;
@@ -370,7 +371,7 @@ void MasterSession::RunCallable(const CallOptions& call, RunCallableRequest requ
                             reply.metadata = std::move(result->metadata);
                             std::move(done)(std::move(reply));
                           });
-  if (run != nullptr) run->Start(std::shared_ptr<const StepPlan>(callable->plan));
+  if (run != nullptr) run->Start(std::shared_ptr<const ClusterPlan>(callable->plan));
 }
 
 void MasterSession::ReleaseCallable(int64_t callable) {

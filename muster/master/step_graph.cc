@@ -62,7 +62,7 @@ class Builder {
     RETURN_IF_ERROR(Find());
     FindNeeded();
     result_->versions() = graph_.versions();
-    CopyFunctions(graph_, *result_);
+    ShareFunctions(graph_, *result_);
     RETURN_IF_ERROR(AddFeeds());
     RETURN_IF_ERROR(CopyNodes());
     RETURN_IF_ERROR(AddConnections());
@@ -376,7 +376,7 @@ absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehindFetches(const G
   return result;
 }
 
-void CopyFunctions(const Graph& from, Graph& into) {
+void ShareFunctions(const Graph& from, Graph& into) {
   for (const auto& [name, function] : from.functions()) {
     if (into.functions().contains(name)) continue;
     auto copy = std::make_unique<Function>();

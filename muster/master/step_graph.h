@@ -47,6 +47,6 @@ absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehindFetches(const G
                                                                          const StepNames& names);
 
 // Adds the functions of `from` that `into` lacks.
-void CopyFunctions(const Graph& from, Graph& into);
+void ShareFunctions(const Graph& from, Graph& into);
 
 }  // namespace muster

@@ -4,39 +4,31 @@
 #include "muster/graph/partition.h"
 
 namespace muster {
-namespace {
-
-// The one place that knows how graphs are cut.
-absl::StatusOr<std::vector<TaskGraph>> CutByTask(const Graph& graph,
-                                                 absl::Span<const DeviceAttributes> devices,
-                                                 int64_t& /*next_name*/) {
-  ASSIGN_OR_RETURN(std::vector<GraphPart> parts, PartitionGraph(graph, devices));
-  std::vector<TaskGraph> result;
-  for (GraphPart& part : parts) {
-    result.push_back({std::string(TaskOfDevice(part.device)), std::move(part.graph)});
-  }
-  return result;
-}
-
-}  // namespace
 
 absl::StatusOr<std::vector<TaskGraph>> SplitStep(std::unique_ptr<Graph> graph,
                                                  absl::Span<const DeviceAttributes> devices,
-                                                 const PlanOptions& options, int64_t& next_name) {
-  const Graph* functions = graph.get();
-  std::unique_ptr<Graph> optimized;
+                                                 const SplitOptions& options, int64_t& next_name) {
+  Graph functions;
+  ShareFunctions(*graph, functions);
   if (options.optimize) {
     OptimizeOptions portable;
     portable.fuse = false;
     ASSIGN_OR_RETURN(graph, OptimizeGraph(std::move(graph), portable));
-    functions = graph.get();
   }
-  ASSIGN_OR_RETURN(std::vector<TaskGraph> parts, CutByTask(*graph, devices, next_name));
-  for (TaskGraph& part : parts) CopyFunctions(*functions, *part.graph);
+  PartitionOptions cut;
+  cut.by = PartitionOptions::By::kTask;
+  cut.counter = &next_name;
+  cut.bfloat16 = options.bfloat16;
+  ASSIGN_OR_RETURN(std::vector<GraphPart> cut_parts, PartitionGraph(*graph, devices, cut));
+  std::vector<TaskGraph> parts;
+  for (GraphPart& part : cut_parts) {
+    ShareFunctions(functions, *part.graph);
+    parts.push_back({std::move(part.task), std::move(part.graph)});
+  }
   return parts;
 }
 
-void ReadClientEnds(const Graph& graph, const DeviceAttributes& client, StepPlan& plan) {
+void ReadClientEnds(const Graph& graph, const DeviceAttributes& client, ClusterPlan& plan) {
   for (const auto& node : graph.nodes()) {
     if (!node->Attr<bool>("client_terminated").value_or(false)) continue;
     const std::string tensor = node->Attr<std::string>("tensor_name").value_or("");
@@ -50,7 +42,7 @@ void ReadClientEnds(const Graph& graph, const DeviceAttributes& client, StepPlan
   }
 }
 
-StepPlan::~StepPlan() {
+ClusterPlan::~ClusterPlan() {
   if (!retired_.load(std::memory_order_relaxed)) return;
   for (const PlanPart& part : parts) {
     if (part.graph.empty()) continue;

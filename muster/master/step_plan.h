@@ -19,15 +19,16 @@ struct TaskGraph {
   std::unique_ptr<Graph> graph;
 };
 
-struct PlanOptions {
+struct SplitOptions {
   bool optimize = true;
+  bool bfloat16 = false;  // floats travel between tasks with less precision
 };
 
 // Cuts a step's graph, whose nodes have whole device names, after rewrites that every worker
 // understands. `next_name` counts the nodes that the cut adds over all graphs of the session.
 absl::StatusOr<std::vector<TaskGraph>> SplitStep(std::unique_ptr<Graph> graph,
                                                  absl::Span<const DeviceAttributes> devices,
-                                                 const PlanOptions& options, int64_t& next_name);
+                                                 const SplitOptions& options, int64_t& next_name);
 
 // A fed tensor that the step reads.
 struct PlannedFeed {
@@ -44,13 +45,13 @@ struct PlanPart {
 };
 
 // A step whose graphs the workers have. Immutable, except for `retired`.
-class StepPlan {
+class ClusterPlan {
  public:
-  StepPlan() = default;
-  StepPlan(const StepPlan&) = delete;
-  StepPlan& operator=(const StepPlan&) = delete;
+  ClusterPlan() = default;
+  ClusterPlan(const ClusterPlan&) = delete;
+  ClusterPlan& operator=(const ClusterPlan&) = delete;
   // Graphs of a plan that has been retired are dropped by the workers as well.
-  ~StepPlan();
+  ~ClusterPlan();
 
   void Retire() { retired_.store(true, std::memory_order_relaxed); }
 
@@ -65,6 +66,6 @@ class StepPlan {
 };
 
 // Notes which feeds and fetches the client's part has.
-void ReadClientEnds(const Graph& graph, const DeviceAttributes& client, StepPlan& plan);
+void ReadClientEnds(const Graph& graph, const DeviceAttributes& client, ClusterPlan& plan);
 
 }  // namespace muster

@@ -85,7 +85,7 @@ absl::Status StepRun::CheckFeeds() const {
   return absl::OkStatus();
 }
 
-void StepRun::Start(absl::StatusOr<std::shared_ptr<const StepPlan>> plan) {
+void StepRun::Start(absl::StatusOr<std::shared_ptr<const ClusterPlan>> plan) {
   if (!plan.ok()) return Finish(plan.status());
   plan_ = *std::move(plan);
   if (absl::Status status = CheckFeeds(); !status.ok()) return Finish(std::move(status));

@@ -42,7 +42,7 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
                                          const std::shared_ptr<Cancellation>& caller,
                                          Finished finished);
   // Once, and nothing after it was cancelled.
-  void Start(absl::StatusOr<std::shared_ptr<const StepPlan>> plan);
+  void Start(absl::StatusOr<std::shared_ptr<const ClusterPlan>> plan);
   // The step ends with `reason`, unless it has failed or ended by itself before.
   void Cancel(absl::Status reason);
 
@@ -66,7 +66,7 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
 
   Scheduler& scheduler_;
   StepRunOptions options_;
-  std::shared_ptr<const StepPlan> plan_;
+  std::shared_ptr<const ClusterPlan> plan_;
   const std::shared_ptr<Cancellation> calls_ = std::make_shared<Cancellation>();
 
   Mutex mutex_;
