@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/base/status.h"
 #include "muster/graph/graph_test_util.h"
 #include "muster/graph/while_context.h"
 
@@ -130,6 +131,143 @@ TEST_F(PartitionTest, EveryNodeNeedsAKnownDevice) {
             "Node 'x' is missing a device specification");
   graph_.FindNode("x")->set_device("/device:CPU:9");
   EXPECT_EQ(PartitionGraph(graph_, devices_).status().message(), "/device:CPU:9 unknown device.");
+}
+
+class PartitionOptionsTest : public PartitionTest {
+ protected:
+  absl::Status CutWith(const PartitionOptions& options) {
+    RETURN_IF_ERROR(first_.status());
+    RETURN_IF_ERROR(second_.status());
+    ASSIGN_OR_RETURN(parts_, PartitionGraph(graph_, devices_, options));
+    return absl::OkStatus();
+  }
+};
+
+TEST_F(PartitionOptionsTest, TasksKeepTheirDevicesTogether) {
+  constexpr char kOther[] = "/job:ps/replica:0/task:0/device:CPU:0";
+  devices_.emplace_back();
+  devices_[2].name = kOther;
+  devices_[2].incarnation = 3;
+  const Output x = X(Scope(graph_).WithDevice(kOther), "x");
+  first_.Op("Neg", {x}, {}, "a");
+  second_.Op("Exp", {x}, {}, "b");
+  int64_t counter = 7;
+  PartitionOptions options;
+  options.by = PartitionOptions::By::kTask;
+  options.counter = &counter;
+  ASSERT_EQ(CutWith(options), absl::OkStatus());
+  ASSERT_EQ(parts_.size(), 2u);
+  EXPECT_EQ(parts_[0].task, "/job:localhost/replica:0/task:0");
+  EXPECT_EQ(parts_[0].device, "");
+  EXPECT_EQ(parts_[1].task, "/job:ps/replica:0/task:0");
+  EXPECT_THAT(NodeList(*parts_[0].graph), ElementsAre("x_S8 _Recv", "a Neg x_S8", "b Exp x_S8"));
+  EXPECT_THAT(NodeList(*parts_[1].graph), ElementsAre("x Placeholder", "x_S7 _Send x"));
+  EXPECT_EQ(parts_[0].graph->FindNode("x_S8")->device(), kFirst);
+  EXPECT_EQ(counter, 9);
+  ASSERT_EQ(CutWith(options), absl::OkStatus());
+  EXPECT_NE(parts_[1].graph->FindNode("x_S9"), nullptr);
+}
+
+TEST_F(PartitionOptionsTest, FloatsMayTravelShort) {
+  const Output x = X(first_, "x");
+  second_.Op("Neg", {x}, {}, "a");
+  const Output i = Placeholder(first_, "i", DType::kInt32, PartialShape({2}));
+  second_.Op("Neg", {i}, {}, "b");
+  PartitionOptions options;
+  options.bfloat16 = true;
+  ASSERT_EQ(CutWith(options), absl::OkStatus());
+  EXPECT_THAT(NodeList(*parts_[0].graph),
+              ElementsAre("x Placeholder", "i Placeholder", "x_G0 Cast x", "x_G1 _Send x_G0",
+                          "i_G4 _Send i"));
+  EXPECT_THAT(NodeList(*parts_[1].graph), ElementsAre("x_G2 _Recv", "x_G3 Cast x_G2", "a Neg x_G3",
+                                                      "i_G5 _Recv", "b Neg i_G5"));
+  EXPECT_TRUE(*parts_[0].graph->FindNode("x_G0")->Attr<bool>("Truncate"));
+  EXPECT_EQ(*parts_[1].graph->FindNode("x_G2")->Attr<DType>("tensor_type"), DType::kBfloat16);
+  EXPECT_EQ(parts_[1].graph->FindNode("x_G3")->output_types()[0], DType::kFloat);
+}
+
+TEST_F(PartitionOptionsTest, ReferencesAreReadAfterOtherInputs) {
+  const Output v =
+      first_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
+  const Output before = X(second_, "before");
+  const Output x = X(second_, "x");
+  second_.WithControlDependencies(std::vector<Node*>{before.node}).Op("Mul", {v, x}, {}, "product");
+  ASSERT_EQ(CutWith({}), absl::OkStatus());
+  EXPECT_THAT(NodeList(*parts_[1].graph),
+              ElementsAre("before Placeholder", "x Placeholder", "v_G1 _Recv ^x,^before",
+                          "product Mul v_G1,x,^before"));
+}
+
+TEST_F(PartitionOptionsTest, SwitchesOfReferencesStayWithThem) {
+  const Output v =
+      first_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
+  const Output p = Placeholder(second_, "p", DType::kBool, PartialShape::Scalar());
+  const Output either = second_.Op("RefSwitch", {v, p}, {}, "switch");
+  either.node->set_device(kSecond);
+  second_.Op("Neg", {either}, {}, "a");
+  ASSERT_EQ(CutWith({}), absl::OkStatus());
+  EXPECT_EQ(parts_[0].graph->FindNode("switch")->device(), kFirst);
+  EXPECT_THAT(NodeList(*parts_[1].graph),
+              ElementsAre("p Placeholder", "switch_G3 _Recv", "a Neg switch_G3", "p_G0 _Send p"));
+}
+
+TEST_F(PartitionOptionsTest, PairsOfOthersStayAsTheyAre) {
+  const auto pair = [&](const char* name, bool client, int64_t incarnation) {
+    NodeSpec spec;
+    spec.name = name;
+    spec.op = "_HostRecv";
+    spec.attrs = {{"tensor_type", DType::kFloat}, {"tensor_name", "edge_1_x"},
+                  {"send_device", kSecond},       {"send_device_incarnation", incarnation},
+                  {"recv_device", kFirst},        {"client_terminated", client}};
+    spec.device = kFirst;
+    ASSERT_EQ(graph_.AddNode(std::move(spec)).status(), absl::OkStatus());
+  };
+  pair("fed", true, 0);
+  pair("known", false, 77);
+  pair("unknown", false, 0);
+  ASSERT_EQ(CutWith({}), absl::OkStatus());
+  const auto incarnation = [&](const char* name) {
+    return *parts_[0].graph->FindNode(name)->Attr<int64_t>("send_device_incarnation");
+  };
+  EXPECT_EQ(incarnation("fed"), 0);
+  EXPECT_EQ(incarnation("known"), 77);
+  EXPECT_EQ(incarnation("unknown"), 2);
+}
+
+TEST_F(PartitionOptionsTest, ALoopWithoutConditionCannotSpanDevices) {
+  const Output x = X(first_, "x");
+  const Output enter = first_.Op("Enter", {x}, {{"frame_name", "F"}}, "enter");
+  const Output here = first_.Op("Neg", {enter}, {}, "here");
+  second_.Op("Exp", {here}, {}, "there");
+  EXPECT_EQ(CutWith({}),
+            absl::InvalidArgumentError("A cross-device loop must have a pivot predicate: F"));
+  PartitionOptions options;
+  options.loops_prepared = true;
+  EXPECT_THAT(CutWith(options).message(), HasSubstr("The loop 'F' has no control loop on"));
+}
+
+// Time grows with nodes and edges, not with the number of devices.
+TEST_F(PartitionOptionsTest, ManyNodesOnManyDevices) {
+  constexpr int kTasks = 1000;
+  devices_.resize(kTasks);
+  std::vector<Output> nodes;
+  for (int i = 0; i < kTasks; ++i) {
+    devices_[i].name = absl::StrCat("/job:worker/replica:0/task:", i, "/device:CPU:0");
+    devices_[i].incarnation = i + 1;
+    nodes.push_back(X(Scope(graph_).WithDevice(devices_[i].name), absl::StrCat("x", i)));
+  }
+  for (int i = 0; i < 9000; ++i) {
+    const Scope there = Scope(graph_).WithDevice(devices_[i % kTasks].name);
+    nodes.push_back(there.Op("Mul", {nodes[i], nodes[i + 1]}, {}, absl::StrCat("y", i)));
+  }
+  PartitionOptions options;
+  options.by = PartitionOptions::By::kTask;
+  const absl::Time start = absl::Now();
+  ASSERT_EQ(CutWith(options), absl::OkStatus());
+  const absl::Duration took = absl::Now() - start;
+  EXPECT_EQ(parts_.size(), static_cast<size_t>(kTasks));
+  EXPECT_LT(took, absl::Seconds(3));
+  RecordProperty("milliseconds", static_cast<int>(absl::ToInt64Milliseconds(took)));
 }
 
 }  // namespace

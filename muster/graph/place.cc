@@ -6,8 +6,8 @@
 
 #include "muster/base/status.h"
 #include "muster/device/device_name.h"
-#include "muster/graph/attr_value.h"
 #include "muster/graph/device_index.h"
+#include "muster/graph/infer.h"
 
 namespace muster {
 namespace {
@@ -152,9 +152,10 @@ class Placer {
     if (types == 0) {
       const bool is_elsewhere = group.wanted.job && !Conflict(group.wanted, local_task_).empty();
       if (is_elsewhere) return absl::OkStatus();
-      return InvalidArgument("No OpKernel was registered to support Op '", node.op(),
-                             "' used by {{node ", node.name(), "}} on any of the devices: [",
-                             devices_.TypesText(group.types), "]\n\t [[", node.name(), "]]");
+      return InvalidArgument(
+          "No OpKernel was registered to support Op '", node.op(), "' used by {{node ", node.name(),
+          "}} with these attrs: ", SummarizeNode(node), "\nRegistered devices: [",
+          devices_.TypesText(group.types), "]\n\t [[", node.name(), "]]");
     }
     group.types = types;
     return absl::OkStatus();

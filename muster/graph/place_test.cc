@@ -137,5 +137,142 @@ TEST_F(PlaceTest, MalformedNames) {
             "Malformed device specification '/what:3' in node: {{node x}}");
 }
 
+constexpr char kPs[] = "/job:ps/replica:0/task:0/device:CPU:0";
+constexpr char kWorker[] = "/job:worker/replica:0/task:0/device:CPU:0";
+constexpr char kGpu[] = "/job:worker/replica:0/task:0/device:GPU:0";
+
+class PlaceInClusterTest : public PlaceTest {
+ protected:
+  absl::StatusOr<Placement> PlaceIn(std::vector<std::string> devices) {
+    EXPECT_EQ(scope_.status(), absl::OkStatus());
+    names_ = std::move(devices);
+    return PlaceGraph(graph_, names_, options_);
+  }
+  std::string NameOf(Output output, std::vector<std::string> devices) {
+    const auto placement = PlaceIn(std::move(devices));
+    EXPECT_EQ(placement.status(), absl::OkStatus());
+    return placement.ok() ? names_[placement->devices[output.node->id()]] : "";
+  }
+
+  std::vector<std::string> names_;
+  PlaceOptions options_;
+};
+
+TEST_F(PlaceInClusterTest, FirstByNameOrOfTheLocalTask) {
+  const Output x = X(scope_);
+  EXPECT_EQ(NameOf(x, {kWorker, kPs}), kPs);
+  options_.local_task = "/job:worker/replica:0/task:0";
+  EXPECT_EQ(NameOf(x, {kPs, kWorker}), kWorker);
+  EXPECT_EQ(NameOf(x, {kPs, kWorker, kGpu}), kGpu);
+  const Output pinned = X(scope_.WithDevice("/job:ps"), "pinned");
+  EXPECT_EQ(NameOf(pinned, {kPs, kWorker, kGpu}), kPs);
+}
+
+TEST_F(PlaceInClusterTest, KernelsDecideAboutTypes) {
+  options_.supports = [](const Node& node, absl::string_view type) {
+    return type == "CPU" || node.op() != "Neg";
+  };
+  const Output x = X(scope_);
+  const Output y = scope_.Op("Neg", {x}, {}, "y");
+  EXPECT_EQ(NameOf(x, {kWorker, kGpu}), kGpu);
+  EXPECT_EQ(NameOf(y, {kWorker, kGpu}), kWorker);
+  y.node->set_device("/job:worker/device:GPU:0");
+  EXPECT_EQ(PlaceIn({kWorker, kGpu}).status().message(),
+            "Cannot assign a device for operation y: Could not satisfy explicit device "
+            "specification '/job:worker/device:GPU:0' because no supported kernel for GPU devices "
+            "is available: Neg has kernels for CPU\n\t [[y]]");
+  options_.allow_soft_placement = true;
+  EXPECT_EQ(NameOf(y, {kWorker, kGpu}), kWorker);
+}
+
+TEST_F(PlaceInClusterTest, KernelsOfOtherTasksAreTheirMatter) {
+  options_.supports = [](const Node& node, absl::string_view) { return node.op() != "Neg"; };
+  options_.local_task = "/job:worker/replica:0/task:0";
+  const Output y = scope_.WithDevice("/job:ps").Op("Neg", {X(scope_)}, {}, "y");
+  EXPECT_EQ(NameOf(y, {kWorker, kPs}), kPs);
+  y.node->set_device("");
+  EXPECT_THAT(PlaceIn({kWorker, kPs}).status().message(),
+              HasSubstr("No OpKernel was registered to support Op 'Neg' used by {{node y}}"));
+}
+
+TEST_F(PlaceInClusterTest, NoTypeForBothOfAGroup) {
+  options_.supports = [](const Node& node, absl::string_view type) {
+    return (type == "CPU") == (node.op() != "Neg");
+  };
+  const Output x = X(scope_);
+  const Output y = scope_.ColocatedWith(*x.node).Op("Neg", {x}, {}, "y");
+  EXPECT_EQ(PlaceIn({kWorker, kGpu}).status().message(),
+            "Cannot colocate nodes {{colocation_node y}} and {{colocation_node x}} because no "
+            "device type supports both of those nodes and the other nodes colocated with them."
+            "\n\t [[{{node y}}]]");
+  options_.allow_soft_placement = true;
+  EXPECT_EQ(NameOf(y, {kWorker, kGpu}), kGpu);
+}
+
+TEST_F(PlaceInClusterTest, WhatWasPlacedStays) {
+  const Output v = Variable(scope_, "v");
+  const Output assign = scope_.Op("Assign", {v, X(scope_)}, {}, "assign");
+  options_.fixed[v.node->id()] = 1;
+  EXPECT_EQ(NameOf(v, {kPs, kWorker}), kWorker);
+  EXPECT_EQ(NameOf(assign, {kPs, kWorker}), kWorker);
+  const Output other = Variable(scope_, "other");
+  options_.fixed[other.node->id()] = 0;
+  other.node->SetAttr("_class", std::vector<std::string>{"loc:@v"});
+  EXPECT_EQ(PlaceIn({kPs, kWorker}).status().code(), absl::StatusCode::kInvalidArgument);
+  options_.fixed[other.node->id()] = 7;
+  EXPECT_EQ(PlaceIn({kPs, kWorker}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PlaceInClusterTest, MissingTasksInTensorFlowsWords) {
+  X(scope_.WithDevice("/job:ps/task:7"), "nowhere");
+  EXPECT_EQ(PlaceIn({kWorker, kPs}).status().message(),
+            "Cannot assign a device for operation nowhere: {{node nowhere}} was explicitly "
+            "assigned to /job:ps/task:7 but available devices are [ "
+            "/job:ps/replica:0/task:0/device:CPU:0, /job:worker/replica:0/task:0/device:CPU:0 ]. "
+            "Make sure the device specification refers to a valid device.\n\t [[nowhere]]");
+}
+
+TEST_F(PlaceInClusterTest, EveryNodeHasAReason) {
+  const Output v = Variable(scope_.WithDevice("/job:ps"), "v");
+  const Output assign = scope_.Op("Assign", {v, scope_.ConstScalar<float>(1, "one")}, {}, "assign");
+  const Output shape = scope_.Op("Shape", {assign}, {}, "shape");
+  options_.explain = true;
+  const auto placement = PlaceIn({kPs, kWorker});
+  ASSERT_EQ(placement.status(), absl::OkStatus());
+  const auto reason = [&](const Output& output) { return placement->reasons[output.node->id()]; };
+  EXPECT_EQ(reason(assign), absl::StrCat("assign (Assign) is on ", kPs,
+                                         ": its group of 2 nodes (v, assign) asked for '/job:ps'; "
+                                         "candidates: ",
+                                         kPs, "; not ", kWorker, ": not in '/job:ps'"));
+  EXPECT_THAT(reason(shape), HasSubstr("it follows its input assign"));
+  EXPECT_THAT(placement->reasons[graph_.FindNode("one")->id()],
+              HasSubstr("all that read it are there"));
+  for (const std::string& text : placement->reasons) EXPECT_THAT(text, HasSubstr(" is on "));
+}
+
+// Time grows with nodes, not with nodes times devices.
+TEST_F(PlaceInClusterTest, ManyNodesOnManyDevices) {
+  constexpr int kTasks = 1000;
+  std::vector<std::string> devices;
+  for (int i = 0; i < kTasks; ++i) {
+    devices.push_back(absl::StrCat("/job:worker/replica:0/task:", i, "/device:CPU:0"));
+  }
+  std::vector<Output> nodes;
+  for (int i = 0; i < 10000; ++i) {
+    const Scope there = scope_.WithDevice(absl::StrCat("/job:worker/task:", i % kTasks));
+    nodes.push_back(i < kTasks ? X(there) : there.Op("Neg", {nodes[i - kTasks + 1]}));
+  }
+  options_.explain = true;
+  const absl::Time start = absl::Now();
+  const auto placement = PlaceIn(devices);
+  const absl::Duration took = absl::Now() - start;
+  ASSERT_EQ(placement.status(), absl::OkStatus());
+  for (int i = 0; i < 10000; ++i) {
+    ASSERT_EQ(placement->devices[nodes[i].node->id()], i % kTasks);
+  }
+  EXPECT_LT(took, absl::Seconds(2));  // about a hundredth of it on an idle machine
+  RecordProperty("milliseconds", static_cast<int>(absl::ToInt64Milliseconds(took)));
+}
+
 }  // namespace
 }  // namespace muster

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "muster/transport/peers.h"
 
@@ -30,6 +31,11 @@ struct GrpcServerOptions {
   int port = 0;      // 0: any free one
   SecurityOptions security;
   int max_message_bytes = INT32_MAX;
+  // Runs calls that take long to read, such as graphs, instead of gRPC's threads; outlives the
+  // server. Null: gRPC's threads do.
+  Scheduler* scheduler = nullptr;
+  // What other tasks of Muster are told that this one can do.
+  std::vector<std::string> capabilities;
 };
 
 // The services of one task on one port.

@@ -1,0 +1,20 @@
+// Messages and statuses in gRPC's types.
+#pragma once
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/status.h>
+
+#include "muster/transport/call.h"
+#include "muster/transport/wire_message.h"
+
+namespace muster {
+
+// Shares the memory of `buffer`.
+WireBytes FromByteBuffer(const grpc::ByteBuffer& buffer);
+// Shares the memory of attached tensors.
+grpc::ByteBuffer ToByteBuffer(WireMessage message);
+
+grpc::Status ToGrpcStatus(const absl::Status& status, CallOptions::Peer peer);
+absl::Status FromGrpcStatus(const grpc::Status& status);
+
+}  // namespace muster

@@ -1,0 +1,116 @@
+#include "muster/transport/grpc/grpc_channel.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include <grpcpp/create_channel.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/channel_arguments.h>
+
+#include "muster/transport/grpc/grpc_bytes.h"
+#include "muster/transport/grpc/grpc_methods.h"
+#include "muster/transport/grpc/grpc_security.h"
+
+namespace muster {
+namespace {
+
+// Deadlines further away would not fit into gRPC's clock.
+constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365);
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
+                                                           const GrpcOptions& options) {
+  ASSIGN_OR_RETURN(const auto credentials, ChannelCredentialsFor(options.security));
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(options.max_message_bytes);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A task that comes back is found soon.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  // Channels of different sessions share no connection, and so no failures.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  // Tasks reach each other directly, whatever the environment says about proxies.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // Brackets of IPv6 addresses are not allowed in the path of a URI.
+  const std::string target =
+      absl::StrCat("dns:///", absl::StrReplaceAll(address, {{"[", "%5B"}, {"]", "%5D"}}));
+  return grpc::CreateCustomChannel(target, credentials, arguments);
+}
+
+// One call under way; gRPC and the cancellation hold it.
+struct OutgoingCall {
+  grpc::ClientContext context;
+  std::string method;
+  grpc::ByteBuffer request;
+  grpc::ByteBuffer response;
+  std::shared_ptr<Cancellation> cancellation;
+  Cancellation::Token token = 0;
+  GrpcChannel::Done done;
+  std::string who;  // "NAME (ADDRESS)"
+
+  absl::Status Outcome(const grpc::Status& status) const {
+    if (status.ok()) return absl::OkStatus();
+    const bool cancelled = cancellation != nullptr && cancellation->cancelled();
+    if (cancelled && status.error_code() == grpc::StatusCode::CANCELLED) {
+      return cancellation->reason();
+    }
+    absl::Status result = FromGrpcStatus(status);
+    // What old peers call a broken connection.
+    if (absl::IsUnknown(result) && result.message() == "Stream removed") {
+      result = absl::UnavailableError(result.message());
+    }
+    if (absl::IsCancelled(result)) result = Derived(std::move(result));
+    if (!absl::IsUnavailable(result)) return result;
+    return Suffixed(result, absl::StrCat("\nAdditional GRPC error information from remote target ",
+                                         who, " while calling ", method));
+  }
+
+  void Finish(const grpc::Status& status) {
+    // Once it is cancelled the callback has run or is running, perhaps below us on this thread.
+    if (cancellation != nullptr && !cancellation->cancelled()) cancellation->Deregister(token);
+    const absl::Status outcome = Outcome(status);
+    if (!outcome.ok()) {
+      std::move(done)(outcome);
+    } else {
+      std::move(done)(FromByteBuffer(response));
+    }
+  }
+};
+
+}  // namespace
+
+GrpcChannel::GrpcChannel(std::string name, std::string address, const GrpcOptions& options)
+    : name_(std::move(name)),
+      address_(std::move(address)),
+      token_(options.security.token),
+      channel_(MakeChannel(address_, options)) {}
+
+void GrpcChannel::Call(absl::string_view service, absl::string_view method, CallOptions options,
+                       absl::StatusOr<WireMessage> request, Done done) const {
+  if (!channel_.ok()) return std::move(done)(channel_.status());
+  if (!request.ok()) return std::move(done)(request.status());
+  auto call = std::make_shared<OutgoingCall>();
+  call->method = absl::StrCat("/", service, "/", method);
+  call->request = ToByteBuffer(*std::move(request));
+  call->who = absl::StrCat(name_, " (", address_, ")");
+  call->done = std::move(done);
+  call->context.set_wait_for_ready(options.wait_for_ready);
+  call->context.AddMetadata(kPeerHeader, "1");
+  if (!token_.empty()) call->context.AddMetadata(kTokenHeader, TokenHeaderValue(token_));
+  if (options.timeout < kLongestTimeout) {
+    call->context.set_deadline(
+        absl::ToChronoTime(absl::Now() + std::max(options.timeout, absl::ZeroDuration())));
+  }
+  if (options.cancellation != nullptr) {
+    call->cancellation = options.cancellation;
+    call->token = options.cancellation->NewToken();
+    if (!options.cancellation->Register(call->token, [call] { call->context.TryCancel(); })) {
+      return std::move(call->done)(options.cancellation->reason());
+    }
+  }
+  OutgoingCall& started = *call;
+  grpc::GenericStub(*channel_).UnaryCall(
+      &started.context, started.method, grpc::StubOptions(), &started.request, &started.response,
+      [call = std::move(call)](grpc::Status status) { call->Finish(status); });
+}
+
+}  // namespace muster

@@ -1,0 +1,33 @@
+// A connection to one task, over which calls go out.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+#include <grpcpp/channel.h>
+
+#include "muster/transport/grpc/grpc_transport.h"
+#include "muster/transport/wire_message.h"
+
+namespace muster {
+
+// Thread-safe. Connects with the first call, and again after failures.
+class GrpcChannel {
+ public:
+  // `name` is how error texts call the other side.
+  GrpcChannel(std::string name, std::string address, const GrpcOptions& options);
+
+  using Done = absl::AnyInvocable<void(absl::StatusOr<WireBytes>) &&>;
+  // An error in place of the request is passed on to `done`.
+  void Call(absl::string_view service, absl::string_view method, CallOptions options,
+            absl::StatusOr<WireMessage> request, Done done) const;
+
+ private:
+  const std::string name_;
+  const std::string address_;
+  std::string token_;
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel_;
+};
+
+}  // namespace muster

@@ -1,0 +1,42 @@
+// The methods that a task answers: one table from a path to what reads the request, calls the
+// master or worker and writes the reply. Knows nothing of gRPC.
+#pragma once
+
+#include "absl/functional/any_invocable.h"
+#include "absl/types/span.h"
+
+#include "muster/transport/master_api.h"
+#include "muster/transport/peer.h"
+#include "muster/transport/wire_message.h"
+
+namespace muster {
+
+// The header by which our own callers are known.
+inline constexpr char kPeerHeader[] = "muster-peer";
+// The names of the services in paths.
+inline constexpr char kMasterService[] = "tensorflow.MasterService";
+inline constexpr char kWorkerService[] = "tensorflow.WorkerService";
+inline constexpr char kPeerService[] = "muster.Peer";
+
+struct IncomingCall {
+  WireBytes request;
+  CallOptions options;
+  MasterApi* master = nullptr;  // may be null
+  WorkerApi* worker = nullptr;
+  const std::vector<std::string>* capabilities = nullptr;
+  // Called exactly once.
+  absl::AnyInvocable<void(absl::StatusOr<WireMessage>) &&> reply;
+};
+
+struct Method {
+  absl::string_view service;
+  absl::string_view name;
+  void (*serve)(IncomingCall call);
+  bool heavy = false;  // reading the request may take long
+};
+
+absl::Span<const Method> AllMethods();
+// By "/service/name"; null for a path that is not served.
+const Method* FindMethod(absl::string_view path);
+
+}  // namespace muster

@@ -1,0 +1,91 @@
+#include "muster/transport/grpc/grpc_transport.h"
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/strip.h"
+
+#include "muster/transport/grpc/grpc_channel.h"
+#include "muster/transport/grpc/grpc_stubs.h"
+
+namespace muster {
+namespace {
+
+class GrpcPeers final : public Peers {
+ public:
+  GrpcPeers(GrpcOptions options, const ClusterSpec& cluster, const TaskName& self,
+            std::shared_ptr<WorkerApi> self_worker)
+      : options_(std::move(options)), tasks_(cluster.tasks()) {
+    for (const TaskName& task : tasks_) {
+      addresses_.emplace(task.ToString(), cluster.jobs().at(task.job).at(task.task));
+    }
+    if (self_worker != nullptr) workers_.emplace(self.ToString(), std::move(self_worker));
+  }
+
+  std::vector<TaskName> Tasks() const override { return tasks_; }
+
+  std::shared_ptr<WorkerApi> Worker(absl::string_view task) override {
+    MutexLock lock(mutex_);
+    const auto found = workers_.find(task);
+    if (found != workers_.end()) return found->second;
+    const auto address = addresses_.find(task);
+    if (address == addresses_.end()) return nullptr;
+    std::shared_ptr<WorkerApi> worker =
+        NewGrpcWorker(std::make_shared<GrpcChannel>(std::string(task), address->second, options_));
+    workers_.emplace(task, worker);
+    return worker;
+  }
+
+ private:
+  const GrpcOptions options_;
+  const std::vector<TaskName> tasks_;
+  absl::flat_hash_map<std::string, std::string> addresses_;
+  Mutex mutex_;
+  absl::flat_hash_map<std::string, std::shared_ptr<WorkerApi>> workers_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The "host:port" of "grpc://host:port".
+absl::StatusOr<std::string> TargetAddress(absl::string_view target) {
+  absl::string_view address = target;
+  const bool grpc = absl::ConsumePrefix(&address, "grpc://");
+  const size_t colon = address.rfind(':');
+  const absl::string_view host = address.substr(0, colon);
+  int port = 0;
+  const bool bracketed = absl::StartsWith(host, "[") && absl::EndsWith(host, "]");
+  const bool good_host = !host.empty() && host.find_first_of("/ \t\n") == host.npos &&
+                         (bracketed || host.find(':') == host.npos);
+  if (!grpc || colon == address.npos || !good_host ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
+    return InvalidArgument("'", target,
+                           "' is not the target of a session; a target looks like "
+                           "grpc://host:port, for example grpc://localhost:2222, and is empty "
+                           "for a session in this process");
+  }
+  return std::string(address);
+}
+
+class GrpcTransport final : public Transport {
+ public:
+  explicit GrpcTransport(GrpcOptions options) : options_(std::move(options)) {}
+
+  std::shared_ptr<Peers> Connect(const ClusterSpec& cluster, const TaskName& self,
+                                 std::shared_ptr<WorkerApi> self_worker) override {
+    return std::make_shared<GrpcPeers>(options_, cluster, self, std::move(self_worker));
+  }
+
+  absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
+    ASSIGN_OR_RETURN(std::string address, TargetAddress(target));
+    return NewGrpcMaster(std::make_shared<GrpcChannel>("master", std::move(address), options_));
+  }
+
+ private:
+  const GrpcOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> NewGrpcTransport(GrpcOptions options) {
+  return std::make_unique<GrpcTransport>(std::move(options));
+}
+
+}  // namespace muster

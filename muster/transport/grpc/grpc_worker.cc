@@ -1,0 +1,130 @@
+#include "tensorflow/core/protobuf/worker.pb.h"
+
+#include "muster/transport/device_proto.h"
+#include "muster/transport/grpc/grpc_methods.h"
+#include "muster/transport/grpc/grpc_reply.h"
+#include "muster/transport/grpc/grpc_stubs.h"
+#include "muster/transport/peer.pb.h"
+#include "muster/transport/peer_proto.h"
+#include "muster/transport/wire_tensor_proto.h"
+#include "muster/transport/worker_proto.h"
+
+namespace muster {
+namespace {
+
+class GrpcWorker final : public WorkerApi, public PeerApi {
+ public:
+  explicit GrpcWorker(std::shared_ptr<const GrpcChannel> channel) : channel_(std::move(channel)) {}
+
+  void GetStatus(CallOptions options, CallDone<std::vector<DeviceAttributes>> done) override {
+    Call("GetStatus", std::move(options), WireMessage(),
+         ReplyAs<tensorflow::GetStatusResponse>(
+             std::move(done), [](const tensorflow::GetStatusResponse& proto) {
+               std::vector<DeviceAttributes> devices;
+               for (const auto& device : proto.device_attributes()) {
+                 devices.push_back(DeviceFromProto(device));
+               }
+               return devices;
+             }));
+  }
+
+  void CreateWorkerSession(CallOptions options, CreateWorkerSessionRequest request,
+                           CallDone<Empty> done) override {
+    tensorflow::CreateWorkerSessionRequest proto;
+    CreateWorkerSessionToProto(request, proto);
+    Call("CreateWorkerSession", std::move(options), SerializeMessage(proto),
+         EmptyReply(std::move(done)));
+  }
+
+  void DeleteWorkerSession(CallOptions options, std::string session,
+                           CallDone<Empty> done) override {
+    tensorflow::DeleteWorkerSessionRequest proto;
+    proto.set_session_handle(std::move(session));
+    Call("DeleteWorkerSession", std::move(options), SerializeMessage(proto),
+         EmptyReply(std::move(done)));
+  }
+
+  void RegisterGraph(CallOptions options, RegisterGraphRequest request,
+                     CallDone<std::string> done) override {
+    Call("RegisterGraph", std::move(options), WriteRegisterGraph(std::move(request)),
+         ReplyAs<tensorflow::RegisterGraphResponse>(
+             std::move(done),
+             [](const tensorflow::RegisterGraphResponse& proto) { return proto.graph_handle(); }));
+  }
+
+  void DeregisterGraph(CallOptions options, std::string session, bool in_session, std::string graph,
+                       CallDone<Empty> done) override {
+    tensorflow::DeregisterGraphRequest proto;
+    proto.set_session_handle(std::move(session));
+    proto.set_create_worker_session_called(in_session);
+    proto.set_graph_handle(std::move(graph));
+    Call("DeregisterGraph", std::move(options), SerializeMessage(proto),
+         EmptyReply(std::move(done)));
+  }
+
+  void RunGraph(CallOptions options, RunGraphRequest request,
+                CallDone<RunGraphReply> done) override {
+    Call("RunGraph", std::move(options), WriteRunGraph(request),
+         ReplyWith(std::move(done), ReadRunGraphReply));
+  }
+
+  void CleanupGraph(CallOptions options, int64_t step_id, CallDone<Empty> done) override {
+    tensorflow::CleanupGraphRequest proto;
+    proto.set_step_id(step_id);
+    Call("CleanupGraph", std::move(options), SerializeMessage(proto), EmptyReply(std::move(done)));
+  }
+
+  void CleanupAll(CallOptions options, std::vector<std::string> containers,
+                  CallDone<Empty> done) override {
+    tensorflow::CleanupAllRequest proto;
+    *proto.mutable_container() = {containers.begin(), containers.end()};
+    Call("CleanupAll", std::move(options), SerializeMessage(proto), EmptyReply(std::move(done)));
+  }
+
+  void RecvTensor(CallOptions options, RecvTensorRequest request,
+                  CallDone<RecvTensorReply> done) override {
+    tensorflow::RecvTensorRequest proto;
+    proto.set_step_id(request.step_id);
+    proto.set_rendezvous_key(std::move(request.key));
+    proto.set_request_id(request.request_id);
+    Call("RecvTensor", std::move(options), SerializeMessage(proto),
+         ReplyWith(std::move(done), ReadRecvTensorReply));
+  }
+
+  void MarkRecvFinished(CallOptions options, int64_t request_id, CallDone<Empty> done) override {
+    tensorflow::MarkRecvFinishedRequest proto;
+    proto.set_request_id(request_id);
+    Call("MarkRecvFinished", std::move(options), SerializeMessage(proto),
+         EmptyReply(std::move(done)));
+  }
+
+  void Logging(CallOptions options, LoggingRequest request, CallDone<LoggingReply> done) override {
+    tensorflow::LoggingRequest proto;
+    LoggingToProto(request, proto);
+    Call("Logging", std::move(options), SerializeMessage(proto),
+         ReplyAs<tensorflow::LoggingResponse>(std::move(done), LoggingReplyFromProto));
+  }
+
+  void Hello(CallOptions options, PeerInfo self, CallDone<PeerInfo> done) override {
+    PeerHello proto;
+    PeerToProto(self, proto);
+    channel_->Call(kPeerService, "Hello", std::move(options), SerializeMessage(proto),
+                   ReplyAs<PeerHello>(std::move(done), PeerFromProto));
+  }
+
+ private:
+  void Call(absl::string_view method, CallOptions options, absl::StatusOr<WireMessage> request,
+            GrpcChannel::Done done) {
+    channel_->Call(kWorkerService, method, std::move(options), std::move(request), std::move(done));
+  }
+
+  const std::shared_ptr<const GrpcChannel> channel_;
+};
+
+}  // namespace
+
+std::shared_ptr<WorkerApi> NewGrpcWorker(std::shared_ptr<const GrpcChannel> channel) {
+  return std::make_shared<GrpcWorker>(std::move(channel));
+}
+
+}  // namespace muster

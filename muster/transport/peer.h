@@ -1,0 +1,38 @@
+// How a task finds out whether another one is Muster too, and what both can do beyond TensorFlow's
+// protocol.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "muster/transport/call.h"
+
+namespace muster {
+
+class WorkerApi;
+
+struct PeerInfo {
+  int version = 1;
+  uint64_t incarnation = 0;  // of the process
+  // Tasks with equal ones run on the same machine, in the same network namespace.
+  std::string boot_id;
+  uint64_t network_namespace = 0;
+  std::vector<std::string> capabilities;
+};
+
+// This process. The same every time.
+const PeerInfo& LocalPeer();
+
+// Thread-safe.
+class PeerApi {
+ public:
+  virtual ~PeerApi() = default;
+  // Unimplemented from peers that are not Muster.
+  virtual void Hello(CallOptions options, PeerInfo self, CallDone<PeerInfo> done) = 0;
+};
+
+// How to greet the task of `worker`; null when it is not reached over the network.
+PeerApi* PeerOf(WorkerApi& worker);
+
+}  // namespace muster

@@ -1,0 +1,28 @@
+// Session options as TensorFlow's ConfigProto.
+#pragma once
+
+#include "muster/transport/session_config.h"
+
+namespace tensorflow {
+class ConfigProto;
+class GraphOptions;
+}  // namespace tensorflow
+
+namespace muster {
+
+absl::StatusOr<SessionConfig> SessionConfigFromProto(const tensorflow::ConfigProto& proto);
+// What `config.serialized` holds, with the other members of `config` in their places.
+void SessionConfigToProto(const SessionConfig& config, tensorflow::ConfigProto& proto);
+// The same for whoever does not know protos.
+absl::StatusOr<SessionConfig> ParseSessionConfig(absl::string_view serialized);
+std::string SerializeSessionConfig(const SessionConfig& config);
+
+// Whether graphs may be optimised.
+bool WantsOptimization(const tensorflow::GraphOptions& options);
+void SetWantsOptimization(bool wanted, tensorflow::GraphOptions& options);
+
+// Timeouts in the fields of messages.
+absl::Duration TimeoutFromMillis(int64_t millis);  // zero for what is not positive
+int64_t TimeoutToMillis(absl::Duration timeout);   // zero for none; at least 1 otherwise
+
+}  // namespace muster

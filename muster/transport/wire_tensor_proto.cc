@@ -1,0 +1,313 @@
+#include "muster/transport/wire_tensor_proto.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "google/protobuf/io/zero_copy_stream_impl.h"
+#include "google/protobuf/message.h"
+#include "tensorflow/core/framework/tensor.pb.h"
+#include "tensorflow/core/protobuf/worker.pb.h"
+
+#include "muster/tensor/tensor_proto.h"
+
+namespace muster {
+namespace {
+
+// Smaller tensors are copied: one that lies in a network buffer keeps all of that buffer.
+constexpr size_t kAdoptFromBytes = 16 << 10;
+
+absl::Status NotA(absl::string_view name) {
+  return InvalidArgument("The bytes received are not a message of type ", name);
+}
+
+absl::Status BadContent(DType dtype, const Shape& shape, size_t length) {
+  return InvalidArgument("tensor_content of ", length, " bytes does not hold a tensor of type ",
+                         DTypeName(dtype), " and shape ", shape.ToString());
+}
+
+absl::StatusOr<Tensor> ReadTensorWithProtobuf(absl::Span<const WireReader> parts) {
+  // Parts of one field that comes several times merge as if they were written one after the other.
+  std::string text;
+  for (const WireReader& part : parts) part.AppendTextTo(text);
+  tensorflow::TensorProto proto;
+  if (!proto.ParseFromString(text)) return NotA(proto.GetTypeName());
+  return TensorFromProto(proto);
+}
+
+absl::StatusOr<Tensor> ReadPlain(WireReader content, DType dtype, Shape shape) {
+  const std::optional<int64_t> bytes =
+      MultiplyWithoutOverflow(shape.num_elements(), static_cast<int64_t>(DTypeSize(dtype)));
+  const size_t length = content.remaining();
+  if (!bytes || *bytes != static_cast<int64_t>(length)) return BadContent(dtype, shape, length);
+  const absl::string_view whole = content.Contiguous();
+  if (length >= kAdoptFromBytes && dtype != DType::kBool && whole.data() != nullptr &&
+      reinterpret_cast<uintptr_t>(whole.data()) % kBufferAlignment == 0) {
+    return Tensor::FromBuffer(
+        dtype, std::move(shape),
+        Buffer::AdoptExternal(whole.data(), length, [owner = content.owner()] {}));
+  }
+  ASSIGN_OR_RETURN(Tensor tensor, Tensor::Make(dtype, std::move(shape)));
+  content.CopyTo(tensor.raw(), length);
+  if (dtype == DType::kBool) {
+    // Any other byte would be no bool of C++.
+    std::transform(tensor.raw(), tensor.raw() + length, tensor.data<bool>(),
+                   [](char c) { return c != 0; });
+  }
+  return tensor;
+}
+
+// All lengths, then the elements back to back.
+absl::StatusOr<Tensor> ReadStrings(WireReader content, Shape shape) {
+  const size_t length = content.remaining();
+  const int64_t count = shape.num_elements();
+  // Each length takes a byte at least.
+  if (count > static_cast<int64_t>(length)) return BadContent(DType::kString, shape, length);
+  std::vector<uint32_t> lengths(static_cast<size_t>(count));
+  uint64_t total = 0;
+  for (uint32_t& each : lengths) {
+    ASSIGN_OR_RETURN(const uint64_t value, content.Varint());
+    if (value > length) return BadContent(DType::kString, shape, length);
+    each = static_cast<uint32_t>(value);
+    total += value;
+  }
+  if (total != content.remaining()) return BadContent(DType::kString, shape, length);
+  ASSIGN_OR_RETURN(Tensor tensor, Tensor::Make(DType::kString, std::move(shape)));
+  std::string* out = tensor.data<std::string>();
+  for (const uint32_t each : lengths) {
+    out->resize(each);
+    content.CopyTo(out->data(), each);
+    ++out;
+  }
+  return tensor;
+}
+
+// Lengths and elements of a string tensor as tensor_content.
+std::string StringContent(const Tensor& tensor) {
+  WireMessage lengths;
+  size_t total = 0;
+  for (const std::string& value : tensor.values<std::string>()) {
+    lengths.AppendVarint(value.size());
+    total += value.size();
+  }
+  std::string content = lengths.Text();
+  content.reserve(content.size() + total);
+  for (const std::string& value : tensor.values<std::string>()) content += value;
+  return content;
+}
+
+// A TensorShapeProto. RecvTensor writes sizes of zero, other messages leave them out.
+std::string ShapeText(const Shape& shape, bool with_zeros) {
+  WireMessage text;
+  for (const int64_t size : shape.dims()) {
+    WireMessage dim;
+    if (size != 0 || with_zeros) dim.AppendVarintField(1, static_cast<uint64_t>(size));
+    text.AppendHeader(2, dim.size_bytes());
+    text.Append(std::move(dim));
+  }
+  return text.Text();
+}
+
+Buffer Elements(const Tensor& tensor) {
+  return tensor.num_elements() == 0 ? Buffer()
+                                    : Buffer(tensor.buffer().Slice(0, tensor.size_bytes()));
+}
+
+}  // namespace
+
+absl::Status ParseMessage(const WireBytes& bytes, google::protobuf::Message& message) {
+  namespace io = google::protobuf::io;
+  if (bytes.size_bytes() > INT32_MAX) return NotA(message.GetTypeName());
+  std::vector<std::unique_ptr<io::ArrayInputStream>> streams;
+  std::vector<io::ZeroCopyInputStream*> pointers;
+  for (absl::string_view piece : bytes.pieces) {
+    streams.push_back(
+        std::make_unique<io::ArrayInputStream>(piece.data(), static_cast<int>(piece.size())));
+    pointers.push_back(streams.back().get());
+  }
+  io::ConcatenatingInputStream all(pointers.data(), static_cast<int>(pointers.size()));
+  return message.ParseFromZeroCopyStream(&all) ? absl::OkStatus() : NotA(message.GetTypeName());
+}
+
+absl::Status CheckSize(const WireMessage& message) {
+  if (message.size_bytes() <= INT32_MAX) return absl::OkStatus();
+  return Internal("A message of ", message.size_bytes(), " bytes cannot be sent; the limit is ",
+                  INT32_MAX, " bytes, tensors included");
+}
+
+absl::StatusOr<WireMessage> SerializeMessage(const google::protobuf::Message& message) {
+  if (message.ByteSizeLong() > INT32_MAX) {
+    return Internal("A ", message.GetTypeName(), " of ", message.ByteSizeLong(),
+                    " bytes cannot be sent; the limit is ", INT32_MAX, " bytes");
+  }
+  WireMessage result;
+  result.Append(message.SerializeAsString());
+  return result;
+}
+
+absl::StatusOr<std::vector<WireReader>> SplitField(const WireBytes& bytes, uint32_t field,
+                                                   google::protobuf::Message& rest) {
+  std::vector<WireReader> parts;
+  std::string others;
+  WireReader reader(bytes);
+  while (!reader.at_end()) {
+    const WireReader start = reader;
+    ASSIGN_OR_RETURN(const WireReader::Tag tag, reader.NextTag());
+    if (tag.field == field && tag.type == WireType::kBytes) {
+      ASSIGN_OR_RETURN(WireReader part, reader.Bytes());
+      parts.push_back(part);
+      continue;
+    }
+    RETURN_IF_ERROR(reader.SkipValue(tag.type));
+    WireReader whole = start;
+    ASSIGN_OR_RETURN(const WireReader copied, whole.Part(start.remaining() - reader.remaining()));
+    copied.AppendTextTo(others);
+  }
+  if (others.size() > INT32_MAX || !rest.ParseFromString(others)) return NotA(rest.GetTypeName());
+  return parts;
+}
+
+absl::StatusOr<Tensor> ReadTensor(const WireReader& message) {
+  constexpr uint32_t kDType = 1, kShape = 2, kVersion = 3, kContent = 4;
+  uint64_t dtype_number = 0;
+  std::optional<WireReader> shape_part;
+  std::optional<WireReader> content;
+  WireReader reader = message;
+  while (!reader.at_end()) {
+    ASSIGN_OR_RETURN(const WireReader::Tag tag, reader.NextTag());
+    if (tag.field == kDType && tag.type == WireType::kVarint) {
+      ASSIGN_OR_RETURN(dtype_number, reader.Varint());
+    } else if (tag.field == kShape && tag.type == WireType::kBytes && !shape_part) {
+      ASSIGN_OR_RETURN(shape_part, reader.Bytes());
+    } else if (tag.field == kVersion && tag.type == WireType::kVarint) {
+      RETURN_IF_ERROR(reader.Varint().status());
+    } else if (tag.field == kContent && tag.type == WireType::kBytes && !content) {
+      ASSIGN_OR_RETURN(content, reader.Bytes());
+    } else {
+      return ReadTensorWithProtobuf({message});
+    }
+  }
+  const DType dtype = static_cast<DType>(dtype_number);
+  if (!content || content->at_end() || dtype_number > 100 ||
+      !IsValidDType(static_cast<int>(dtype_number)) || dtype == DType::kResource ||
+      dtype == DType::kVariant) {
+    return ReadTensorWithProtobuf({message});
+  }
+  tensorflow::TensorShapeProto shape_proto;
+  if (shape_part && !shape_proto.ParseFromString(shape_part->Text())) {
+    return NotA(shape_proto.GetTypeName());
+  }
+  ASSIGN_OR_RETURN(Shape shape, ShapeFromProto(shape_proto));
+  if (shape.num_elements() == 0) return Tensor::Make(dtype, std::move(shape));
+  return dtype == DType::kString ? ReadStrings(*content, std::move(shape))
+                                 : ReadPlain(*content, dtype, std::move(shape));
+}
+
+absl::StatusOr<WireMessage> WriteTensor(const Tensor& tensor) {
+  if (!tensor.valid()) return InvalidArgument("A tensor without a type cannot be sent");
+  WireMessage message;
+  if (tensor.dtype() == DType::kResource || tensor.dtype() == DType::kVariant) {
+    tensorflow::TensorProto proto;
+    RETURN_IF_ERROR(TensorToProto(tensor, TensorEncoding::kContent, proto));
+    return SerializeMessage(proto);
+  }
+  message.AppendVarintField(1, static_cast<uint64_t>(tensor.dtype()));
+  message.AppendBytesField(2, ShapeText(tensor.shape(), /*with_zeros=*/false));
+  if (tensor.num_elements() == 0) return message;
+  if (tensor.dtype() == DType::kString) {
+    message.AppendBytesField(4, StringContent(tensor));
+  } else {
+    message.AppendHeader(4, tensor.size_bytes());
+    message.Attach(Elements(tensor));
+  }
+  return message;
+}
+
+absl::StatusOr<NamedTensor> ReadNamedTensor(const WireReader& message) {
+  NamedTensor result;
+  std::vector<WireReader> parts;
+  WireReader reader = message;
+  while (!reader.at_end()) {
+    ASSIGN_OR_RETURN(const WireReader::Tag tag, reader.NextTag());
+    if (tag.type != WireType::kBytes || tag.field > 2) {
+      RETURN_IF_ERROR(reader.SkipValue(tag.type));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const WireReader part, reader.Bytes());
+    if (tag.field == 1) {
+      result.name = part.Text();
+    } else {
+      parts.push_back(part);
+    }
+  }
+  absl::StatusOr<Tensor> tensor =
+      parts.size() == 1 ? ReadTensor(parts[0]) : ReadTensorWithProtobuf(parts);
+  if (!tensor.ok()) return Prefixed(tensor.status(), absl::StrCat("Tensor '", result.name, "': "));
+  result.tensor = *std::move(tensor);
+  return result;
+}
+
+absl::Status AppendTensor(uint32_t field, const Tensor& tensor, WireMessage& to) {
+  ASSIGN_OR_RETURN(WireMessage value, WriteTensor(tensor));
+  to.AppendHeader(field, value.size_bytes());
+  to.Append(std::move(value));
+  return absl::OkStatus();
+}
+
+absl::Status AppendNamedTensor(uint32_t field, const NamedTensor& tensor, WireMessage& to) {
+  WireMessage named;
+  if (!tensor.name.empty()) named.AppendBytesField(1, tensor.name);
+  if (absl::Status status = AppendTensor(2, tensor.tensor, named); !status.ok()) {
+    return Prefixed(status, absl::StrCat("Tensor '", tensor.name, "': "));
+  }
+  to.AppendHeader(field, named.size_bytes());
+  to.Append(std::move(named));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<WireMessage> WriteRecvTensorReply(const RecvTensorReply& reply,
+                                                 int64_t send_start_micros) {
+  const bool dead = reply.value.is_dead;
+  // What receivers of a dead value must not look at.
+  const Tensor tensor = dead ? Tensor(DType::kFloat, Shape({0})) : reply.value.tensor;
+  WireMessage message;
+  const auto append_flags = [&] {
+    if (dead) message.AppendVarintField(2, 1);
+    message.AppendVarintField(3, static_cast<uint64_t>(send_start_micros));
+    if (reply.require_ack) message.AppendVarintField(5, 1);
+  };
+  if (!tensor.valid() || !IsPlainData(tensor.dtype())) {
+    RETURN_IF_ERROR(AppendTensor(1, tensor, message));
+    append_flags();
+  } else {
+    append_flags();
+    WireMessage head;
+    head.AppendVarintField(1, static_cast<uint64_t>(tensor.dtype()));
+    if (tensor.rank() > 0) {
+      head.AppendBytesField(2, ShapeText(tensor.shape(), /*with_zeros=*/true));
+    }
+    head.AppendHeader(4, tensor.size_bytes());
+    message.AppendHeader(1, head.size_bytes() + tensor.size_bytes());
+    message.Append(std::move(head));
+    message.Attach(Elements(tensor));
+  }
+  RETURN_IF_ERROR(CheckSize(message));
+  return message;
+}
+
+absl::StatusOr<RecvTensorReply> ReadRecvTensorReply(const WireBytes& bytes) {
+  tensorflow::RecvTensorResponse rest;
+  ASSIGN_OR_RETURN(const std::vector<WireReader> parts, SplitField(bytes, 1, rest));
+  RecvTensorReply reply;
+  reply.require_ack = rest.require_ack();
+  reply.value.is_dead = rest.is_dead();
+  if (reply.value.is_dead) {
+    reply.value.tensor = Tensor(DType::kFloat, Shape({0}));
+    return reply;
+  }
+  ASSIGN_OR_RETURN(reply.value.tensor,
+                   parts.size() == 1 ? ReadTensor(parts[0]) : ReadTensorWithProtobuf(parts));
+  return reply;
+}
+
+}  // namespace muster

@@ -1,0 +1,40 @@
+// The messages that carry tensors, in TensorFlow's encoding. Plain elements never pass through
+// protobuf.
+#pragma once
+
+#include <vector>
+
+#include "muster/transport/wire_message.h"
+#include "muster/transport/worker_api.h"
+
+namespace google::protobuf {
+class Message;
+}
+
+namespace muster {
+
+// InvalidArgument for what is no such message.
+absl::Status ParseMessage(const WireBytes& bytes, google::protobuf::Message& message);
+// Internal for one that is larger than any peer takes.
+absl::StatusOr<WireMessage> SerializeMessage(const google::protobuf::Message& message);
+absl::Status CheckSize(const WireMessage& message);
+
+// The occurrences of one length-delimited field; protobuf reads the others into `rest`.
+absl::StatusOr<std::vector<WireReader>> SplitField(const WireBytes& bytes, uint32_t field,
+                                                   google::protobuf::Message& rest);
+
+// A TensorProto. Elements in one aligned piece are used where they lie.
+absl::StatusOr<Tensor> ReadTensor(const WireReader& message);
+absl::StatusOr<WireMessage> WriteTensor(const Tensor& tensor);
+// A NamedTensorProto.
+absl::StatusOr<NamedTensor> ReadNamedTensor(const WireReader& message);
+// Appends `tensor` as a field of a message.
+absl::Status AppendNamedTensor(uint32_t field, const NamedTensor& tensor, WireMessage& to);
+absl::Status AppendTensor(uint32_t field, const Tensor& tensor, WireMessage& to);
+
+// A RecvTensorResponse, byte for byte as TensorFlow writes it.
+absl::StatusOr<WireMessage> WriteRecvTensorReply(const RecvTensorReply& reply,
+                                                 int64_t send_start_micros);
+absl::StatusOr<RecvTensorReply> ReadRecvTensorReply(const WireBytes& bytes);
+
+}  // namespace muster
