@@ -19,6 +19,7 @@ namespace {
 constexpr int kMaxRetries = 10;
 // A master that does not answer must not hold up a program that wants to end.
 constexpr absl::Duration kCloseTimeout = absl::Seconds(3);
+constexpr absl::Duration kInterruptInterval = absl::Milliseconds(100);
 
 // About 1 ms * 1.3^n, at most 10 s, spread so that clients do not come back all at once.
 absl::Duration Backoff(int attempt) {
@@ -285,7 +286,7 @@ class RemoteSession : public Session {
     for (int attempt = 0;; ++attempt) {
       absl::StatusOr<Reply> reply = CallOnce<Reply>(deadline, start);
       if (reply.ok() || !MayRetry(reply.status()) || attempt == kMaxRetries) return reply;
-      Pause(Backoff(attempt));
+      RETURN_IF_ERROR(Pause(Backoff(attempt)));
     }
   }
 
@@ -296,6 +297,16 @@ class RemoteSession : public Session {
     std::optional<absl::StatusOr<Reply>> reply ABSL_GUARDED_BY(mutex);
     bool ready() {
       MutexLock lock(mutex);
+      return reply.has_value();
+    }
+    // Whether the reply has come within `timeout`.
+    bool WaitFor(absl::Duration timeout) {
+      MutexLock lock(mutex);
+      if (timeout == absl::InfiniteDuration()) {
+        while (!reply) arrived.Wait(mutex);
+      } else if (!reply) {
+        arrived.WaitFor(mutex, timeout);
+      }
       return reply.has_value();
     }
   };
@@ -325,33 +336,43 @@ class RemoteSession : public Session {
       }
       if (scheduler != nullptr) scheduler->Wake();
     });
-    Wait(*pending, call.cancellation);
+    const absl::Status interruption = Wait(*pending, call.cancellation);
     if (timer) scheduler_.CancelTimer(*timer);
     {
       MutexLock lock(mutex_);
       calls_.erase(call.cancellation);
     }
+    RETURN_IF_ERROR(interruption);
     MutexLock lock(pending->mutex);
     return *std::move(pending->reply);
   }
 
+  // The error with which somebody interrupted the wait; the call is cancelled then, and its reply,
+  // if one still comes, goes nowhere.
   template <typename Reply>
-  void Wait(Pending<Reply>& pending, const std::shared_ptr<Cancellation>& cancellation) const {
+  absl::Status Wait(Pending<Reply>& pending,
+                    const std::shared_ptr<Cancellation>& cancellation) const {
     if (!helps_) {
-      MutexLock lock(pending.mutex);
-      while (!pending.reply) pending.arrived.Wait(pending.mutex);
-      return;
+      while (
+          !pending.WaitFor(options_.interrupted ? kInterruptInterval : absl::InfiniteDuration())) {
+        const absl::Status interruption = options_.interrupted();
+        if (interruption.ok()) continue;
+        cancellation->Cancel(absl::CancelledError("The client was interrupted"));
+        return interruption;
+      }
+      return absl::OkStatus();
     }
     scheduler_.HelpUntil([&pending] { return pending.ready(); });
-    if (pending.ready()) return;
+    if (pending.ready()) return absl::OkStatus();
     // Only a simulation can run out of work: what the call waits for never comes.
     cancellation->Cancel(absl::InternalError("The call waits for something that never comes"));
     scheduler_.HelpUntil([&pending] { return pending.ready(); });
     MutexLock lock(pending.mutex);
     if (!pending.reply) pending.reply = cancellation->reason();
+    return absl::OkStatus();
   }
 
-  void Pause(absl::Duration duration) const {
+  absl::Status Pause(absl::Duration duration) const {
     auto pending = std::make_shared<Pending<Empty>>();
     scheduler_.ScheduleAfter(duration, [pending, scheduler = &scheduler_] {
       {
@@ -361,7 +382,7 @@ class RemoteSession : public Session {
       }
       scheduler->Wake();
     });
-    Wait(*pending, std::make_shared<Cancellation>());
+    return Wait(*pending, std::make_shared<Cancellation>());
   }
 
   const Graph& graph_;

@@ -2,6 +2,7 @@
 // once per combination and kept.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,6 +36,8 @@ struct SessionOptions {
   std::shared_ptr<MasterApi> master;
   std::string target;
   SessionConfig config;
+  // Asked now and then by calls that wait for the master; an error ends the call, which returns it.
+  std::function<absl::Status()> interrupted;
 };
 
 struct RunOptions {

@@ -30,9 +30,6 @@ class Task(object):
             raise AssertionError("%s did not start: %s" % (" ".join(self._words), errors))
         return line.rstrip("\n")
 
-    def signal(self, number):
-        self.process.send_signal(number)
-
     def end(self, number=signal.SIGTERM, timeout=15):
         """Stops it; gives the exit status and what it wrote to stderr."""
         if self.process.poll() is None:
