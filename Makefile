@@ -40,9 +40,9 @@ test: setup-tests build ## run the C++ and the Python tests
 test-sanitizers: setup ## run the C++ tests under ASAN+UBSAN, the threaded ones under TSAN
 	@tools/test_sanitizers.sh $(JOBS)
 
-train: setup build ## train the MNIST network on the digits in data/digits
-	@echo "train: examples/mnist.py"
-	@$(release)/bin/muster run examples/mnist.py
+train: setup build ## train the MNIST network on a local cluster: one parameter server, two workers
+	@echo "train: examples/mnist_cluster.py, 1 ps and 2 workers"
+	@$(python) examples/mnist_cluster.py --muster $(release)/bin/muster
 
 bench: setup-tests build ## print Muster and TensorFlow side by side
 	@echo "bench: benchmarks/run.py"

@@ -7,11 +7,19 @@
 //   Output y = ops::Square(scope, x);
 //   auto session = Session::Create(graph);
 //   auto result = (*session)->Run({{x, Tensor::Scalar<float>(3)}}, {y});
+//
+// In a cluster, every process has a Server, and SessionOptions::master says which of them runs the
+// session:
+//
+//   options.master = *ConnectMaster("grpc://host:2222", options.config);
 #pragma once
 
+#include "muster/client/connect.h"
 #include "muster/client/session.h"
 #include "muster/graph/gradients.h"
 #include "muster/graph/graph.h"
 #include "muster/graph/scope.h"
 #include "muster/ops.h"
+#include "muster/server/server.h"
 #include "muster/tensor/tensor.h"
+#include "muster/transport/cluster.h"

@@ -1,5 +1,6 @@
 #include "muster/client/session.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <thread>
@@ -8,8 +9,13 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/check.h"
+#include "muster/client/plan.h"
+#include "muster/client/remote_session.h"
 #include "muster/device/device.h"
+#include "muster/graph/function_proto.h"
+#include "muster/graph/lower.h"
 #include "muster/runtime/executor.h"
+#include "muster/runtime/function_runtime.h"
 #include "muster/runtime/local_partitions.h"
 #include "muster/runtime/trace.h"
 
@@ -18,13 +24,42 @@ namespace muster {
 RunMetadata::RunMetadata() = default;
 RunMetadata::~RunMetadata() = default;
 
-class StepPlan {
- public:
-  StepSignature signature;
-  std::unique_ptr<LocalPartitions> partitions;
+namespace {
+
+// The session's graph with calls and functional control flow written out, and what runs the rest.
+struct Lowered {
+  int num_nodes = 0;  // of the graph it was made from
+  size_t num_functions = 0;
+  LoweredGraph graph;
+  std::unique_ptr<FunctionRuntime> functions;
+
+  // Feeds go where the readers of the output are; fetches come from the node of that name, which
+  // waits for its effects.
+  StepSignature Translate(const StepSignature& signature) const {
+    StepSignature translated;
+    for (const Output& feed : signature.feeds) translated.feeds.push_back(graph.outputs.at(feed));
+    for (const Output& fetch : signature.fetches) {
+      const bool is_fed =
+          std::find(signature.feeds.begin(), signature.feeds.end(), fetch) != signature.feeds.end();
+      translated.fetches.push_back(is_fed ? graph.outputs.at(fetch)
+                                          : Output(graph.nodes.at(fetch.node), fetch.index));
+    }
+    for (const Node* target : signature.targets)
+      translated.targets.push_back(graph.nodes.at(target));
+    return translated;
+  }
 };
 
-namespace {
+class LocalPlan : public StepPlan {
+ public:
+  using StepPlan::StepPlan;
+  std::shared_ptr<const Lowered> lowered;  // null: the graph has no functions
+  std::unique_ptr<LocalPartitions> partitions;
+
+  std::string FeedKey(const Output& feed) const {
+    return StepKey(lowered == nullptr ? feed.name() : lowered->graph.outputs.at(feed).name(), true);
+  }
+};
 
 // Feeds and fetches of one run.
 class VectorCallFrame : public CallFrame {
@@ -80,7 +115,7 @@ struct StepState {
 struct PartialStep {
   PartialStep(ResourceManager& resources, Scheduler& scheduler, int64_t id)
       : state(resources, scheduler, id) {}
-  std::shared_ptr<StepPlan> plan;
+  std::shared_ptr<LocalPlan> plan;
   StepState state;
   Mutex mutex;
   CondVar changed;
@@ -113,9 +148,10 @@ class LocalSession : public Session {
     return PrepareWith(signature, StepBoundary::kCallFrame);
   }
 
-  absl::StatusOr<std::vector<Tensor>> Run(StepPlan& plan, std::vector<Tensor> feeds,
+  absl::StatusOr<std::vector<Tensor>> Run(StepPlan& step_plan, std::vector<Tensor> feeds,
                                           const RunOptions& options,
                                           RunMetadata* metadata) override {
+    auto& plan = static_cast<LocalPlan&>(step_plan);
     if (feeds.size() != plan.signature.feeds.size()) {
       return InvalidArgument("The step takes ", plan.signature.feeds.size(), " fed tensors, got ",
                              feeds.size());
@@ -138,6 +174,7 @@ class LocalSession : public Session {
     StepState state(resources_, scheduler_, next_step_.fetch_add(1, std::memory_order_relaxed));
     VectorCallFrame frame(std::move(feeds), plan.signature.fetches.size());
     state.step.call_frame = &frame;
+    if (plan.lowered != nullptr) state.step.functions = plan.lowered->functions.get();
     std::optional<StepTrace> trace;
     if (metadata != nullptr) {
       metadata->start_nanos = scheduler_.clock().NowNanos();
@@ -159,11 +196,12 @@ class LocalSession : public Session {
   }
 
   absl::StatusOr<std::string> PartialRunSetup(const StepSignature& signature) override {
-    ASSIGN_OR_RETURN(std::shared_ptr<StepPlan> plan,
+    ASSIGN_OR_RETURN(std::shared_ptr<LocalPlan> plan,
                      PrepareWith(signature, StepBoundary::kRendezvous));
     const int64_t id = next_step_.fetch_add(1, std::memory_order_relaxed);
     auto partial = std::make_shared<PartialStep>(resources_, scheduler_, id);
     partial->plan = plan;
+    if (plan->lowered != nullptr) partial->state.step.functions = plan->lowered->functions.get();
     {
       MutexLock lock(partial->mutex);
       partial->pending_feeds.insert(signature.feeds.begin(), signature.feeds.end());
@@ -202,7 +240,7 @@ class LocalSession : public Session {
     RETURN_IF_ERROR(TakePending(*partial, feeds, fetches));
     for (const auto& [output, tensor] : feeds) {
       RETURN_IF_ERROR(
-          partial->state.rendezvous->Send(StepKey(output.name(), true), {tensor, false}));
+          partial->state.rendezvous->Send(partial->plan->FeedKey(output), {tensor, false}));
     }
     return WaitForFetches(*partial, handle, fetches);
   }
@@ -234,7 +272,11 @@ class LocalSession : public Session {
     return list;
   }
 
-  ResourceManager& resources() override { return resources_; }
+  absl::Status ClearContainers(const std::vector<std::string>& containers) override {
+    if (containers.empty()) resources_.Clear();
+    for (const std::string& container : containers) resources_.ClearContainer(container);
+    return absl::OkStatus();
+  }
 
  private:
   absl::Status Enter(const std::shared_ptr<Cancellation>& cancellation) {
@@ -252,7 +294,7 @@ class LocalSession : public Session {
     idle_.NotifyAll();
   }
 
-  absl::Status RunToEnd(StepPlan& plan, StepState& state, const RunOptions& options) {
+  absl::Status RunToEnd(LocalPlan& plan, StepState& state, const RunOptions& options) {
     const absl::Duration timeout =
         options.timeout > absl::ZeroDuration() ? options.timeout : options_.operation_timeout;
     std::optional<Scheduler::TimerId> timer;
@@ -287,8 +329,8 @@ class LocalSession : public Session {
     return result;
   }
 
-  absl::StatusOr<std::shared_ptr<StepPlan>> PrepareWith(const StepSignature& signature,
-                                                        StepBoundary boundary) {
+  absl::StatusOr<std::shared_ptr<LocalPlan>> PrepareWith(const StepSignature& signature,
+                                                         StepBoundary boundary) {
     const auto key = std::make_pair(signature, boundary);
     {
       MutexLock lock(mutex_);
@@ -296,22 +338,56 @@ class LocalSession : public Session {
       const auto found = plans_.find(key);
       if (found != plans_.end()) return found->second;
     }
-    auto plan = std::make_shared<StepPlan>();
-    plan->signature = signature;
-    ASSIGN_OR_RETURN(std::unique_ptr<Graph> step_graph, PruneForStep(graph_, signature, boundary));
-    std::vector<Device*> devices;
-    for (const auto& device : devices_) devices.push_back(device.get());
-    LocalPartitions::Options partition_options;
-    partition_options.optimize_graph = options_.optimize_graph;
-    partition_options.allow_soft_placement = options_.allow_soft_placement;
-    partition_options.log_device_placement = options_.log_device_placement;
+    auto plan = std::make_shared<LocalPlan>(signature);
+    ASSIGN_OR_RETURN(plan->lowered, LowerIfNeeded());
+    ASSIGN_OR_RETURN(std::unique_ptr<Graph> step_graph,
+                     plan->lowered == nullptr
+                         ? PruneForStep(graph_, signature, boundary)
+                         : PruneForStep(*plan->lowered->graph.graph,
+                                        plan->lowered->Translate(signature), boundary));
     ASSIGN_OR_RETURN(plan->partitions,
-                     LocalPartitions::Create(std::move(step_graph), devices, partition_options,
+                     LocalPartitions::Create(std::move(step_graph), Devices(), PartitionOptions(),
                                              [this](const Node& node, Device& device) {
                                                return KernelFor(node, device);
                                              }));
     MutexLock lock(mutex_);
     return plans_.emplace(key, std::move(plan)).first->second;
+  }
+
+  std::vector<Device*> Devices() const {
+    std::vector<Device*> devices;
+    for (const auto& device : devices_) devices.push_back(device.get());
+    return devices;
+  }
+
+  LocalPartitions::Options PartitionOptions() const {
+    LocalPartitions::Options options;
+    options.optimize_graph = options_.optimize_graph;
+    options.allow_soft_placement = options_.allow_soft_placement;
+    options.log_device_placement = options_.log_device_placement;
+    return options;
+  }
+
+  // Made anew when the graph has grown since.
+  absl::StatusOr<std::shared_ptr<const Lowered>> LowerIfNeeded() {
+    if (graph_.functions().empty()) return nullptr;
+    MutexLock lock(lowered_mutex_);
+    if (lowered_ != nullptr && lowered_->num_nodes == graph_.num_nodes() &&
+        lowered_->num_functions == graph_.functions().size()) {
+      return lowered_;
+    }
+    auto lowered = std::make_shared<Lowered>();
+    lowered->num_nodes = graph_.num_nodes();
+    lowered->num_functions = graph_.functions().size();
+    ASSIGN_OR_RETURN(lowered->graph, LowerFunctions(graph_, graph_));
+    // The library must stay as it is while steps run; the session's graph may grow.
+    auto library = std::make_shared<Graph>();
+    library->versions() = graph_.versions();
+    CopyFunctions(graph_, *library);
+    lowered->functions = std::make_unique<FunctionRuntime>(std::move(library), Devices(),
+                                                           resources_, PartitionOptions());
+    lowered_ = std::move(lowered);
+    return lowered_;
   }
 
   // Stateful kernels live as long as the session and belong to the node's name, whatever step runs
@@ -427,6 +503,9 @@ class LocalSession : public Session {
   std::vector<std::unique_ptr<Device>> devices_;
   std::atomic<int64_t> next_step_{1};
 
+  Mutex lowered_mutex_;
+  std::shared_ptr<const Lowered> lowered_ ABSL_GUARDED_BY(lowered_mutex_);
+
   Mutex kernels_mutex_;
   absl::flat_hash_map<std::string, std::shared_ptr<Kernel>> kernels_
       ABSL_GUARDED_BY(kernels_mutex_);
@@ -436,7 +515,7 @@ class LocalSession : public Session {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int steps_under_way_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_set<std::shared_ptr<Cancellation>> running_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::pair<StepSignature, StepBoundary>, std::shared_ptr<StepPlan>> plans_
+  absl::flat_hash_map<std::pair<StepSignature, StepBoundary>, std::shared_ptr<LocalPlan>> plans_
       ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::shared_ptr<PartialStep>> partial_runs_
       ABSL_GUARDED_BY(mutex_);
@@ -446,6 +525,7 @@ class LocalSession : public Session {
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Create(const Graph& graph,
                                                          SessionOptions options) {
+  if (options.master != nullptr) return NewRemoteSession(graph, std::move(options));
   if (options.cpu_devices < 1 || options.cpu_devices > 1024) {
     return InvalidArgument("device_count CPU is ", options.cpu_devices,
                            "; a session has between 1 and 1024 CPU devices");

@@ -1,7 +1,8 @@
-// Runs a graph in this process. Feeds go in, fetches come out; plans are made once per combination
-// and kept.
+// Runs a graph, in this process or through a master. Feeds go in, fetches come out; plans are made
+// once per combination and kept.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,13 +15,14 @@
 #include "muster/base/status.h"
 #include "muster/graph/prune.h"
 #include "muster/tensor/tensor.h"
+#include "muster/transport/session_config.h"
 
 namespace muster {
 
 class Device;
 struct DeviceAttributes;
+class MasterApi;
 struct NodeTrace;
-class ResourceManager;
 
 struct SessionOptions {
   Scheduler* scheduler = nullptr;  // null: the process-wide pool
@@ -29,6 +31,13 @@ struct SessionOptions {
   bool optimize_graph = true;
   bool log_device_placement = false;
   bool allow_soft_placement = false;
+  // Set: the master runs the steps. `target` is how the client calls it, `config` what it asks of
+  // it beyond the fields above.
+  std::shared_ptr<MasterApi> master;
+  std::string target;
+  SessionConfig config;
+  // Asked now and then by calls that wait for the master; an error ends the call, which returns it.
+  std::function<absl::Status()> interrupted;
 };
 
 struct RunOptions {
@@ -41,6 +50,7 @@ struct RunMetadata {
   std::vector<NodeTrace> nodes;
   int64_t start_nanos = 0;
   std::vector<std::shared_ptr<const Graph>> partition_graphs;
+  std::string serialized;  // instead of the others: a RunMetadata message, from a master
   RunMetadata();
   ~RunMetadata();
 };
@@ -77,7 +87,9 @@ class Session {
   virtual absl::Status Close() = 0;
   virtual bool closed() const = 0;
   virtual std::vector<DeviceAttributes> ListDevices() const = 0;
-  virtual ResourceManager& resources() = 0;
+  // Drops what variables and other nodes keep in these containers; everything where none is named.
+  // At a master this closes all of its sessions.
+  virtual absl::Status ClearContainers(const std::vector<std::string>& containers) = 0;
 };
 
 }  // namespace muster

@@ -38,7 +38,10 @@ class Server {
   virtual absl::Status Start() = 0;  // again: does nothing
   // Running steps have the grace period, then they are cancelled; the port closes; Join returns.
   virtual void Stop() = 0;
+  virtual void StopWithin(absl::Duration grace) = 0;  // the same with another grace period
   virtual void Join() = 0;
+  // Join with an end: whether the server has stopped within `timeout`.
+  virtual bool JoinFor(absl::Duration timeout) = 0;
   virtual std::string target() const = 0;  // "grpc://host:port"
   virtual int port() const = 0;
   virtual const ClusterSpec& cluster() const = 0;

@@ -26,7 +26,8 @@ struct SessionConfig {
   // Contact only the tasks that the graph needs: "muster.lazy_tasks" in experimental.executor_type.
   bool lazy_tasks = false;
   std::string collective_group_leader;
-  int cpu_devices = 1;     // device_count["CPU"]; for local sessions and servers
+  bool use_rpc_for_inprocess_master = false;  // no shortcut to a server of the same process
+  int cpu_devices = 1;                        // device_count["CPU"]; for local sessions and servers
   std::string serialized;  // the ConfigProto itself, for peers that understand more of it
 };
 

@@ -10,6 +10,7 @@ namespace muster {
 namespace {
 
 constexpr char kLazyTasks[] = "muster.lazy_tasks";
+constexpr int kMaxCpuDevices = 1024;
 
 }  // namespace
 
@@ -51,8 +52,13 @@ absl::StatusOr<SessionConfig> SessionConfigFromProto(const tensorflow::ConfigPro
       experimental.share_session_state_in_clusterspec_propagation();
   config.lazy_tasks = experimental.executor_type() == kLazyTasks;
   config.collective_group_leader = experimental.collective_group_leader();
+  config.use_rpc_for_inprocess_master = proto.rpc_options().use_rpc_for_inprocess_master();
   if (const auto found = proto.device_count().find("CPU"); found != proto.device_count().end()) {
-    config.cpu_devices = found->second;
+    if (found->second < 0 || found->second > kMaxCpuDevices) {
+      return InvalidArgument("device_count[\"CPU\"] is ", found->second, ": it must be from 0 to ",
+                             kMaxCpuDevices);
+    }
+    config.cpu_devices = std::max(1, found->second);  // a task has at least one
   }
   config.serialized = proto.SerializeAsString();
   return config;
@@ -86,6 +92,9 @@ void SessionConfigToProto(const SessionConfig& config, tensorflow::ConfigProto& 
   if (config.lazy_tasks) proto.mutable_experimental()->set_executor_type(kLazyTasks);
   if (!config.collective_group_leader.empty()) {
     proto.mutable_experimental()->set_collective_group_leader(config.collective_group_leader);
+  }
+  if (config.use_rpc_for_inprocess_master) {
+    proto.mutable_rpc_options()->set_use_rpc_for_inprocess_master(true);
   }
   if (config.cpu_devices != 1) (*proto.mutable_device_count())["CPU"] = config.cpu_devices;
 }

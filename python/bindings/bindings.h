@@ -70,5 +70,6 @@ void BindGraph(nb::module_& m);
 void BindProtos(nb::module_& m);
 void BindGradients(nb::module_& m);
 void BindSession(nb::module_& m);
+void BindServer(nb::module_& m);
 
 }  // namespace muster

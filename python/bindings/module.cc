@@ -7,4 +7,5 @@ NB_MODULE(_muster, m) {
   muster::BindProtos(m);
   muster::BindGradients(m);
   muster::BindSession(m);
+  muster::BindServer(m);
 }

@@ -3,10 +3,11 @@
 #include "bindings.h"
 #include "tensorflow/core/framework/graph.pb.h"
 
+#include "muster/client/connect.h"
 #include "muster/device/device.h"
 #include "muster/graph/graph_proto.h"
-#include "muster/runtime/resource_manager.h"
 #include "muster/runtime/trace.h"
+#include "muster/transport/session_config_proto.h"
 
 namespace muster {
 namespace {
@@ -87,6 +88,29 @@ nb::object TraceToPython(const RunMetadata& metadata) {
   return nodes;
 }
 
+SessionConfig ConfigFromPython(const nb::bytes& serialized) {
+  return RunValue(ParseSessionConfig(absl::string_view(serialized.c_str(), serialized.size())));
+}
+
+// Ctrl-C while a call waits: the handler runs here, on the main thread, and what it raises ends the
+// call.
+absl::Status RunSignalHandlers() {
+  return CallPython([] {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  });
+}
+
+std::unique_ptr<Session> ConnectSession(const Graph& graph, const std::string& target,
+                                        const nb::bytes& config) {
+  SessionOptions options;
+  options.target = target;
+  options.config = ConfigFromPython(config);
+  options.interrupted = RunSignalHandlers;
+  nb::gil_scoped_release unlocked;  // names are looked up
+  options.master = RunValue(ConnectMaster(target, options.config));
+  return RunValue(Session::Create(graph, std::move(options)));
+}
+
 }  // namespace
 
 void BindSession(nb::module_& m) {
@@ -125,12 +149,15 @@ void BindSession(nb::module_& m) {
                result = s.Run(*plan.plan, std::move(tensors), options, &metadata);
              }
              nb::list values = ToNumpyList(RunValue(std::move(result)));
-             return nb::make_tuple(values, TraceToPython(metadata),
-                                   partition_graphs ? PartitionsToPython(metadata) : nb::list());
+             return nb::make_tuple(
+                 values, TraceToPython(metadata),
+                 partition_graphs ? PartitionsToPython(metadata) : nb::list(),
+                 nb::bytes(metadata.serialized.data(), metadata.serialized.size()));
            })
       .def("partial_run_setup",
            [](Session& s, std::vector<Output> feeds, std::vector<Output> fetches,
               std::vector<Node*> targets) {
+             nb::gil_scoped_release unlocked;
              return RunValue(
                  s.PartialRunSetup({std::move(feeds), std::move(fetches), std::move(targets)}));
            })
@@ -155,17 +182,24 @@ void BindSession(nb::module_& m) {
       .def_prop_ro("closed", &Session::closed)
       .def("list_devices",
            [](const Session& s) {
+             std::vector<DeviceAttributes> devices;
+             {
+               nb::gil_scoped_release unlocked;
+               devices = s.ListDevices();
+             }
              nb::list list;
-             for (const DeviceAttributes& d : s.ListDevices()) {
+             for (const DeviceAttributes& d : devices) {
                list.append(
                    nb::make_tuple(d.name, d.device_type, d.memory_limit_bytes, d.incarnation));
              }
              return list;
            })
-      .def("clear_containers", [](Session& s, const std::vector<std::string>& containers) {
-        if (containers.empty()) s.resources().Clear();
-        for (const std::string& container : containers) s.resources().ClearContainer(container);
-      });
+      .def(
+          "clear_containers",
+          [](Session& s, const std::vector<std::string>& containers) {
+            ThrowIfRunError(s.ClearContainers(containers));
+          },
+          nb::call_guard<nb::gil_scoped_release>());
   m.def(
       "new_session",
       [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize,
@@ -181,6 +215,16 @@ void BindSession(nb::module_& m) {
       nb::keep_alive<0, 1>(), nb::arg("graph"), nb::arg("cpu_devices") = 1,
       nb::arg("operation_timeout_ms") = 0, nb::arg("optimize") = true,
       nb::arg("log_device_placement") = false, nb::arg("allow_soft_placement") = false);
+  m.def("connect_session", &ConnectSession, nb::keep_alive<0, 1>(), nb::arg("graph"),
+        nb::arg("target"), nb::arg("config"));
+  m.def(
+      "reset_containers",
+      [](const std::string& target, std::vector<std::string> containers, const nb::bytes& config) {
+        const SessionConfig parsed = ConfigFromPython(config);
+        nb::gil_scoped_release unlocked;
+        ThrowIfRunError(ResetContainers(target, std::move(containers), parsed));
+      },
+      nb::arg("target"), nb::arg("containers"), nb::arg("config"));
 }
 
 }  // namespace muster

@@ -38,6 +38,10 @@ _layers = _part("layers", {
     "xavier_initializer": _from("contrib_initializers", "xavier_initializer"),
     "xavier_initializer_conv2d": _from("contrib_initializers", "xavier_initializer"),
     "variance_scaling_initializer": _from("contrib_initializers", "variance_scaling_initializer")})
+_training = _part("training", {
+    "GreedyLoadBalancingStrategy": _from("device_setter", "GreedyLoadBalancingStrategy"),
+    "byte_size_load_fn": _from("device_setter", "byte_size_load_fn")})
 
 sys.modules[__name__] = _absent.Absent("contrib", _absent.REASONS["contrib"], {
-    "framework": lambda: _framework, "layers": lambda: _layers, "learn": lambda: _learn})
+    "framework": lambda: _framework, "layers": lambda: _layers, "learn": lambda: _learn,
+    "training": lambda: _training})

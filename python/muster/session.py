@@ -179,10 +179,9 @@ class BaseSession(object):
         self._config = config
         self._closed = False
         if target:
-            raise errors.NotFoundError(
-                None, None, "No session factory registered for the given session options: {target: \"%s\" config: %s} "
-                "Registered factories are {DIRECT_SESSION}." % (target, str(config) if config is not None else ""))
-        self._session = _muster.new_session(self._graph._g, **_session_options(config))
+            self._session = _muster.connect_session(self._graph._g, target, _serialized(config))
+        else:
+            self._session = _muster.new_session(self._graph._g, **_session_options(config))
         self._plans = {}
 
     # --- Running. ---
@@ -233,10 +232,12 @@ class BaseSession(object):
             timeout = options.timeout_in_ms if options is not None else 0
             trace = options is not None and options.trace_level > 0
             partitions = options is not None and options.output_partition_graphs
-            values, nodes, graphs = self._session.run_with_options(plan, feeds, timeout, trace, partitions)
+            values, nodes, graphs, serialized = self._session.run_with_options(plan, feeds, timeout, trace, partitions)
         except errors.OpError as e:
             raise self._with_op(e) from None
-        if run_metadata is not None:
+        if run_metadata is not None and self._target:
+            run_metadata.ParseFromString(serialized)
+        elif run_metadata is not None:
             from muster import run_metadata as filler
 
             filler.fill(run_metadata, nodes, graphs)
@@ -365,6 +366,14 @@ class _DeviceAttributes(object):
             self.name, self.device_type, self.memory_limit_bytes, self.incarnation)
 
 
+def _text(value):
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _serialized(config):
+    return b"" if config is None else config.SerializeToString()
+
+
 def _session_options(config):
     options = {}
     if config is None:
@@ -402,7 +411,8 @@ class Session(BaseSession):
     def reset(target, containers=None, config=None):
         if not target:
             raise errors.UnimplementedError(None, None, "Session.reset needs the target of a server")
-        raise errors.NotFoundError(None, None, "No session factory registered for target \"%s\"" % target)
+        target = target.decode() if isinstance(target, bytes) else target
+        _muster.reset_containers(target, [_text(c) for c in containers or ()], _serialized(config))
 
 
 class InteractiveSession(BaseSession):

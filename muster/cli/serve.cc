@@ -1,0 +1,163 @@
+// muster serve: one task of a cluster.
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <thread>
+
+#include <CLI/CLI.hpp>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "muster/cli/commands.h"
+#include "muster/server/server.h"
+#include "muster/server/server_options_proto.h"
+#include "muster/transport/cluster_json.h"
+#include "muster/transport/security.h"
+
+namespace muster {
+namespace {
+
+struct ServeFlags {
+  std::string cluster, job, config, bind, token_file;
+  int task = -1;
+  int port = -1;
+  int cpu_devices = 0;
+  double grace_seconds = -1;
+  SecurityOptions security;
+};
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream contents;
+  if (!file || !(contents << file.rdbuf()))
+    return NotFound("cannot read '", path, "': ", std::strerror(errno));
+  return contents.str();
+}
+
+// From --config, --cluster and TF_CONFIG, the first that is there; flags win over each.
+absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
+  ServerOptions options;
+  if (!flags.config.empty()) {
+    ASSIGN_OR_RETURN(const std::string contents, ReadFile(flags.config));
+    absl::StatusOr<ServerOptions> read = ParseServerDefFile(contents);
+    if (!read.ok()) return Prefixed(read.status(), absl::StrCat(flags.config, ": "));
+    options = *std::move(read);
+  }
+  if (!flags.cluster.empty()) {
+    ASSIGN_OR_RETURN(options.cluster, ClusterSpec::Parse(flags.cluster));
+  } else if (const char* variable = std::getenv("TF_CONFIG");
+             variable != nullptr && flags.config.empty()) {
+    ASSIGN_OR_RETURN(TfConfig config, ParseTfConfig(variable));
+    options.cluster = std::move(config.cluster);
+    options.job = std::move(config.job);
+    options.task = config.task;
+  }
+  if (options.cluster.empty()) {
+    return InvalidArgument(
+        "which cluster? give --cluster 'ps=HOST:PORT;worker=HOST:PORT', --config or TF_CONFIG");
+  }
+  if (!flags.job.empty()) options.job = flags.job;
+  if (flags.task >= 0) options.task = flags.task;
+  if (flags.port >= 0) options.port = flags.port;
+  options.bind = flags.bind;
+  options.security = flags.security;
+  if (!flags.token_file.empty()) {
+    ASSIGN_OR_RETURN(options.security.token, ReadAuthToken(flags.token_file));
+  }
+  if (flags.cpu_devices > 0) options.config.cpu_devices = flags.cpu_devices;
+  if (flags.grace_seconds >= 0) options.stop_grace = absl::Seconds(flags.grace_seconds);
+  for (const char* name : {"MUSTER_CACHE_RPC_RESPONSE", "WIRE_CACHE_RPC_RESPONSE"}) {
+    const char* value = std::getenv(name);
+    if (value != nullptr && std::strcmp(value, "1") == 0) options.cache_rpc_response = true;
+  }
+  return options;
+}
+
+// Waits for SIGINT and SIGTERM, which every thread blocks. The first stops the server, the second
+// the process.
+class StopSignals {
+ public:
+  StopSignals() {
+    sigemptyset(&set_);
+    sigaddset(&set_, SIGINT);
+    sigaddset(&set_, SIGTERM);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+  }
+  void StopOnSignal(Server& server) {
+    int signal = 0;
+    sigwait(&set_, &signal);
+    std::thread([this] {
+      int second = 0;
+      sigwait(&set_, &second);
+      _exit(128 + second);
+    }).detach();
+    server.Stop();
+  }
+
+ private:
+  sigset_t set_;
+};
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "muster serve: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+int Serve(const ServeFlags& flags) {
+  // Blocked before any thread exists, so that all of them inherit it; never ends: threads wait.
+  static StopSignals signals;
+  absl::StatusOr<ServerOptions> options = Options(flags);
+  if (!options.ok()) return Fail(options.status());
+  absl::StatusOr<std::unique_ptr<Server>> server = Server::Create(*std::move(options));
+  if (!server.ok()) return Fail(server.status());
+  if (const absl::Status started = (*server)->Start(); !started.ok()) return Fail(started);
+  std::printf("muster: %s serves at %s\n", (*server)->self().ToString().c_str(),
+              (*server)->target().c_str());
+  std::fflush(stdout);
+  signals.StopOnSignal(**server);
+  std::fflush(nullptr);
+  _exit(0);  // idle pools need not be taken down
+}
+
+}  // namespace
+
+void AddServeCommand(CLI::App& app, Command& chosen) {
+  auto flags = std::make_shared<ServeFlags>();
+  CLI::App* command = app.add_subcommand("serve", "Serve one task of a cluster until a signal");
+  command->add_option("--cluster,--cluster_spec", flags->cluster,
+                      "Tasks and addresses: 'ps=a:2222,b:2222;worker=c:2222', "
+                      "'ps|a:2222;b:2222,worker|c:2222' or JSON; default: TF_CONFIG");
+  command->add_option("--job,--job_name", flags->job, "The job of this task");
+  command->add_option("--task,--task_id,--task_index", flags->task, "Its number in the job")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--config", flags->config, "A file with a ServerDef, text or binary");
+  command->add_option("--port", flags->port, "Listen on this port instead of the cluster's")
+      ->check(CLI::Range(0, 65535));
+  command->add_option("--bind", flags->bind,
+                      "Listen on this address instead of the cluster's; 0.0.0.0 for all");
+  command->add_option("--cpu-devices", flags->cpu_devices, "How many CPU devices the task has")
+      ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--grace", flags->grace_seconds,
+                   "Seconds that steps have to end after a signal (default 2)")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--tls-cert", flags->security.certificate_file, "Our certificate (PEM)")
+      ->envname("MUSTER_TLS_CERT");
+  command->add_option("--tls-key", flags->security.key_file, "Its private key (PEM)")
+      ->envname("MUSTER_TLS_KEY");
+  command->add_option("--tls-ca", flags->security.ca_file, "Who may have signed others' (PEM)")
+      ->envname("MUSTER_TLS_CA");
+  command
+      ->add_option("--auth-token-file", flags->token_file,
+                   "A file with a secret that every caller must know")
+      ->envname("MUSTER_AUTH_TOKEN_FILE");
+  command->callback([flags, &chosen] { chosen = [flags] { return Serve(*flags); }; });
+}
+
+}  // namespace muster

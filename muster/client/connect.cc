@@ -1,0 +1,66 @@
+#include "muster/client/connect.h"
+
+#include "absl/strings/match.h"
+
+#include "muster/base/mutex.h"
+#include "muster/transport/grpc/grpc_transport.h"
+#include "muster/transport/local_masters.h"
+#include "muster/transport/security.h"
+
+namespace muster {
+namespace {
+
+// One for the process: sessions at the same target share their connections. Never destroyed, since
+// sessions may outlive everything else at the end of a process.
+absl::StatusOr<Transport*> ClientTransport() {
+  static const absl::StatusOr<Transport*> transport = []() -> absl::StatusOr<Transport*> {
+    GrpcOptions options;
+    options.scheduler = &DefaultScheduler();
+    ASSIGN_OR_RETURN(options.security, SecurityFromEnvironment());
+    return NewGrpcTransport(std::move(options)).release();
+  }();
+  return transport;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target,
+                                                         const SessionConfig& config) {
+  if (!absl::StartsWith(target, "grpc://")) {
+    return NotFound("No session factory registered for the given session options: {target: \"",
+                    target,
+                    "\" config: } Registered factories are {DIRECT_SESSION, GRPC_SESSION}. A "
+                    "target is \"\" or \"grpc://HOST:PORT\".");
+  }
+  if (!config.use_rpc_for_inprocess_master) {
+    if (std::shared_ptr<MasterApi> own = FindLocalMaster(target)) return own;
+  }
+  ASSIGN_OR_RETURN(Transport* const transport, ClientTransport());
+  return transport->ConnectMaster(target);
+}
+
+absl::Status ResetContainers(absl::string_view target, std::vector<std::string> containers,
+                             const SessionConfig& config) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<MasterApi> master, ConnectMaster(target, config));
+  struct Reply {
+    Mutex mutex;
+    CondVar arrived;
+    absl::Status status ABSL_GUARDED_BY(mutex);
+    bool done ABSL_GUARDED_BY(mutex) = false;
+  };
+  auto reply = std::make_shared<Reply>();
+  CallOptions options;
+  if (config.operation_timeout > absl::ZeroDuration()) options.timeout = config.operation_timeout;
+  master->Reset(options, std::move(containers), config.device_filters,
+                [reply](const absl::StatusOr<Empty>& result) {
+                  MutexLock lock(reply->mutex);
+                  reply->status = result.status();
+                  reply->done = true;
+                  reply->arrived.NotifyAll();
+                });
+  MutexLock lock(reply->mutex);
+  while (!reply->done) reply->arrived.Wait(reply->mutex);
+  return reply->status;
+}
+
+}  // namespace muster

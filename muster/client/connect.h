@@ -1,0 +1,23 @@
+// How a client gets to a master.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "muster/transport/master_api.h"
+
+namespace muster {
+
+// The master at "grpc://host:port": directly when it is in this process (unless the options forbid
+// it), through gRPC otherwise, with TLS and token as the environment says. Nothing is sent yet.
+// NotFound or InvalidArgument, saying what a target looks like, for other texts.
+absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target,
+                                                         const SessionConfig& config);
+
+// Removes variables and other state of the containers, all of them when none is named, from the
+// tasks of the target's cluster, and closes its sessions. Waits as long as the options' timeout.
+absl::Status ResetContainers(absl::string_view target, std::vector<std::string> containers,
+                             const SessionConfig& config);
+
+}  // namespace muster

@@ -1,0 +1,329 @@
+#include "muster/master/master.h"
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+
+#include "muster/master/gather.h"
+#include "muster/master/request_log.h"
+#include "muster/master/session.h"
+
+namespace muster {
+namespace {
+
+absl::Status NotThere(absl::string_view session) {
+  return absl::AbortedError(absl::StrCat("Session ", session, " is not found."));
+}
+
+absl::Status PerhapsRestarted(absl::StatusCode code, absl::string_view session) {
+  return absl::Status(code, absl::StrCat("Session ", session,
+                                         " is not found. Possibly, this master has restarted."));
+}
+
+// Whether the transport, and not a deadline, ended the call.
+bool IsLost(const std::shared_ptr<Cancellation>& cancellation) {
+  if (cancellation == nullptr || !cancellation->cancelled()) return false;
+  const absl::StatusCode code = cancellation->reason().code();
+  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kCancelled;
+}
+
+// `done` that also tells the session that its client's call has ended.
+template <typename Reply>
+CallDone<Reply> Tracked(const std::shared_ptr<MasterSession>& session, const CallOptions& call,
+                        CallDone<Reply> done) {
+  session->BeginCall();
+  return [session, cancellation = call.cancellation,
+          done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
+    session->EndCall(IsLost(cancellation));
+    std::move(done)(std::move(reply));
+  };
+}
+
+// Ends a call that cannot be stopped itself when its caller has gone.
+template <typename Reply>
+CallDone<Reply> Interruptible(const CallOptions& call, Scheduler& scheduler, CallDone<Reply> done) {
+  struct State {
+    Mutex mutex;
+    CallDone<Reply> done ABSL_GUARDED_BY(mutex);
+  };
+  auto state = std::make_shared<State>();
+  state->done = std::move(done);
+  const auto finish = [](State& shared, absl::StatusOr<Reply> reply) {
+    CallDone<Reply> first;
+    {
+      MutexLock lock(shared.mutex);
+      first = std::exchange(shared.done, nullptr);
+    }
+    if (first) std::move(first)(std::move(reply));
+  };
+  OnCancel(call.cancellation, scheduler,
+           [weak = std::weak_ptr<State>(state), finish](absl::Status reason) {
+             if (const auto strong = weak.lock()) finish(*strong, std::move(reason));
+           });
+  return [state, finish](absl::StatusOr<Reply> reply) { finish(*state, std::move(reply)); };
+}
+
+class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl> {
+ public:
+  explicit MasterImpl(MasterOptions options)
+      : options_(std::make_shared<const MasterOptions>(std::move(options))),
+        scheduler_(*options_->scheduler),
+        requests_(std::make_shared<RequestLog>(options_)) {}
+
+  void CreateSession(CallOptions options, CreateSessionRequest request,
+                     CallDone<CreateSessionReply> done) override {
+    const auto cancellation = Follow(options.cancellation, scheduler_);
+    absl::Status stopped;
+    {
+      MutexLock lock(mutex_);
+      stopped = stopped_;
+      if (stopped.ok()) creating_.insert(cancellation);
+    }
+    if (!stopped.ok()) return std::move(done)(std::move(stopped));
+    const auto weak = weak_from_this();
+    MasterSession::Create(
+        options_, cancellation, std::move(request),
+        [weak](const std::string& handle) {
+          if (const auto self = weak.lock()) self->Drop(handle);
+        },
+        [self = shared_from_this(), cancellation,
+         done = std::move(done)](absl::StatusOr<std::shared_ptr<MasterSession>> session) mutable {
+          self->Created(cancellation, std::move(session), std::move(done));
+        });
+  }
+
+  void ExtendSession(CallOptions options, ExtendSessionRequest request,
+                     CallDone<int64_t> done) override {
+    const auto session = Find(request.session);
+    if (session == nullptr) return std::move(done)(Missing(request.session));
+    session->Extend(options, std::move(request), Tracked(session, options, std::move(done)));
+  }
+
+  void RunStep(CallOptions options, RunStepRequest request, CallDone<RunStepReply> done) override {
+    // The id counts as used whatever becomes of the request.
+    const auto session = Find(request.session);
+    if (session != nullptr) done = Tracked(session, options, std::move(done));
+    auto admission = requests_->AdmitStep(options, request, std::move(done));
+    if (!admission) return;
+    if (session == nullptr) return std::move(admission->done)(Missing(request.session));
+    options.cancellation = admission->cancellation;
+    session->Run(options, std::move(request), std::move(admission->done));
+  }
+
+  void PartialRunSetup(CallOptions options, PartialRunSetupRequest request,
+                       CallDone<std::string> done) override {
+    absl::Status status = requests_->Admit("PartialRunSetup", request.session, request.request_id);
+    const auto session = Find(request.session);
+    if (status.ok() && session == nullptr) status = Missing(request.session);
+    if (!status.ok()) return std::move(done)(std::move(status));
+    session->PartialRunSetup(std::move(request), Guarded(session, options, std::move(done)));
+  }
+
+  void CloseSession(CallOptions /*options*/, std::string session, CallDone<Empty> done) override {
+    const auto found = Take(session);
+    if (found == nullptr)
+      return std::move(done)(PerhapsRestarted(absl::StatusCode::kAborted, session));
+    found->Close(ClosedByCall(), [done = std::move(done)](absl::Status status) mutable {
+      if (!status.ok()) return std::move(done)(std::move(status));
+      std::move(done)(Empty());
+    });
+  }
+
+  void ListDevices(CallOptions options, std::string session,
+                   CallDone<ListDevicesReply> done) override {
+    if (!session.empty()) {
+      const auto found = Find(session);
+      if (found == nullptr)
+        return std::move(done)(PerhapsRestarted(absl::StatusCode::kInvalidArgument, session));
+      return Tracked(found, options, std::move(done))(found->Devices());
+    }
+    AskForDevices(options_, "ListDevices", SelectTasks(*options_->peers, options_->self, {}), {},
+                  options.cancellation,
+                  [done = std::move(done)](absl::StatusOr<std::vector<SessionTask>> tasks) mutable {
+                    if (!tasks.ok()) return std::move(done)(tasks.status());
+                    ListDevicesReply reply;
+                    for (size_t i = 0; i < tasks->size(); ++i) {
+                      std::vector<DeviceAttributes>& into = i == 0 ? reply.local : reply.remote;
+                      for (DeviceAttributes& device : (*tasks)[i].devices)
+                        into.push_back(std::move(device));
+                    }
+                    std::move(done)(std::move(reply));
+                  });
+  }
+
+  void Reset(CallOptions options, std::vector<std::string> containers,
+             std::vector<std::string> device_filters, CallDone<Empty> done) override {
+    const absl::StatusOr<DeviceFilters> filters = DeviceFilters::Parse(device_filters);
+    if (!filters.ok()) return std::move(done)(filters.status());
+    const std::vector<SessionTask> tasks = SelectTasks(*options_->peers, options_->self, *filters);
+    auto dones = Gather<Empty>(tasks.size(), [self = shared_from_this(), done = std::move(done)](
+                                                 Replies<Empty> replies) mutable {
+      self->CloseAll(ClosedByCall(),
+                     [status = FirstError(replies), done = std::move(done)](absl::Status) mutable {
+                       if (!status.ok()) return std::move(done)(std::move(status));
+                       std::move(done)(Empty());
+                     });
+    });
+    for (size_t i = 0; i < dones.size(); ++i) {
+      CallOptions call;
+      call.cancellation = options.cancellation;
+      tasks[i].worker->CleanupAll(
+          std::move(call), containers,
+          [worker = tasks[i].worker, end = std::move(dones[i])](
+              absl::StatusOr<Empty> reply) mutable { std::move(end)(std::move(reply)); });
+    }
+  }
+
+  void MakeCallable(CallOptions options, MakeCallableRequest request,
+                    CallDone<int64_t> done) override {
+    absl::Status status = requests_->Admit("MakeCallable", request.session, request.request_id);
+    const auto session = Find(request.session);
+    if (status.ok() && session == nullptr) status = Missing(request.session);
+    if (!status.ok()) return std::move(done)(std::move(status));
+    session->MakeCallable(std::move(request), Guarded(session, options, std::move(done)));
+  }
+
+  void RunCallable(CallOptions options, RunCallableRequest request,
+                   CallDone<RunCallableReply> done) override {
+    absl::Status status = requests_->Admit("RunCallable", request.session, request.request_id);
+    const auto session = Find(request.session);
+    if (status.ok() && session == nullptr) status = Missing(request.session);
+    if (!status.ok()) return std::move(done)(std::move(status));
+    session->RunCallable(options, std::move(request), Tracked(session, options, std::move(done)));
+  }
+
+  void ReleaseCallable(CallOptions options, std::string session, int64_t callable,
+                       CallDone<Empty> done) override {
+    const auto found = Find(session);
+    if (found == nullptr) return std::move(done)(Missing(session));
+    auto tracked = Tracked(found, options, std::move(done));
+    found->ReleaseCallable(callable);
+    std::move(tracked)(Empty());
+  }
+
+  void ExplainPlacement(CallOptions options, std::string session, std::string node,
+                        CallDone<std::vector<PlacementReport>> done) override {
+    const auto found = Find(session);
+    if (found == nullptr) return std::move(done)(Missing(session));
+    Tracked(found, options, std::move(done))(found->Explain(node));
+  }
+
+  void Stop(absl::Status reason, Done done) override {
+    std::vector<std::shared_ptr<Cancellation>> creating;
+    {
+      MutexLock lock(mutex_);
+      if (stopped_.ok()) stopped_ = reason;
+      creating.assign(creating_.begin(), creating_.end());
+    }
+    for (const auto& cancellation : creating) CancelSoon(cancellation, scheduler_, reason);
+    CloseAll(std::move(reason), std::move(done));
+  }
+
+  Counts counts() const override {
+    Counts result;
+    std::vector<std::shared_ptr<MasterSession>> sessions;
+    {
+      MutexLock lock(mutex_);
+      result.steps_run = steps_of_closed_;
+      for (const auto& [handle, session] : sessions_) sessions.push_back(session);
+    }
+    result.sessions = static_cast<int64_t>(sessions.size());
+    for (const auto& session : sessions) {
+      result.steps += session->steps_under_way();
+      result.steps_run += session->steps_run();
+    }
+    return result;
+  }
+
+ private:
+  template <typename Reply>
+  CallDone<Reply> Guarded(const std::shared_ptr<MasterSession>& session, const CallOptions& call,
+                          CallDone<Reply> done) {
+    return Interruptible(call, scheduler_, Tracked(session, call, std::move(done)));
+  }
+
+  void Created(const std::shared_ptr<Cancellation>& cancellation,
+               absl::StatusOr<std::shared_ptr<MasterSession>> session,
+               CallDone<CreateSessionReply> done) {
+    absl::Status stopped;
+    {
+      MutexLock lock(mutex_);
+      creating_.erase(cancellation);
+      stopped = stopped_;
+      if (session.ok() && stopped.ok()) sessions_[(*session)->handle()] = *session;
+    }
+    if (!session.ok()) return std::move(done)(session.status());
+    if (!stopped.ok()) {
+      (*session)->Close(stopped, [done = std::move(done), stopped](absl::Status) mutable {
+        std::move(done)(stopped);
+      });
+      return;
+    }
+    std::move(done)(CreateSessionReply{(*session)->handle(), 0});
+  }
+
+  absl::Status Missing(absl::string_view session) const {
+    MutexLock lock(mutex_);
+    return stopped_.ok() ? NotThere(session) : stopped_;
+  }
+
+  std::shared_ptr<MasterSession> Find(const std::string& handle) const {
+    MutexLock lock(mutex_);
+    const auto found = sessions_.find(handle);
+    return found == sessions_.end() ? nullptr : found->second;
+  }
+
+  // From here on the session is not found.
+  std::shared_ptr<MasterSession> Take(const std::string& handle) {
+    MutexLock lock(mutex_);
+    const auto found = sessions_.find(handle);
+    if (found == sessions_.end()) return nullptr;
+    auto session = std::move(found->second);
+    sessions_.erase(found);
+    steps_of_closed_ += session->steps_run();
+    return session;
+  }
+
+  void Drop(const std::string& handle) {
+    if (const auto session = Take(handle)) session->Close(ClosedByCall(), [](absl::Status) {});
+  }
+
+  void CloseAll(absl::Status reason, Done done) {
+    std::vector<std::shared_ptr<MasterSession>> sessions;
+    {
+      MutexLock lock(mutex_);
+      for (auto& [handle, session] : sessions_) {
+        steps_of_closed_ += session->steps_run();
+        sessions.push_back(std::move(session));
+      }
+      sessions_.clear();
+    }
+    auto dones =
+        Gather<Empty>(sessions.size(), [done = std::move(done)](Replies<Empty> replies) mutable {
+          std::move(done)(FirstError(replies));
+        });
+    for (size_t i = 0; i < dones.size(); ++i) {
+      sessions[i]->Close(reason, [end = std::move(dones[i])](absl::Status status) mutable {
+        if (!status.ok()) return std::move(end)(std::move(status));
+        std::move(end)(Empty());
+      });
+    }
+  }
+
+  const std::shared_ptr<const MasterOptions> options_;
+  Scheduler& scheduler_;
+  const std::shared_ptr<RequestLog> requests_;
+  mutable Mutex mutex_;
+  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::shared_ptr<MasterSession>> sessions_
+      ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<std::shared_ptr<Cancellation>> creating_ ABSL_GUARDED_BY(mutex_);
+  int64_t steps_of_closed_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
+std::shared_ptr<Master> Master::Create(MasterOptions options) {
+  return std::make_shared<MasterImpl>(std::move(options));
+}
+
+}  // namespace muster

@@ -1,0 +1,197 @@
+#include "muster/master/session.h"
+
+#include "muster/base/log.h"
+#include "muster/master/gather.h"
+
+namespace muster {
+namespace {
+
+// Workers that are away for a moment should still hear of it.
+constexpr absl::Duration kDeleteTimeout = absl::Seconds(10);
+
+SessionGraph::Options GraphOptions(const SessionConfig& config) {
+  SessionGraph::Options options;
+  options.allow_soft_placement = config.allow_soft_placement;
+  options.log_device_placement = config.log_device_placement;
+  options.split.optimize = config.optimize_graph;
+  options.split.bfloat16 = config.bfloat16_sendrecv;
+  return options;
+}
+
+}  // namespace
+
+absl::Status ClosedByCall() {
+  return absl::CancelledError("Step was cancelled by an explicit call to `Session::Close()`.");
+}
+
+MasterSession::MasterSession(Options options, SessionConfig config, std::string handle,
+                             Expired expired)
+    : options_(std::move(options)),
+      scheduler_(*options_->scheduler),
+      config_(std::move(config)),
+      handle_(std::move(handle)),
+      graph_(GraphOptions(config_)),
+      expired_(std::move(expired)) {}
+
+std::vector<SessionTask> MasterSession::tasks() const {
+  MutexLock lock(mutex_);
+  return tasks_;
+}
+
+ListDevicesReply MasterSession::Devices() const {
+  ListDevicesReply reply;
+  const std::vector<DeviceAttributes> devices = graph_.devices();
+  for (size_t i = 0; i < devices.size(); ++i) {
+    // With a cluster of its own, only the client's device counts as local.
+    const bool is_local =
+        has_own_cluster_ ? i == 0 : TaskOfDevice(devices[i].name) == TaskOfDevice(devices[0].name);
+    (is_local ? reply.local : reply.remote).push_back(devices[i]);
+  }
+  return reply;
+}
+
+void MasterSession::BeginCall() {
+  std::optional<Scheduler::TimerId> timer;
+  {
+    MutexLock lock(mutex_);
+    ++open_calls_;
+    client_lost_ = false;
+    timer = std::exchange(orphan_timer_, std::nullopt);
+  }
+  if (timer) scheduler_.CancelTimer(*timer);
+}
+
+void MasterSession::EndCall(bool lost) {
+  MutexLock lock(mutex_);
+  --open_calls_;
+  client_lost_ |= lost;
+  if (!client_lost_ || open_calls_ > 0 || !closed_.ok() || orphan_timer_) return;
+  orphan_timer_ = scheduler_.ScheduleAfter(options_->orphan_grace, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    {
+      MutexLock expire_lock(self->mutex_);
+      if (!self->client_lost_ || self->open_calls_ > 0 || !self->closed_.ok()) return;
+    }
+    LOG(WARNING) << "Session " << self->handle_ << " is closed: its client vanished "
+                 << absl::FormatDuration(self->options_->orphan_grace)
+                 << " ago and has not come back";
+    self->Expire();
+  });
+}
+
+void MasterSession::Expire() {
+  Expired expired;
+  {
+    MutexLock lock(mutex_);
+    expired = std::exchange(expired_, nullptr);
+  }
+  if (expired) std::move(expired)(handle_);
+}
+
+int64_t MasterSession::steps_under_way() const {
+  MutexLock lock(mutex_);
+  return static_cast<int64_t>(runs_.size());
+}
+
+int64_t MasterSession::steps_run() const {
+  MutexLock lock(mutex_);
+  return steps_run_;
+}
+
+void MasterSession::Close(absl::Status reason, Done done) {
+  std::vector<std::shared_ptr<StepRun>> runs;
+  std::vector<PlanDone> waiting;
+  absl::flat_hash_map<std::string, PlanEntry> plans;
+  absl::flat_hash_map<std::string, PartialRun> partial_runs;
+  absl::flat_hash_map<int64_t, Callable> callables;
+  bool is_over;
+  bool was_closed;
+  {
+    MutexLock lock(mutex_);
+    was_closed = !closed_.ok();
+    is_over = close_finished_;
+    if (!is_over) close_done_.push_back(std::move(done));
+    if (!was_closed) {
+      closed_ = reason;
+      for (const auto& [key, run] : runs_) runs.push_back(run);
+      for (auto& [key, entry] : plans_) {
+        for (PlanDone& waiter : entry.waiting) waiting.push_back(std::move(waiter));
+      }
+      plans = std::move(plans_);
+      plans_.clear();
+      plan_uses_.clear();
+      partial_runs = std::move(partial_runs_);
+      partial_runs_.clear();
+      callables = std::move(callables_);
+      callables_.clear();
+      close_timer_ = scheduler_.ScheduleAfter(options_->close_timeout, [self = shared_from_this()] {
+        self->DeleteWorkerSessions([](absl::Status) {});
+        self->FinishClose();
+      });
+    }
+  }
+  if (is_over) return std::move(done)(absl::OkStatus());
+  if (was_closed) return;
+  CancelSoon(calls_, scheduler_, reason);
+  for (PlanDone& waiter : waiting) std::move(waiter)(reason);
+  for (const auto& run : runs) run->Cancel(reason);
+  for (const auto& [handle, partial] : partial_runs) {
+    if (!partial.started) continue;
+    for (const PlanPart& part : partial.plan->parts) {
+      part.worker->CleanupGraph({}, partial.step_id,
+                                [worker = part.worker](absl::StatusOr<Empty>) {});
+    }
+  }
+  Leave(nullptr);
+}
+
+void MasterSession::DeleteWorkerSessions(Done done) {
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(deleting_, true)) return;
+  }
+  const std::vector<SessionTask> all = tasks();
+  auto dones = Gather<Empty>(all.size(), [done = std::move(done)](Replies<Empty> replies) mutable {
+    std::move(done)(FirstError(replies));
+  });
+  for (size_t i = 0; i < dones.size(); ++i) {
+    CallOptions call;
+    call.timeout = kDeleteTimeout;
+    all[i].worker->DeleteWorkerSession(
+        std::move(call), handle_,
+        [worker = all[i].worker, end = std::move(dones[i])](absl::StatusOr<Empty> reply) mutable {
+          std::move(end)(std::move(reply));
+        });
+  }
+}
+
+void MasterSession::FinishClose() {
+  std::vector<Done> dones;
+  std::optional<Scheduler::TimerId> timer;
+  {
+    MutexLock lock(mutex_);
+    if (std::exchange(close_finished_, true)) return;
+    dones = std::move(close_done_);
+    timer = std::exchange(close_timer_, std::nullopt);
+  }
+  if (timer) scheduler_.CancelTimer(*timer);
+  // Tasks that are gone have nothing left to drop.
+  for (Done& done : dones) std::move(done)(absl::OkStatus());
+}
+
+void MasterSession::Leave(const StepRun* run) {
+  std::shared_ptr<StepRun> last;  // dropped without the lock
+  {
+    MutexLock lock(mutex_);
+    const auto found = runs_.find(run);
+    if (found != runs_.end()) {
+      last = std::move(found->second);
+      runs_.erase(found);
+    }
+    if (closed_.ok() || !runs_.empty()) return;
+  }
+  DeleteWorkerSessions([self = shared_from_this()](absl::Status) { self->FinishClose(); });
+}
+
+}  // namespace muster

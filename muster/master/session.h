@@ -1,0 +1,158 @@
+// One session of a client: its graph, its tasks, its steps. docs/cluster.md tells its states.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+
+#include "muster/base/mutex.h"
+#include "muster/master/master.h"
+#include "muster/master/session_graph.h"
+#include "muster/master/step_run.h"
+#include "muster/master/tasks.h"
+
+namespace muster {
+
+// Thread-safe.
+class MasterSession : public std::enable_shared_from_this<MasterSession> {
+ public:
+  using Options = std::shared_ptr<const MasterOptions>;
+  // Called, once, when the session must be closed although nobody asked: its client has vanished.
+  using Expired = absl::AnyInvocable<void(const std::string& handle) &&>;
+
+  // Asks all tasks for their devices, places the graph and opens the session at the workers.
+  static void Create(Options options, std::shared_ptr<Cancellation> cancellation,
+                     CreateSessionRequest request, Expired expired,
+                     CallDone<std::shared_ptr<MasterSession>> done);
+
+  const std::string& handle() const { return handle_; }
+
+  void Extend(const CallOptions& call, ExtendSessionRequest request, CallDone<int64_t> done);
+  void Run(const CallOptions& call, RunStepRequest request, CallDone<RunStepReply> done);
+  void PartialRunSetup(PartialRunSetupRequest request, CallDone<std::string> done);
+  void MakeCallable(MakeCallableRequest request, CallDone<int64_t> done);
+  void RunCallable(const CallOptions& call, RunCallableRequest request,
+                   CallDone<RunCallableReply> done);
+  void ReleaseCallable(int64_t callable);
+  ListDevicesReply Devices() const;
+  absl::StatusOr<std::vector<PlacementReport>> Explain(absl::string_view node) const {
+    return graph_.Explain(node);
+  }
+  // Steps under way end with `reason`. `done` when the workers have dropped the session, or when
+  // they have had long enough to do so.
+  void Close(absl::Status reason, Done done);
+
+  // Every call of the client is announced and ended; `lost` when it ended because the connection
+  // broke. A client that was lost and does not come back is what Expired is about.
+  void BeginCall();
+  void EndCall(bool lost);
+
+  int64_t steps_under_way() const;
+  int64_t steps_run() const;
+
+ private:
+  friend class SessionCreation;
+  using PlanDone = absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<ClusterPlan>>) &&>;
+
+  // A plan that is there, or is being made.
+  struct PlanEntry {
+    std::shared_ptr<ClusterPlan> plan;
+    std::vector<PlanDone> waiting;
+    std::list<std::string>::iterator use;  // valid once the plan is there
+  };
+  struct PartialRun {
+    std::shared_ptr<ClusterPlan> plan;
+    int64_t step_id = 0;
+    absl::flat_hash_map<std::string, bool> feeds;                       // whether fed
+    absl::flat_hash_map<std::string, bool> fetches;                     // whether fetched
+    absl::flat_hash_map<std::string, std::vector<std::string>> behind;  // feeds of a fetch
+    bool started = false;
+  };
+  struct Callable {
+    std::shared_ptr<ClusterPlan> plan;
+    std::vector<std::string> feeds;
+    std::vector<std::string> fetches;
+    StepOptions options;
+  };
+
+  MasterSession(Options options, SessionConfig config, std::string handle, Expired expired);
+
+  // --- session_steps.cc
+  void GetPlan(const StepNames& names, int64_t collective_graph_key, PlanDone done);
+  void MakePlan(std::string key, StepNames names, int64_t collective_graph_key);
+  void Register(std::string key, std::shared_ptr<ClusterPlan> plan, std::vector<TaskGraph> graphs,
+                int64_t collective_graph_key);
+  void PlanReady(const std::string& key, absl::StatusOr<std::shared_ptr<ClusterPlan>> plan);
+  void RunPartial(const CallOptions& call, RunStepRequest request, CallDone<RunStepReply> done);
+  absl::StatusOr<PartialRun> TakePart(const RunStepRequest& request, bool& is_last);
+  // Null, and `finished` called, when the session is closed.
+  std::shared_ptr<StepRun> NewRun(const CallOptions& call, StepRunOptions options,
+                                  StepRun::Finished finished);
+  absl::Duration TimeoutOf(const StepOptions& options) const;
+  void Leave(const StepRun* run);
+
+  std::vector<SessionTask> tasks() const;
+  // --- session_create.cc
+  // Of `all`, those that nodes of the graph name and the session does not have yet.
+  std::vector<SessionTask> NewTasks(std::vector<SessionTask> all) const;
+  // Opens the session at these tasks, whose devices are known, and makes them the session's.
+  void AddTasks(std::vector<SessionTask> added, std::shared_ptr<Cancellation> cancellation,
+                Done done);
+  void ExtendTasks(absl::Status status, std::shared_ptr<Cancellation> cancellation,
+                   CallDone<int64_t> done);
+  void ExtendPlaced(absl::Status status, CallDone<int64_t> done);
+  // --- session.cc
+  // Has the master close the session.
+  void Expire();
+  void DeleteWorkerSessions(Done done);
+  void FinishClose();
+
+  const Options options_;
+  Scheduler& scheduler_;
+  const SessionConfig config_;
+  const std::string handle_;
+  SessionGraph graph_;
+  // For calls that belong to no single step.
+  const std::shared_ptr<Cancellation> calls_ = std::make_shared<Cancellation>();
+  // Set while the session is made.
+  std::shared_ptr<Peers> peers_;
+  TaskName self_;
+  bool has_own_cluster_ = false;
+  DeviceFilters filters_;
+
+  mutable Mutex mutex_;
+  std::vector<SessionTask> tasks_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);  // why; OK while open
+  bool deleting_ ABSL_GUARDED_BY(mutex_) = false;
+  bool close_finished_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<Done> close_done_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Scheduler::TimerId> close_timer_ ABSL_GUARDED_BY(mutex_);
+
+  int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool extending_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_map<std::string, PlanEntry> plans_ ABSL_GUARDED_BY(mutex_);
+  std::list<std::string> plan_uses_ ABSL_GUARDED_BY(mutex_);  // the latest first
+  absl::flat_hash_map<const StepRun*, std::shared_ptr<StepRun>> runs_ ABSL_GUARDED_BY(mutex_);
+  int64_t steps_run_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<std::string, PartialRun> partial_runs_ ABSL_GUARDED_BY(mutex_);
+  int64_t next_partial_run_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::flat_hash_map<int64_t, Callable> callables_ ABSL_GUARDED_BY(mutex_);
+  int64_t next_callable_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  int64_t open_calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool client_lost_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Scheduler::TimerId> orphan_timer_ ABSL_GUARDED_BY(mutex_);
+  Expired expired_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The config that holds for a session: the client's, over that of the server.
+SessionConfig MergeConfigs(const SessionConfig& server, SessionConfig client);
+// The text of steps that a closed session took with it.
+absl::Status ClosedByCall();
+
+}  // namespace muster

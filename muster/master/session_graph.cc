@@ -1,0 +1,166 @@
+#include "muster/master/session_graph.h"
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/strip.h"
+
+#include "muster/base/log.h"
+#include "muster/graph/lower.h"
+#include "muster/graph/place.h"
+
+namespace muster {
+
+void SessionGraph::SetDevices(std::vector<DeviceAttributes> devices) {
+  MutexLock lock(mutex_);
+  devices_ = std::move(devices);
+}
+
+std::vector<DeviceAttributes> SessionGraph::devices() const {
+  MutexLock lock(mutex_);
+  return devices_;
+}
+
+absl::Status SessionGraph::Extend(GraphEdit edit) {
+  MutexLock lock(mutex_);
+  old_versions_ = graph_.versions();
+  old_functions_.clear();
+  for (const auto& [name, function] : graph_.functions()) old_functions_.push_back(name);
+  if (!edit) return absl::OkStatus();
+  absl::Status status = std::move(edit)(graph_);
+  if (!status.ok()) RevertLocked();
+  return status;
+}
+
+absl::Status SessionGraph::Place() {
+  MutexLock lock(mutex_);
+  absl::Status status = PlaceLocked();
+  if (!status.ok()) RevertLocked();
+  return status;
+}
+
+absl::Status SessionGraph::PlaceLocked() {
+  std::unique_ptr<Graph> lowered;
+  absl::flat_hash_map<Output, Output> moved;
+  if (!graph_.functions().empty()) {
+    ASSIGN_OR_RETURN(LoweredGraph result, LowerFunctions(graph_, graph_));
+    for (const auto& [original, output] : result.outputs) {
+      const Output same(result.nodes.at(original.node), original.index);
+      if (same != output) moved.emplace(same, output);
+    }
+    lowered = std::move(result.graph);
+  }
+  const Graph& next = lowered != nullptr ? *lowered : graph_;
+  absl::flat_hash_map<std::string, size_t> before;
+  for (size_t i = 0; i < device_of_.size(); ++i) before[run_graph().nodes()[i]->name()] = i;
+
+  std::vector<std::string> names;
+  absl::flat_hash_map<std::string, int> number_of;
+  for (const DeviceAttributes& device : devices_) {
+    number_of[device.name] = static_cast<int>(names.size());
+    names.push_back(device.name);
+  }
+  PlaceOptions place;
+  place.allow_soft_placement = options_.allow_soft_placement;
+  place.explain = true;
+  place.local_task = std::string(TaskOfDevice(names.front()));
+  for (const auto& node : next.nodes()) {
+    const auto old = before.find(node->name());
+    if (old != before.end() && node->def().is_stateful)
+      place.fixed[node->id()] = number_of.at(device_of_[old->second]);
+  }
+  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(next, names, place));
+
+  std::vector<std::string> devices;
+  std::vector<std::string> reasons;
+  for (const auto& node : next.nodes()) {
+    const int id = node->id();
+    devices.push_back(names[placement.devices[id]]);
+    const auto old = before.find(node->name());
+    if (old != before.end() && place.fixed.contains(id)) {
+      reasons.push_back(reasons_[old->second]);
+    } else {
+      const std::string intro =
+          absl::StrCat(node->name(), " (", node->op(), ") is on ", devices.back(), ": ");
+      reasons.emplace_back(absl::StripPrefix(placement.reasons[id], intro));
+    }
+    if (old == before.end() && options_.log_device_placement) {
+      LOG(INFO) << node->name() << ": (" << node->op() << "): " << devices.back();
+    }
+  }
+  num_placed_ = graph_.num_nodes();
+  lowered_ = std::move(lowered);
+  moved_ = std::move(moved);
+  device_of_ = std::move(devices);
+  reasons_ = std::move(reasons);
+  return absl::OkStatus();
+}
+
+void SessionGraph::Revert() {
+  MutexLock lock(mutex_);
+  RevertLocked();
+}
+
+void SessionGraph::RevertLocked() {
+  graph_.RemoveNewestNodes(num_placed_);
+  graph_.versions() = old_versions_;
+  const absl::flat_hash_set<std::string> old(old_functions_.begin(), old_functions_.end());
+  absl::erase_if(graph_.functions(),
+                 [&old](const auto& function) { return !old.contains(function.first); });
+}
+
+std::vector<std::string> SessionGraph::RequestedDevices() const {
+  MutexLock lock(mutex_);
+  absl::flat_hash_set<std::string> seen;
+  std::vector<std::string> result;
+  for (const auto& node : graph_.nodes()) {
+    if (!node->device().empty() && seen.insert(node->device()).second)
+      result.push_back(node->device());
+  }
+  return result;
+}
+
+absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(const StepNames& names,
+                                                          ClusterPlan& plan) {
+  std::unique_ptr<Graph> step;
+  std::vector<DeviceAttributes> devices;
+  {
+    MutexLock lock(mutex_);
+    devices = devices_;
+    ASSIGN_OR_RETURN(step,
+                     BuildStepGraph(run_graph(), device_of_, moved_, names, devices_.front()));
+  }
+  absl::StatusOr<std::vector<TaskGraph>> split = absl::UnknownError("");
+  {
+    MutexLock lock(split_mutex_);
+    split = SplitStep(std::move(step), devices, options_.split, next_name_);
+  }
+  if (!split.ok()) return std::move(split).status();
+  std::vector<TaskGraph>& parts = *split;
+  const absl::string_view client_task = TaskOfDevice(devices.front().name);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].task != client_task) continue;
+    plan.client_part = static_cast<int>(i);
+    ReadClientEnds(*parts[i].graph, devices.front(), plan);
+  }
+  return split;
+}
+
+absl::StatusOr<std::vector<std::vector<std::string>>> SessionGraph::FeedsBehind(
+    const StepNames& names) const {
+  MutexLock lock(mutex_);
+  return FeedsBehindFetches(run_graph(), moved_, names);
+}
+
+absl::StatusOr<std::vector<PlacementReport>> SessionGraph::Explain(absl::string_view node) const {
+  MutexLock lock(mutex_);
+  std::vector<PlacementReport> reports;
+  for (size_t i = 0; i < device_of_.size(); ++i) {
+    const Node& other = *run_graph().nodes()[i];
+    if (!node.empty() && other.name() != node) continue;
+    reports.push_back({other.name(), other.op(), other.device(), device_of_[i], reasons_[i]});
+  }
+  if (!node.empty() && reports.empty())
+    return NotFound("The session's graph has no node '", node, "'");
+  return reports;
+}
+
+}  // namespace muster

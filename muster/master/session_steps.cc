@@ -1,0 +1,386 @@
+// The steps of a session: plans, whole steps, partial runs, callables.
+#include "muster/master/gather.h"
+#include "muster/master/session.h"
+
+namespace muster {
+namespace {
+
+// A client that asks for something else each time must not fill the workers' memory.
+constexpr size_t kMaxPlans = 1000;
+
+template <typename Request>
+StepNames NamesOf(Request& request) {
+  StepNames names;
+  names.feeds = request.feeds;
+  names.fetches = request.fetches;
+  names.targets = request.targets;
+  return names;
+}
+
+absl::Status NoDebugger() {
+  return Unimplemented("debug_options with watches: there is no debugger");
+}
+
+// Values by the names that the client used.
+std::vector<NamedTensor> Named(const std::vector<std::string>& asked, StepResult& result) {
+  std::vector<NamedTensor> tensors;
+  absl::flat_hash_set<absl::string_view> seen;
+  for (const std::string& name : asked) {
+    if (!seen.insert(name).second) continue;
+    tensors.push_back({name, result.fetches[FullTensorName(name)]});
+  }
+  return tensors;
+}
+
+StepRunOptions RunOptionsFor(const RunStepRequest& request) {
+  StepRunOptions options;
+  for (const NamedTensor& feed : request.feeds)
+    options.feeds[FullTensorName(feed.name)] = feed.tensor;
+  StepNames names;
+  names.fetches = request.fetches;
+  options.fetches = names.Canonical().fetches;
+  options.trace = request.options.trace;
+  options.output_partition_graphs = request.options.output_partition_graphs;
+  return options;
+}
+
+}  // namespace
+
+// --- Plans
+
+void MasterSession::GetPlan(const StepNames& names, int64_t collective_graph_key, PlanDone done) {
+  StepNames canonical = names.Canonical();
+  std::string key = absl::StrCat(canonical.ToString(), "#", collective_graph_key);
+  absl::StatusOr<std::shared_ptr<ClusterPlan>> ready = nullptr;
+  bool is_new = false;
+  {
+    MutexLock lock(mutex_);
+    if (!closed_.ok()) {
+      ready = FailedPrecondition("Session is closed.");
+    } else {
+      const auto [found, inserted] = plans_.try_emplace(key);
+      PlanEntry& entry = found->second;
+      is_new = inserted;
+      if (entry.plan != nullptr) {
+        plan_uses_.splice(plan_uses_.begin(), plan_uses_, entry.use);
+        ready = entry.plan;
+      } else {
+        entry.waiting.push_back(std::move(done));
+      }
+    }
+  }
+  if (!ready.ok() || *ready != nullptr) return std::move(done)(std::move(ready));
+  if (!is_new) return;
+  scheduler_.Schedule([self = shared_from_this(), key = std::move(key),
+                       names = std::move(canonical), collective_graph_key]() mutable {
+    self->MakePlan(std::move(key), std::move(names), collective_graph_key);
+  });
+}
+
+void MasterSession::MakePlan(std::string key, StepNames names, int64_t collective_graph_key) {
+  auto plan = std::make_shared<ClusterPlan>();
+  plan->session = handle_;
+  absl::StatusOr<std::vector<TaskGraph>> graphs = graph_.Plan(names, *plan);
+  if (!graphs.ok()) return PlanReady(key, graphs.status());
+  absl::flat_hash_map<std::string, std::shared_ptr<WorkerApi>> workers;
+  for (const SessionTask& task : tasks()) workers[task.text] = task.worker;
+  for (const TaskGraph& graph : *graphs) {
+    const auto worker = workers.find(graph.task);
+    if (worker == workers.end())
+      return PlanReady(key, Internal("No task ", graph.task, " in this session"));
+    plan->parts.push_back({graph.task, worker->second, ""});
+  }
+  Register(std::move(key), std::move(plan), *std::move(graphs), collective_graph_key);
+}
+
+void MasterSession::Register(std::string key, std::shared_ptr<ClusterPlan> plan,
+                             std::vector<TaskGraph> graphs, int64_t collective_graph_key) {
+  const std::vector<PlanPart> parts = plan->parts;
+  auto dones = Gather<std::string>(parts.size(), [self = shared_from_this(), key = std::move(key),
+                                                  plan](Replies<std::string> replies) {
+    for (size_t i = 0; i < replies.size(); ++i) plan->parts[i].graph = replies[i].value_or("");
+    const absl::Status status = FirstError(replies);
+    if (status.ok()) return self->PlanReady(key, plan);
+    plan->Retire();
+    self->PlanReady(key, status);
+  });
+  for (size_t i = 0; i < dones.size(); ++i) {
+    RegisterGraphRequest request;
+    request.session = handle_;
+    request.optimize = config_.optimize_graph;
+    request.collective_graph_key = collective_graph_key;
+    request.graph =
+        [graph = std::move(graphs[i].graph)]() mutable -> absl::StatusOr<std::unique_ptr<Graph>> {
+      return std::move(graph);
+    };
+    CallOptions call;
+    call.cancellation = calls_;
+    parts[i].worker->RegisterGraph(std::move(call), std::move(request), std::move(dones[i]));
+  }
+}
+
+void MasterSession::PlanReady(const std::string& key,
+                              absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) {
+  std::vector<PlanDone> waiting;
+  std::shared_ptr<ClusterPlan> evicted;
+  {
+    MutexLock lock(mutex_);
+    const auto found = plans_.find(key);
+    if (found == plans_.end()) return;  // closed: whoever waited has been told
+    waiting = std::move(found->second.waiting);
+    found->second.waiting.clear();
+    if (plan.ok()) {
+      found->second.plan = *plan;
+      plan_uses_.push_front(key);
+      found->second.use = plan_uses_.begin();
+      if (plan_uses_.size() > kMaxPlans) {
+        const auto oldest = plans_.find(plan_uses_.back());
+        evicted = std::move(oldest->second.plan);
+        plans_.erase(oldest);
+        plan_uses_.pop_back();
+      }
+    } else {
+      plans_.erase(found);
+    }
+  }
+  if (evicted != nullptr) evicted->Retire();
+  for (PlanDone& done : waiting) std::move(done)(plan);
+}
+
+// --- Steps
+
+absl::Duration MasterSession::TimeoutOf(const StepOptions& options) const {
+  return options.timeout > absl::ZeroDuration() ? options.timeout : config_.operation_timeout;
+}
+
+std::shared_ptr<StepRun> MasterSession::NewRun(const CallOptions& call, StepRunOptions options,
+                                               StepRun::Finished finished) {
+  {
+    MutexLock lock(mutex_);
+    if (closed_.ok()) {
+      ++steps_run_;
+      // Filled in before anybody can call back: that takes the lock first.
+      auto own = std::make_shared<const StepRun*>(nullptr);
+      auto run = StepRun::Create(scheduler_, std::move(options), call.cancellation,
+                                 [self = shared_from_this(), own, finished = std::move(finished)](
+                                     absl::StatusOr<StepResult> result) mutable {
+                                   std::move(finished)(std::move(result));
+                                   self->Leave(*own);
+                                 });
+      *own = run.get();
+      runs_.emplace(run.get(), run);
+      return run;
+    }
+  }
+  std::move(finished)(FailedPrecondition("Session is closed."));
+  return nullptr;
+}
+
+void MasterSession::Run(const CallOptions& call, RunStepRequest request,
+                        CallDone<RunStepReply> done) {
+  if (request.options.has_debug_watches) return std::move(done)(NoDebugger());
+  if (!request.partial_run.empty()) return RunPartial(call, std::move(request), std::move(done));
+  StepRunOptions options = RunOptionsFor(request);
+  options.step_id = NewStepId();
+  options.timeout = TimeoutOf(request.options);
+  StepNames names;
+  for (const NamedTensor& feed : request.feeds) names.feeds.push_back(feed.name);
+  names.fetches = request.fetches;
+  names.targets = request.targets;
+  const int64_t collective_graph_key = request.options.collective_graph_key;
+  const auto run = NewRun(call, std::move(options),
+                          [asked = std::move(request.fetches),
+                           done = std::move(done)](absl::StatusOr<StepResult> result) mutable {
+                            if (!result.ok()) return std::move(done)(result.status());
+                            RunStepReply reply;
+                            reply.tensors = Named(asked, *result);
+                            reply.metadata = std::move(result->metadata);
+                            std::move(done)(std::move(reply));
+                          });
+  if (run == nullptr) return;
+  GetPlan(names, collective_graph_key, [run](absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) {
+    run->Start(std::move(plan));
+  });
+}
+
+// --- Partial runs
+
+void MasterSession::PartialRunSetup(PartialRunSetupRequest request, CallDone<std::string> done) {
+  const StepNames names = NamesOf(request);
+  GetPlan(names, 0,
+          [self = shared_from_this(), names = names.Canonical(),
+           done = std::move(done)](absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) mutable {
+            if (!plan.ok()) return std::move(done)(plan.status());
+            auto behind = self->graph_.FeedsBehind(names);
+            if (!behind.ok()) return std::move(done)(behind.status());
+            PartialRun partial;
+            partial.plan = *std::move(plan);
+            partial.step_id = NewStepId();
+            for (const std::string& feed : names.feeds) partial.feeds[feed] = false;
+            for (size_t i = 0; i < names.fetches.size(); ++i) {
+              partial.fetches[names.fetches[i]] = false;
+              partial.behind[names.fetches[i]] = std::move((*behind)[i]);
+            }
+            std::string handle;
+            {
+              MutexLock lock(self->mutex_);
+              if (self->closed_.ok()) {
+                handle = absl::StrCat(self->next_partial_run_++);
+                self->partial_runs_[handle] = std::move(partial);
+              }
+            }
+            if (handle.empty()) return std::move(done)(FailedPrecondition("Session is closed."));
+            std::move(done)(std::move(handle));
+          });
+}
+
+absl::StatusOr<MasterSession::PartialRun> MasterSession::TakePart(const RunStepRequest& request,
+                                                                  bool& is_last) {
+  MutexLock lock(mutex_);
+  const auto found = partial_runs_.find(request.partial_run);
+  if (found == partial_runs_.end())
+    return InvalidArgument("Must run PartialRunSetup before performing partial runs");
+  // A part that is refused leaves everything as it was.
+  PartialRun next = found->second;
+  for (const NamedTensor& feed : request.feeds) {
+    const auto given = next.feeds.find(FullTensorName(feed.name));
+    if (given == next.feeds.end())
+      return InvalidArgument("The feed ", feed.name, " was not specified in partial_run_setup.");
+    if (std::exchange(given->second, true))
+      return InvalidArgument("The feed ", feed.name, " had already been fed.");
+  }
+  absl::flat_hash_set<std::string> asked;
+  for (const std::string& fetch : request.fetches) {
+    const std::string name = FullTensorName(fetch);
+    if (!asked.insert(name).second) continue;
+    const auto taken = next.fetches.find(name);
+    if (taken == next.fetches.end())
+      return InvalidArgument("The fetch ", fetch, " was not specified in partial_run_setup.");
+    if (std::exchange(taken->second, true))
+      return InvalidArgument("The fetch ", fetch, " had already been fetched.");
+    // TensorFlow, too, names the feed that is missing.
+    for (const std::string& feed : next.behind[name]) {
+      if (!next.feeds[feed]) {
+        return InvalidArgument("Fetch ", feed,
+                               " can't be computed from the feeds that have been fed so far.");
+      }
+    }
+  }
+  is_last = true;
+  for (const auto& [name, used] : next.feeds) is_last &= used;
+  for (const auto& [name, used] : next.fetches) is_last &= used;
+  next.started = true;
+  found->second = next;
+  if (is_last) partial_runs_.erase(found);
+  return next;
+}
+
+void MasterSession::RunPartial(const CallOptions& call, RunStepRequest request,
+                               CallDone<RunStepReply> done) {
+  bool is_last = false;
+  absl::StatusOr<PartialRun> partial = TakePart(request, is_last);
+  if (!partial.ok()) return std::move(done)(partial.status());
+  StepRunOptions options = RunOptionsFor(request);
+  options.step_id = partial->step_id;
+  options.timeout = TimeoutOf(request.options);
+  options.is_partial = true;
+  options.is_last_partial = is_last;
+  const auto run = NewRun(
+      call, std::move(options),
+      [self = shared_from_this(), handle = request.partial_run, asked = std::move(request.fetches),
+       done = std::move(done)](absl::StatusOr<StepResult> result) mutable {
+        if (!result.ok()) {
+          MutexLock lock(self->mutex_);
+          self->partial_runs_.erase(handle);
+        }
+        if (!result.ok()) return std::move(done)(result.status());
+        RunStepReply reply;
+        reply.tensors = Named(asked, *result);
+        reply.metadata = std::move(result->metadata);
+        std::move(done)(std::move(reply));
+      });
+  if (run != nullptr) run->Start(std::shared_ptr<const ClusterPlan>(partial->plan));
+}
+
+// --- Callables
+
+void MasterSession::MakeCallable(MakeCallableRequest request, CallDone<int64_t> done) {
+  if (request.options.has_debug_watches) return std::move(done)(NoDebugger());
+  if (request.has_feed_or_fetch_devices) {
+    return std::move(done)(
+        Unimplemented("CallableOptions.feed_devices and fetch_devices are not supported in "
+                      "distributed sessions"));
+  }
+  StepNames names = NamesOf(request);
+  names.connections = request.connections;
+  Callable callable;
+  for (const std::string& feed : request.feeds) callable.feeds.push_back(FullTensorName(feed));
+  for (const std::string& fetch : request.fetches)
+    callable.fetches.push_back(FullTensorName(fetch));
+  callable.options = request.options;
+  GetPlan(names, request.options.collective_graph_key,
+          [self = shared_from_this(), callable = std::move(callable),
+           done = std::move(done)](absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) mutable {
+            if (!plan.ok()) return std::move(done)(plan.status());
+            callable.plan = *std::move(plan);
+            int64_t handle = -1;
+            {
+              MutexLock lock(self->mutex_);
+              if (self->closed_.ok()) {
+                handle = self->next_callable_++;
+                self->callables_[handle] = std::move(callable);
+              }
+            }
+            if (handle < 0) return std::move(done)(FailedPrecondition("Session is closed."));
+            std::move(done)(handle);
+          });
+}
+
+void MasterSession::RunCallable(const CallOptions& call, RunCallableRequest request,
+                                CallDone<RunCallableReply> done) {
+  std::optional<Callable> callable;
+  {
+    MutexLock lock(mutex_);
+    const auto found = callables_.find(request.callable);
+    if (found != callables_.end()) callable = found->second;
+  }
+  if (!callable)
+    return std::move(done)(InvalidArgument("No such callable handle: ", request.callable));
+  // More than it takes is what TensorFlow lets pass.
+  if (request.feeds.size() < callable->feeds.size()) {
+    return std::move(done)(InvalidArgument("Expected ", callable->feeds.size(),
+                                           " feed tensors, but got ", request.feeds.size()));
+  }
+  StepRunOptions options;
+  options.step_id = NewStepId();
+  options.timeout = TimeoutOf(callable->options);
+  options.trace = callable->options.trace;
+  options.output_partition_graphs = callable->options.output_partition_graphs;
+  for (size_t i = 0; i < callable->feeds.size(); ++i)
+    options.feeds[callable->feeds[i]] = std::move(request.feeds[i]);
+  StepNames names;
+  names.fetches = callable->fetches;
+  options.fetches = names.Canonical().fetches;
+  const auto run = NewRun(call, std::move(options),
+                          [fetches = callable->fetches,
+                           done = std::move(done)](absl::StatusOr<StepResult> result) mutable {
+                            if (!result.ok()) return std::move(done)(result.status());
+                            RunCallableReply reply;
+                            for (const std::string& fetch : fetches)
+                              reply.fetches.push_back(result->fetches[fetch]);
+                            reply.metadata = std::move(result->metadata);
+                            std::move(done)(std::move(reply));
+                          });
+  if (run != nullptr) run->Start(std::shared_ptr<const ClusterPlan>(callable->plan));
+}
+
+void MasterSession::ReleaseCallable(int64_t callable) {
+  std::optional<Callable> released;  // dropped without the lock
+  MutexLock lock(mutex_);
+  const auto found = callables_.find(callable);
+  if (found == callables_.end()) return;
+  released = std::move(found->second);
+  callables_.erase(found);
+}
+
+}  // namespace muster

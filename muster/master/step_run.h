@@ -1,0 +1,88 @@
+// One step, or one part of a partial run: the fan-out to workers and what becomes of their answers.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "muster/base/mutex.h"
+#include "muster/base/scheduler.h"
+#include "muster/master/step_plan.h"
+#include "muster/transport/call.h"
+
+namespace muster {
+
+struct StepRunOptions {
+  int64_t step_id = 0;
+  absl::flat_hash_map<std::string, Tensor> feeds;  // by tensor name in full
+  std::vector<std::string> fetches;                // in full
+  bool trace = false;
+  bool output_partition_graphs = false;
+  bool is_partial = false;
+  bool is_last_partial = false;
+  absl::Duration timeout = absl::ZeroDuration();  // zero: none
+};
+
+struct StepResult {
+  absl::flat_hash_map<std::string, Tensor> fetches;  // by tensor name
+  std::string metadata;                              // a serialized RunMetadata
+};
+
+// Thread-safe. Made when the step is asked for, so that it can be cancelled while its plan is still
+// being made.
+class StepRun : public std::enable_shared_from_this<StepRun> {
+ public:
+  using Finished = absl::AnyInvocable<void(absl::StatusOr<StepResult>) &&>;
+
+  // `caller` may be null. `finished` is called once, when no call of the step is under way any
+  // more.
+  static std::shared_ptr<StepRun> Create(Scheduler& scheduler, StepRunOptions options,
+                                         const std::shared_ptr<Cancellation>& caller,
+                                         Finished finished);
+  // Once, and nothing after it was cancelled.
+  void Start(absl::StatusOr<std::shared_ptr<const ClusterPlan>> plan);
+  // The step ends with `reason`, unless it has failed or ended by itself before.
+  void Cancel(absl::Status reason);
+
+ private:
+  struct Failure {
+    std::string task;
+    absl::Status status;
+  };
+
+  StepRun(Scheduler& scheduler, StepRunOptions options, Finished finished)
+      : scheduler_(scheduler), options_(std::move(options)), finished_(std::move(finished)) {}
+  absl::Status CheckFeeds() const;
+  RunGraphRequest Request(size_t part);
+  void Answer(size_t part, absl::StatusOr<RunGraphReply> reply);
+  void AllAnswered();
+  void FetchLogs();
+  void Logging(bool enable);
+  void CleanUp();
+  absl::StatusOr<StepResult> Collect();
+  void Finish(absl::StatusOr<StepResult> result);
+
+  Scheduler& scheduler_;
+  StepRunOptions options_;
+  std::shared_ptr<const ClusterPlan> plan_;
+  const std::shared_ptr<Cancellation> calls_ = std::make_shared<Cancellation>();
+
+  Mutex mutex_;
+  bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  Finished finished_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Scheduler::TimerId> timer_ ABSL_GUARDED_BY(mutex_);
+  absl::Status cancelled_ ABSL_GUARDED_BY(mutex_);  // by the client, the session or the timer
+  size_t left_ ABSL_GUARDED_BY(mutex_) = 0;
+  // In the order in which they came.
+  std::vector<Failure> roots_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Failure> derived_ ABSL_GUARDED_BY(mutex_);
+  std::vector<RunGraphReply> replies_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> logs_ ABSL_GUARDED_BY(mutex_);
+};
+
+// What a client hears of a step that failed on these tasks.
+absl::Status CombineErrors(const std::vector<std::pair<std::string, absl::Status>>& roots);
+
+}  // namespace muster

@@ -1,0 +1,209 @@
+#include "muster/master/tasks.h"
+
+#include "absl/strings/str_join.h"
+
+#include "muster/base/log.h"
+#include "muster/master/gather.h"
+
+namespace muster {
+namespace {
+
+template <typename T>
+bool Differ(const std::optional<T>& a, const std::optional<T>& b) {
+  return a && b && *a != *b;
+}
+
+DeviceName NameOf(const TaskName& task) {
+  DeviceName name;
+  name.job = task.job;
+  name.replica = task.replica;
+  name.task = task.task;
+  return name;
+}
+
+// One question to all tasks.
+class Inquiry : public std::enable_shared_from_this<Inquiry> {
+ public:
+  Inquiry(std::shared_ptr<const MasterOptions> options, std::string purpose,
+          std::vector<SessionTask> tasks, DeviceFilters filters,
+          CallDone<std::vector<SessionTask>> done)
+      : options_(std::move(options)),
+        scheduler_(*options_->scheduler),
+        purpose_(std::move(purpose)),
+        filters_(std::move(filters)),
+        started_(scheduler_.clock().Now()),
+        interval_(options_->missing_first_report),
+        tasks_(std::move(tasks)),
+        answered_(tasks_.size(), false),
+        left_(tasks_.size()),
+        done_(std::move(done)) {}
+
+  void Start(const std::shared_ptr<Cancellation>& parent) {
+    calls_ = Follow(parent, scheduler_);
+    ReportLater();
+    std::vector<std::shared_ptr<WorkerApi>> workers;
+    {
+      MutexLock lock(mutex_);
+      for (const SessionTask& task : tasks_) workers.push_back(task.worker);
+    }
+    for (size_t i = 0; i < workers.size(); ++i) {
+      CallOptions call;
+      call.cancellation = calls_;
+      call.wait_for_ready = true;
+      workers[i]->GetStatus(call, [self = shared_from_this(),
+                                   i](absl::StatusOr<std::vector<DeviceAttributes>> devices) {
+        self->Answer(i, std::move(devices));
+      });
+    }
+  }
+
+ private:
+  void Answer(size_t i, absl::StatusOr<std::vector<DeviceAttributes>> devices) {
+    absl::StatusOr<std::vector<SessionTask>> result = std::vector<SessionTask>();
+    {
+      MutexLock lock(mutex_);
+      if (!done_) return;
+      answered_[i] = true;
+      absl::Status status =
+          devices.ok() ? Keep(tasks_[i], i == 0, *std::move(devices)) : std::move(devices).status();
+      if (status.ok() && --left_ > 0) return;
+      if (status.ok()) {
+        result = std::move(tasks_);
+      } else {
+        result = std::move(status);
+      }
+    }
+    Finish(std::move(result));
+  }
+
+  absl::Status Keep(SessionTask& task, bool is_self, std::vector<DeviceAttributes> devices) const {
+    for (DeviceAttributes& device : devices) {
+      ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(device.name));
+      DeviceName renamed = NameOf(task.name);
+      renamed.type = name.type;
+      renamed.index = name.index;
+      device.name = renamed.ToString();
+      if (is_self || filters_.Match(device.name)) task.devices.push_back(std::move(device));
+    }
+    if (is_self && task.devices.empty()) return Internal(task.text, " has no devices");
+    return absl::OkStatus();
+  }
+
+  void Finish(absl::StatusOr<std::vector<SessionTask>> result) {
+    CallDone<std::vector<SessionTask>> done;
+    Scheduler::TimerId timer;
+    {
+      MutexLock lock(mutex_);
+      if (!done_) return;
+      done = std::move(done_);
+      done_ = nullptr;
+      timer = timer_;
+    }
+    scheduler_.CancelTimer(timer);
+    if (!result.ok()) {
+      CancelSoon(calls_, scheduler_, Derived(absl::CancelledError("Another task gave an error")));
+    }
+    std::move(done)(std::move(result));
+  }
+
+  void ReportLater() {
+    MutexLock lock(mutex_);
+    if (!done_) return;
+    timer_ = scheduler_.ScheduleAfter(interval_, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->Report();
+    });
+    interval_ = std::min(interval_ * 2, options_->missing_report_limit);
+  }
+
+  void Report() {
+    {
+      MutexLock lock(mutex_);
+      if (!done_) return;
+      for (size_t i = 0; i < tasks_.size(); ++i) {
+        if (answered_[i]) continue;
+        LOG(WARNING) << purpose_ << " still waiting for response from worker: " << tasks_[i].text
+                     << " (GetStatus, unanswered for "
+                     << absl::FormatDuration(scheduler_.clock().Now() - started_)
+                     << "; it waits until the task is there or the client gives up)";
+      }
+    }
+    ReportLater();
+  }
+
+  const std::shared_ptr<const MasterOptions> options_;
+  Scheduler& scheduler_;
+  const std::string purpose_;
+  const DeviceFilters filters_;
+  const absl::Time started_;
+  absl::Duration interval_;
+  std::shared_ptr<Cancellation> calls_;
+  Mutex mutex_;
+  std::vector<SessionTask> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> answered_ ABSL_GUARDED_BY(mutex_);
+  size_t left_ ABSL_GUARDED_BY(mutex_);
+  CallDone<std::vector<SessionTask>> done_ ABSL_GUARDED_BY(mutex_);
+  Scheduler::TimerId timer_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace
+
+absl::StatusOr<DeviceFilters> DeviceFilters::Parse(const std::vector<std::string>& filters) {
+  DeviceFilters result;
+  for (const std::string& filter : filters) {
+    absl::StatusOr<DeviceName> name = DeviceName::Parse(filter);
+    if (!name.ok()) return InvalidArgument("Could not parse device filter: '", filter, "'");
+    result.filters_.push_back(*std::move(name));
+  }
+  return result;
+}
+
+bool DeviceFilters::Match(const DeviceName& name) const {
+  if (filters_.empty()) return true;
+  for (const DeviceName& filter : filters_) {
+    if (!Differ(filter.job, name.job) && !Differ(filter.replica, name.replica) &&
+        !Differ(filter.task, name.task) && !Differ(filter.type, name.type) &&
+        !Differ(filter.index, name.index)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool DeviceFilters::Match(const TaskName& task) const {
+  return Match(NameOf(task));
+}
+
+bool DeviceFilters::Match(absl::string_view device) const {
+  const absl::StatusOr<DeviceName> name = DeviceName::Parse(device);
+  return name.ok() && Match(*name);
+}
+
+std::vector<SessionTask> SelectTasks(Peers& peers, const TaskName& self,
+                                     const DeviceFilters& filters) {
+  std::vector<SessionTask> tasks;
+  const auto add = [&](const TaskName& name) {
+    SessionTask task{name, name.ToString(), nullptr, {}};
+    task.worker = peers.Worker(task.text);
+    if (task.worker != nullptr) tasks.push_back(std::move(task));
+  };
+  add(self);
+  for (const TaskName& name : peers.Tasks()) {
+    if (name != self && filters.Match(name)) add(name);
+  }
+  return tasks;
+}
+
+void AskForDevices(std::shared_ptr<const MasterOptions> options, std::string purpose,
+                   std::vector<SessionTask> tasks, DeviceFilters filters,
+                   std::shared_ptr<Cancellation> cancellation,
+                   CallDone<std::vector<SessionTask>> done) {
+  if (tasks.empty()) {
+    std::move(done)(std::move(tasks));
+    return;
+  }
+  std::make_shared<Inquiry>(std::move(options), std::move(purpose), std::move(tasks),
+                            std::move(filters), std::move(done))
+      ->Start(cancellation);
+}
+
+}  // namespace muster

@@ -1,0 +1,292 @@
+#include "muster/server/server.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+
+#include "muster/base/log.h"
+#include "muster/base/mutex.h"
+#include "muster/base/scheduler.h"
+#include "muster/master/master.h"
+#include "muster/transport/local_address.h"
+#include "muster/transport/local_masters.h"
+#include "muster/worker/worker.h"
+
+namespace muster {
+namespace {
+
+// Who the process is in the cluster.
+absl::StatusOr<TaskName> Self(const ServerOptions& options) {
+  const auto& jobs = options.cluster.jobs();
+  TaskName self{options.job, options.task};
+  if (self.job.empty()) {
+    if (jobs.size() != 1)
+      return InvalidArgument("the job must be given: the cluster has ", jobs.size(), " jobs");
+    self.job = jobs.begin()->first;
+  }
+  const auto job = jobs.find(self.job);
+  if (job == jobs.end()) return Internal("Job \"", self.job, "\" was not defined in cluster");
+  if (self.task < 0) {
+    if (job->second.size() != 1) {
+      return InvalidArgument("the task must be given: job \"", self.job, "\" has ",
+                             job->second.size(), " tasks");
+    }
+    self.task = job->second.begin()->first;
+  }
+  if (job->second.find(self.task) == job->second.end()) {
+    return InvalidArgument("Task ", self.task, " was not defined in job \"", self.job, "\"");
+  }
+  return self;
+}
+
+// Where a server listens, and by what name others find it.
+struct Place {
+  std::string bind;                    // empty: all interfaces
+  std::vector<std::string> addresses;  // numeric; empty: all
+  std::string host;                    // for the target
+  int port = 0;
+};
+
+std::string Bracketed(const std::string& host) {
+  return absl::StrContains(host, ':') ? absl::StrCat("[", host, "]") : host;
+}
+
+bool IsWildcard(absl::string_view host) {
+  return host == "0.0.0.0" || host == "::" || host == "*";
+}
+
+std::vector<std::string> LocalAddressesOf(const std::string& host) {
+  std::vector<std::string> local;
+  const absl::StatusOr<std::vector<std::string>> all = ResolveHost(host);
+  if (!all.ok()) return local;
+  std::copy_if(all->begin(), all->end(), std::back_inserter(local), IsLocalAddress);
+  return local;
+}
+
+absl::StatusOr<Place> FindPlace(const ServerOptions& options, const TaskName& self) {
+  ASSIGN_OR_RETURN(const std::string address, options.cluster.Address(self));
+  ASSIGN_OR_RETURN(const HostPort entry, ParseHostPort(address));
+  Place place;
+  place.port = options.port >= 0 ? options.port : entry.port;
+  const std::vector<std::string> own = LocalAddressesOf(entry.host);
+  place.host = own.empty() ? "localhost" : entry.host;
+  if (options.bind.empty()) {
+    place.bind = own.empty() ? "" : entry.host;
+    place.addresses = own;
+    if (own.empty()) {
+      LOG(WARNING) << self.ToString() << " listens on all interfaces: '" << entry.host
+                   << "', which the cluster gives for it, is no address of this machine";
+    }
+    return place;
+  }
+  const std::string bind(absl::StripSuffix(absl::StripPrefix(options.bind, "["), "]"));
+  if (IsWildcard(bind)) return place;
+  place.addresses = LocalAddressesOf(bind);
+  if (place.addresses.empty())
+    return InvalidArgument("cannot bind to '", bind, "': it is no address of this machine");
+  place.bind = place.host = bind;
+  return place;
+}
+
+void WarnIfOpen(const Place& place, const SecurityOptions& security, const TaskName& self) {
+  const bool loopback = !place.addresses.empty() &&
+                        std::all_of(place.addresses.begin(), place.addresses.end(),
+                                    [](const std::string& a) { return IsLoopbackAddress(a); });
+  if (loopback || security.enabled()) return;
+  LOG(WARNING) << self.ToString() << " can be used by everybody who reaches "
+               << (place.bind.empty() ? "this machine" : place.bind) << ", port " << place.port
+               << ": neither TLS nor a token is set";
+}
+
+// All that a session in this process needs of its server; lives as long as one of them.
+struct Parts {
+  std::unique_ptr<Transport> transport;
+  std::shared_ptr<Worker> worker;
+  std::shared_ptr<Master> master;
+};
+
+class TaskServer : public Server {
+ public:
+  TaskServer(ServerOptions options, TaskName self, Place place, ReservedPort reserved,
+             std::shared_ptr<Parts> parts)
+      : options_(std::move(options)),
+        self_(std::move(self)),
+        place_(std::move(place)),
+        parts_(std::move(parts)),
+        reserved_(std::move(reserved)) {}
+  ~TaskServer() override { TaskServer::Stop(); }
+
+  absl::Status Start() override {
+    MutexLock lock(mutex_);
+    if (state_ == State::kServing) return absl::OkStatus();
+    if (state_ != State::kNew)
+      return FailedPrecondition("the server ", self_.ToString(), " has been stopped");
+    GrpcServerOptions options;
+    options.host = place_.bind;
+    options.port = place_.port;
+    options.security = options_.security;
+    options.scheduler = options_.scheduler;
+    // Sessions of this process and calls from outside keep the parts alive, not only the master.
+    ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(),
+                                              {parts_, parts_->worker.get()}));
+    registration_ = std::make_unique<LocalMasterRegistration>(
+        LocalMaster{target(), place_.port, place_.addresses, SharedMaster()});
+    reserved_ = ReservedPort();
+    state_ = State::kServing;
+    return absl::OkStatus();
+  }
+
+  void Stop() override { TaskServer::StopWithin(options_.stop_grace); }
+
+  void StopWithin(absl::Duration grace) override {
+    std::unique_ptr<GrpcServer> grpc;
+    std::unique_ptr<LocalMasterRegistration> registration;
+    {
+      MutexLock lock(mutex_);
+      if (state_ == State::kStopping || state_ == State::kStopped) {
+        while (state_ != State::kStopped) stopped_.Wait(mutex_);
+        return;
+      }
+      state_ = State::kStopping;
+      grpc = std::move(grpc_);
+      registration = std::move(registration_);
+      reserved_ = ReservedPort();
+    }
+    registration.reset();
+    EndSteps(grpc.get(), grace);
+    grpc.reset();
+    MutexLock lock(mutex_);
+    state_ = State::kStopped;
+    stopped_.NotifyAll();
+  }
+
+  void Join() override {
+    MutexLock lock(mutex_);
+    while (state_ != State::kStopped) stopped_.Wait(mutex_);
+  }
+
+  bool JoinFor(absl::Duration timeout) override {
+    const absl::Time end = absl::Now() + timeout;
+    MutexLock lock(mutex_);
+    while (state_ != State::kStopped) {
+      const absl::Duration left = end - absl::Now();
+      if (left <= absl::ZeroDuration()) return false;
+      stopped_.WaitFor(mutex_, left);
+    }
+    return true;
+  }
+
+  std::string target() const override {
+    return absl::StrCat("grpc://", Bracketed(place_.host), ":", place_.port);
+  }
+  int port() const override { return place_.port; }
+  const ClusterSpec& cluster() const override { return options_.cluster; }
+  TaskName self() const override { return self_; }
+
+ private:
+  enum class State : uint8_t { kNew, kServing, kStopping, kStopped };
+
+  std::shared_ptr<MasterApi> SharedMaster() const { return {parts_, parts_->master.get()}; }
+
+  // Steps have the grace period. Then the master and the worker end them, so that the calls that
+  // wait for them return; what still hangs after that is cancelled by gRPC.
+  void EndSteps(GrpcServer* grpc, absl::Duration grace) {
+    const absl::Status reason =
+        absl::UnavailableError(absl::StrCat("the server ", self_.ToString(), " has been stopped"));
+    struct Ended {
+      Mutex mutex;
+      CondVar changed;
+      bool done ABSL_GUARDED_BY(mutex) = false;
+    };
+    auto ended = std::make_shared<Ended>();
+    const auto end = [reason, parts = parts_, ended] {
+      parts->worker->Stop(reason);
+      parts->master->Stop(reason, [ended](const absl::Status&) {
+        MutexLock lock(ended->mutex);
+        ended->done = true;
+        ended->changed.NotifyAll();
+      });
+    };
+    Scheduler& scheduler = *options_.scheduler;
+    const Scheduler::TimerId timer = scheduler.ScheduleAfter(grace, end);
+    if (grpc != nullptr) grpc->Stop(grace + kCancelTime);
+    if (scheduler.CancelTimer(timer)) end();
+    const absl::Time latest = absl::Now() + grace + kCancelTime;
+    MutexLock lock(ended->mutex);
+    while (!ended->done && absl::Now() < latest)
+      ended->changed.WaitFor(ended->mutex, latest - absl::Now());
+    if (!ended->done) LOG(WARNING) << self_.ToString() << " stops with steps that do not end";
+  }
+
+  static constexpr absl::Duration kCancelTime = absl::Seconds(1);
+
+  ServerOptions options_;
+  const TaskName self_;
+  const Place place_;
+  const std::shared_ptr<Parts> parts_;
+
+  Mutex mutex_;
+  CondVar stopped_;
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kNew;
+  ReservedPort reserved_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<GrpcServer> grpc_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<LocalMasterRegistration> registration_ ABSL_GUARDED_BY(mutex_);
+};
+
+absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, const TaskName& self,
+                                                 int port) {
+  auto parts = std::make_shared<Parts>();
+  GrpcOptions grpc;
+  grpc.scheduler = options.scheduler;
+  grpc.security = options.security;
+  parts->transport = NewGrpcTransport(std::move(grpc));
+  WorkerOptions worker;
+  worker.self = self;
+  worker.cluster = options.cluster;
+  worker.scheduler = options.scheduler;
+  worker.transport = parts->transport.get();
+  worker.cpu_devices = options.config.cpu_devices;
+  worker.cache_replies = options.cache_rpc_response;
+  ASSIGN_OR_RETURN(parts->worker, Worker::Create(std::move(worker)));
+  MasterOptions master;
+  master.self = self;
+  master.port = port;
+  master.scheduler = options.scheduler;
+  master.transport = parts->transport.get();
+  master.peers = parts->worker->peers();
+  master.local_worker = parts->worker;
+  master.default_config = options.config;
+  parts->master = Master::Create(std::move(master));
+  return parts;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
+  RETURN_IF_ERROR(options.cluster.Validate());
+  ASSIGN_OR_RETURN(TaskName self, Self(options));
+  ASSIGN_OR_RETURN(Place place, FindPlace(options, self));
+  ASSIGN_OR_RETURN(ReservedPort reserved, ReservedPort::Take(place.bind, place.port));
+  place.port = reserved.port();
+  if (options.scheduler == nullptr) options.scheduler = &DefaultScheduler();
+  // The task's own entry says where it really is, so that others who are told of it find it.
+  options.cluster.jobs()[self.job][self.task] =
+      absl::StrCat(Bracketed(ParseHostPort(options.cluster.Address(self).value()).value().host),
+                   ":", place.port);
+  ASSIGN_OR_RETURN(std::shared_ptr<Parts> parts, MakeParts(options, self, place.port));
+  WarnIfOpen(place, options.security, self);
+  return std::make_unique<TaskServer>(std::move(options), std::move(self), std::move(place),
+                                      std::move(reserved), std::move(parts));
+}
+
+absl::StatusOr<std::unique_ptr<Server>> Server::CreateLocal(SessionConfig config) {
+  ServerOptions options;
+  options.cluster = ClusterSpec({{"local", {{0, "localhost:0"}}}});
+  options.config = std::move(config);
+  return Create(std::move(options));
+}
+
+}  // namespace muster

@@ -1,0 +1,189 @@
+#include "muster/server/server.h"
+
+#include <thread>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/client/connect.h"
+#include "muster/client/session.h"
+#include "muster/device/device.h"
+#include "muster/graph/scope.h"
+#include "muster/transport/local_address.h"
+
+namespace muster {
+namespace {
+
+using testing::HasSubstr;
+
+// One ps and two workers in this process, connected by gRPC.
+class ServerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::vector<ReservedPort> ports;
+    for (int i = 0; i < 3; ++i) ports.push_back(ReservedPort::Take("127.0.0.1", 0).value());
+    const auto address = [&](int i) { return absl::StrCat("127.0.0.1:", ports[i].port()); };
+    cluster_ =
+        ClusterSpec({{"ps", {{0, address(0)}}}, {"worker", {{0, address(1)}, {1, address(2)}}}});
+    ports.clear();
+    ps_ = StartTask("ps", 0);
+    workers_[0] = StartTask("worker", 0);
+    workers_[1] = StartTask("worker", 1);
+  }
+
+  std::unique_ptr<Server> StartTask(const std::string& job, int task) {
+    ServerOptions options;
+    options.cluster = cluster_;
+    options.job = job;
+    options.task = task;
+    options.stop_grace = absl::Milliseconds(300);
+    auto server = Server::Create(std::move(options));
+    EXPECT_TRUE(server.ok()) << server.status();
+    const absl::Status started = (*server)->Start();
+    EXPECT_TRUE(started.ok()) << started;
+    return *std::move(server);
+  }
+
+  // Through gRPC, unless told otherwise: the shortcut would hide the wire.
+  std::unique_ptr<Session> NewSession(const Server& server, bool direct = false) {
+    EXPECT_TRUE(scope_.status().ok()) << scope_.status();
+    SessionOptions options;
+    options.target = server.target();
+    options.config.use_rpc_for_inprocess_master = !direct;
+    options.master = ConnectMaster(options.target, options.config).value();
+    return Session::Create(graph_, std::move(options)).value();
+  }
+
+  // A variable on the ps, what gives it its first value, and what adds one to it.
+  struct Counter {
+    Output variable, initialize, increment;
+  };
+  Counter MakeCounter() {
+    const Scope ps = scope_.WithDevice("/job:ps/task:0");
+    Counter counter;
+    counter.variable =
+        ps.Op("VariableV2", {}, {{"shape", Shape({})}, {"dtype", DType::kFloat}}, "v");
+    counter.initialize = ps.Op("Assign", {counter.variable, ps.ConstScalar<float>(10)});
+    counter.increment = ps.Op("AssignAdd", {counter.variable, ps.ConstScalar<float>(1)});
+    return counter;
+  }
+
+  static float Value(const absl::StatusOr<std::vector<Tensor>>& result) {
+    EXPECT_TRUE(result.ok()) << result.status();
+    return result.ok() ? (*result)[0].scalar<float>() : -1;
+  }
+
+  ClusterSpec cluster_;
+  std::unique_ptr<Server> ps_;
+  std::unique_ptr<Server> workers_[2];
+  Graph graph_;
+  Scope scope_{graph_};
+};
+
+TEST_F(ServerTest, SessionsShareVariables) {
+  const Counter counter = MakeCounter();
+  const Scope worker = scope_.WithDevice("/job:worker/task:1");
+  const Output twice = worker.Op("Mul", {counter.variable, worker.ConstScalar<float>(2)});
+  const auto first = NewSession(*workers_[0]);
+  EXPECT_EQ(Value(first->Run({}, {counter.initialize})), 10);
+  EXPECT_EQ(Value(first->Run({}, {counter.increment})), 11);
+  const auto second = NewSession(*workers_[1]);
+  EXPECT_EQ(Value(second->Run({}, {twice})), 22);
+  const auto direct = NewSession(*ps_, /*direct=*/true);
+  EXPECT_EQ(Value(direct->Run({}, {counter.increment})), 12);
+  EXPECT_EQ(Value(first->Run({}, {twice})), 24);
+  EXPECT_EQ(first->ListDevices().size(), 3u);
+}
+
+TEST_F(ServerTest, TheGraphGrowsBetweenRuns) {
+  const Output a = scope_.ConstScalar<float>(3);
+  const auto session = NewSession(*workers_[0]);
+  EXPECT_EQ(Value(session->Run({}, {a})), 3);
+  const Scope ps = scope_.WithDevice("/job:ps/task:0");
+  const Output b = ps.Op("Add", {a, a});
+  EXPECT_EQ(Value(session->Run({}, {b})), 6);
+}
+
+TEST_F(ServerTest, ErrorsKeepTheirCodeAndNameTheTask) {
+  const Counter counter = MakeCounter();
+  const auto session = NewSession(*workers_[0]);
+  const auto unset = session->Run({}, {counter.increment});
+  EXPECT_EQ(unset.status().code(), absl::StatusCode::kFailedPrecondition) << unset.status();
+  EXPECT_THAT(unset.status().message(), HasSubstr("v"));
+  EXPECT_EQ(Value(session->Run({}, {counter.initialize})), 10);
+}
+
+TEST_F(ServerTest, ResetClearsVariables) {
+  const Counter counter = MakeCounter();
+  EXPECT_EQ(Value(NewSession(*workers_[0])->Run({}, {counter.initialize})), 10);
+  ASSERT_TRUE(ResetContainers(workers_[0]->target(), {}, {}).ok());
+  EXPECT_EQ(NewSession(*workers_[0])->Run({}, {counter.increment}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ServerTest, ARestartedTaskServesNewSessions) {
+  const Counter counter = MakeCounter();
+  EXPECT_EQ(Value(NewSession(*workers_[0])->Run({}, {counter.initialize})), 10);
+  ps_->Stop();
+  EXPECT_TRUE(ps_->JoinFor(absl::ZeroDuration()));
+  ps_ = StartTask("ps", 0);
+  // Nothing is left of what the task held before.
+  EXPECT_EQ(NewSession(*workers_[0])->Run({}, {counter.increment}).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Value(NewSession(*workers_[1])->Run({}, {counter.initialize})), 10);
+}
+
+TEST_F(ServerTest, StopEndsStepsThatWaitAndJoinReturns) {
+  // Nobody ever sends what it waits for.
+  const Scope worker = scope_.WithDevice("/job:worker/task:0/device:CPU:0");
+  const std::string device = "/job:worker/replica:0/task:0/device:CPU:0";
+  const Output never = worker.Op("_Recv", {},
+                                 {{"tensor_type", DType::kFloat},
+                                  {"tensor_name", "never"},
+                                  {"send_device", device},
+                                  {"send_device_incarnation", int64_t{1}},
+                                  {"recv_device", device}},
+                                 "never");
+  const auto session = NewSession(*workers_[0]);
+  absl::Status status;
+  std::thread runs([&] { status = session->Run({}, {never}).status(); });
+  std::thread joins([&] { workers_[0]->Join(); });
+  EXPECT_FALSE(workers_[0]->JoinFor(absl::Milliseconds(300)));
+  workers_[0]->Stop();
+  joins.join();
+  runs.join();
+  EXPECT_FALSE(status.ok());
+}
+
+TEST(ServerErrorsTest, HaveTensorFlowsCodes) {
+  const auto code = [](const char* cluster, const char* job, int task) {
+    ServerOptions options;
+    options.cluster = ClusterSpec::Parse(cluster).value();
+    options.job = job;
+    options.task = task;
+    return Server::Create(std::move(options)).status().code();
+  };
+  EXPECT_EQ(code("ps=localhost:0", "x", 0), absl::StatusCode::kInternal);
+  EXPECT_EQ(code("ps=localhost:0", "ps", 1), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code("ps=localhost:0;worker=localhost:0", "", 0), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code("ps=localhost:0,localhost:0", "ps", -1), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code("ps=localhost:0", "", -1), absl::StatusCode::kOk);
+}
+
+TEST(ServerErrorsTest, AServerIsStartedOnceAndStoppedForGood) {
+  auto server = Server::CreateLocal().value();
+  EXPECT_THAT(server->target(), HasSubstr("grpc://localhost:"));
+  EXPECT_EQ(server->self().ToString(), "/job:local/replica:0/task:0");
+  EXPECT_TRUE(server->Start().ok());
+  EXPECT_TRUE(server->Start().ok());
+  // The port is taken now.
+  ServerOptions again;
+  again.cluster = server->cluster();
+  EXPECT_EQ(Server::Create(std::move(again)).status().code(), absl::StatusCode::kUnknown);
+  server->Stop();
+  server->Stop();
+  EXPECT_EQ(server->Start().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+}  // namespace
+}  // namespace muster

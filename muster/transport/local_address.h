@@ -1,0 +1,45 @@
+// Which addresses belong to this machine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "muster/base/status.h"
+
+namespace muster {
+
+struct HostPort {
+  std::string host;  // without the brackets of IPv6
+  int port = 0;
+};
+// "host:port" or "[::1]:port". InvalidArgument naming what is wrong.
+absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
+
+// The numeric addresses of a host, as the resolver of the system gives them. Unavailable when it
+// gives none.
+absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host);
+
+// A socket of this machine can be bound to this numeric address.
+bool IsLocalAddress(const std::string& address);
+// No other machine can reach it.
+bool IsLoopbackAddress(absl::string_view address);
+
+// A port that nobody else can take while the object lives; it does not listen, so that whoever
+// listens on it afterwards may take it over without a gap.
+class ReservedPort {
+ public:
+  // `host` empty: all interfaces. `port` 0: any free one. Unknown "Could not start gRPC server"
+  // when somebody else listens there.
+  static absl::StatusOr<ReservedPort> Take(const std::string& host, int port);
+  ReservedPort() = default;
+  ReservedPort(ReservedPort&& other) noexcept;
+  ReservedPort& operator=(ReservedPort&& other) noexcept;
+  ~ReservedPort();
+  int port() const { return port_; }
+
+ private:
+  int socket_ = -1;
+  int port_ = 0;
+};
+
+}  // namespace muster

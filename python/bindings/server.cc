@@ -1,0 +1,59 @@
+// Servers in this process.
+#include "muster/server/server.h"
+
+#include "bindings.h"
+
+#include "muster/server/server_options_proto.h"
+#include "muster/transport/security.h"
+
+namespace muster {
+namespace {
+
+std::unique_ptr<Server> NewServer(const nb::bytes& server_def, const std::string& bind,
+                                  const std::string& tls_cert, const std::string& tls_key,
+                                  const std::string& tls_ca, const std::string& auth_token_file) {
+  ServerOptions options =
+      RunValue(ParseServerDef(absl::string_view(server_def.c_str(), server_def.size())));
+  options.bind = bind;
+  options.security = RunValue(SecurityFromEnvironment());
+  if (!tls_cert.empty()) options.security.certificate_file = tls_cert;
+  if (!tls_key.empty()) options.security.key_file = tls_key;
+  if (!tls_ca.empty()) options.security.ca_file = tls_ca;
+  if (!auth_token_file.empty()) options.security.token = RunValue(ReadAuthToken(auth_token_file));
+  nb::gil_scoped_release unlocked;  // names are looked up
+  return RunValue(Server::Create(std::move(options)));
+}
+
+// Waits in slices, so that Ctrl-C gets through.
+void Join(Server& server) {
+  for (;;) {
+    bool stopped;
+    {
+      nb::gil_scoped_release unlocked;
+      stopped = server.JoinFor(absl::Milliseconds(200));
+    }
+    if (stopped) return;
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  }
+}
+
+}  // namespace
+
+void BindServer(nb::module_& m) {
+  nb::class_<Server>(m, "Server")
+      .def(
+          "start", [](Server& s) { ThrowIfRunError(s.Start()); },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def(
+          "stop",
+          [](Server& s, double grace) {
+            grace < 0 ? s.Stop() : s.StopWithin(absl::Seconds(grace));
+          },
+          nb::call_guard<nb::gil_scoped_release>())
+      .def("join", &Join)
+      .def_prop_ro("target", &Server::target);
+  m.def("new_server", &NewServer, nb::arg("server_def"), nb::arg("bind"), nb::arg("tls_cert"),
+        nb::arg("tls_key"), nb::arg("tls_ca"), nb::arg("auth_token_file"));
+}
+
+}  // namespace muster

@@ -1,0 +1,133 @@
+"""Clusters of real processes for tests; everything that is started is ended, whatever happens."""
+import os
+import select
+import signal
+import subprocess
+import time
+
+import pytest
+from cluster_ports import free_ports
+
+PRESET = os.environ.get("MUSTER_BUILD", "release")
+START_SECONDS = 30
+
+
+class Task(object):
+    """A process of `muster serve`."""
+
+    def __init__(self, words, environment=None):
+        self._words = words
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                        env=dict(os.environ, **(environment or {})))
+        self.first_line = self._read_line()
+
+    def _read_line(self):
+        ready, _, _ = select.select([self.process.stdout], [], [], START_SECONDS)
+        line = self.process.stdout.readline() if ready else ""
+        if not line:
+            self.process.kill()
+            _, errors = self.process.communicate()
+            raise AssertionError("%s did not start: %s" % (" ".join(self._words), errors))
+        return line.rstrip("\n")
+
+    def end(self, number=signal.SIGTERM, timeout=15):
+        """Stops it; gives the exit status and what it wrote to stderr."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        try:
+            _, errors = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise AssertionError("%s did not end within %d s" % (" ".join(self._words), timeout))
+        return self.process.returncode, errors
+
+    def kill(self):
+        self.process.kill()
+        self.process.communicate()
+
+
+class Cluster(object):
+    """Jobs with their numbers of tasks, on free ports of this machine."""
+
+    def __init__(self, muster, environment=None, flags=(), **jobs):
+        ports = iter(free_ports(sum(jobs.values())))
+        self._muster, self._environment, self._flags = muster, environment, list(flags)
+        self.jobs = {job: ["localhost:%d" % next(ports) for _ in range(count)] for job, count in jobs.items()}
+        self.spec = ";".join("%s=%s" % (job, ",".join(tasks)) for job, tasks in self.jobs.items())
+        self.tasks = {}
+        try:
+            for job, addresses in self.jobs.items():
+                for number in range(len(addresses)):
+                    self.start(job, number)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, job, number):
+        self.tasks[job, number] = Task(
+            [self._muster, "serve", "--cluster", self.spec, "--job", job, "--task", str(number)] + self._flags,
+            self._environment)
+
+    def target(self, job="worker", number=0):
+        return "grpc://" + self.jobs[job][number]
+
+    def close(self):
+        for task in self.tasks.values():
+            task.kill()
+
+
+@pytest.fixture(scope="session")
+def muster_program(root):
+    path = os.path.join(root, "build", PRESET, "bin", "muster")
+    if not os.path.exists(path):
+        pytest.fail("%s is not built" % path)
+    return path
+
+
+@pytest.fixture
+def start_cluster(muster_program):
+    """start_cluster(ps=1, worker=2) starts the tasks and gives the cluster."""
+    clusters = []
+
+    def start(environment=None, flags=(), **jobs):
+        clusters.append(Cluster(muster_program, environment, flags, **jobs))
+        return clusters[-1]
+
+    yield start
+    for cluster in clusters:
+        cluster.close()
+
+
+@pytest.fixture(scope="module")
+def shared_cluster(muster_program):
+    """One ps and two workers for all tests of a module that leave them as they were."""
+    cluster = Cluster(muster_program, ps=1, worker=2)
+    yield cluster
+    cluster.close()
+
+
+@pytest.fixture
+def deadline():
+    """The test fails when it takes longer than this; for loops that wait."""
+    end = time.time() + 60
+
+    def left():
+        assert time.time() < end, "waited for too long"
+        return end - time.time()
+
+    return left
+
+
+@pytest.fixture
+def start_task(muster_program):
+    """start_task(["--cluster", ...]) starts one `muster serve`."""
+    tasks = []
+
+    def start(words, environment=None):
+        tasks.append(Task([muster_program, "serve"] + list(words), environment))
+        return tasks[-1]
+
+    yield start
+    for task in tasks:
+        task.kill()

@@ -1,0 +1,74 @@
+"""Programs written for TensorFlow 1.x, unchanged, and the example that trains on a cluster."""
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from cluster_ports import free_ports
+
+PROGRAMS = os.environ.get("MUSTER_PROGRAMS")
+
+
+def _start(words):
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _script(root, name):
+    """A script of the folder with programs, which lies beside the checkout or where MUSTER_PROGRAMS says."""
+    folder = PROGRAMS or os.path.join(root, "..", "shared", "programs")
+    path = os.path.join(folder, name)
+    if not os.path.exists(path):
+        pytest.skip("there is no %s" % path)
+    return path
+
+
+def _run_tasks(program, script, client, others, *flags):
+    """Runs a script once per task; gives what the client printed."""
+    processes = [_start([program, "run", script] + list(flags) + ["--job_name", job, "--task_index", str(task)])
+                 for job, task in others + [client]]
+    try:
+        output, errors = processes[-1].communicate(timeout=120)
+        assert processes[-1].returncode == 0, errors[-3000:]
+        return output
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+def _losses(output):
+    return [float(x) for x in re.search(r"loss (\S+) -> (\S+)", output).groups()]
+
+
+def test_hello(root, muster_program):
+    done = subprocess.run([muster_program, "run", _script(root, "hello.py")], stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "b'Hello, distributed TensorFlow!'\n"
+
+
+def test_model_parallel(root, muster_program):
+    ports = ["localhost:%d" % port for port in free_ports(3)]
+    output = _run_tasks(muster_program, _script(root, "model_parallel.py"), ("worker", 0), [("ps", 0), ("ps", 1)],
+                        "--ps_hosts", ",".join(ports[:2]), "--worker_hosts", ports[2])
+    first, last = _losses(output)  # TensorFlow 1.15.5 gives these
+    assert abs(first - 1.1552) < 1e-3 and abs(last - 0.3617) < 1e-3
+
+
+def test_in_graph_replication(root, muster_program):
+    ports = ["localhost:%d" % port for port in free_ports(3)]
+    output = _run_tasks(muster_program, _script(root, "in_graph.py"), ("worker", 0), [("ps", 0), ("worker", 1)],
+                        "--ps_hosts", ports[0], "--worker_hosts", ",".join(ports[1:]))
+    first, last = _losses(output)
+    assert abs(first - 1.1906) < 1e-3 and abs(last - 0.1210) < 1e-3
+
+
+def test_the_example_trains_on_a_cluster(root, muster_program):
+    done = subprocess.run([sys.executable, os.path.join(root, "examples", "mnist_cluster.py"),
+                           "--muster", muster_program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    accuracies = dict(re.findall(r"worker (\d): made \d+ of \d+ steps in .* test accuracy (\d\.\d+)", done.stdout))
+    assert sorted(accuracies) == ["0", "1"]
+    assert all(float(accuracy) >= 0.93 for accuracy in accuracies.values())
