@@ -159,6 +159,7 @@ DEFINE_OP(Assert) {
       .Input("data: T")
       .Stateful()
       .Doc("Fails with the data in its message unless the condition holds.")
+      .NoGradient("it has no outputs")
       .Shape(NoOutputs)
       .Cpu(New<AssertKernel>());
 }

@@ -17,4 +17,7 @@ absl::Status CheckPerChannel(const Tensor& tensor, const ChannelView& view, absl
 // InvalidArgument unless `shape` has the rank of the data format.
 absl::StatusOr<ChannelView> ViewChannels(const Shape& shape, absl::string_view data_format);
 
+// Of FusedBatchNormGrad and its later forms.
+absl::Status DifferentiateBatchNormGrad(GradientContext& c);
+
 }  // namespace muster

@@ -121,6 +121,7 @@ DEFINE_OP(FusedBatchNormGrad) {
       .Output("reserve_space_4: T")
       .Doc("Gradient of FusedBatchNorm.")
       .Shape(InferShape)
+      .Gradient(DifferentiateBatchNormGrad)
       .Cpu(New<FusedBatchNormGrad<float>>(), {{"T", DType::kFloat}});
 }
 
@@ -142,6 +143,7 @@ DEFINE_OP(FusedBatchNormGradV2) {
       .Output("reserve_space_4: U")
       .Doc("Gradient of FusedBatchNormV2.")
       .Shape(InferShape)
+      .Gradient(DifferentiateBatchNormGrad)
       .CpuTypes<BatchNormTypes>("T", []<typename T>() { return New<FusedBatchNormGrad<T>>(); },
                                 {{"U", DType::kFloat}});
 }
@@ -165,6 +167,7 @@ DEFINE_OP(FusedBatchNormGradV3) {
       .Output("reserve_space_5: U")
       .Doc("Gradient of FusedBatchNormV3.")
       .Shape(InferShape)
+      .Gradient(DifferentiateBatchNormGrad)
       .CpuTypes<BatchNormTypes>("T", []<typename T>() { return New<FusedBatchNormGrad<T>>(); },
                                 {{"U", DType::kFloat}});
 }

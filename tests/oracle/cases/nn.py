@@ -324,7 +324,8 @@ def fused_batch_norm(g):
     g.error([*wrong[:3], [1.0], [1.0]], "statistics", is_training=False)
 
 
-@cases("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3", tolerance=("relative", 1e-4), fetch=[0, 1, 2])
+@cases("FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3", tolerance=("relative", 1e-4), fetch=[0, 1, 2],
+       gradient=True)
 def fused_batch_norm_grad(g):
     kind = g.types["T"]
 
