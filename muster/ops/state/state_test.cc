@@ -61,7 +61,7 @@ TEST(StateTest, AClearedContainerTakesItsVariablesAlong) {
     const auto result = (*session)->Run({}, {read});
     ASSERT_EQ(result.status(), absl::OkStatus());
     EXPECT_EQ((*result)[0].scalar<float>(), 2);
-    (*session)->resources().ClearContainer("");
+    ASSERT_TRUE((*session)->ClearContainers({}).ok());
   }
 }
 
