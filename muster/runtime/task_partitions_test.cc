@@ -67,6 +67,10 @@ class Recorder : public Rendezvous {
   std::vector<std::string> dead_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Where the client takes what it fetched.
+const std::string kOutKey =
+    absl::StrCat(kWorker, "/device:CPU:0;0000000000000001;", kWorker, "/device:CPU:0;out;0:0");
+
 // "edge_3_x;5:0" without the number of the edge.
 std::string NameAndFrame(absl::string_view key) {
   const std::vector<absl::string_view> parts = absl::StrSplit(key, ';');
@@ -177,7 +181,7 @@ class TaskPartitionsTest : public ::testing::Test {
     }
     RETURN_IF_ERROR(status);
     absl::StatusOr<Rendezvous::Value> out = absl::InternalError("nothing was sent");
-    recorder.RecvAsync("out",
+    recorder.RecvAsync(kOutKey,
                        [&](absl::StatusOr<Rendezvous::Value> value) { out = std::move(value); });
     RETURN_IF_ERROR(out.status());
     return out->tensor;
@@ -254,7 +258,7 @@ TEST_F(TaskPartitionsTest, FramesAndKeysOfARecordedLoop) {
     EXPECT_EQ(result->scalar<int32_t>(), 2);
     std::vector<std::string> received;
     for (const std::string& key : recorder.received()) {
-      if (key != "out") received.push_back(NameAndFrame(key));
+      if (key != kOutKey) received.push_back(NameAndFrame(key));
     }
     EXPECT_THAT(received, UnorderedElementsAreArray(expected));
     std::vector<std::string> dead;
@@ -323,7 +327,7 @@ TEST_F(TaskPartitionsTest, DevicesOfATaskShareWhatComes) {
   EXPECT_FLOAT_EQ(result->scalar<float>(), 3.0497870f);
   std::vector<std::string> sent;
   for (const std::string& key : recorder.sent()) sent.push_back(NameAndFrame(key));
-  EXPECT_THAT(sent, UnorderedElementsAreArray({"y;0:0", "y_S1;0:0", "b;0:0", "out"}));
+  EXPECT_THAT(sent, UnorderedElementsAreArray({"y;0:0", "y_S1;0:0", "b;0:0", "out;0:0"}));
 }
 
 TEST_F(TaskPartitionsTest, DevicesOfATaskShareALoop) {
