@@ -281,11 +281,11 @@ TEST_F(MasterTest, ExtensionsFollowVersions) {
 TEST_F(MasterTest, StepsAreSpreadOverTheTasks) {
   const std::string session = Create().value();
   Log();
-  const auto reply = Run(Step(session, {"x:0"}, {"z:0", "y", "z:0"}));
+  const auto reply = Run(Step(session, {"x:0"}, {"z:0", "y:0", "z:0"}));
   ASSERT_TRUE(reply.ok()) << reply.status();
   ASSERT_THAT(reply->tensors, SizeIs(2));
   EXPECT_EQ(reply->tensors[0].name, "z:0");
-  EXPECT_EQ(reply->tensors[1].name, "y");
+  EXPECT_EQ(reply->tensors[1].name, "y:0");
   scheduler_->RunUntil([&] { return Count("CleanupGraph") == 2; });
   EXPECT_EQ(Count("RegisterGraph"), 2);
   EXPECT_EQ(Count("RunGraph"), 2);

@@ -305,21 +305,21 @@ void MasterSession::RunPartial(const CallOptions& call, RunStepRequest request,
   options.timeout = TimeoutOf(request.options);
   options.is_partial = true;
   options.is_last_partial = is_last;
-  const auto run = NewRun(
-      call, std::move(options),
-      [self = shared_from_this(), handle = request.partial_run, asked = std::move(request.fetches),
-       done = std::move(done)](absl::StatusOr<StepResult> result) mutable {
-        if (!result.ok()) {
-          MutexLock lock(self->mutex_);
-          self->partial_runs_.erase(handle);
-        }
-        if (!result.ok()) return std::move(done)(result.status());
-        RunStepReply reply;
-        reply.tensors = Named(asked, *result);
-        reply.metadata = std::move(result->metadata);
-        reply.has_metadata = !reply.metadata.empty();
-        std::move(done)(std::move(reply));
-      });
+  const auto run = NewRun(call, std::move(options),
+                          [self = shared_from_this(), handle = request.partial_run, is_last,
+                           asked = std::move(request.fetches),
+                           done = std::move(done)](absl::StatusOr<StepResult> result) mutable {
+                            if (!result.ok()) {
+                              MutexLock lock(self->mutex_);
+                              self->partial_runs_.erase(handle);
+                            }
+                            if (!result.ok()) return std::move(done)(result.status());
+                            RunStepReply reply;
+                            reply.tensors = Named(asked, *result);
+                            reply.metadata = std::move(result->metadata);
+                            reply.has_metadata = is_last || !reply.metadata.empty();
+                            std::move(done)(std::move(reply));
+                          });
   if (run != nullptr) run->Start(std::shared_ptr<const ClusterPlan>(partial->plan));
 }
 

@@ -84,7 +84,7 @@ void StepRun::Start(absl::StatusOr<std::shared_ptr<const ClusterPlan>> plan) {
   if (!plan.ok()) return Finish(plan.status());
   plan_ = *std::move(plan);
   if (absl::Status status = CheckFeeds(); !status.ok())
-    return Finish(options_.is_partial ? std::move(status) : AfterStart(std::move(status)));
+    return Finish(AfterStart(std::move(status)));
   const size_t count = plan_->parts.size();
   std::vector<RunGraphRequest> requests;
   for (size_t i = 0; i < count; ++i) requests.push_back(Request(i));
@@ -251,6 +251,7 @@ absl::StatusOr<StepResult> StepRun::Collect() {
 void StepRun::Finish(absl::StatusOr<StepResult> result) {
   Finished finished;
   std::optional<Scheduler::TimerId> timer;
+  const bool has_metadata = !options_.is_partial || options_.is_last_partial;
   bool started;
   {
     MutexLock lock(mutex_);
@@ -261,7 +262,7 @@ void StepRun::Finish(absl::StatusOr<StepResult> result) {
     timer = timer_;
   }
   if (timer) scheduler_.CancelTimer(*timer);
-  if (!result.ok() && started && !options_.is_partial) result = AfterStart(result.status());
+  if (!result.ok() && started && has_metadata) result = AfterStart(result.status());
   std::move(finished)(std::move(result));
 }
 

@@ -59,9 +59,13 @@ class Difference(object):
 
 
 def read_differences(report):
-    """The report of replay.py or compare.py, without its first line."""
+    """What follows the verdict in the report of replay.py or compare.py."""
+    lines = report.splitlines()
+    verdicts = [i for i, line in enumerate(lines) if line.endswith(("differs", "no difference"))]
+    if not verdicts:
+        raise AssertionError("no verdict in\n" + report)
     found = []
-    for line in report.splitlines()[1:]:
+    for line in lines[verdicts[0] + 1:]:
         if not line.strip():
             continue
         if line.startswith("      ") and found:
@@ -86,7 +90,7 @@ class Deviation(object):
 def read_deviations(path):
     deviations = []
     for line in path.read_text().splitlines():
-        if line.startswith("[") and line.endswith("]"):
+        if re.fullmatch(r"\[[^][]*\]", line):
             deviations.append(Deviation(line.strip("[]")))
         elif line.startswith("why: "):
             deviations[-1].why = line[len("why: "):]
@@ -206,11 +210,11 @@ class Tools(object):
 
     def recording(self, folder):
         if "record" not in self._started:
-            self._started["record"] = self._pool.submit(self._record, folder)
+            self._started["record"] = self._pool.submit(self.record, RECORDED, folder)
         return self._started["record"]
 
-    def _record(self, folder):
-        words = [self._tools / "record.py"] + RECORDED + ["--client", self._python, "--out", folder]
+    def record(self, scenarios, folder):
+        words = [self._tools / "record.py"] + scenarios + ["--client", self._python, "--out", folder]
         words += ["--task", self._task_command(), "--base-port", next(self._bases), "--limit", RECORD_SECONDS // 2]
         self._run(RECORD_SECONDS, words, _environment())
         return folder
