@@ -9,6 +9,7 @@
 #include <grpcpp/support/channel_arguments.h>
 
 #include "muster/transport/grpc/grpc_bytes.h"
+#include "muster/transport/grpc/grpc_library.h"
 #include "muster/transport/grpc/grpc_methods.h"
 #include "muster/transport/grpc/grpc_security.h"
 
@@ -20,6 +21,7 @@ constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365);
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const GrpcOptions& options) {
+  KeepGrpcRunning();
   ASSIGN_OR_RETURN(const auto credentials, ChannelCredentialsFor(options.security));
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(options.max_message_bytes);

@@ -5,6 +5,7 @@
 #include <grpcpp/server_builder.h>
 
 #include "muster/transport/grpc/grpc_bytes.h"
+#include "muster/transport/grpc/grpc_library.h"
 #include "muster/transport/grpc/grpc_methods.h"
 #include "muster/transport/grpc/grpc_security.h"
 #include "muster/transport/grpc/grpc_transport.h"
@@ -80,7 +81,8 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
   }
 
   void OnCancel() override {
-    cancellation_->Cancel(absl::Now() >= Deadline()
+    // The caller's own clock may have run out a little before ours.
+    cancellation_->Cancel(absl::Now() + absl::Milliseconds(20) >= Deadline()
                               ? absl::DeadlineExceededError("Deadline Exceeded")
                               : absl::CancelledError("The call was cancelled by the caller"));
   }
@@ -138,6 +140,7 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
   ~GrpcServerImplementation() override { Stop(absl::ZeroDuration()); }
 
   absl::Status Listen() {
+    KeepGrpcRunning();
     ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFor(service_.options.security));
     const std::string address = ListenAddress(service_.options);
     grpc::ServerBuilder builder;
