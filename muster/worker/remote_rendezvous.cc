@@ -148,8 +148,10 @@ void RemoteRendezvous::AliasFrame(uint64_t frame, uint64_t alias) {
   Answers answers;
   {
     MutexLock lock(mutex_);
+    if (!aborted_.ok()) return;
+    aliases_.emplace(frame, frame);
     unknown_frames_.erase(frame);
-    if (frame == alias || !aborted_.ok() || !aliases_.emplace(alias, frame).second) return;
+    if (!aliases_.emplace(alias, frame).second) return;
     const auto unknown = unknown_frames_.find(alias);
     if (unknown == unknown_frames_.end()) return;
     for (const std::string& key : unknown->second) {

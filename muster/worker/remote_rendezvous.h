@@ -76,6 +76,7 @@ class RemoteRendezvous : public Rendezvous, public std::enable_shared_from_this<
   std::shared_ptr<Peers> peers_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Slot> slots_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Token, std::string> waiting_peers_ ABSL_GUARDED_BY(mutex_);
+  // Numbers of frames that have been heard of, and what they are called here.
   absl::flat_hash_map<uint64_t, uint64_t> aliases_ ABSL_GUARDED_BY(mutex_);
   // Keys of waiting peers by a frame that has not been heard of.
   absl::flat_hash_map<uint64_t, std::vector<std::string>> unknown_frames_ ABSL_GUARDED_BY(mutex_);

@@ -12,7 +12,7 @@ bool ReplyCache::Begin(int64_t request_id, int64_t step_id, ReplyDone done) {
         Entry& entry = entries_[request_id];
         entry.step_id = step_id;
         entry.waiting.push_back(std::move(done));
-        by_step_[step_id].push_back(request_id);
+        by_step_[step_id].insert(request_id);
         return true;
       }
       reply = absl::ResourceExhaustedError(
@@ -49,10 +49,14 @@ void ReplyCache::Forget(int64_t request_id) {
   if (found == entries_.end() || !found->second.reply) return;
   dropped = std::move(found->second);
   entries_.erase(found);
+  const auto step = by_step_.find(dropped.step_id);
+  if (step == by_step_.end()) return;
+  step->second.erase(request_id);
+  if (step->second.empty()) by_step_.erase(step);
 }
 
 void ReplyCache::ForgetStep(int64_t step_id) {
-  std::vector<int64_t> requests;
+  absl::flat_hash_set<int64_t> requests;
   {
     MutexLock lock(mutex_);
     const auto found = by_step_.find(step_id);

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 
 #include "muster/base/mutex.h"
 #include "muster/transport/worker_api.h"
@@ -34,7 +35,7 @@ class ReplyCache {
   };
   Mutex mutex_;
   absl::flat_hash_map<int64_t, Entry> entries_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<int64_t, std::vector<int64_t>> by_step_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<int64_t, absl::flat_hash_set<int64_t>> by_step_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace muster

@@ -176,7 +176,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 
   void CleanupGraph(CallOptions, int64_t step_id, CallDone<Empty> done) override {
     steps_->Finish(step_id);
-    cache_.ForgetStep(step_id);
+    cache_->ForgetStep(step_id);
     std::move(done)(Empty());
   }
 
@@ -195,10 +195,9 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     if (options_.cache_replies && request.request_id != 0) {
       // A reply that is kept is wanted even when the call that asked for it is gone.
       options.cancellation = nullptr;
-      if (!cache_.Begin(request.request_id, request.step_id, std::move(done))) return;
-      done = [self = shared_from_this(),
-              id = request.request_id](absl::StatusOr<RecvTensorReply> reply) {
-        self->cache_.Finish(id, std::move(reply));
+      if (!cache_->Begin(request.request_id, request.step_id, std::move(done))) return;
+      done = [cache = cache_, id = request.request_id](absl::StatusOr<RecvTensorReply> reply) {
+        cache->Finish(id, std::move(reply));
       };
     }
     absl::Status status = CheckReceive(request);
@@ -213,7 +212,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   }
 
   void MarkRecvFinished(CallOptions, int64_t request_id, CallDone<Empty> done) override {
-    cache_.Forget(request_id);
+    cache_->Forget(request_id);
     std::move(done)(Empty());
   }
 
@@ -407,7 +406,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   const std::shared_ptr<ResourceManager> resources_;
   const std::shared_ptr<TransferLog> log_ = std::make_shared<TransferLog>();
   const std::shared_ptr<StepTable> steps_;
-  ReplyCache cache_;
+  const std::shared_ptr<ReplyCache> cache_ = std::make_shared<ReplyCache>();
   std::shared_ptr<Peers> peers_;
   std::shared_ptr<WorkerSession> legacy_;
   std::atomic<int64_t> steps_run_{0};

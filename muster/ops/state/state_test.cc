@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/client/session.h"
 #include "muster/ops/kernel_test.h"
 
 namespace muster {
@@ -40,6 +41,28 @@ TEST(StateTest, AssignSharesMemoryAndUpdatesCopyIt) {
                   .ok());
   EXPECT_THAT(Values(value), ElementsAre(1, 2));
   EXPECT_THAT(Values(variable->Snapshot()), ElementsAre(7, 2));
+}
+
+TEST(StateTest, AClearedContainerTakesItsVariablesAlong) {
+  Graph graph;
+  const Scope scope(graph);
+  const AttrMap attrs = {{"dtype", DType::kFloat}, {"shape", PartialShape({})}};
+  const Output by_reference = scope.Op("VariableV2", {}, attrs, "v");
+  const Output value =
+      scope.Op("Const", {}, {{"dtype", DType::kFloat}, {"value", Scalar(2)}}, "value");
+  const Output assign = scope.Op("Assign", {by_reference, value}, {}, "assign");
+  const Output read = scope.Op("Identity", {by_reference}, {}, "read");
+  ASSERT_EQ(scope.status(), absl::OkStatus());
+  const auto session = Session::Create(graph, {});
+  ASSERT_EQ(session.status(), absl::OkStatus());
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_TRUE(absl::IsFailedPrecondition((*session)->Run({}, {read}).status()));
+    ASSERT_EQ((*session)->Run({}, {assign}).status(), absl::OkStatus());
+    const auto result = (*session)->Run({}, {read});
+    ASSERT_EQ(result.status(), absl::OkStatus());
+    EXPECT_EQ((*result)[0].scalar<float>(), 2);
+    (*session)->resources().ClearContainer("");
+  }
 }
 
 TEST(StateTest, AssignChecksTheShape) {
