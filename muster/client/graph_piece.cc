@@ -1,27 +1,12 @@
 #include "muster/client/remote_session.h"
+#include "muster/graph/function_proto.h"
 
 namespace muster {
-namespace {
-
-void ShareFunctions(const Graph& from, Graph& into) {
-  for (const auto& [name, function] : from.functions()) {
-    if (into.functions().contains(name)) continue;
-    auto copy = std::make_unique<Function>();
-    copy->signature = function->signature;
-    copy->attrs = function->attrs;
-    copy->serialized = function->serialized;
-    copy->gradient = function->gradient;
-    copy->registration = function->registration;
-    into.functions().emplace(name, std::move(copy));
-  }
-}
-
-}  // namespace
 
 std::shared_ptr<const GraphPiece> GraphPiece::Take(const Graph& graph, int first) {
   auto piece = std::make_shared<GraphPiece>();
   piece->nodes_.versions() = graph.versions();
-  ShareFunctions(graph, piece->nodes_);
+  CopyFunctions(graph, piece->nodes_);
   for (int i = first; i < graph.num_nodes(); ++i) {
     const Node& node = *graph.nodes()[i];
     Links& links = piece->links_.emplace_back();
@@ -42,7 +27,7 @@ absl::Status GraphPiece::AddTo(Graph& graph) const {
     }
   }
   const int before = graph.num_nodes();
-  ShareFunctions(nodes_, graph);
+  CopyFunctions(nodes_, graph);
   for (const auto& node : nodes_.nodes()) {
     graph.AddCopy(*node, node->name(), std::vector<Output>(node->num_inputs()), {});
   }

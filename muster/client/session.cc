@@ -1,5 +1,6 @@
 #include "muster/client/session.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <thread>
@@ -11,7 +12,10 @@
 #include "muster/client/plan.h"
 #include "muster/client/remote_session.h"
 #include "muster/device/device.h"
+#include "muster/graph/function_proto.h"
+#include "muster/graph/lower.h"
 #include "muster/runtime/executor.h"
+#include "muster/runtime/function_runtime.h"
 #include "muster/runtime/local_partitions.h"
 #include "muster/runtime/trace.h"
 
@@ -22,10 +26,39 @@ RunMetadata::~RunMetadata() = default;
 
 namespace {
 
+// The session's graph with calls and functional control flow written out, and what runs the rest.
+struct Lowered {
+  int num_nodes = 0;  // of the graph it was made from
+  size_t num_functions = 0;
+  LoweredGraph graph;
+  std::unique_ptr<FunctionRuntime> functions;
+
+  // Feeds go where the readers of the output are; fetches come from the node of that name, which
+  // waits for its effects.
+  StepSignature Translate(const StepSignature& signature) const {
+    StepSignature translated;
+    for (const Output& feed : signature.feeds) translated.feeds.push_back(graph.outputs.at(feed));
+    for (const Output& fetch : signature.fetches) {
+      const bool is_fed =
+          std::find(signature.feeds.begin(), signature.feeds.end(), fetch) != signature.feeds.end();
+      translated.fetches.push_back(is_fed ? graph.outputs.at(fetch)
+                                          : Output(graph.nodes.at(fetch.node), fetch.index));
+    }
+    for (const Node* target : signature.targets)
+      translated.targets.push_back(graph.nodes.at(target));
+    return translated;
+  }
+};
+
 class LocalPlan : public StepPlan {
  public:
   using StepPlan::StepPlan;
+  std::shared_ptr<const Lowered> lowered;  // null: the graph has no functions
   std::unique_ptr<LocalPartitions> partitions;
+
+  std::string FeedKey(const Output& feed) const {
+    return StepKey(lowered == nullptr ? feed.name() : lowered->graph.outputs.at(feed).name(), true);
+  }
 };
 
 // Feeds and fetches of one run.
@@ -141,6 +174,7 @@ class LocalSession : public Session {
     StepState state(resources_, scheduler_, next_step_.fetch_add(1, std::memory_order_relaxed));
     VectorCallFrame frame(std::move(feeds), plan.signature.fetches.size());
     state.step.call_frame = &frame;
+    if (plan.lowered != nullptr) state.step.functions = plan.lowered->functions.get();
     std::optional<StepTrace> trace;
     if (metadata != nullptr) {
       metadata->start_nanos = scheduler_.clock().NowNanos();
@@ -167,6 +201,7 @@ class LocalSession : public Session {
     const int64_t id = next_step_.fetch_add(1, std::memory_order_relaxed);
     auto partial = std::make_shared<PartialStep>(resources_, scheduler_, id);
     partial->plan = plan;
+    if (plan->lowered != nullptr) partial->state.step.functions = plan->lowered->functions.get();
     {
       MutexLock lock(partial->mutex);
       partial->pending_feeds.insert(signature.feeds.begin(), signature.feeds.end());
@@ -205,7 +240,7 @@ class LocalSession : public Session {
     RETURN_IF_ERROR(TakePending(*partial, feeds, fetches));
     for (const auto& [output, tensor] : feeds) {
       RETURN_IF_ERROR(
-          partial->state.rendezvous->Send(StepKey(output.name(), true), {tensor, false}));
+          partial->state.rendezvous->Send(partial->plan->FeedKey(output), {tensor, false}));
     }
     return WaitForFetches(*partial, handle, fetches);
   }
@@ -304,20 +339,55 @@ class LocalSession : public Session {
       if (found != plans_.end()) return found->second;
     }
     auto plan = std::make_shared<LocalPlan>(signature);
-    ASSIGN_OR_RETURN(std::unique_ptr<Graph> step_graph, PruneForStep(graph_, signature, boundary));
-    std::vector<Device*> devices;
-    for (const auto& device : devices_) devices.push_back(device.get());
-    LocalPartitions::Options partition_options;
-    partition_options.optimize_graph = options_.optimize_graph;
-    partition_options.allow_soft_placement = options_.allow_soft_placement;
-    partition_options.log_device_placement = options_.log_device_placement;
+    ASSIGN_OR_RETURN(plan->lowered, LowerIfNeeded());
+    ASSIGN_OR_RETURN(std::unique_ptr<Graph> step_graph,
+                     plan->lowered == nullptr
+                         ? PruneForStep(graph_, signature, boundary)
+                         : PruneForStep(*plan->lowered->graph.graph,
+                                        plan->lowered->Translate(signature), boundary));
     ASSIGN_OR_RETURN(plan->partitions,
-                     LocalPartitions::Create(std::move(step_graph), devices, partition_options,
+                     LocalPartitions::Create(std::move(step_graph), Devices(), PartitionOptions(),
                                              [this](const Node& node, Device& device) {
                                                return KernelFor(node, device);
                                              }));
     MutexLock lock(mutex_);
     return plans_.emplace(key, std::move(plan)).first->second;
+  }
+
+  std::vector<Device*> Devices() const {
+    std::vector<Device*> devices;
+    for (const auto& device : devices_) devices.push_back(device.get());
+    return devices;
+  }
+
+  LocalPartitions::Options PartitionOptions() const {
+    LocalPartitions::Options options;
+    options.optimize_graph = options_.optimize_graph;
+    options.allow_soft_placement = options_.allow_soft_placement;
+    options.log_device_placement = options_.log_device_placement;
+    return options;
+  }
+
+  // Made anew when the graph has grown since.
+  absl::StatusOr<std::shared_ptr<const Lowered>> LowerIfNeeded() {
+    if (graph_.functions().empty()) return nullptr;
+    MutexLock lock(lowered_mutex_);
+    if (lowered_ != nullptr && lowered_->num_nodes == graph_.num_nodes() &&
+        lowered_->num_functions == graph_.functions().size()) {
+      return lowered_;
+    }
+    auto lowered = std::make_shared<Lowered>();
+    lowered->num_nodes = graph_.num_nodes();
+    lowered->num_functions = graph_.functions().size();
+    ASSIGN_OR_RETURN(lowered->graph, LowerFunctions(graph_, graph_));
+    // The library must stay as it is while steps run; the session's graph may grow.
+    auto library = std::make_shared<Graph>();
+    library->versions() = graph_.versions();
+    CopyFunctions(graph_, *library);
+    lowered->functions = std::make_unique<FunctionRuntime>(std::move(library), Devices(),
+                                                           resources_, PartitionOptions());
+    lowered_ = std::move(lowered);
+    return lowered_;
   }
 
   // Stateful kernels live as long as the session and belong to the node's name, whatever step runs
@@ -432,6 +502,9 @@ class LocalSession : public Session {
   ResourceManager resources_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::atomic<int64_t> next_step_{1};
+
+  Mutex lowered_mutex_;
+  std::shared_ptr<const Lowered> lowered_ ABSL_GUARDED_BY(lowered_mutex_);
 
   Mutex kernels_mutex_;
   absl::flat_hash_map<std::string, std::shared_ptr<Kernel>> kernels_

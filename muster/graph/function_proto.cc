@@ -309,6 +309,33 @@ absl::Status FunctionsToProto(const Graph& graph, tensorflow::FunctionDefLibrary
   return absl::OkStatus();
 }
 
+void CopyFunctions(const Graph& from, Graph& to) {
+  for (const auto& [name, function] : from.functions()) {
+    std::unique_ptr<Function>& copy = to.functions()[name];
+    if (copy != nullptr) continue;
+    copy = std::make_unique<Function>();
+    copy->signature = function->signature;
+    copy->attrs = function->attrs;
+    copy->serialized = function->serialized;
+    copy->gradient = function->gradient;
+    copy->registration = function->registration;
+  }
+}
+
+absl::StatusOr<std::vector<std::string>> ControlResults(const Graph& library,
+                                                        const std::string& function) {
+  const auto found = library.functions().find(function);
+  if (found == library.functions().end())
+    return NotFound("Function ", function, " is not defined.");
+  tensorflow::FunctionDef body;
+  if (!body.ParseFromString(found->second->serialized))
+    return Internal("Function '", function, "' cannot be parsed");
+  std::vector<std::string> names;
+  for (const auto& [key, value] : body.control_ret()) names.push_back(value);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
 absl::StatusOr<std::unique_ptr<Graph>> InstantiateFunction(const Graph& library,
                                                            const FunctionRef& function) {
   return Instantiation(library, function).Run();

@@ -20,6 +20,12 @@ absl::StatusOr<std::vector<std::string>> ImportFunctions(
 // Sorted by name, byte for byte as imported.
 absl::Status FunctionsToProto(const Graph& graph, tensorflow::FunctionDefLibrary& proto);
 
+// Makes the functions of `from` known in `to` too. Those that `to` has stay.
+void CopyFunctions(const Graph& from, Graph& to);
+// The nodes inside a function that must have run when a call of it has ended.
+absl::StatusOr<std::vector<std::string>> ControlResults(const Graph& library,
+                                                        const std::string& function);
+
 // A graph in which _Arg nodes stand for the arguments and _Retval nodes for the results, the
 // attributes of `function` put in where the body names them. Nodes that must run although no result
 // needs them (control results) precede every _Retval.

@@ -125,9 +125,7 @@ void MasterSession::Close(absl::Status reason, Done done) {
       partial_runs_.clear();
       callables = std::move(callables_);
       callables_.clear();
-      close_timer_ = scheduler_.ScheduleAfter(options_->close_timeout, [weak = weak_from_this()] {
-        const auto self = weak.lock();
-        if (self == nullptr) return;
+      close_timer_ = scheduler_.ScheduleAfter(options_->close_timeout, [self = shared_from_this()] {
         self->DeleteWorkerSessions([](absl::Status) {});
         self->FinishClose();
       });

@@ -4,6 +4,7 @@
 #include "absl/strings/strip.h"
 
 #include "muster/base/log.h"
+#include "muster/graph/lower.h"
 #include "muster/graph/place.h"
 
 namespace muster {
@@ -37,37 +38,59 @@ absl::Status SessionGraph::Place() {
 }
 
 absl::Status SessionGraph::PlaceLocked() {
-  const int placed = static_cast<int>(device_of_.size());
+  std::unique_ptr<Graph> lowered;
+  absl::flat_hash_map<Output, Output> moved;
+  if (!graph_.functions().empty()) {
+    ASSIGN_OR_RETURN(LoweredGraph result, LowerFunctions(graph_, graph_));
+    for (const auto& [original, output] : result.outputs) {
+      const Output same(result.nodes.at(original.node), original.index);
+      if (same != output) moved.emplace(same, output);
+    }
+    lowered = std::move(result.graph);
+  }
+  const Graph& next = lowered != nullptr ? *lowered : graph_;
+  absl::flat_hash_map<std::string, size_t> before;
+  for (size_t i = 0; i < device_of_.size(); ++i) before[run_graph().nodes()[i]->name()] = i;
+
   std::vector<std::string> names;
-  for (const DeviceAttributes& device : devices_) names.push_back(device.name);
+  absl::flat_hash_map<std::string, int> number_of;
+  for (const DeviceAttributes& device : devices_) {
+    number_of[device.name] = static_cast<int>(names.size());
+    names.push_back(device.name);
+  }
   PlaceOptions place;
   place.allow_soft_placement = options_.allow_soft_placement;
   place.explain = true;
   place.local_task = std::string(TaskOfDevice(names.front()));
-  absl::flat_hash_map<std::string, int> number_of;
-  for (size_t i = 0; i < names.size(); ++i) number_of[names[i]] = static_cast<int>(i);
-  for (int i = 0; i < placed; ++i) {
-    if (graph_.nodes()[i]->def().is_stateful) place.fixed[i] = number_of.at(device_of_[i]);
+  for (const auto& node : next.nodes()) {
+    const auto old = before.find(node->name());
+    if (old != before.end() && node->def().is_stateful)
+      place.fixed[node->id()] = number_of.at(device_of_[old->second]);
   }
-  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(graph_, names, place));
-  for (int i = 0; i < graph_.num_nodes(); ++i) {
-    const Node& node = *graph_.nodes()[i];
-    const bool is_new = i >= placed;
-    if (!is_new && node.def().is_stateful) continue;
-    const std::string& device = names[placement.devices[i]];
-    const std::string intro = absl::StrCat(node.name(), " (", node.op(), ") is on ", device, ": ");
-    std::string reason(absl::StripPrefix(placement.reasons[i], intro));
-    if (is_new) {
-      device_of_.push_back(device);
-      reasons_.push_back(std::move(reason));
+  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(next, names, place));
+
+  std::vector<std::string> devices;
+  std::vector<std::string> reasons;
+  for (const auto& node : next.nodes()) {
+    const int id = node->id();
+    devices.push_back(names[placement.devices[id]]);
+    const auto old = before.find(node->name());
+    if (old != before.end() && place.fixed.contains(id)) {
+      reasons.push_back(reasons_[old->second]);
     } else {
-      device_of_[i] = device;
-      reasons_[i] = std::move(reason);
+      const std::string intro =
+          absl::StrCat(node->name(), " (", node->op(), ") is on ", devices.back(), ": ");
+      reasons.emplace_back(absl::StripPrefix(placement.reasons[id], intro));
     }
-    if (is_new && options_.log_device_placement) {
-      LOG(INFO) << node.name() << ": (" << node.op() << "): " << device;
+    if (old == before.end() && options_.log_device_placement) {
+      LOG(INFO) << node->name() << ": (" << node->op() << "): " << devices.back();
     }
   }
+  num_placed_ = graph_.num_nodes();
+  lowered_ = std::move(lowered);
+  moved_ = std::move(moved);
+  device_of_ = std::move(devices);
+  reasons_ = std::move(reasons);
   return absl::OkStatus();
 }
 
@@ -77,7 +100,7 @@ void SessionGraph::Revert() {
 }
 
 void SessionGraph::RevertLocked() {
-  graph_.RemoveNewestNodes(static_cast<int>(device_of_.size()));
+  graph_.RemoveNewestNodes(num_placed_);
   graph_.versions() = old_versions_;
   const absl::flat_hash_set<std::string> old(old_functions_.begin(), old_functions_.end());
   absl::erase_if(graph_.functions(),
@@ -102,7 +125,8 @@ absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(const StepNames& names
   {
     MutexLock lock(mutex_);
     devices = devices_;
-    ASSIGN_OR_RETURN(step, BuildStepGraph(graph_, device_of_, names, devices_.front()));
+    ASSIGN_OR_RETURN(step,
+                     BuildStepGraph(run_graph(), device_of_, moved_, names, devices_.front()));
   }
   absl::StatusOr<std::vector<TaskGraph>> split = absl::UnknownError("");
   {
@@ -123,14 +147,14 @@ absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(const StepNames& names
 absl::StatusOr<std::vector<std::vector<std::string>>> SessionGraph::FeedsBehind(
     const StepNames& names) const {
   MutexLock lock(mutex_);
-  return FeedsBehindFetches(graph_, names);
+  return FeedsBehindFetches(run_graph(), moved_, names);
 }
 
 absl::StatusOr<std::vector<PlacementReport>> SessionGraph::Explain(absl::string_view node) const {
   MutexLock lock(mutex_);
   std::vector<PlacementReport> reports;
   for (size_t i = 0; i < device_of_.size(); ++i) {
-    const Node& other = *graph_.nodes()[i];
+    const Node& other = *run_graph().nodes()[i];
     if (!node.empty() && other.name() != node) continue;
     reports.push_back({other.name(), other.op(), other.device(), device_of_[i], reasons_[i]});
   }

@@ -40,14 +40,23 @@ class SessionGraph {
   absl::StatusOr<std::vector<PlacementReport>> Explain(absl::string_view node) const;
 
  private:
+  // What is placed and run.
+  const Graph& run_graph() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return lowered_ != nullptr ? *lowered_ : graph_;
+  }
   void RevertLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PlaceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   mutable Mutex mutex_;
-  Graph graph_ ABSL_GUARDED_BY(mutex_);
+  Graph graph_ ABSL_GUARDED_BY(mutex_);  // as the client sent it
+  int num_placed_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The same with calls and functional control flow written out; null where there are no functions.
+  std::unique_ptr<Graph> lowered_ ABSL_GUARDED_BY(mutex_);
+  // Outputs of nodes that were written out, and what their readers read instead.
+  absl::flat_hash_map<Output, Output> moved_ ABSL_GUARDED_BY(mutex_);
   std::vector<DeviceAttributes> devices_ ABSL_GUARDED_BY(mutex_);
-  // By node id, for nodes that have been placed.
+  // By id of the nodes that are run, as far as they have been placed.
   std::vector<std::string> device_of_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> reasons_ ABSL_GUARDED_BY(mutex_);
   // Before the extension that has not been placed yet.

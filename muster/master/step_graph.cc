@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 
 #include "muster/base/status.h"
+#include "muster/graph/function_proto.h"
 #include "muster/graph/graph_proto.h"
 
 namespace muster {
@@ -17,7 +18,8 @@ bool IsPlaceholder(const Node& node) {
   return node.op() == "Placeholder" || node.op() == "PlaceholderV2";
 }
 
-absl::StatusOr<Output> FindFeed(const Graph& graph, absl::string_view text) {
+absl::StatusOr<Output> FindFeed(const Graph& graph, const MovedOutputs& moved,
+                                absl::string_view text) {
   const TensorName name = ParseTensorName(text);
   Node* node = name.is_control() ? nullptr : graph.FindNode(name.node);
   if (node == nullptr) return NotFound("FeedInputs: unable to find feed output ", text);
@@ -25,7 +27,8 @@ absl::StatusOr<Output> FindFeed(const Graph& graph, absl::string_view text) {
     return InvalidArgument("FeedInputs: ", text, " should have output index < ",
                            node->num_outputs());
   }
-  return Output(node, name.index);
+  const auto elsewhere = moved.find(Output(node, name.index));
+  return elsewhere != moved.end() ? elsewhere->second : Output(node, name.index);
 }
 
 absl::StatusOr<Output> FindFetch(const Graph& graph, absl::string_view text) {
@@ -49,10 +52,11 @@ absl::StatusOr<Output> FindFetch(const Graph& graph, absl::string_view text) {
 
 class Builder {
  public:
-  Builder(const Graph& graph, absl::Span<const std::string> devices, const StepNames& names,
-          const DeviceAttributes& client)
+  Builder(const Graph& graph, absl::Span<const std::string> devices, const MovedOutputs& moved,
+          const StepNames& names, const DeviceAttributes& client)
       : graph_(graph),
         devices_(devices),
+        moved_(moved),
         names_(names),
         client_(client),
         result_(std::make_unique<Graph>()) {}
@@ -62,7 +66,7 @@ class Builder {
     RETURN_IF_ERROR(Find());
     FindNeeded();
     result_->versions() = graph_.versions();
-    ShareFunctions(graph_, *result_);
+    CopyFunctions(graph_, *result_);
     RETURN_IF_ERROR(AddFeeds());
     RETURN_IF_ERROR(CopyNodes());
     RETURN_IF_ERROR(AddConnections());
@@ -93,12 +97,12 @@ class Builder {
 
   absl::Status Find() {
     for (const std::string& feed : names_.feeds) {
-      ASSIGN_OR_RETURN(feeds_.emplace_back(), FindFeed(graph_, feed));
+      ASSIGN_OR_RETURN(feeds_.emplace_back(), FindFeed(graph_, moved_, feed));
       fed_.emplace(feeds_.back(), feeds_.size() - 1);
     }
     for (const auto& [from, to] : names_.connections) {
       ASSIGN_OR_RETURN(const Output source, FindFetch(graph_, from));
-      ASSIGN_OR_RETURN(const Output replaced, FindFeed(graph_, to));
+      ASSIGN_OR_RETURN(const Output replaced, FindFeed(graph_, moved_, to));
       if (source.base_dtype() != replaced.base_dtype()) {
         return InvalidArgument("Tensor ", from, " of type ", DTypeName(source.base_dtype()),
                                " cannot be connected to ", to, " of type ",
@@ -233,7 +237,7 @@ class Builder {
 
   absl::Status AddConnections() {
     for (const auto& [from, to] : names_.connections) {
-      ASSIGN_OR_RETURN(const Output replaced, FindFeed(graph_, to));
+      ASSIGN_OR_RETURN(const Output replaced, FindFeed(graph_, moved_, to));
       if (!used_connections_.contains(replaced)) continue;
       const Output source = Mapped(connected_.at(replaced));
       if (!source) {
@@ -283,6 +287,7 @@ class Builder {
 
   const Graph& graph_;
   const absl::Span<const std::string> devices_;
+  const MovedOutputs& moved_;
   const StepNames& names_;
   const DeviceAttributes& client_;
   std::unique_ptr<Graph> result_;
@@ -339,16 +344,18 @@ std::string ClientKey(const DeviceAttributes& client, absl::string_view tensor) 
 
 absl::StatusOr<std::unique_ptr<Graph>> BuildStepGraph(const Graph& graph,
                                                       absl::Span<const std::string> devices,
+                                                      const MovedOutputs& moved,
                                                       const StepNames& names,
                                                       const DeviceAttributes& client) {
-  return Builder(graph, devices, names, client).Run();
+  return Builder(graph, devices, moved, names, client).Run();
 }
 
 absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehindFetches(const Graph& graph,
+                                                                         const MovedOutputs& moved,
                                                                          const StepNames& names) {
   absl::flat_hash_map<Output, std::string> feeds;
   for (const std::string& feed : names.feeds) {
-    ASSIGN_OR_RETURN(const Output output, FindFeed(graph, feed));
+    ASSIGN_OR_RETURN(const Output output, FindFeed(graph, moved, feed));
     feeds.emplace(output, feed);
   }
   std::vector<std::vector<std::string>> result;
@@ -374,19 +381,6 @@ absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehindFetches(const G
     }
   }
   return result;
-}
-
-void ShareFunctions(const Graph& from, Graph& into) {
-  for (const auto& [name, function] : from.functions()) {
-    if (into.functions().contains(name)) continue;
-    auto copy = std::make_unique<Function>();
-    copy->signature = function->signature;
-    copy->attrs = function->attrs;
-    copy->serialized = function->serialized;
-    copy->gradient = function->gradient;
-    copy->registration = function->registration;
-    into.functions().emplace(name, std::move(copy));
-  }
 }
 
 }  // namespace muster

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
 
 #include "muster/device/device.h"
@@ -34,19 +35,21 @@ std::string FullTensorName(absl::string_view name);
 // The rendezvous key under which the client's end of a tensor is known.
 std::string ClientKey(const DeviceAttributes& client, absl::string_view tensor);
 
+// Outputs that are read in the place of others: feeding those must feed these.
+using MovedOutputs = absl::flat_hash_map<Output, Output>;
+
 // `devices` by node id: where each node of `graph` runs. Fed tensors come from `_recv_x_k` nodes
 // and fetched ones go to `_send_y_k` nodes, all on the client's device. Errors in TensorFlow's
 // words.
 absl::StatusOr<std::unique_ptr<Graph>> BuildStepGraph(const Graph& graph,
                                                       absl::Span<const std::string> devices,
+                                                      const MovedOutputs& moved,
                                                       const StepNames& names,
                                                       const DeviceAttributes& client);
 
 // For each fetch the feeds that it is computed from.
 absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehindFetches(const Graph& graph,
+                                                                         const MovedOutputs& moved,
                                                                          const StepNames& names);
-
-// Adds the functions of `from` that `into` lacks.
-void ShareFunctions(const Graph& from, Graph& into);
 
 }  // namespace muster

@@ -1,5 +1,6 @@
 #include "muster/master/step_plan.h"
 
+#include "muster/graph/function_proto.h"
 #include "muster/graph/optimize.h"
 #include "muster/graph/partition.h"
 
@@ -9,7 +10,7 @@ absl::StatusOr<std::vector<TaskGraph>> SplitStep(std::unique_ptr<Graph> graph,
                                                  absl::Span<const DeviceAttributes> devices,
                                                  const SplitOptions& options, int64_t& next_name) {
   Graph functions;
-  ShareFunctions(*graph, functions);
+  CopyFunctions(*graph, functions);
   if (options.optimize) {
     OptimizeOptions portable;
     portable.fuse = false;
@@ -22,7 +23,7 @@ absl::StatusOr<std::vector<TaskGraph>> SplitStep(std::unique_ptr<Graph> graph,
   ASSIGN_OR_RETURN(std::vector<GraphPart> cut_parts, PartitionGraph(*graph, devices, cut));
   std::vector<TaskGraph> parts;
   for (GraphPart& part : cut_parts) {
-    ShareFunctions(functions, *part.graph);
+    CopyFunctions(functions, *part.graph);
     parts.push_back({std::move(part.task), std::move(part.graph)});
   }
   return parts;

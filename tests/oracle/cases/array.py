@@ -719,3 +719,45 @@ def tile_grad(g):
     g.empty([g.values(0, 6), [1, 3]])
     g.edge([g.values(), np.zeros(0)], "scalar")
     g.error([g.values(4, 6), [2]], "length")
+
+
+@cases("SparseToDense", tolerance=EXACT, gradient=True)
+def sparse_to_dense(g):
+    kind = g.types["T"]
+    value = g.values(1, dtype=kind)[0]
+    g.normal([[[0, 1], [2, 0]], [3, 2], g.values(2, dtype=kind), value])
+    g.normal([[1, 3], [5], g.values(2, dtype=kind), value], "vector")
+    g.normal([[1, 3], [5], value, value], "one value", gradient=False)
+    g.normal([2, [5], value, value], "one index", gradient=False)
+    g.empty([np.zeros((0, 2)), [0, 2], g.values(0, dtype=kind), value])
+    g.edge([np.zeros((0, 2)), [2, 2], g.values(0, dtype=kind), value], "no values")
+    g.edge([[0, 1, 2], [3], g.special(3, dtype=kind), value], "special values")
+    g.edge([[[2], [0], [2]], [3], g.values(3, dtype=kind), value], "any order", validate_indices=False)
+    g.error([[[2], [0]], [3], g.values(2, dtype=kind), value], "order")
+    g.error([[[1], [1]], [3], g.values(2, dtype=kind), value], "twice")
+    g.error([[3], [3], g.values(1, dtype=kind), value], "beyond")
+    g.error([[-1], [3], g.values(1, dtype=kind), value], "negative", validate_indices=False)
+    g.error([[1], [3, 3], g.values(1, dtype=kind), value], "depth")
+    g.error([[1], [3], g.values(2, dtype=kind), value], "number of values")
+    g.error([[1], [-3], g.values(1, dtype=kind), value], "negative size")
+    g.error([[1], [3], g.values(1, dtype=kind), [value]], "default")
+
+
+@cases("SerializeTensor", tolerance=EXACT)
+def serialize_tensor(g):
+    g.normal([g.values(2, 3)])
+    g.empty([g.values(0, 2)])
+    g.edge([g.special()], "special values")
+    g.type_error([g.values(2)])
+
+
+@cases("ParseTensor", tolerance=EXACT, attrs=dict(out_type=et.FLOAT))
+def parse_tensor(g):
+    two = b"\x08\x01\x12\x04\x12\x02\x08\x02"  # float, shape [2]
+    g.normal([two + b"\x22\x08\x00\x00\x80\x3f\x00\x00\x00\x40"])
+    g.empty([b"\x08\x01\x12\x04\x12\x02\x08\x00"])
+    g.edge([two + b"\x2a\x04\x00\x00\x80\x3f"], "the last value repeats")
+    g.error([b"\xff"], "no message")
+    g.error([b""], "no type")
+    g.error([[two]], "rank")
+    g.error([two], "another type", out_type=et.INT32)

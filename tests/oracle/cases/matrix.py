@@ -229,3 +229,12 @@ def sparse_segment_grad(g):
     g.edge([g.values(1, 2, dtype=kind), [2, 2], [0, 0], 3], "twice")
     g.error([g.values(3, 2, dtype=kind), [4, 1], [0, 1], 4], "index")
     g.error([g.values(1, 2, dtype=kind), [0, 1], [0, 1], 4], "segment")
+
+
+@cases("Bucketize", tolerance=EXACT)
+def bucketize(g):
+    g.normal([g.values(3, 4)], boundaries=[-2.0, 0.0, 1.0, 2.5])
+    g.empty([g.values(0, 2)], boundaries=[1.0])
+    g.edge([g.special()], "special values", boundaries=[-1.0, 0.0, 1.0])
+    g.edge([g.values(3)], "no boundaries", boundaries=[])
+    g.error([g.values(3)], "order", boundaries=[2.0, 1.0])

@@ -430,3 +430,17 @@ def nth_element(g):
     g.edge([[2, 5, 5, 1, 5], 2], "ties")
     g.error([g.values(3, 5), 5], "n")
     g.error([g.values(3, 5), -1], "negative n")
+
+
+@cases("ExtractImagePatches", tolerance=EXACT, gradient=True)
+def extract_image_patches(g):
+    plain = dict(ksizes=[1, 2, 2, 1], strides=[1, 1, 1, 1], rates=[1, 1, 1, 1], padding="VALID")
+    g.normal([g.values(2, 4, 5, 3)], **plain)
+    g.normal([g.values(1, 5, 4, 2)], "padded", **dict(plain, ksizes=[1, 3, 3, 1], strides=[1, 2, 2, 1], padding="SAME"))
+    g.normal([g.values(1, 6, 5, 1)], "rates", **dict(plain, rates=[1, 2, 3, 1]))
+    g.empty([g.values(0, 4, 4, 2)], **plain)
+    g.edge([g.special(1, 3, 4, 2)], "special values", **plain)
+    g.error([g.values(4, 4, 2)], "rank", **plain)
+    g.error([g.values(1, 4, 4, 2)], "stride 0", **dict(plain, strides=[1, 0, 1, 1]))
+    g.error([g.values(1, 4, 4, 2)], "ksize 0", **dict(plain, ksizes=[1, 0, 2, 1]))
+    g.error([g.values(1, 4, 4, 2)], "batch", **dict(plain, ksizes=[2, 2, 2, 1]))

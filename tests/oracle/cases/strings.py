@@ -137,3 +137,41 @@ def decode_raw(g):
     if size > 1:
         g.error([[sample + b"x"]], "length")
     g.error([[sample, sample[size:]]], "unequal")
+
+
+@cases("RegexReplace", tolerance=EXACT)
+def regex_replace(g):
+    g.normal([[b"abcabc", b"xyz"], b"b(.)", b"<\\1>"])
+    g.normal([[b"abcabc", b"xyz"], b"[a-c]", b"-"], "first only", replace_global=False)
+    g.empty([np.zeros(0, object), b"a", b"b"])
+    g.edge([WORDS, b"", b"."], "an empty pattern")
+    g.edge([b"scalar", b"(?i)A", b"\\0\\0"], "scalar")
+    g.edge([b"aaa", b"a", b"\\7"], "a group that is not there")
+    g.error([[b"a"], b"(", b"b"], "pattern")
+    g.error([[b"a"], [b"a"], b"b"], "rank of the pattern")
+    g.error([[b"a"], b"a", [b"b"]], "rank of the rewrite")
+
+
+@cases("StaticRegexReplace", tolerance=EXACT)
+def static_regex_replace(g):
+    g.normal([[b"abcabc", b"xyz"]], pattern="b(.)", rewrite="<\\1>")
+    g.empty([np.zeros(0, object)], pattern="a", rewrite="b")
+    g.edge([WORDS], "first only", pattern="[a-z]+", rewrite="", replace_global=False)
+    g.error([[b"a"]], "pattern", pattern="(", rewrite="b")
+
+
+@cases("RegexFullMatch", tolerance=EXACT)
+def regex_full_match(g):
+    g.normal([[b"abc", b"xabc", b"ab"], b"abc?"])
+    g.empty([np.zeros(0, object), b"a"])
+    g.edge([WORDS, b"(?s).*"], "everything")
+    g.error([[b"a"], b"*"], "pattern")
+    g.error([[b"a"], [b"a"]], "rank of the pattern")
+
+
+@cases("StaticRegexFullMatch", tolerance=EXACT)
+def static_regex_full_match(g):
+    g.normal([[b"abc", b"xabc", b"ab"]], pattern="abc?")
+    g.empty([np.zeros(0, object)], pattern="a")
+    g.edge([WORDS], "everything", pattern="(?s).*")
+    g.error([[b"a"]], "pattern", pattern="*")

@@ -1,0 +1,488 @@
+// Lists of tensors as values: TensorList*.
+#include <algorithm>
+#include <cstring>
+
+#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/control/tensor_list.h"
+
+namespace muster {
+namespace {
+
+using List = std::shared_ptr<const TensorList>;
+
+absl::StatusOr<List> ListOf(KernelContext& c, int i, DType dtype) {
+  ASSIGN_OR_RETURN(List list, ListIn(c.input(i)));
+  if (list->dtype() != dtype) {
+    return InvalidArgument("Invalid data types; op elements ", DTypeName(dtype),
+                           " but list elements ", DTypeName(list->dtype()));
+  }
+  return list;
+}
+
+// What an element that was never set is: zeros, where the shape is known.
+absl::StatusOr<Tensor> ElementOrZeros(KernelContext& c, const TensorList& list, int64_t i,
+                                      const PartialShape& wanted) {
+  Tensor item = list.item(i);
+  if (item.valid()) return item;
+  absl::StatusOr<PartialShape> merged = wanted.Merge(list.shape());
+  std::optional<Shape> shape = merged.ok() ? merged->ToShape() : std::nullopt;
+  for (int64_t k = 0; !shape && k < list.size(); ++k) {
+    const Tensor other = list.item(k);
+    if (other.valid()) shape = other.shape();
+  }
+  if (!shape) {
+    return InvalidArgument(
+        "Trying to read an uninitialized tensor but element_shape is not fully "
+        "defined: ",
+        wanted.ToString(), " and no uninitialized element.");
+  }
+  ASSIGN_OR_RETURN(item, c.AllocateTemporary(list.dtype(), *shape));
+  ZeroElements(item.dtype(), item.raw(), item.num_elements());
+  return item;
+}
+
+absl::Status CheckElement(const TensorList& list, const Tensor& item, absl::string_view what) {
+  if (item.dtype() != list.dtype()) {
+    return InvalidArgument("Invalid data types; list elements ", DTypeName(list.dtype()),
+                           " but tried to ", what, " ", DTypeName(item.dtype()));
+  }
+  if (!list.shape().CompatibleWith(item.shape())) {
+    return InvalidArgument("Tried to ", what,
+                           " a tensor with incompatible shape to a list. Op element shape: ",
+                           item.shape().ToString(), " list shape: ", list.shape().ToString());
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<List> NewList(KernelContext& c, int shape_input, int64_t max_size, int64_t size) {
+  ASSIGN_OR_RETURN(const DType dtype, c.node().Attr<DType>("element_dtype"));
+  ASSIGN_OR_RETURN(PartialShape shape, ShapeIn(c.input(shape_input)));
+  return std::make_shared<const TensorList>(dtype, std::move(shape), max_size,
+                                            std::vector<Tensor>(size));
+}
+
+// More than this many elements are not set up before any of them is there.
+constexpr int64_t kMostReserved = int64_t{1} << 28;
+
+absl::StatusOr<int64_t> ListSize(const Tensor& tensor, absl::string_view what) {
+  ASSIGN_OR_RETURN(const int64_t size, ScalarInteger(tensor, what));
+  if (size < 0)
+    return InvalidArgument("The ", what, " to reserve must be a non negative number, got ", size);
+  if (size > kMostReserved)
+    return absl::ResourceExhaustedError(absl::StrCat("A list of ", size, " elements is too long"));
+  return size;
+}
+
+absl::Status Empty(KernelContext& c) {
+  if (c.input(1).rank() != 0) {
+    return InvalidArgument("max_num_elements expected to be a scalar ",
+                           "but got shape: ", c.input(1).shape().ToString());
+  }
+  ASSIGN_OR_RETURN(const int64_t limit, ScalarInteger(c.input(1), "max_num_elements"));
+  ASSIGN_OR_RETURN(List list, NewList(c, 0, limit < 0 ? -1 : limit, 0));
+  c.SetOutput(0, HandleOf(std::move(list)));
+  return absl::OkStatus();
+}
+
+absl::Status Reserve(KernelContext& c) {
+  ASSIGN_OR_RETURN(const int64_t size, ListSize(c.input(1), "num_elements"));
+  ASSIGN_OR_RETURN(List list, NewList(c, 0, -1, size));
+  c.SetOutput(0, HandleOf(std::move(list)));
+  return absl::OkStatus();
+}
+
+absl::Status PushBack(KernelContext& c) {
+  ASSIGN_OR_RETURN(const List list, ListOf(c, 0, c.input_type(1)));
+  RETURN_IF_ERROR(CheckElement(*list, c.input(1), "append"));
+  if (list->max_size() >= 0 && list->size() >= list->max_size()) {
+    return InvalidArgument("Tried to push item into a full list list size: ", list->size(),
+                           " max_num_elements: ", list->max_size());
+  }
+  c.SetOutput(0, HandleOf(list->WithPushed(c.input(1))));
+  return absl::OkStatus();
+}
+
+absl::Status PopBack(KernelContext& c) {
+  ASSIGN_OR_RETURN(const List list, ListOf(c, 0, c.output_type(1)));
+  ASSIGN_OR_RETURN(const PartialShape wanted, ShapeIn(c.input(1)));
+  if (list->size() == 0) return InvalidArgument("Trying to pop from an empty list.");
+  ASSIGN_OR_RETURN(Tensor item, ElementOrZeros(c, *list, list->size() - 1, wanted));
+  c.SetOutput(0, HandleOf(list->WithoutLast()));
+  c.SetOutput(1, std::move(item));
+  return absl::OkStatus();
+}
+
+absl::Status Length(KernelContext& c) {
+  ASSIGN_OR_RETURN(const List list, ListIn(c.input(0)));
+  c.SetOutput(0, Tensor::Scalar(static_cast<int32_t>(list->size())));
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status ElementShape(KernelContext& c) {
+  ASSIGN_OR_RETURN(const List list, ListIn(c.input(0)));
+  if (!list->shape().known_rank()) {
+    c.SetOutput(0, Tensor::Scalar<T>(-1));
+    return absl::OkStatus();
+  }
+  std::vector<T> dims;
+  for (int i = 0; i < list->shape().rank(); ++i)
+    dims.push_back(static_cast<T>(list->shape().dim(i)));
+  c.SetOutput(0, Tensor::Vector<T>(dims));
+  return absl::OkStatus();
+}
+
+absl::Status Resize(KernelContext& c) {
+  ASSIGN_OR_RETURN(const List list, ListIn(c.input(0)));
+  ASSIGN_OR_RETURN(const int64_t size, ListSize(c.input(1), "size"));
+  std::vector<Tensor> items = list->items();
+  items.resize(size);
+  c.SetOutput(0, HandleOf(list->WithItems(std::move(items))));
+  return absl::OkStatus();
+}
+
+absl::Status GetItem(KernelContext& c) {
+  ASSIGN_OR_RETURN(const List list, ListOf(c, 0, c.output_type(0)));
+  ASSIGN_OR_RETURN(const int64_t index, ScalarInteger(c.input(1), "index"));
+  ASSIGN_OR_RETURN(const PartialShape wanted, ShapeIn(c.input(2)));
+  if (index < 0 || index >= list->size()) {
+    return InvalidArgument("Trying to access element ", index, " in a list with ", list->size(),
+                           " elements.");
+  }
+  ASSIGN_OR_RETURN(Tensor item, ElementOrZeros(c, *list, index, wanted));
+  c.SetOutput(0, std::move(item));
+  return absl::OkStatus();
+}
+
+absl::Status SetItem(KernelContext& c) {
+  const bool may_reuse = c.input(0).exclusive();
+  ASSIGN_OR_RETURN(List list, ListOf(c, 0, c.input_type(2)));
+  ASSIGN_OR_RETURN(const int64_t index, ScalarInteger(c.input(1), "index"));
+  ASSIGN_OR_RETURN(const bool grows, c.node().Attr<bool>("resize_if_index_out_of_bounds"));
+  RETURN_IF_ERROR(CheckElement(*list, c.input(2), "set"));
+  if (grows && index >= list->size() && index < kMostReserved) {
+    std::vector<Tensor> items = list->items();
+    items.resize(index + 1);
+    list = list->WithItems(std::move(items));
+  }
+  if (index < 0 || index >= list->size()) {
+    return InvalidArgument("Trying to modify element ", index, " in a list with ", list->size(),
+                           " elements.");
+  }
+  c.SetOutput(0, HandleOf(list->WithItem(index, c.input(2), may_reuse)));
+  return absl::OkStatus();
+}
+
+// Elements `indices` of the list as one tensor.
+absl::Status StackElements(KernelContext& c, const TensorList& list, const Tensor& shape_input,
+                           absl::Span<const int64_t> indices) {
+  ASSIGN_OR_RETURN(const PartialShape wanted, ShapeIn(shape_input));
+  absl::StatusOr<PartialShape> merged = wanted.Merge(list.shape());
+  if (!merged.ok()) {
+    return InvalidArgument("Tried to stack list with element shape ", list.shape().ToString(),
+                           " as elements of shape ", wanted.ToString());
+  }
+  std::vector<Tensor> items;
+  for (int64_t index : indices) {
+    items.push_back(list.item(index));
+    if (!items.back().valid()) continue;
+    absl::StatusOr<PartialShape> narrower = merged->Merge(PartialShape(items.back().shape()));
+    if (!narrower.ok()) {
+      return InvalidArgument("Tried to stack tensors with unequal shapes: ", merged->ToString(),
+                             " vs. ", items.back().shape().ToString());
+    }
+    merged = std::move(narrower);
+  }
+  const std::optional<Shape> shape = merged->ToShape();
+  if (!shape) {
+    return InvalidArgument("Tried to stack elements of an ",
+                           indices.empty() ? "empty" : "uninitialized",
+                           " list with non-fully-defined element_shape: ", merged->ToString());
+  }
+  Dims dims = shape->dims();
+  dims.insert(dims.begin(), static_cast<int64_t>(indices.size()));
+  ASSIGN_OR_RETURN(const Shape stacked, Shape::Make(dims));
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, stacked));
+  const int64_t count = shape->num_elements();
+  const int64_t bytes = count * static_cast<int64_t>(DTypeSize(output->dtype()));
+  for (size_t i = 0; i < items.size(); ++i) {
+    char* const to = output->raw() + static_cast<int64_t>(i) * bytes;
+    if (items[i].valid()) {
+      CopyElements(output->dtype(), items[i].raw(), to, count);
+    } else {
+      ZeroElements(output->dtype(), to, count);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Stack(KernelContext& c) {
+  ASSIGN_OR_RETURN(const List list, ListOf(c, 0, c.output_type(0)));
+  ASSIGN_OR_RETURN(const int64_t wanted, c.node().Attr<int64_t>("num_elements"));
+  if (wanted != -1 && wanted != list->size()) {
+    return InvalidArgument("Operation expected a list with ", wanted,
+                           " elements but got a list with ", list->size(), " elements.");
+  }
+  std::vector<int64_t> all(list->size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
+  return StackElements(c, *list, c.input(1), all);
+}
+
+absl::Status Gather(KernelContext& c) {
+  ASSIGN_OR_RETURN(const List list, ListOf(c, 0, c.output_type(0)));
+  ASSIGN_OR_RETURN(const Dims indices, IntegerVector(c.input(1), "indices"));
+  for (int64_t index : indices) {
+    if (index < 0 || index >= list->size()) {
+      return InvalidArgument("Trying to gather element ", index, " in a list with ", list->size(),
+                             " elements.");
+    }
+  }
+  return StackElements(c, *list, c.input(2), indices);
+}
+
+// Row i of a tensor with memory of its own.
+absl::StatusOr<Tensor> RowOf(KernelContext& c, const Tensor& tensor, int64_t i) {
+  Dims dims(tensor.shape().dims().begin() + 1, tensor.shape().dims().end());
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  ASSIGN_OR_RETURN(Tensor row, c.AllocateTemporary(tensor.dtype(), shape));
+  const int64_t bytes = shape.num_elements() * static_cast<int64_t>(DTypeSize(tensor.dtype()));
+  CopyElements(tensor.dtype(), tensor.raw() + i * bytes, row.raw(), shape.num_elements());
+  return row;
+}
+
+absl::Status CheckRows(const Tensor& tensor, const PartialShape& element) {
+  if (tensor.rank() < 1) {
+    return InvalidArgument("Tensor must be at least a vector, but saw shape: ",
+                           tensor.shape().ToString());
+  }
+  const Dims dims(tensor.shape().dims().begin() + 1, tensor.shape().dims().end());
+  if (!PartialShape(dims).Merge(element).ok()) {
+    return InvalidArgument("Specified a list with shape ", element.ToString(),
+                           " from a tensor with shape ", PartialShape(dims).ToString());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FromTensor(KernelContext& c) {
+  const Tensor tensor = c.input(0);
+  ASSIGN_OR_RETURN(PartialShape element, ShapeIn(c.input(1)));
+  RETURN_IF_ERROR(CheckRows(tensor, element));
+  std::vector<Tensor> items;
+  for (int64_t i = 0; i < tensor.dim(0); ++i) {
+    ASSIGN_OR_RETURN(Tensor row, RowOf(c, tensor, i));
+    items.push_back(std::move(row));
+  }
+  c.SetOutput(0, HandleOf(std::make_shared<const TensorList>(tensor.dtype(), std::move(element), -1,
+                                                             std::move(items))));
+  return absl::OkStatus();
+}
+
+absl::Status ScatterV2(KernelContext& c) {
+  const Tensor tensor = c.input(0);
+  ASSIGN_OR_RETURN(const Dims indices, IntegerVector(c.input(1), "indices"));
+  ASSIGN_OR_RETURN(PartialShape element, ShapeIn(c.input(2)));
+  ASSIGN_OR_RETURN(const int64_t given, ScalarInteger(c.input(3), "num_elements"));
+  if (given < -1)
+    return InvalidArgument("TensorListScatter expects num_elements >= -1, found: ", given);
+  RETURN_IF_ERROR(CheckRows(tensor, element));
+  if (static_cast<int64_t>(indices.size()) != tensor.dim(0)) {
+    return InvalidArgument("Invalid number of rows in input tensor. Expected: ", indices.size(),
+                           " Actual: ", tensor.dim(0));
+  }
+  int64_t size = std::max<int64_t>(given, 0);
+  for (int64_t index : indices) {
+    if (index < 0) return InvalidArgument("Indices in TensorListScatter must all be non-negative.");
+    if (given >= 0 && index >= given) {
+      return InvalidArgument("TensorListScatter: Trying to scatter at index ", index,
+                             " in list with size ", given);
+    }
+    size = std::max(size, index + 1);
+  }
+  if (size > kMostReserved)
+    return absl::ResourceExhaustedError(absl::StrCat("A list of ", size, " elements is too long"));
+  std::vector<Tensor> items(size);
+  for (size_t i = 0; i < indices.size(); ++i) {
+    ASSIGN_OR_RETURN(items[indices[i]], RowOf(c, tensor, static_cast<int64_t>(i)));
+  }
+  c.SetOutput(0, HandleOf(std::make_shared<const TensorList>(tensor.dtype(), std::move(element), -1,
+                                                             std::move(items))));
+  return absl::OkStatus();
+}
+
+// --- Shapes ------------------------------------------------------------------------------------
+
+// The shape that input i gives, as far as it is known while the graph is built.
+PartialShape ElementShapeFrom(ShapeContext& c, int i) {
+  if (!c.input(i).known_rank() || c.input(i).rank() != 1) return PartialShape();
+  absl::StatusOr<PartialShape> shape = c.InputAsShape(i);
+  return shape.ok() ? *std::move(shape) : PartialShape();
+}
+
+absl::Status PopShapes(ShapeContext& c) {
+  c.SetOutput(0, PartialShape::Scalar());
+  c.SetOutput(1, ElementShapeFrom(c, 1));
+  return absl::OkStatus();
+}
+
+absl::Status GetItemShape(ShapeContext& c) {
+  c.SetOutput(0, ElementShapeFrom(c, 2));
+  return absl::OkStatus();
+}
+
+absl::Status StackShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const int64_t count, c.Attr<int64_t>("num_elements"));
+  const PartialShape element = ElementShapeFrom(c, 1);
+  c.SetOutput(0, element.known_rank() ? c.Concatenate(PartialShape::Vector(count), element)
+                                      : PartialShape());
+  return absl::OkStatus();
+}
+
+absl::Status GatherShape(ShapeContext& c) {
+  const PartialShape element = ElementShapeFrom(c, 2);
+  c.SetOutput(0, element.known_rank() ? c.Concatenate(c.input(1), element) : PartialShape());
+  return absl::OkStatus();
+}
+
+// --- Definitions -------------------------------------------------------------------------------
+
+DEFINE_OP(EmptyTensorList) {
+  op.Attr("element_dtype: type")
+      .Attr("shape_type: {int32, int64}")
+      .Input("element_shape: shape_type")
+      .Input("max_num_elements: int32")
+      .Output("handle: variant")
+      .Doc("A list without elements.")
+      .Shape(ScalarShape)
+      .Cpu(Empty);
+}
+
+DEFINE_OP(TensorListReserve) {
+  op.Attr("element_dtype: type")
+      .Attr("shape_type: {int32, int64}")
+      .Input("element_shape: shape_type")
+      .Input("num_elements: int32")
+      .Output("handle: variant")
+      .Doc("A list of elements that are still to be set.")
+      .Shape(ScalarShape)
+      .Cpu(Reserve);
+}
+
+DEFINE_OP(TensorListPushBack) {
+  op.Attr("element_dtype: type")
+      .Input("input_handle: variant")
+      .Input("tensor: element_dtype")
+      .Output("output_handle: variant")
+      .Doc("The list with one more element at its end.")
+      .Shape(ScalarShape)
+      .Cpu(PushBack);
+}
+
+DEFINE_OP(TensorListPopBack) {
+  op.Attr("element_dtype: type")
+      .Input("input_handle: variant")
+      .Input("element_shape: int32")
+      .Output("output_handle: variant")
+      .Output("tensor: element_dtype")
+      .Doc("The list without its last element, and that element.")
+      .Shape(PopShapes)
+      .Cpu(PopBack);
+}
+
+DEFINE_OP(TensorListLength) {
+  op.Input("input_handle: variant")
+      .Output("length: int32")
+      .Doc("The number of elements.")
+      .Shape(ScalarShape)
+      .Cpu(Length);
+}
+
+DEFINE_OP(TensorListElementShape) {
+  op.Attr("shape_type: {int32, int64}")
+      .Input("input_handle: variant")
+      .Output("element_shape: shape_type")
+      .Doc("The shape that all elements have, -1 where it is not known.")
+      .Shape(UnknownShape)
+      .CpuTypes<Indices>("shape_type", []<typename T>() { return Stateless(ElementShape<T>); });
+}
+
+DEFINE_OP(TensorListResize) {
+  op.Input("input_handle: variant")
+      .Input("size: int32")
+      .Output("output_handle: variant")
+      .Doc("The list cut, or grown by elements that are still to be set.")
+      .Shape(ScalarShape)
+      .Cpu(Resize);
+}
+
+DEFINE_OP(TensorListGetItem) {
+  op.Attr("element_dtype: type")
+      .Attr("Tshape: {int32, int64} = DT_INT32")
+      .Input("input_handle: variant")
+      .Input("index: int32")
+      .Input("element_shape: Tshape")
+      .Output("item: element_dtype")
+      .Doc("One element of the list.")
+      .Shape(GetItemShape)
+      .Cpu(GetItem);
+}
+
+DEFINE_OP(TensorListSetItem) {
+  op.Attr("element_dtype: type")
+      .Attr("resize_if_index_out_of_bounds: bool = false")
+      .Input("input_handle: variant")
+      .Input("index: int32")
+      .Input("item: element_dtype")
+      .Output("output_handle: variant")
+      .Doc("The list with another element in one place.")
+      .Shape(ScalarShape)
+      .Cpu(SetItem);
+}
+
+DEFINE_OP(TensorListStack) {
+  op.Attr("element_dtype: type")
+      .Attr("num_elements: int = -1")
+      .Input("input_handle: variant")
+      .Input("element_shape: int32")
+      .Output("tensor: element_dtype")
+      .Doc("All elements as one tensor.")
+      .Shape(StackShape)
+      .Cpu(Stack);
+}
+
+DEFINE_OP(TensorListGather) {
+  op.Attr("element_dtype: type")
+      .Input("input_handle: variant")
+      .Input("indices: int32")
+      .Input("element_shape: int32")
+      .Output("values: element_dtype")
+      .Doc("Some elements as one tensor.")
+      .Shape(GatherShape)
+      .Cpu(Gather);
+}
+
+DEFINE_OP(TensorListFromTensor) {
+  op.Attr("element_dtype: type")
+      .Attr("shape_type: {int32, int64}")
+      .Input("tensor: element_dtype")
+      .Input("element_shape: shape_type")
+      .Output("output_handle: variant")
+      .Doc("The rows of a tensor as a list.")
+      .Shape(ScalarShape)
+      .Cpu(FromTensor);
+}
+
+DEFINE_OP(TensorListScatterV2) {
+  op.Attr("element_dtype: type")
+      .Attr("shape_type: {int32, int64}")
+      .Input("tensor: element_dtype")
+      .Input("indices: int32")
+      .Input("element_shape: shape_type")
+      .Input("num_elements: int32")
+      .Output("output_handle: variant")
+      .Doc("A list with the rows of a tensor in the given places.")
+      .Shape(ScalarShape)
+      .Cpu(ScatterV2);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,136 @@
+#include "muster/runtime/function_runtime.h"
+
+#include "muster/graph/function_proto.h"
+#include "muster/graph/lower.h"
+
+namespace muster {
+namespace {
+
+// One call under way.
+class FunctionCall : public CallFrame {
+ public:
+  FunctionCall(const Step& caller, std::vector<Tensor> arguments, size_t num_results)
+      : step(caller), arguments_(std::move(arguments)), results_(num_results) {
+    step.call_frame = this;
+  }
+
+  absl::StatusOr<Tensor> GetArg(int index) override {
+    if (index < 0 || index >= static_cast<int>(arguments_.size()))
+      return InvalidArgument("No argument ", index);
+    // Each argument is read once.
+    return std::move(arguments_[index]);
+  }
+  absl::Status SetRetval(int index, Tensor value) override {
+    if (index < 0 || index >= static_cast<int>(results_.size()))
+      return InvalidArgument("No result ", index);
+    results_[index] = std::move(value);
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::vector<Tensor>> TakeResults() {
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (!results_[i].valid()) return InvalidArgument("Retval[", i, "] does not have value");
+    }
+    return std::move(results_);
+  }
+
+  // False when the step is cancelled already.
+  bool UseOwnRendezvous() {
+    rendezvous_ = NewLocalRendezvous();
+    step.rendezvous = rendezvous_.get();
+    if (step.cancellation == nullptr) return true;
+    token_ = step.cancellation->NewToken();
+    return step.cancellation->Register(
+        token_, [rendezvous = rendezvous_, cancellation = step.cancellation] {
+          rendezvous->Abort(cancellation->reason());
+        });
+  }
+  void ReleaseRendezvous() {
+    if (rendezvous_ != nullptr && step.cancellation != nullptr)
+      step.cancellation->Deregister(token_);
+  }
+
+  Step step;
+
+ private:
+  std::vector<Tensor> arguments_;
+  std::vector<Tensor> results_;
+  std::shared_ptr<Rendezvous> rendezvous_;
+  Cancellation::Token token_ = 0;
+};
+
+std::string KeyOf(const FunctionRef& function) {
+  std::string key = function.name;
+  for (const auto& [name, value] : function.attrs)
+    absl::StrAppend(&key, ";", name, "=", value.ToString());
+  return key;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FunctionRuntime::Instance>> FunctionRuntime::Make(
+    const FunctionRef& function) const {
+  ASSIGN_OR_RETURN(const std::unique_ptr<Graph> body, InstantiateFunction(*library_, function));
+  auto instance = std::make_unique<Instance>();
+  instance->name = function.name;
+  for (const auto& node : body->nodes()) {
+    if (node->op() == "_Arg") instance->argument_types.push_back(node->output_types()[0]);
+    if (node->op() == "_Retval") ++instance->num_results;
+  }
+  ASSIGN_OR_RETURN(LoweredGraph lowered, LowerFunctions(*body, *library_));
+  ASSIGN_OR_RETURN(
+      instance->partitions,
+      LocalPartitions::Create(std::move(lowered.graph), devices_, options_,
+                              [&resources = resources_](const Node& node, Device& device)
+                                  -> absl::StatusOr<std::shared_ptr<Kernel>> {
+                                return MakeKernel(node, device, resources);
+                              }));
+  return instance;
+}
+
+absl::StatusOr<FunctionCaller::Handle> FunctionRuntime::Instantiate(const FunctionRef& function) {
+  const std::string key = KeyOf(function);
+  MutexLock lock(mutex_);
+  const auto found = by_key_.find(key);
+  if (found != by_key_.end()) return found->second;
+  ASSIGN_OR_RETURN(std::unique_ptr<Instance> instance, Make(function));
+  const auto handle = static_cast<Handle>(instances_.size());
+  instances_.push_back(std::move(instance));
+  by_key_.emplace(key, handle);
+  return handle;
+}
+
+void FunctionRuntime::Call(Handle handle, std::vector<Tensor> arguments, Step& step,
+                           CallDone done) {
+  const Instance* instance = nullptr;
+  {
+    MutexLock lock(mutex_);
+    if (handle >= 0 && handle < static_cast<Handle>(instances_.size()))
+      instance = instances_[handle].get();
+  }
+  if (instance == nullptr) {
+    std::move(done)(InvalidArgument("No function has the handle ", handle));
+    return;
+  }
+  if (arguments.size() != instance->argument_types.size()) {
+    std::move(done)(InvalidArgument("Function ", instance->name, " takes ",
+                                    instance->argument_types.size(), " arguments, got ",
+                                    arguments.size()));
+    return;
+  }
+  auto call = std::make_shared<FunctionCall>(step, std::move(arguments), instance->num_results);
+  if (instance->partitions->has_transfers() && !call->UseOwnRendezvous()) {
+    std::move(done)(step.cancellation->reason());
+    return;
+  }
+  instance->partitions->Run(call->step,
+                            [call, done = std::move(done)](const absl::Status& status) mutable {
+                              call->ReleaseRendezvous();
+                              if (!status.ok()) {
+                                std::move(done)(status);
+                              } else {
+                                std::move(done)(call->TakeResults());
+                              }
+                            });
+}
+
+}  // namespace muster

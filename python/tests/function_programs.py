@@ -1,0 +1,236 @@
+"""Programs with functions, built and run by TensorFlow 2.21: graphs, feeds, and what it answers.
+
+Run by test_functions.py in TensorFlow's interpreter: writes a list of cases as a pickle. Each case has a GraphDef and runs
+in order: (fetches, feeds, values) or (fetches, feeds, name of the error's class).
+"""
+
+import pickle
+import sys
+
+import numpy as np
+
+PROGRAMS = {}
+
+
+def program(function):
+    PROGRAMS[function.__name__] = function
+    return function
+
+
+@program
+def while_counts(tf):
+    n = tf.placeholder(tf.int32, [], name="n")
+    i, total = tf.while_loop(lambda i, t: i < n, lambda i, t: (i + 1, t + i * 2), [0, 10])
+    tf.identity_n([i, total], name="out")
+    return [(["out:0", "out:1"], {"n:0": np.int32(k)}) for k in (5, 0, 1)]
+
+
+@program
+def while_node_itself(tf):
+    n = tf.placeholder(tf.int32, [], name="n")
+    tf.while_loop(lambda i: i < n, lambda i: i + 1, [0], name="loop")
+    return [(["loop:2"], {"n:0": np.int32(4)})]
+
+
+@program
+def nested_loops_and_branches(tf):
+    n = tf.placeholder(tf.int32, [], name="n")
+    scale = tf.placeholder(tf.float32, [], name="scale")
+
+    def inner(i, x):
+        return tf.while_loop(lambda j, y: j < i, lambda j, y: (j + 1, tf.cond(y > 5.0, lambda: y / scale, lambda: y * 2.0 + scale)),
+                             [0, x])[1]
+
+    _, x = tf.while_loop(lambda i, x: i < n, lambda i, x: (i + 1, inner(i, x)), [0, 1.0])
+    tf.identity(x, name="x")
+    return [("x:0", {"n:0": np.int32(k), "scale:0": np.float32(s)}) for k, s in ((4, 3.0), (0, 1.0), (6, 1.5))]
+
+
+@program
+def branch_of_constants(tf):
+    p = tf.placeholder(tf.bool, [], name="p")
+    y = tf.cond(p, lambda: (tf.constant(1), tf.constant("yes")), lambda: (tf.constant(2), tf.constant("no")))
+    tf.identity(y[0], name="number")
+    tf.identity(y[1], name="text")
+    return [(["number:0", "text:0"], {"p:0": np.bool_(v)}) for v in (True, False)]
+
+
+@program
+def nested_branches(tf):
+    x = tf.placeholder(tf.float32, [None], name="x")
+    y = tf.cond(tf.reduce_sum(x) > 0.0, lambda: tf.cond(x[0] > 1.0, lambda: x * 2.0, lambda: tf.concat([x, x], 0)),
+                lambda: tf.zeros([0]))
+    tf.identity(y, name="y")
+    return [("y:0", {"x:0": np.float32(v)}) for v in ([2, 3], [0.5, 3], [-1], [])][:3]
+
+
+@program
+def case_by_index(tf):
+    k = tf.placeholder(tf.int32, [], name="k")
+    y = tf.switch_case(k, [lambda: tf.constant(10), lambda: k * 100, lambda: tf.constant(-1)])
+    tf.identity(y, name="y")
+    return [("y:0", {"k:0": np.int32(v)}) for v in (0, 1, 2, 9, -3)]
+
+
+@program
+def resource_variable_in_loop(tf):
+    v = tf.get_variable("v", [], initializer=tf.constant_initializer(1.0), use_resource=True)
+    n = tf.placeholder(tf.int32, [], name="n")
+
+    def body(i):
+        with tf.control_dependencies([v.assign_add(tf.cast(i, tf.float32))]):
+            return i + 1
+
+    i = tf.while_loop(lambda i: i < n, body, [1])
+    with tf.control_dependencies([i]):
+        tf.identity(v.read_value(), name="value")
+    tf.group(v.initializer, name="init")
+    return [("init", {}), ("value:0", {"n:0": np.int32(4)}), ("value:0", {"n:0": np.int32(0)}), ("value:0", {"n:0": np.int32(3)})]
+
+
+@program
+def effects_in_branches(tf):
+    v = tf.get_variable("v", [], initializer=tf.constant_initializer(1.0), use_resource=True)
+    p = tf.placeholder(tf.bool, [], name="p")
+    y = tf.cond(p, lambda: v.assign_add(10.0, read_value=True), lambda: v.assign_sub(1.0, read_value=True))
+    tf.identity(y, name="y")
+    tf.identity(v.read_value(), name="value")
+    tf.group(v.initializer, name="init")
+    return [("init", {}), ("y:0", {"p:0": np.bool_(True)}), ("value:0", {}), ("y:0", {"p:0": np.bool_(False)}), ("value:0", {})]
+
+
+@program
+def errors_inside(tf):
+    x = tf.placeholder(tf.int32, [None], name="x")
+    i = tf.placeholder(tf.int32, [], name="i")
+    y = tf.while_loop(lambda k, s: k < i, lambda k, s: (k + 1, s + tf.gather(x, k)), [0, 0])[1]
+    tf.identity(y, name="y")
+    z = tf.cond(i > 2, lambda: tf.reshape(x, [7]), lambda: x)
+    tf.identity(z, name="z")
+    x3 = np.int32([1, 2, 3])
+    return [("y:0", {"x:0": x3, "i:0": np.int32(3)}), ("y:0", {"x:0": x3, "i:0": np.int32(5)}),
+            ("z:0", {"x:0": x3, "i:0": np.int32(1)}), ("z:0", {"x:0": x3, "i:0": np.int32(3)})]
+
+
+@program
+def gradient_of_while(tf):
+    x = tf.placeholder(tf.float32, [], name="x")
+    w = tf.placeholder(tf.float32, [2], name="w")
+    n = tf.placeholder(tf.int32, [], name="n")
+    y = tf.while_loop(lambda i, a: i < n, lambda i, a: (i + 1, a * x * tf.reduce_sum(w) + tf.sin(a)), [0, tf.constant(1.0)])[1]
+    dx, dw = tf.gradients(y, [x, w])
+    tf.identity(dx, name="dx")
+    tf.identity(dw, name="dw")
+    return [(["dx:0", "dw:0"], {"x:0": np.float32(0.5), "w:0": np.float32([0.25, 1]), "n:0": np.int32(k)}) for k in (3, 0, 1)]
+
+
+@program
+def gradient_of_cond(tf):
+    x = tf.placeholder(tf.float32, [], name="x")
+    w = tf.placeholder(tf.float32, [2], name="w")
+    y = tf.cond(x > 0, lambda: tf.sin(x) * w, lambda: w * w)
+    dx, dw = tf.gradients(y, [x, w])
+    tf.identity(dx, name="dx")
+    tf.identity(dw, name="dw")
+    return [(["dx:0", "dw:0"], {"x:0": np.float32(v), "w:0": np.float32([0.25, 1])}) for v in (0.5, -1.0)]
+
+
+@program
+def gradient_of_cond_in_while(tf):
+    x = tf.placeholder(tf.float32, [3], name="x")
+
+    def body(i, a):
+        return i + 1, tf.cond(tf.equal(i % 2, 0), lambda: a * x, lambda: a + tf.square(x))
+
+    y = tf.while_loop(lambda i, a: i < 4, body, [0, tf.ones([3])])[1]
+    tf.identity(tf.gradients(y, x)[0], name="dx")
+    return [("dx:0", {"x:0": np.float32([0.5, -1, 2])})]
+
+
+@program
+def called_functions(tf):
+    from tensorflow.python.framework import function
+
+    @function.Defun(tf.float32, tf.float32)
+    def scale(a, b):
+        return a * b + 1.0, a - b
+
+    @function.Defun(tf.float32, noinline=True)
+    def kept(a):
+        return tf.square(scale(a, a)[0])
+
+    x = tf.placeholder(tf.float32, [None], name="x")
+    p, q = scale(x, x + 1.0)
+    tf.identity(p, name="p")
+    tf.identity(kept(q), name="q")
+    tf.identity(tf.map_fn(lambda v: scale(v, v)[0] + kept(v), x), name="mapped")
+    return [(["p:0", "q:0", "mapped:0"], {"x:0": np.float32(v)}) for v in ([1, 2], [], [3])]
+
+
+@program
+def concrete_functions(tf):
+    v = tf.get_variable("v", [], initializer=tf.constant_initializer(2.0), use_resource=True)
+
+    @tf.function
+    def step(x):
+        v.assign_add(1.0)
+        return x * v
+
+    @tf.function
+    def twice(x):
+        return step(step(x))
+
+    x = tf.placeholder(tf.float32, [], name="x")
+    tf.identity(twice(x), name="y")
+    tf.identity(v.read_value(), name="value")
+    tf.group(v.initializer, name="init")
+    return [("init", {}), ("y:0", {"x:0": np.float32(2)}), ("value:0", {}), ("y:0", {"x:0": np.float32(1)}), ("value:0", {})]
+
+
+@program
+def kernels_instead(tf):
+    """Nothing is written out: the nodes call their functions."""
+    n = tf.placeholder(tf.int32, [], name="n")
+    p = tf.placeholder(tf.bool, [], name="p")
+    total = tf.while_loop(lambda i, t: i < n, lambda i, t: (i + 1, tf.cond(p, lambda: t + i, lambda: t * 2)), [0, 1])[1]
+    tf.identity(total, name="total")
+    y = tf.switch_case(n, [lambda: tf.constant(10), lambda: n * 100, lambda: tf.constant(-1)])
+    tf.identity(y, name="y")
+    return [(["total:0", "y:0"], {"n:0": np.int32(k), "p:0": np.bool_(b)}) for k in (0, 1, 7, 300) for b in (True, False)]
+
+
+def clear_lowering(graph_def):
+    for nodes in [graph_def.node] + [f.node_def for f in graph_def.library.function]:
+        for node in nodes:
+            if "_lower_using_switch_merge" in node.attr:
+                del node.attr["_lower_using_switch_merge"]
+
+
+def main(out):
+    import tensorflow.compat.v1 as tf
+
+    tf.disable_eager_execution()
+    tf.enable_control_flow_v2()
+    cases = []
+    for name, build in PROGRAMS.items():
+        with tf.Graph().as_default() as graph:
+            runs = build(tf)
+            graph_def = graph.as_graph_def()
+        if name == "kernels_instead":
+            clear_lowering(graph_def)
+        answers = []
+        with tf.Graph().as_default():
+            tf.import_graph_def(graph_def, name="")
+            with tf.Session() as session:
+                for fetches, feeds in runs:
+                    try:
+                        answers.append((fetches, feeds, session.run(fetches, feeds)))
+                    except tf.errors.OpError as error:
+                        answers.append((fetches, feeds, type(error).__name__))
+        cases.append((name, graph_def.SerializeToString(), answers))
+    with open(out, "wb") as file:
+        pickle.dump(cases, file)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
