@@ -10,6 +10,8 @@
 namespace muster {
 namespace {
 
+using NewName = std::function<std::string(absl::string_view)>;
+
 bool IsNextIteration(const Node& node) {
   return node.op() == "NextIteration" || node.op() == "RefNextIteration";
 }
@@ -70,13 +72,48 @@ void Move(Graph& graph) {
   }
 }
 
+// Whether input `i` is a reference of another device that must not be read before other inputs have
+// come. A Merge waits for nothing else.
+bool IsLateRead(const Node& node, int i) {
+  const Output& input = node.input(i);
+  if (!IsRef(input.dtype()) || IsRef(node.input_types()[i]) || IsMerge(node)) return false;
+  if (input.node->device() == node.device()) return false;
+  return node.num_inputs() > 1 || !node.control_inputs().empty();
+}
+
+absl::Status AddReads(Graph& graph, const NewName& new_name) {
+  const int count = graph.num_nodes();
+  for (int id = 0; id < count; ++id) {
+    Node& node = *graph.nodes()[id];
+    for (int i = 0; i < node.num_inputs(); ++i) {
+      if (!IsLateRead(node, i)) continue;
+      const Output from = node.input(i);
+      NodeSpec spec;
+      spec.name = new_name(from.node->name());
+      spec.op = "Identity";
+      spec.inputs = {from};
+      spec.control_inputs = node.control_inputs();
+      for (const Output& other : node.inputs()) {
+        if (!IsRef(other.dtype())) spec.control_inputs.push_back(other.node);
+      }
+      spec.device = from.node->device();
+      ASSIGN_OR_RETURN(Node * read, graph.AddNode(std::move(spec)));
+      RETURN_IF_ERROR(graph.UpdateInput(node, i, Output(read, 0)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 class LoopMaker {
  public:
-  LoopMaker(Graph& graph, const std::function<std::string(absl::string_view)>& new_name)
+  LoopMaker(Graph& graph, const NewName& new_name)
       : graph_(graph), new_name_(new_name), frames_(FindFrames(graph)) {
     conditions_.assign(frames_.frames.size(), nullptr);
     for (const auto& node : graph.nodes()) {
-      if (node->op() == "LoopCond") conditions_[frames_.inside[node->id()]] = node.get();
+      const int frame = frames_.inside[node->id()];
+      if (node->op() == "LoopCond") conditions_[frame] = node.get();
+      // In a part that was cut before; the condition itself may be elsewhere.
+      if (IsControlLoopMerge(*node)) merges_[{frame, node->device()}] = node.get();
     }
   }
 
@@ -151,7 +188,7 @@ class LoopMaker {
   }
 
   Graph& graph_;
-  const std::function<std::string(absl::string_view)>& new_name_;
+  const NewName& new_name_;
   const Frames frames_;
   std::vector<Node*> conditions_;                                   // by frame
   absl::flat_hash_map<std::pair<int, std::string>, Node*> merges_;  // by frame and device
@@ -163,13 +200,17 @@ bool IsControlLoopMerge(const Node& node) {
   return node.op() == "Merge" && absl::StartsWith(node.name(), kControlLoopPrefix);
 }
 
-absl::StatusOr<std::unique_ptr<Graph>> PrepareLoops(
+absl::StatusOr<std::unique_ptr<Graph>> PrepareCut(
     const Graph& graph, const std::function<std::string(absl::string_view)>& new_name) {
   bool needed = false;
-  for (const auto& node : graph.nodes()) needed |= IsMovable(*node);
+  for (const auto& node : graph.nodes()) {
+    needed |= IsMovable(*node);
+    for (int i = 0; i < node->num_inputs(); ++i) needed |= IsLateRead(*node, i);
+  }
   if (!needed) return nullptr;
   ASSIGN_OR_RETURN(std::unique_ptr<Graph> copy, Copy(graph));
   Move(*copy);
+  RETURN_IF_ERROR(AddReads(*copy, new_name));
   RETURN_IF_ERROR(LoopMaker(*copy, new_name).Run());
   return copy;
 }

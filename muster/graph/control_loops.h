@@ -1,4 +1,5 @@
-// Loops that span devices: every device that takes part must know when the loop goes on.
+// What a placed graph needs before it can be cut. Loops that span devices: every device that takes
+// part must know when the loop goes on. References that are read elsewhere: at the right time.
 #pragma once
 
 #include <functional>
@@ -23,10 +24,12 @@ bool IsControlLoopMerge(const Node& node);
 //    reader, so that deciding costs no transfer;
 //  - for each loop and device that gets a value from another device inside the loop there is a
 //    control loop: Enter, Merge, Switch on the loop's condition, NextIteration. Those of nested
-//    loops are chained.
+//    loops are chained;
+//  - a reference that is read on another device is read where it is after all else that the reader
+//    waits for, which may be what changes it.
 // `new_name` makes the name of an added node from that of an existing one. InvalidArgument where
 // such a loop has no LoopCond. Null where the graph can be cut as it is.
-absl::StatusOr<std::unique_ptr<Graph>> PrepareLoops(
+absl::StatusOr<std::unique_ptr<Graph>> PrepareCut(
     const Graph& graph, const std::function<std::string(absl::string_view)>& new_name);
 
 }  // namespace muster

@@ -344,8 +344,8 @@ absl::StatusOr<std::vector<GraphPart>> PartitionGraph(const Graph& graph,
                                                       const PartitionOptions& options) {
   Names names(options);
   std::unique_ptr<Graph> prepared;
-  if (!options.loops_prepared) {
-    ASSIGN_OR_RETURN(prepared, PrepareLoops(graph, [&](absl::string_view name) {
+  if (!options.is_prepared) {
+    ASSIGN_OR_RETURN(prepared, PrepareCut(graph, [&](absl::string_view name) {
                        std::string fresh = names.Next(name);
                        while (graph.FindNode(fresh) != nullptr) fresh = names.Next(name);
                        return fresh;

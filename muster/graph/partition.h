@@ -27,9 +27,9 @@ struct PartitionOptions {
   // The next n. Runs on over the graphs of a session, whose names must differ; null counts from
   // zero.
   int64_t* counter = nullptr;
-  // Loops that span devices have their control loops: this is a part of a graph that a master has
-  // cut.
-  bool loops_prepared = false;
+  // A part of a graph that a master has cut: loops that span devices have their control loops, and
+  // nothing is moved.
+  bool is_prepared = false;
   // Floats travel as bfloat16, with less precision.
   bool bfloat16 = false;
 };

@@ -193,6 +193,17 @@ TEST_F(PartitionOptionsTest, ReferencesAreReadAfterOtherInputs) {
   const Output x = X(second_, "x");
   second_.WithControlDependencies(std::vector<Node*>{before.node}).Op("Mul", {v, x}, {}, "product");
   ASSERT_EQ(CutWith({}), absl::OkStatus());
+  EXPECT_THAT(
+      NodeList(*parts_[1].graph),
+      ElementsAre("before Placeholder", "x Placeholder", "v_G0_G2 _Recv",
+                  "product Mul v_G0_G2,x,^before", "before/ctrl_G3 Const ^before",
+                  "before_G4 _Send before/ctrl_G3", "x/ctrl_G7 Const ^x", "x_G8 _Send x/ctrl_G7"));
+  const Node* read = parts_[0].graph->FindNode("v_G0");
+  ASSERT_NE(read, nullptr);
+  EXPECT_EQ(read->control_inputs().size(), 2u);
+  PartitionOptions options;
+  options.is_prepared = true;
+  ASSERT_EQ(CutWith(options), absl::OkStatus());
   EXPECT_THAT(NodeList(*parts_[1].graph),
               ElementsAre("before Placeholder", "x Placeholder", "v_G1 _Recv ^x,^before",
                           "product Mul v_G1,x,^before"));
@@ -242,7 +253,7 @@ TEST_F(PartitionOptionsTest, ALoopWithoutConditionCannotSpanDevices) {
   EXPECT_EQ(CutWith({}),
             absl::InvalidArgumentError("A cross-device loop must have a pivot predicate: F"));
   PartitionOptions options;
-  options.loops_prepared = true;
+  options.is_prepared = true;
   EXPECT_THAT(CutWith(options).message(), HasSubstr("The loop 'F' has no control loop on"));
 }
 

@@ -206,7 +206,7 @@ TEST_F(LoopPartitionsTest, GradientsOfNestedLoops) {
   for (bool colocate : {false, true}) {
     const auto loop = Repeat(
         On(scope_, 0), n_, x_,
-        [this](const Scope& s, Output v) {
+        [](const Scope& s, Output v) {
           const auto inner = Repeat(
               s, s.ConstScalar<float>(2), v,
               [](const Scope& i, Output w) {

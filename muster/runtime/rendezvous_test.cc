@@ -30,11 +30,21 @@ TEST(RendezvousTest, DeadnessTravels) {
   EXPECT_TRUE(dead);
 }
 
-TEST(RendezvousTest, AKeyIsUsedOnce) {
+TEST(RendezvousTest, ValuesUnderOneKeyKeepTheirOrder) {
   auto rendezvous = NewLocalRendezvous();
-  ASSERT_TRUE(rendezvous->Send("k", {Tensor::Scalar<int32_t>(1), false}).ok());
-  EXPECT_EQ(rendezvous->Send("k", {Tensor::Scalar<int32_t>(1), false}).code(),
-            absl::StatusCode::kAborted);
+  std::vector<int> got;
+  const auto receive = [&](absl::StatusOr<Rendezvous::Value> value) {
+    got.push_back(value->tensor.scalar<int32_t>());
+  };
+  const auto send = [&](int32_t value) {
+    ASSERT_TRUE(rendezvous->Send("k", {Tensor::Scalar<int32_t>(value), false}).ok());
+  };
+  send(1);
+  send(2);
+  for (int i = 0; i < 4; ++i) rendezvous->RecvAsync("k", receive);
+  send(3);
+  send(4);
+  EXPECT_EQ(got, (std::vector<int>{1, 2, 3, 4}));
 }
 
 TEST(RendezvousTest, AbortReachesThoseWhoWaitAndThoseWhoCome) {

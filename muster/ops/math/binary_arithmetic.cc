@@ -263,19 +263,18 @@ struct Maximum {
   static constexpr double kCost = 0.3;
   template <typename T>
   static T Apply(const T& x, const T& y) {
-    return (x > y) | (x != x) ? x : y;
+    return ((x > y) | (x != x)) ? x : y;
   }
 };
 struct Minimum {
   static constexpr double kCost = 0.3;
   template <typename T>
   static T Apply(const T& x, const T& y) {
-    return (x < y) | (x != x) ? x : y;
+    return ((x < y) | (x != x)) ? x : y;
   }
 };
 
 // --- Gradients
-// -------------------------------------------------------------------------------------------------------
 
 absl::Status AddGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
@@ -506,7 +505,6 @@ absl::Status NextAfterGradient(GradientContext& c) {
 }
 
 // --- Definitions
-// -----------------------------------------------------------------------------------------------------
 
 OpBuilder& BinaryDef(OpBuilder& op, const char* types, const char* doc, GradientFunction gradient) {
   return op.Attr(types)

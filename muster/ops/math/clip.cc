@@ -98,18 +98,15 @@ DEFINE_OP(ClipByValue) {
 }
 
 // --- _UnaryOpsComposition
-// --------------------------------------------------------------------------------------------
 
 // Activations that may appear in a chain; their ops live with the neural network ops.
 struct Relu {
-  static constexpr double kCost = 0.3;
   template <typename T>
   static T Apply(T x) {
     return x < T(0) ? T(0) : x;
   }
 };
 struct Relu6 {
-  static constexpr double kCost = 0.3;
   template <typename T>
   static T Apply(T x) {
     const T low = x < T(0) ? T(0) : x;
@@ -117,14 +114,12 @@ struct Relu6 {
   }
 };
 struct Elu {
-  static constexpr double kCost = 8;
   template <typename T>
   static T Apply(T x) {
     return x < T(0) ? std::expm1(x) : x;
   }
 };
 struct Selu {
-  static constexpr double kCost = 8;
   template <typename T>
   static T Apply(T x) {
     constexpr double kScale = 1.0507009873554804934193349852946;

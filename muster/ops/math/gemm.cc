@@ -165,21 +165,18 @@ void MultiplyRows(int64_t rows, int64_t depth, Left<E> left, const Right<E>& rig
 template <typename E>
 void Turn4x4(const E* from, int64_t step, E* to, int64_t width) {
   typedef E V __attribute__((vector_size(4 * sizeof(E)), aligned(sizeof(E)), may_alias));
-  using Index = std::conditional_t<sizeof(E) == 8, int64_t,
-                                   std::conditional_t<sizeof(E) == 4, int32_t, int16_t>>;
-  typedef Index M __attribute__((vector_size(4 * sizeof(E))));
   const V r0 = *reinterpret_cast<const V*>(from);
   const V r1 = *reinterpret_cast<const V*>(from + step);
   const V r2 = *reinterpret_cast<const V*>(from + 2 * step);
   const V r3 = *reinterpret_cast<const V*>(from + 3 * step);
-  const V low01 = __builtin_shuffle(r0, r1, M{0, 4, 1, 5});
-  const V high01 = __builtin_shuffle(r0, r1, M{2, 6, 3, 7});
-  const V low23 = __builtin_shuffle(r2, r3, M{0, 4, 1, 5});
-  const V high23 = __builtin_shuffle(r2, r3, M{2, 6, 3, 7});
-  *reinterpret_cast<V*>(to) = __builtin_shuffle(low01, low23, M{0, 1, 4, 5});
-  *reinterpret_cast<V*>(to + width) = __builtin_shuffle(low01, low23, M{2, 3, 6, 7});
-  *reinterpret_cast<V*>(to + 2 * width) = __builtin_shuffle(high01, high23, M{0, 1, 4, 5});
-  *reinterpret_cast<V*>(to + 3 * width) = __builtin_shuffle(high01, high23, M{2, 3, 6, 7});
+  const V low01 = __builtin_shufflevector(r0, r1, 0, 4, 1, 5);
+  const V high01 = __builtin_shufflevector(r0, r1, 2, 6, 3, 7);
+  const V low23 = __builtin_shufflevector(r2, r3, 0, 4, 1, 5);
+  const V high23 = __builtin_shufflevector(r2, r3, 2, 6, 3, 7);
+  *reinterpret_cast<V*>(to) = __builtin_shufflevector(low01, low23, 0, 1, 4, 5);
+  *reinterpret_cast<V*>(to + width) = __builtin_shufflevector(low01, low23, 2, 3, 6, 7);
+  *reinterpret_cast<V*>(to + 2 * width) = __builtin_shufflevector(high01, high23, 0, 1, 4, 5);
+  *reinterpret_cast<V*>(to + 3 * width) = __builtin_shufflevector(high01, high23, 2, 3, 6, 7);
 }
 
 // `count` rows of length `depth`, interleaved: to[p * width + i]. Goes in short stretches of p, so

@@ -131,7 +131,6 @@ struct SigmoidGrad {
 };
 
 // --- Gradients
-// -------------------------------------------------------------------------------------------------------
 
 // dy * f'(x), where `derivative` builds f' in a scope that waits for dy; x arrives conjugated.
 absl::Status ByDerivative(GradientContext& c, Output (*derivative)(const Scope&, Output)) {

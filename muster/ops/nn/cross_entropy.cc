@@ -88,8 +88,8 @@ absl::Status Dense(KernelContext& c) {
 
 std::string JoinValues(const Tensor& labels) {
   std::string text;
-  for (int64_t value : *IntegerValues(labels))
-    absl::StrAppend(&text, text.empty() ? "" : " ", value);
+  const absl::StatusOr<Dims> values = IntegerValues(labels);
+  for (int64_t value : *values) absl::StrAppend(&text, text.empty() ? "" : " ", value);
   return text;
 }
 

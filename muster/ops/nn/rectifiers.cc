@@ -29,7 +29,7 @@ absl::Status Relu6(KernelContext& c) {
 template <typename T>
 absl::Status Relu6Grad(KernelContext& c) {
   using V = Compute<T>;
-  return MapPairs<T>(c, kCheap, [](V dy, V y) { return (y > V(0)) & (y < V(6)) ? dy : V(0); });
+  return MapPairs<T>(c, kCheap, [](V dy, V y) { return ((y > V(0)) & (y < V(6))) ? dy : V(0); });
 }
 
 class Leaky : public Kernel {
