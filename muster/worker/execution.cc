@@ -29,14 +29,13 @@ Execution::Execution(int64_t step_id, std::shared_ptr<WorkerSession> session,
 }
 
 void Execution::Start() {
-  step_.scheduler->Schedule([self = shared_from_this()] {
-    self->graph_->partitions->Run(self->step_, [self](absl::Status status) mutable {
-      self->Ended(std::move(status));
-      // The executor that calls this must not go with the last reference.
-      Scheduler& scheduler = *self->step_.scheduler;
-      scheduler.Schedule([last = std::move(self)] {});
-    });
-  });
+  if (graph_->partitions->is_brief()) return Run();
+  step_.scheduler->Schedule([self = shared_from_this()] { self->Run(); });
+}
+
+void Execution::Run() {
+  graph_->partitions->Run(
+      step_, [self = shared_from_this()](absl::Status status) { self->Ended(std::move(status)); });
 }
 
 void Execution::WhenDone(Listener listener) {

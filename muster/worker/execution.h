@@ -22,7 +22,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
 
   const std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
 
-  // Starts the executors on the scheduler. Once.
+  // Starts the executors, on the scheduler unless they take hardly any time. Once.
   void Start();
   // Called when all executors have ended, at once if they have: with the error that came first.
   void WhenDone(Listener listener);
@@ -35,6 +35,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
   std::vector<NodeTrace> TakeTraces() { return trace_.Take(); }
 
  private:
+  void Run();
   void Ended(absl::Status status);
 
   const std::shared_ptr<WorkerSession> session_;
