@@ -34,8 +34,16 @@ void Execution::Start() {
 }
 
 void Execution::Run() {
-  graph_->partitions->Run(
-      step_, [self = shared_from_this()](absl::Status status) { self->Ended(std::move(status)); });
+  const auto alive = shared_from_this();
+  running_in_ = std::this_thread::get_id();
+  graph_->partitions->Run(step_, [self = shared_from_this()](absl::Status status) mutable {
+    self->Ended(std::move(status));
+    if (self->running_in_.load() == std::this_thread::get_id()) return;
+    // The executor and the rendezvous that lead here must not go with the last reference.
+    Scheduler& scheduler = *self->step_.scheduler;
+    scheduler.Schedule([last = std::move(self)] {});
+  });
+  running_in_ = std::thread::id();
 }
 
 void Execution::WhenDone(Listener listener) {

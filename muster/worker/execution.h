@@ -1,8 +1,10 @@
 // One graph of a step under way on this task.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "muster/runtime/trace.h"
@@ -44,6 +46,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
   ResourceManager step_resources_{"step"};
   StepTrace trace_;
   Step step_;
+  std::atomic<std::thread::id> running_in_;  // the thread that is inside of Run
   Mutex mutex_;
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
   std::vector<Listener> listeners_ ABSL_GUARDED_BY(mutex_);
