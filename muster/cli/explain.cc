@@ -98,10 +98,7 @@ absl::Status PrintPlacement(const ExplainFlags& flags) {
   ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(graph, devices.names, options));
   for (const auto& node : graph.nodes()) {
     if (node == nullptr || (only != nullptr && node->name() != only->name())) continue;
-    const size_t id = static_cast<size_t>(node->id());
-    std::printf("%s (%s): %s: %s\n", node->name().c_str(), node->op().c_str(),
-                devices.names[static_cast<size_t>(placement.devices[id])].c_str(),
-                placement.reasons[id].c_str());
+    std::printf("%s\n", placement.reasons[static_cast<size_t>(node->id())].c_str());
   }
   return absl::OkStatus();
 }

@@ -251,7 +251,9 @@ class RemoteSession : public Session {
                                               const std::vector<Output>& fetches,
                                               RunMetadata* metadata) {
     ASSIGN_OR_RETURN(request.session, SendGraph(request.options.timeout));
+    // What is fed and fetched too is known here; masters refuse it.
     absl::flat_hash_map<std::string, Tensor> values;
+    for (const NamedTensor& feed : request.feeds) values[feed.name] = feed.tensor;
     for (const Output& fetch : fetches) {
       if (values.try_emplace(fetch.name()).second) request.fetches.push_back(fetch.name());
     }

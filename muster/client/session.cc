@@ -30,7 +30,7 @@ namespace {
 struct Lowered {
   int num_nodes = 0;  // of the graph it was made from
   size_t num_functions = 0;
-  LoweredGraph graph;
+  LoweredGraph graph;  // empty: no node of the graph had to be written out
   std::unique_ptr<FunctionRuntime> functions;
 
   // Feeds go where the readers of the output are; fetches come from the node of that name, which
@@ -57,7 +57,8 @@ class LocalPlan : public StepPlan {
   std::unique_ptr<LocalPartitions> partitions;
 
   std::string FeedKey(const Output& feed) const {
-    return StepKey(lowered == nullptr ? feed.name() : lowered->graph.outputs.at(feed).name(), true);
+    const bool same = lowered == nullptr || lowered->graph.graph == nullptr;
+    return StepKey(same ? feed.name() : lowered->graph.outputs.at(feed).name(), true);
   }
 };
 
@@ -340,11 +341,11 @@ class LocalSession : public Session {
     }
     auto plan = std::make_shared<LocalPlan>(signature);
     ASSIGN_OR_RETURN(plan->lowered, LowerIfNeeded());
-    ASSIGN_OR_RETURN(std::unique_ptr<Graph> step_graph,
-                     plan->lowered == nullptr
-                         ? PruneForStep(graph_, signature, boundary)
-                         : PruneForStep(*plan->lowered->graph.graph,
-                                        plan->lowered->Translate(signature), boundary));
+    const bool is_lowered = plan->lowered != nullptr && plan->lowered->graph.graph != nullptr;
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<Graph> step_graph,
+        PruneForStep(is_lowered ? *plan->lowered->graph.graph : graph_,
+                     is_lowered ? plan->lowered->Translate(signature) : signature, boundary));
     ASSIGN_OR_RETURN(plan->partitions,
                      LocalPartitions::Create(std::move(step_graph), Devices(), PartitionOptions(),
                                              [this](const Node& node, Device& device) {
@@ -379,7 +380,12 @@ class LocalSession : public Session {
     auto lowered = std::make_shared<Lowered>();
     lowered->num_nodes = graph_.num_nodes();
     lowered->num_functions = graph_.functions().size();
-    ASSIGN_OR_RETURN(lowered->graph, LowerFunctions(graph_, graph_));
+    const bool needed =
+        std::any_of(graph_.nodes().begin(), graph_.nodes().end(),
+                    [this](const auto& node) { return IsFunctional(*node, graph_); });
+    if (needed) {
+      ASSIGN_OR_RETURN(lowered->graph, LowerFunctions(graph_, graph_));
+    }
     // The library must stay as it is while steps run; the session's graph may grow.
     auto library = std::make_shared<Graph>();
     library->versions() = graph_.versions();

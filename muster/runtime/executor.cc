@@ -30,6 +30,10 @@ namespace {
 
 // Above this a node is worth handing to another thread while there is other work here.
 constexpr uint32_t kExpensiveNanos = 8000;
+// After so many nodes in a row the thread looks whether somebody else has waited for it long
+// enough.
+constexpr uint32_t kNodesBetweenLooks = 512;
+constexpr int64_t kLongestTurnNanos = 5000000;
 
 struct Frame;
 
@@ -212,6 +216,8 @@ void StepRun::Loop(ReadyList first) {
   const FlushDenormals flush;
   ReadyList here;  // a stack: depth first keeps values warm and memory low
   ReadyList ready = std::move(first);
+  int64_t turn_start_nanos = 0;
+  uint32_t nodes_run = 0;
   for (;;) {
     Ready kept{-1, nullptr, false};
     for (const Ready& next : ready) {
@@ -232,6 +238,14 @@ void StepRun::Loop(ReadyList first) {
       }
     }
     if (here.empty()) return;
+    if (++nodes_run % kNodesBetweenLooks == 0) {
+      const int64_t now = step_->scheduler->clock().NowNanos();
+      if (turn_start_nanos == 0) turn_start_nanos = now;
+      if (now - turn_start_nanos > kLongestTurnNanos) {
+        step_->scheduler->Schedule([this, rest = std::move(here)] { Loop(rest); });
+        return;
+      }
+    }
     const Ready at = here.back();
     here.pop_back();
     ready.clear();

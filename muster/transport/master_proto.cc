@@ -102,7 +102,13 @@ void CallableToProto(const MakeCallableRequest& request, tensorflow::CallableOpt
 }
 
 GraphEdit EditFromProto(std::shared_ptr<const tensorflow::GraphDef> proto) {
-  return [proto = std::move(proto)](Graph& graph) {
+  return [proto = std::move(proto)](Graph& graph) -> absl::Status {
+    for (const auto& node : proto->node()) {
+      if (graph.FindNode(node.name()) == nullptr) continue;
+      return InvalidArgument("GraphDef argument to Extend includes node '", node.name(),
+                             "', which was created by a previous call to Create or Extend in this "
+                             "session.");
+    }
     return ImportGraph(graph, *proto, SessionImportOptions(graph, *proto)).status();
   };
 }

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include <grpcpp/generic/async_generic_service.h>
@@ -161,6 +163,8 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
 
   void Stop(absl::Duration grace) override {
     if (server_ == nullptr) return;
+    // Longer ones would not fit into gRPC's clock.
+    grace = std::clamp(grace, absl::ZeroDuration(), absl::Hours(24 * 365));
     server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
     server_->Wait();
   }
