@@ -25,6 +25,7 @@ Execution::Execution(int64_t step_id, std::shared_ptr<WorkerSession> session,
   step_.scheduler = &scheduler;
   step_.trace = traced ? &trace_ : nullptr;
   step_.frame_ids = graph_->frame_ids;
+  step_.functions = graph_->functions.get();
 }
 
 void Execution::Start() {

@@ -51,7 +51,18 @@ def run_train(tf, client, call):
     return interop_training.losses(tf, call)
 
 
-CALLS = {"case": run_case, "reset": run_reset, "train": run_train}
+def run_lost(name):
+    def run(tf, client, call):
+        import interop_lost
+        return getattr(interop_lost, name)(tf, client, call)
+
+    return run
+
+
+CALLS = {
+    "case": run_case, "reset": run_reset, "train": run_train, "open": run_lost("open_session"), "try": run_lost("try_step"),
+    "close": run_lost("close"), "start_endless": run_lost("start_endless"), "end_endless": run_lost("end_endless"),
+}
 
 
 def answer_calls(client):

@@ -130,7 +130,7 @@ def loops_of_a_hundred_rounds(tf, c):
     with tf.device(PS):
         r = tf.while_loop(lambda i, a: i < 100, body, [tf.constant(0), tf.constant(0.0)], parallel_iterations=10)
     with c.session() as s:
-        assert s.run(r) == (100, 4950.0)
+        assert tuple(s.run(r)) == (100, 4950.0)
 
 
 @case
