@@ -140,6 +140,10 @@ class RemoteSession : public Session {
     return closed_;
   }
 
+  const Graph& graph() const override { return graph_; }
+  bool allows_soft_placement() const override {
+    return options_.allow_soft_placement || options_.config.allow_soft_placement;
+  }
   std::vector<DeviceAttributes> ListDevices() const override {
     std::string session;
     {

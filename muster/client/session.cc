@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/check.h"
+#include "muster/client/explain.h"
 #include "muster/client/plan.h"
 #include "muster/client/remote_session.h"
 #include "muster/device/device.h"
@@ -267,6 +268,8 @@ class LocalSession : public Session {
     return closed_;
   }
 
+  const Graph& graph() const override { return graph_; }
+  bool allows_soft_placement() const override { return options_.allow_soft_placement; }
   std::vector<DeviceAttributes> ListDevices() const override {
     std::vector<DeviceAttributes> list;
     for (const auto& device : devices_) list.push_back(device->attributes());
@@ -537,6 +540,17 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(const Graph& graph,
                            "; a session has between 1 and 1024 CPU devices");
   }
   return std::make_unique<LocalSession>(graph, options);
+}
+
+absl::StatusOr<std::vector<std::string>> Session::ExplainPlacement(absl::string_view node) const {
+  std::vector<std::string> devices;
+  for (const DeviceAttributes& device : ListDevices()) devices.push_back(device.name);
+  ExplainOptions options;
+  options.allow_soft_placement = allows_soft_placement();
+  // Masters name their own devices first.
+  if (!devices.empty()) options.local_task = std::string(TaskOfDevice(devices.front()));
+  options.node = std::string(node);
+  return muster::ExplainPlacement(graph(), devices, options);
 }
 
 absl::StatusOr<std::vector<Tensor>> Session::Run(

@@ -113,6 +113,7 @@ absl::StatusOr<std::string> WorkerSession::Register(RegisterGraphRequest request
     CopyFunctions(*graph, *library);
     LocalPartitions::Options options;
     options.optimize_graph = request.optimize;
+    options.allow_soft_placement = true;
     registered->functions =
         std::make_unique<FunctionRuntime>(std::move(library), devices_, *resources_, options);
   }

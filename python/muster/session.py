@@ -331,6 +331,11 @@ class BaseSession(object):
     def sess_str(self):
         return self._target
 
+    def explain_placement(self, op=None):
+        """Why `op` (an operation, a tensor or a name; None: every one) runs where it does, as a list of texts."""
+        name = op if isinstance(op, str) else "" if op is None else getattr(op, "op", op).name
+        return self._session.explain_placement(name)
+
     def list_devices(self):
         return [_DeviceAttributes(*d) for d in self._session.list_devices()]
 

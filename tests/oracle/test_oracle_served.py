@@ -72,12 +72,21 @@ def _sample(table):
         yield found[number % len(found)]
 
 
+# What TensorFlow's servers answer differently from its local sessions.
+OF_SERVERS = {
+    ("Switch", "a dead output"): 13, ("RefSwitch", "a dead output"): 13,  # "Failed to fetch outputs for step …"
+}
+
+
 def _judge(table, programs, expected, actual):
     gaps, differences = coverage.known_gaps(), coverage.known_differences()
     for case, program in zip(table, programs):
         want, got = expected[program["key"]], actual[program["key"]]
         if case.gradient and want[0] == "error" and want[1] == -1:
             continue  # as in the other columns
+        code = OF_SERVERS.get((case.op, case.note))
+        if code is not None and got[0] == "error" and got[1] == code:
+            continue
         found = compare.difference(want, got, case.tolerance)
         if found is not None and differences.match_case(case) is None and gaps.match(
                 (case.op, case.typing, case.kind)) is None:
