@@ -261,12 +261,18 @@ class RemoteSession : public Session {
     for (const Output& fetch : fetches) {
       if (values.try_emplace(fetch.name()).second) request.fetches.push_back(fetch.name());
     }
+    // Masters refuse a step that does nothing.
+    const bool nothing = request.fetches.empty() && request.targets.empty() &&
+                         (request.partial_run.empty() || request.feeds.empty());
     request.request_id = NewRequestId();
-    ASSIGN_OR_RETURN(RunStepReply reply,
-                     Call<RunStepReply>(request.options.timeout, [&](CallOptions call,
-                                                                     CallDone<RunStepReply> done) {
-                       master_->RunStep(std::move(call), request, std::move(done));
-                     }));
+    RunStepReply reply;
+    if (!nothing) {
+      ASSIGN_OR_RETURN(
+          reply, Call<RunStepReply>(request.options.timeout,
+                                    [&](CallOptions call, CallDone<RunStepReply> done) {
+                                      master_->RunStep(std::move(call), request, std::move(done));
+                                    }));
+    }
     for (NamedTensor& tensor : reply.tensors) values[tensor.name] = std::move(tensor.tensor);
     if (metadata != nullptr) metadata->serialized = std::move(reply.metadata);
     std::vector<Tensor> results;

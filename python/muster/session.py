@@ -136,7 +136,8 @@ def _feed_array(tensor, value):
                         "was %s which was passed to the feed with key %s." % (value, tensor))
     dtype = tensor.dtype.base_dtype
     if dtype == dtypes.string:
-        array = np.asarray(value)
+        # As objects: numpy's own strings lose zero bytes at their end.
+        array = np.asarray(value) if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
         if array.dtype.kind not in "SUO":
             array = array.astype(object)
     else:
