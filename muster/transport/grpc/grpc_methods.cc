@@ -103,6 +103,7 @@ void RunStep(IncomingCall call) {
   WithRequest(std::move(call), std::move(request), [](IncomingCall& c, ReceivedRunStep r) {
     auto done =
         AnswerInBody<RunStepReply>(c, r.errors_in_body, WriteRunStepReply, WriteRunStepError);
+    if (!r.bad_feed.ok()) return std::move(done)(std::move(r.bad_feed));
     c.master->RunStep(std::move(c.options), std::move(r.request), std::move(done));
   });
 }
