@@ -99,7 +99,10 @@ void StepRun::Start(absl::StatusOr<std::shared_ptr<const ClusterPlan>> plan) {
   if (options_.trace) Logging(true);
   // A worker in this process may answer inside the call, and the last answer ends the step.
   const auto self = shared_from_this();
-  for (size_t i = 0; i < count; ++i) {
+  // The task of the master comes last: it may run its part inside the call.
+  const size_t last = plan_->client_part >= 0 ? static_cast<size_t>(plan_->client_part) : 0;
+  for (size_t k = 1; k <= count; ++k) {
+    const size_t i = (last + k) % count;
     CallOptions call;
     call.cancellation = calls_;
     plan_->parts[i].worker->RunGraph(

@@ -20,7 +20,7 @@ struct ServerOptions {
   std::string bind;
   SessionConfig config;  // under every session's own
   SecurityOptions security;
-  Scheduler* scheduler = nullptr;  // null: the process-wide pool
+  Scheduler* scheduler = nullptr;  // null: pools that all servers of the process share
   absl::Duration stop_grace = absl::Seconds(2);
   bool cache_rpc_response = false;
 };

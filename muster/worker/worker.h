@@ -13,8 +13,11 @@ struct WorkerOptions {
   TaskName self;
   ClusterSpec cluster;
   // Both outlive the worker.
-  Scheduler* scheduler = nullptr;
+  Scheduler* scheduler = nullptr;  // runs kernels
   Transport* transport = nullptr;
+  // Cancels and aborts, which must not wait for kernels to end. Outlives the worker; null: the
+  // other.
+  Scheduler* control = nullptr;
   int cpu_devices = 1;
   // Replies of RecvTensor are kept until they are acknowledged, so that they can be sent again.
   bool cache_replies = false;

@@ -34,6 +34,15 @@ class DirectCarrier : public Carrier {
     endpoints_.erase(found);
   }
 
+  // Who listens holds peers, which hold this.
+  void CloseAll() {
+    std::map<std::string, Endpoint> endpoints;
+    std::map<std::string, std::vector<std::shared_ptr<RelayedCall>>> waiting;
+    MutexLock lock(mutex_);
+    endpoints.swap(endpoints_);
+    waiting.swap(waiting_);
+  }
+
   void Carry(std::shared_ptr<RelayedCall> call) override {
     Endpoint endpoint;
     {
@@ -85,6 +94,7 @@ class DirectTransport : public InProcessTransport {
  public:
   explicit DirectTransport(Scheduler& scheduler)
       : carrier_(std::make_shared<DirectCarrier>(scheduler)) {}
+  ~DirectTransport() override { carrier_->CloseAll(); }
   void Listen(const std::string& address, Endpoint endpoint) override {
     carrier_->Listen(address, std::move(endpoint));
   }
