@@ -74,9 +74,8 @@ def test_replay(tools, deviations, case):
 @pytest.mark.parametrize("recorded", replays.RECORDED)
 def test_recording(tools, deviations, recorded):
     folder = tools.recording(None).result()
-    # Which transfers a step has begun when it fails is chance, and compare.py may then pair them with those of other
-    # steps; what is really different is so every time.
-    for attempt in range(3):
+    # How far a step has come when it fails is chance; what is really different is so every time.
+    for attempt in range(2):
         if attempt > 0:
             tools.record([recorded], folder)
         differences = tools.compare("2.21", recorded, folder)
