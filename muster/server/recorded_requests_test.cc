@@ -41,6 +41,8 @@ constexpr Deviation kDeviations[] = {
     // Attributes are treated as in 2.21.
     {"1.15.5", "n_register_graph", 2, "OK"},
     {"1.15.5", "n_register_graph", 3, "OK"},
+    // Who waits for a step that was cancelled hears what 2.21 says.
+    {"1.15.5", "n_register_graph", 16, "CANCELLED: RecvAsync is cancelled."},
     // Without ":0" real masters wait for ever.
     {"2.21", "n_master_errors", 39, "INVALID_ARGUMENT: Cannot fetch 'y'"},
     {"2.21", "n_master_errors", 40, "INVALID_ARGUMENT: Cannot feed 'x'"},
@@ -101,9 +103,14 @@ std::string ReplyText(const std::string& method, const std::string& bytes) {
   return "OK";
 }
 
-std::string WithoutHost(const std::string& text) {
+// Hosts differ, and so does the task on which nodes without a device end up. How errors are marked
+// as derived, and how messages are printed, depends on the caller's version, which is neither here.
+std::string WithoutPlaces(const std::string& text) {
   static const std::regex host("running on [^ ]+\\.");
-  return std::regex_replace(text, host, "running on HOST.");
+  static const std::regex task("From /job:[a-z]+/");
+  const std::string there = std::regex_replace(text, host, "running on HOST.");
+  return absl::StrReplaceAll(std::regex_replace(there, task, "From /job:JOB/"),
+                             {{"[_Derived_]", ""}, {"goo.gle/debugstr  ", ""}});
 }
 
 uint64_t IncarnationIn(const std::string& status_reply) {
@@ -213,6 +220,7 @@ class RecordedRequestsTest : public testing::TestWithParam<std::string> {
       live_incarnation_ = IncarnationIn(live);
       live_[absl::StrFormat("%016x", recorded_incarnation_)] =
           absl::StrFormat("%016x", live_incarnation_);
+      live_[absl::StrCat(recorded_incarnation_)] = absl::StrCat(live_incarnation_);
     }
   }
 
@@ -244,6 +252,7 @@ class RecordedRequestsTest : public testing::TestWithParam<std::string> {
       SCOPED_TRACE(absl::StrCat(scenario, " [", n, "] ", method));
       const Deviation* deviation = FindDeviation(scenario, n);
       if (event.kind == "cancel" && deviation == nullptr) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));  // it must have arrived
         calls[n]->Cancel();
         calls[n]->Wait();
         continue;
@@ -266,7 +275,7 @@ class RecordedRequestsTest : public testing::TestWithParam<std::string> {
       const std::string expected = event.kind == "reply"
                                        ? ReplyText(method, event.bytes)
                                        : absl::StrCat(event.code, ": ", event.message);
-      EXPECT_EQ(WithoutHost(answer), WithoutHost(expected));
+      EXPECT_EQ(WithoutPlaces(answer), WithoutPlaces(expected));
     }
   }
 
