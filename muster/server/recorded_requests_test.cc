@@ -286,8 +286,8 @@ TEST_P(RecordedRequestsTest, MasterAnswersAsRecorded) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Versions, RecordedRequestsTest, testing::Values("1.15.5", "2.21"),
-                         [](const auto& info) {
-                           return "V" + absl::StrReplaceAll(info.param, {{".", "_"}});
+                         [](const auto& test) {
+                           return "V" + absl::StrReplaceAll(test.param, {{".", "_"}});
                          });
 
 }  // namespace
