@@ -1,6 +1,7 @@
 #include "muster/server/server.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -101,6 +102,26 @@ void WarnIfOpen(const Place& place, const SecurityOptions& security, const TaskN
                << ": neither TLS nor a token is set";
 }
 
+// Never destroyed: servers may be stopped by whatever happens at the end of a process.
+Scheduler& NewPool(int threads) {
+  return *NewThreadPool(threads).release();
+}
+
+// Runs kernels. No thread of a client helps, so all cores have one; a step that never ends takes
+// one of them.
+Scheduler& ComputePool() {
+  static Scheduler& pool =
+      NewPool(std::max(2, static_cast<int>(std::thread::hardware_concurrency())));
+  return pool;
+}
+
+// Runs what must go on while steps keep all other threads busy: calls that come in, the master,
+// timers, the end of steps.
+Scheduler& ControlPool() {
+  static Scheduler& pool = NewPool(2);
+  return pool;
+}
+
 // All that a session in this process needs of its server; lives as long as one of them.
 struct Parts {
   std::unique_ptr<Transport> transport;
@@ -128,7 +149,7 @@ class TaskServer : public Server {
     options.host = place_.bind;
     options.port = place_.port;
     options.security = options_.security;
-    options.scheduler = options_.scheduler;
+    options.scheduler = &ControlPool();
     // Sessions of this process and calls from outside keep the parts alive, not only the master.
     ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(),
                                               {parts_, parts_->worker.get()}));
@@ -210,7 +231,7 @@ class TaskServer : public Server {
         ended->changed.NotifyAll();
       });
     };
-    Scheduler& scheduler = *options_.scheduler;
+    Scheduler& scheduler = ControlPool();
     const Scheduler::TimerId timer = scheduler.ScheduleAfter(grace, end);
     if (grpc != nullptr) grpc->Stop(grace + kCancelTime);
     if (scheduler.CancelTimer(timer)) end();
@@ -240,13 +261,15 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
                                                  int port) {
   auto parts = std::make_shared<Parts>();
   GrpcOptions grpc;
-  grpc.scheduler = options.scheduler;
+  grpc.scheduler = &ControlPool();
   grpc.security = options.security;
-  parts->transport = NewGrpcTransport(std::move(grpc));
+  parts->transport =
+      NewWatchedTransport(NewGrpcTransport(std::move(grpc)), ControlPool(), options.liveness);
   WorkerOptions worker;
   worker.self = self;
   worker.cluster = options.cluster;
   worker.scheduler = options.scheduler;
+  worker.control = &ControlPool();
   worker.transport = parts->transport.get();
   worker.cpu_devices = options.config.cpu_devices;
   worker.cache_replies = options.cache_rpc_response;
@@ -254,11 +277,12 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   MasterOptions master;
   master.self = self;
   master.port = port;
-  master.scheduler = options.scheduler;
+  master.scheduler = &ControlPool();
   master.transport = parts->transport.get();
   master.peers = parts->worker->peers();
   master.local_worker = parts->worker;
   master.default_config = options.config;
+  master.orphan_grace = options.orphan_grace;
   parts->master = Master::Create(std::move(master));
   return parts;
 }
@@ -271,7 +295,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   ASSIGN_OR_RETURN(Place place, FindPlace(options, self));
   ASSIGN_OR_RETURN(ReservedPort reserved, ReservedPort::Take(place.bind, place.port));
   place.port = reserved.port();
-  if (options.scheduler == nullptr) options.scheduler = &DefaultScheduler();
+  if (options.scheduler == nullptr) options.scheduler = &ComputePool();
   // The task's own entry says where it really is, so that others who are told of it find it.
   options.cluster.jobs()[self.job][self.task] =
       absl::StrCat(Bracketed(ParseHostPort(options.cluster.Address(self).value()).value().host),

@@ -64,11 +64,11 @@ void Execution::Ended(absl::Status status) {
   for (Listener& listener : listeners) std::move(listener)(status);
 }
 
-void Execution::Cancel(absl::Duration grace) {
+void Execution::Cancel(absl::Duration grace, Scheduler& control) {
   const absl::Status reason = Derived(absl::CancelledError("RecvAsync is cancelled."));
   cancellation->Cancel(reason);
   rendezvous_->CancelReceives(reason);
-  AbortAfter(grace, step_.id, rendezvous_, *step_.scheduler);
+  AbortAfter(grace, step_.id, rendezvous_, control);
 }
 
 }  // namespace muster

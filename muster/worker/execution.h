@@ -28,7 +28,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
   void WhenDone(Listener listener);
   // Kernels are told, receives end at once, and after `grace` everything else that waits for the
   // step.
-  void Cancel(absl::Duration grace);
+  void Cancel(absl::Duration grace, Scheduler& control);
 
   RemoteRendezvous& rendezvous() { return *rendezvous_; }
   RegisteredGraph& graph() { return *graph_; }

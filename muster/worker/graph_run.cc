@@ -38,13 +38,13 @@ void GraphRun::RegisterWithCaller() {
   // Only scheduled: the end of the call takes the callback back, perhaps because of it.
   const auto cancel = [scheduler = options_.scheduler, grace = options_.cancel_grace,
                        weak = std::weak_ptr<Execution>(options_.execution)] {
-    scheduler->Schedule([weak, grace] {
-      if (const auto execution = weak.lock()) execution->Cancel(grace);
+    scheduler->Schedule([weak, grace, scheduler] {
+      if (const auto execution = weak.lock()) execution->Cancel(grace, *scheduler);
     });
   };
   if (!options_.caller->Register(token_, cancel)) {
     token_ = 0;
-    options_.execution->Cancel(options_.cancel_grace);
+    options_.execution->Cancel(options_.cancel_grace, *options_.scheduler);
   }
 }
 

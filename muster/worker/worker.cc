@@ -63,7 +63,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
       : options_(std::move(options)),
         name_(options_.self.ToString()),
         resources_(std::make_shared<ResourceManager>(options_.self.job)),
-        steps_(std::make_shared<StepTable>(*options_.scheduler, log_)) {
+        steps_(std::make_shared<StepTable>(*options_.control, log_)) {
     for (int i = 0; i < options_.cpu_devices; ++i) {
       devices_->push_back(
           NewCpuDevice(absl::StrCat(name_, "/device:CPU:", i), *options_.scheduler));
@@ -164,7 +164,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     run->steps = steps_;
     run->caller = std::move(options.cancellation);
     run->cancel_grace = options_.cancel_grace;
-    run->scheduler = options_.scheduler;
+    run->scheduler = options_.control;
     const auto execution = run->execution;
     std::make_shared<GraphRun>(*std::move(run))->Start();
     // The worker may have been stopped before the step was in the table.
@@ -383,7 +383,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
       if (const auto self = weak.lock()) self->StopReceive(step, waiting, *receive);
     };
     const bool registered = caller->Register(
-        receive->token, [scheduler = options_.scheduler, stop = std::move(stop)]() mutable {
+        receive->token, [scheduler = options_.control, stop = std::move(stop)]() mutable {
           scheduler->Schedule(std::move(stop));
         });
     if (!registered) StopReceive(step, waiting, *receive);
@@ -395,7 +395,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     if (!step->rendezvous->StopWaiting(waiting)) return;
     // The step cannot go on without the receiver.
     if (steps_->ReceiveStopped(step))
-      AbortAfter(options_.cancel_grace, step->id, step->rendezvous, *options_.scheduler);
+      AbortAfter(options_.cancel_grace, step->id, step->rendezvous, *options_.control);
     receive.Answer(receive.caller->reason());
   }
 
@@ -424,6 +424,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 absl::StatusOr<std::shared_ptr<Worker>> Worker::Create(WorkerOptions options) {
   if (options.scheduler == nullptr || options.transport == nullptr)
     return InvalidArgument("A worker needs a scheduler and a transport");
+  if (options.control == nullptr) options.control = options.scheduler;
   if (options.cpu_devices < 1 || options.cpu_devices > 1024) {
     return InvalidArgument("device_count CPU is ", options.cpu_devices,
                            "; a task has between 1 and 1024 CPU devices");

@@ -12,8 +12,10 @@ namespace muster {
 struct WorkerOptions {
   TaskName self;
   ClusterSpec cluster;
-  // Both outlive the worker.
-  Scheduler* scheduler = nullptr;
+  // All outlive the worker.
+  Scheduler* scheduler = nullptr;  // runs kernels
+  // Ends steps; not kept busy by them. Null: the same.
+  Scheduler* control = nullptr;
   Transport* transport = nullptr;
   int cpu_devices = 1;
   // Replies of RecvTensor are kept until they are acknowledged, so that they can be sent again.
