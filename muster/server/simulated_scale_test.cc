@@ -36,14 +36,14 @@ Work Measure(int tasks) {
     feeds.emplace_back(values[i], Tensor::Scalar<float>(1));
     sums.push_back(scope.WithDevice(absl::StrCat("/job:w/task:", i)).Op("Neg", {values[i]}));
   }
-  const Output sum = first.Op("AddN", sums);
+  const Output sum = first.Op("AddN", {sums});
   EXPECT_TRUE(scope.status().ok()) << scope.status();
   EXPECT_EQ(cluster.network().traffic().connections, 0);
   auto session = cluster.NewSession(graph, "w0:1");
   const auto run = [&] {
     const auto result = session->Run(feeds, {sum});
-    EXPECT_TRUE(result.ok()) << result.status();
-    if (result.ok()) EXPECT_EQ((*result)[0].scalar<float>(), -static_cast<float>(tasks));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ((*result)[0].scalar<float>(), -static_cast<float>(tasks));
   };
   run();  // makes the session and the plan
   cluster.RunFor(absl::Seconds(1));

@@ -10,7 +10,7 @@ class CuttingProxy(object):
     """Forwards 127.0.0.1:port to an address. Between start_cutting and stop_cutting all connections are reset, again
     and again, after times drawn from `seed`."""
 
-    def __init__(self, address, seed, longest=0.03):
+    def __init__(self, address, seed, longest=0.15):
         host, port = address.rsplit(":", 1)
         self._to = (host, int(port))
         self._random = random.Random(seed)
@@ -44,10 +44,11 @@ class CuttingProxy(object):
             except OSError:
                 continue
             pair = (near, far)
+            for end in pair:
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self._pairs.add(pair)
             for source, sink in (pair, pair[::-1]):
-                source.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 threading.Thread(target=self._pump, args=(source, sink, pair), daemon=True).start()
 
     def _pump(self, source, sink, pair):

@@ -63,8 +63,8 @@ class Host(object):
         _run("ip", "link", "set", self.link, "up")
 
     def drop_packets(self, percent=100):
-        self.run("nft", "add table inet mst; add chain inet mst in { type filter hook input priority 0; };"
-                 "add rule inet mst in numgen random mod 100 < %d drop" % percent)
+        self.run("nft", "add table inet mst; add chain inet mst in { type filter hook input priority 0; }; "
+                 "add rule inet mst in %sdrop" % ("" if percent == 100 else "numgen random mod 100 < %d " % percent))
 
     def accept_packets(self):
         self.run("nft", "delete table inet mst")
