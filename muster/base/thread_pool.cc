@@ -179,6 +179,7 @@ class ThreadPool : public Scheduler {
   struct Queue {
     Mutex mutex;
     std::deque<Task> tasks ABSL_GUARDED_BY(mutex);
+    uint32_t takes ABSL_GUARDED_BY(mutex) = 0;
   };
 
   // Shared by the caller and its helpers; a helper that comes too late finds no block and never
@@ -217,9 +218,11 @@ class ThreadPool : public Scheduler {
       Queue& queue = queues_[(self + k) % queues_.size()];
       MutexLock lock(queue.mutex);
       if (queue.tasks.empty()) continue;
-      // Newest of its own (warm caches), oldest of others.
-      Task task = k == 0 ? std::move(queue.tasks.back()) : std::move(queue.tasks.front());
-      k == 0 ? queue.tasks.pop_back() : queue.tasks.pop_front();
+      // Newest of its own (warm caches), oldest of others; now and then the oldest of its own too,
+      // so that nothing waits for ever behind work that keeps making more.
+      const bool newest = k == 0 && ++queue.takes % 4 != 0;
+      Task task = newest ? std::move(queue.tasks.back()) : std::move(queue.tasks.front());
+      newest ? queue.tasks.pop_back() : queue.tasks.pop_front();
       pending_.fetch_sub(1, std::memory_order_acq_rel);
       return task;
     }

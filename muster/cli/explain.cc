@@ -1,4 +1,6 @@
 // muster explain GRAPH --cluster ...: why each node of a graph would run where it would.
+#include "muster/client/explain.h"
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -16,7 +18,6 @@
 
 #include "muster/cli/commands.h"
 #include "muster/graph/graph_proto.h"
-#include "muster/graph/place.h"
 #include "muster/transport/cluster.h"
 
 namespace muster {
@@ -85,24 +86,13 @@ absl::Status PrintPlacement(const ExplainFlags& flags) {
   import.allow_internal_names = true;
   import.adopt_versions = true;
   RETURN_IF_ERROR(ImportGraph(graph, proto, import).status());
-  const Node* only = nullptr;
-  if (!flags.node.empty()) {
-    only = graph.FindNode(flags.node);
-    if (only == nullptr) return NotFound("the graph has no node '", flags.node, "'");
-  }
   ASSIGN_OR_RETURN(const Devices devices, DevicesOf(flags));
-  PlaceOptions options;
+  ExplainOptions options;
   options.allow_soft_placement = flags.soft;
-  options.explain = true;
   options.local_task = devices.master;
-  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(graph, devices.names, options));
-  for (const auto& node : graph.nodes()) {
-    if (node == nullptr || (only != nullptr && node->name() != only->name())) continue;
-    const size_t id = static_cast<size_t>(node->id());
-    std::printf("%s (%s): %s: %s\n", node->name().c_str(), node->op().c_str(),
-                devices.names[static_cast<size_t>(placement.devices[id])].c_str(),
-                placement.reasons[id].c_str());
-  }
+  options.node = flags.node;
+  ASSIGN_OR_RETURN(const auto reasons, ExplainPlacement(graph, devices.names, options));
+  for (const std::string& reason : reasons) std::printf("%s\n", reason.c_str());
   return absl::OkStatus();
 }
 

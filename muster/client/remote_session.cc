@@ -140,6 +140,10 @@ class RemoteSession : public Session {
     return closed_;
   }
 
+  const Graph& graph() const override { return graph_; }
+  bool allows_soft_placement() const override {
+    return options_.allow_soft_placement || options_.config.allow_soft_placement;
+  }
   std::vector<DeviceAttributes> ListDevices() const override {
     std::string session;
     {
@@ -251,16 +255,24 @@ class RemoteSession : public Session {
                                               const std::vector<Output>& fetches,
                                               RunMetadata* metadata) {
     ASSIGN_OR_RETURN(request.session, SendGraph(request.options.timeout));
+    // What is fed and fetched too is known here; masters refuse it.
     absl::flat_hash_map<std::string, Tensor> values;
+    for (const NamedTensor& feed : request.feeds) values[feed.name] = feed.tensor;
     for (const Output& fetch : fetches) {
       if (values.try_emplace(fetch.name()).second) request.fetches.push_back(fetch.name());
     }
+    // Masters refuse a step that does nothing.
+    const bool nothing = request.fetches.empty() && request.targets.empty() &&
+                         (request.partial_run.empty() || request.feeds.empty());
     request.request_id = NewRequestId();
-    ASSIGN_OR_RETURN(RunStepReply reply,
-                     Call<RunStepReply>(request.options.timeout, [&](CallOptions call,
-                                                                     CallDone<RunStepReply> done) {
-                       master_->RunStep(std::move(call), request, std::move(done));
-                     }));
+    RunStepReply reply;
+    if (!nothing) {
+      ASSIGN_OR_RETURN(
+          reply, Call<RunStepReply>(request.options.timeout,
+                                    [&](CallOptions call, CallDone<RunStepReply> done) {
+                                      master_->RunStep(std::move(call), request, std::move(done));
+                                    }));
+    }
     for (NamedTensor& tensor : reply.tensors) values[tensor.name] = std::move(tensor.tensor);
     if (metadata != nullptr) metadata->serialized = std::move(reply.metadata);
     std::vector<Tensor> results;

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/check.h"
+#include "muster/client/explain.h"
 #include "muster/client/plan.h"
 #include "muster/client/remote_session.h"
 #include "muster/device/device.h"
@@ -30,7 +31,7 @@ namespace {
 struct Lowered {
   int num_nodes = 0;  // of the graph it was made from
   size_t num_functions = 0;
-  LoweredGraph graph;
+  LoweredGraph graph;  // empty: no node of the graph had to be written out
   std::unique_ptr<FunctionRuntime> functions;
 
   // Feeds go where the readers of the output are; fetches come from the node of that name, which
@@ -57,7 +58,8 @@ class LocalPlan : public StepPlan {
   std::unique_ptr<LocalPartitions> partitions;
 
   std::string FeedKey(const Output& feed) const {
-    return StepKey(lowered == nullptr ? feed.name() : lowered->graph.outputs.at(feed).name(), true);
+    const bool same = lowered == nullptr || lowered->graph.graph == nullptr;
+    return StepKey(same ? feed.name() : lowered->graph.outputs.at(feed).name(), true);
   }
 };
 
@@ -266,6 +268,8 @@ class LocalSession : public Session {
     return closed_;
   }
 
+  const Graph& graph() const override { return graph_; }
+  bool allows_soft_placement() const override { return options_.allow_soft_placement; }
   std::vector<DeviceAttributes> ListDevices() const override {
     std::vector<DeviceAttributes> list;
     for (const auto& device : devices_) list.push_back(device->attributes());
@@ -340,11 +344,11 @@ class LocalSession : public Session {
     }
     auto plan = std::make_shared<LocalPlan>(signature);
     ASSIGN_OR_RETURN(plan->lowered, LowerIfNeeded());
-    ASSIGN_OR_RETURN(std::unique_ptr<Graph> step_graph,
-                     plan->lowered == nullptr
-                         ? PruneForStep(graph_, signature, boundary)
-                         : PruneForStep(*plan->lowered->graph.graph,
-                                        plan->lowered->Translate(signature), boundary));
+    const bool is_lowered = plan->lowered != nullptr && plan->lowered->graph.graph != nullptr;
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<Graph> step_graph,
+        PruneForStep(is_lowered ? *plan->lowered->graph.graph : graph_,
+                     is_lowered ? plan->lowered->Translate(signature) : signature, boundary));
     ASSIGN_OR_RETURN(plan->partitions,
                      LocalPartitions::Create(std::move(step_graph), Devices(), PartitionOptions(),
                                              [this](const Node& node, Device& device) {
@@ -379,7 +383,12 @@ class LocalSession : public Session {
     auto lowered = std::make_shared<Lowered>();
     lowered->num_nodes = graph_.num_nodes();
     lowered->num_functions = graph_.functions().size();
-    ASSIGN_OR_RETURN(lowered->graph, LowerFunctions(graph_, graph_));
+    const bool needed =
+        std::any_of(graph_.nodes().begin(), graph_.nodes().end(),
+                    [this](const auto& node) { return IsFunctional(*node, graph_); });
+    if (needed) {
+      ASSIGN_OR_RETURN(lowered->graph, LowerFunctions(graph_, graph_));
+    }
     // The library must stay as it is while steps run; the session's graph may grow.
     auto library = std::make_shared<Graph>();
     library->versions() = graph_.versions();
@@ -531,6 +540,17 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(const Graph& graph,
                            "; a session has between 1 and 1024 CPU devices");
   }
   return std::make_unique<LocalSession>(graph, options);
+}
+
+absl::StatusOr<std::vector<std::string>> Session::ExplainPlacement(absl::string_view node) const {
+  std::vector<std::string> devices;
+  for (const DeviceAttributes& device : ListDevices()) devices.push_back(device.name);
+  ExplainOptions options;
+  options.allow_soft_placement = allows_soft_placement();
+  // Masters name their own devices first.
+  if (!devices.empty()) options.local_task = std::string(TaskOfDevice(devices.front()));
+  options.node = std::string(node);
+  return muster::ExplainPlacement(graph(), devices, options);
 }
 
 absl::StatusOr<std::vector<Tensor>> Session::Run(

@@ -66,6 +66,8 @@ class Session {
   static absl::StatusOr<std::unique_ptr<Session>> Create(const Graph& graph,
                                                          SessionOptions options = {});
   virtual ~Session() = default;
+  virtual const Graph& graph() const = 0;
+  virtual bool allows_soft_placement() const = 0;
 
   virtual absl::StatusOr<std::shared_ptr<StepPlan>> Prepare(const StepSignature& signature) = 0;
   // `feeds` in the order of the signature; the results in the order of its fetches.
@@ -87,6 +89,8 @@ class Session {
   virtual absl::Status Close() = 0;
   virtual bool closed() const = 0;
   virtual std::vector<DeviceAttributes> ListDevices() const = 0;
+  // Why nodes of the graph run where they do (see explain.h); all of them for an empty name.
+  absl::StatusOr<std::vector<std::string>> ExplainPlacement(absl::string_view node = "") const;
   // Drops what variables and other nodes keep in these containers; everything where none is named.
   // At a master this closes all of its sessions.
   virtual absl::Status ClearContainers(const std::vector<std::string>& containers) = 0;

@@ -2,6 +2,7 @@
 
 #include "muster/master/gather.h"
 #include "muster/master/run_metadata_proto.h"
+#include "muster/transport/status_proto.h"
 
 namespace muster {
 namespace {
@@ -75,12 +76,6 @@ absl::Status StepRun::CheckFeeds() const {
                       DTypeName(tensor.dtype()), " does not match declared output type ",
                       DTypeName(feed.dtype), " for node {{node ", feed.node, "}}");
     }
-    // What follows from static shapes has been computed already.
-    if (!feed.shape.CompatibleWith(tensor.shape())) {
-      return InvalidArgument("Cannot feed value of shape ", tensor.shape().ToString(),
-                             " for Tensor '", name, "', which has shape '", feed.shape.ToString(),
-                             "'");
-    }
   }
   return absl::OkStatus();
 }
@@ -88,7 +83,8 @@ absl::Status StepRun::CheckFeeds() const {
 void StepRun::Start(absl::StatusOr<std::shared_ptr<const ClusterPlan>> plan) {
   if (!plan.ok()) return Finish(plan.status());
   plan_ = *std::move(plan);
-  if (absl::Status status = CheckFeeds(); !status.ok()) return Finish(std::move(status));
+  if (absl::Status status = CheckFeeds(); !status.ok())
+    return Finish(options_.is_partial ? std::move(status) : AfterStart(std::move(status)));
   const size_t count = plan_->parts.size();
   std::vector<RunGraphRequest> requests;
   for (size_t i = 0; i < count; ++i) requests.push_back(Request(i));
@@ -103,7 +99,10 @@ void StepRun::Start(absl::StatusOr<std::shared_ptr<const ClusterPlan>> plan) {
   if (options_.trace) Logging(true);
   // A worker in this process may answer inside the call, and the last answer ends the step.
   const auto self = shared_from_this();
-  for (size_t i = 0; i < count; ++i) {
+  // The task of the master comes last: it may run its part inside the call.
+  const size_t last = plan_->client_part >= 0 ? static_cast<size_t>(plan_->client_part) : 0;
+  for (size_t k = 1; k <= count; ++k) {
+    const size_t i = (last + k) % count;
     CallOptions call;
     call.cancellation = calls_;
     plan_->parts[i].worker->RunGraph(
@@ -255,14 +254,17 @@ absl::StatusOr<StepResult> StepRun::Collect() {
 void StepRun::Finish(absl::StatusOr<StepResult> result) {
   Finished finished;
   std::optional<Scheduler::TimerId> timer;
+  bool started;
   {
     MutexLock lock(mutex_);
     if (!finished_) return;
+    started = started_;
     finished = std::move(finished_);
     finished_ = nullptr;
     timer = timer_;
   }
   if (timer) scheduler_.CancelTimer(*timer);
+  if (!result.ok() && started && !options_.is_partial) result = AfterStart(result.status());
   std::move(finished)(std::move(result));
 }
 

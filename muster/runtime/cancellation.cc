@@ -3,6 +3,23 @@
 #include <utility>
 
 namespace muster {
+namespace {
+
+// The cancellation whose callbacks this thread is running, and those further up its stack.
+struct Running {
+  const Cancellation* cancellation;
+  const Running* outer;
+};
+thread_local const Running* running_here = nullptr;
+
+bool RunsHere(const Cancellation* cancellation) {
+  for (const Running* r = running_here; r != nullptr; r = r->outer) {
+    if (r->cancellation == cancellation) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 absl::Status Cancellation::reason() const {
   MutexLock lock(mutex_);
@@ -19,7 +36,10 @@ void Cancellation::Cancel(absl::Status reason) {
     callbacks.swap(callbacks_);
     running_ = true;
   }
+  const Running running{this, running_here};
+  running_here = &running;
   for (auto& [token, callback] : callbacks) std::move(callback)();
+  running_here = running.outer;
   MutexLock lock(mutex_);
   running_ = false;
   finished_.NotifyAll();
@@ -37,7 +57,8 @@ bool Cancellation::Deregister(Token token) {
   MutexLock lock(mutex_);
   const auto found = callbacks_.find(token);
   if (found == callbacks_.end()) {
-    while (running_) finished_.Wait(mutex_);
+    // A callback that leads back here would wait for itself.
+    while (running_ && !RunsHere(this)) finished_.Wait(mutex_);
     return false;
   }
   dropped = std::move(found->second);

@@ -22,6 +22,15 @@ TEST(CancellationTest, RunsCallbacksOnceAndKeepsTheFirstReason) {
   EXPECT_EQ(calls, 1);
 }
 
+TEST(CancellationTest, ACallbackMayTakeBackWhatRunsWithIt) {
+  Cancellation cancellation;
+  const Cancellation::Token token = cancellation.NewToken();
+  bool was_pending = true;
+  ASSERT_TRUE(cancellation.Register(token, [&] { was_pending = cancellation.Deregister(token); }));
+  cancellation.Cancel(absl::CancelledError("enough"));
+  EXPECT_FALSE(was_pending);
+}
+
 TEST(CancellationTest, DeregisterAndCancelAgreeOnWhoWins) {
   for (int round = 0; round < 200; ++round) {
     Cancellation cancellation;

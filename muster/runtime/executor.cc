@@ -30,6 +30,12 @@ namespace {
 
 // Above this a node is worth handing to another thread while there is other work here.
 constexpr uint32_t kExpensiveNanos = 8000;
+// After so many nodes in a row the thread looks whether somebody else has waited for it long
+// enough.
+constexpr uint32_t kNodesBetweenLooks = 512;
+constexpr int64_t kLongestTurnNanos = 5000000;
+// Waking a thread and its warming up cost about this much.
+constexpr int64_t kBriefNanos = 30000;
 
 struct Frame;
 
@@ -183,15 +189,30 @@ class PlannedExecutor : public Executor {
     run.release()->Start(step, std::move(done));
   }
 
+  bool is_brief() const override { return is_brief_.load(std::memory_order_relaxed); }
+
   void Return(std::unique_ptr<StepRun> run) {
     MutexLock lock(mutex_);
+    // Soon after the first step, then now and then: what nodes take changes with their inputs.
+    if (const uint64_t step = ++steps_run_; step == 2 || step % 64 == 0) Estimate();
     if (idle_.size() < 8) idle_.push_back(std::move(run));
   }
 
  private:
+  void Estimate() {
+    int64_t total_nanos = 0;
+    for (const PlanNode& node : plan_.nodes)
+      total_nanos += 200 + node.cost_nanos.load(std::memory_order_relaxed);
+    // How often a loop goes round is not known.
+    is_brief_.store(plan_.frames.size() == 1 && total_nanos < kBriefNanos,
+                    std::memory_order_relaxed);
+  }
+
   const ExecutorPlan plan_;
   Device& device_;
+  std::atomic<bool> is_brief_{false};
   Mutex mutex_;
+  uint64_t steps_run_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<StepRun>> idle_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -212,6 +233,8 @@ void StepRun::Loop(ReadyList first) {
   const FlushDenormals flush;
   ReadyList here;  // a stack: depth first keeps values warm and memory low
   ReadyList ready = std::move(first);
+  int64_t turn_start_nanos = 0;
+  uint32_t nodes_run = 0;
   for (;;) {
     Ready kept{-1, nullptr, false};
     for (const Ready& next : ready) {
@@ -232,6 +255,14 @@ void StepRun::Loop(ReadyList first) {
       }
     }
     if (here.empty()) return;
+    if (++nodes_run % kNodesBetweenLooks == 0) {
+      const int64_t now = step_->scheduler->clock().NowNanos();
+      if (turn_start_nanos == 0) turn_start_nanos = now;
+      if (now - turn_start_nanos > kLongestTurnNanos) {
+        step_->scheduler->Schedule([this, rest = std::move(here)] { Loop(rest); });
+        return;
+      }
+    }
     const Ready at = here.back();
     here.pop_back();
     ready.clear();
@@ -400,11 +431,12 @@ void StepRun::FinishAsync(AsyncCall& call, const absl::Status& kernel_status) {
     Finish();
     return;
   }
-  // The thread that completed the kernel belongs to someone else: the rest of the step goes to the
-  // scheduler.
-  if (!ready.empty())
-    step_->scheduler->Schedule(
-        [this, ready = std::move(ready)]() mutable { Loop(std::move(ready)); });
+  if (ready.empty()) return;
+  // The thread that completed the kernel belongs to someone else: unless it is soon over, the rest
+  // of the step goes to the scheduler.
+  if (owner_.is_brief()) return Loop(std::move(ready));
+  step_->scheduler->Schedule(
+      [this, ready = std::move(ready)]() mutable { Loop(std::move(ready)); });
 }
 
 void StepRun::MakeReady(int node, Iteration& iteration, bool is_dead, ReadyList& ready) {

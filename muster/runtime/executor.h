@@ -25,6 +25,8 @@ class Executor {
   // error of the step is its result; it names the node, cancels the step and aborts its rendezvous.
   // `step` must live until then.
   virtual void Run(Step& step, Done done) = 0;
+  // By what its nodes took so far a step is over sooner than another thread could be woken for it.
+  virtual bool is_brief() const = 0;
 };
 
 }  // namespace muster

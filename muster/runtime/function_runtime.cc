@@ -6,11 +6,19 @@
 namespace muster {
 namespace {
 
+// Deeper recursion is an error, before it takes all memory.
+constexpr int kDeepest = 1000;
+// Calls and their returns nest on the stack of one thread; every so many levels a new one begins.
+constexpr int kLevelsPerStack = 16;
+
 // One call under way.
 class FunctionCall : public CallFrame {
  public:
   FunctionCall(const Step& caller, std::vector<Tensor> arguments, size_t num_results)
-      : step(caller), arguments_(std::move(arguments)), results_(num_results) {
+      : step(caller),
+        depth(DepthBelow(caller)),
+        arguments_(std::move(arguments)),
+        results_(num_results) {
     step.call_frame = this;
   }
 
@@ -49,9 +57,25 @@ class FunctionCall : public CallFrame {
       step.cancellation->Deregister(token_);
   }
 
+  // Runs `task` here, or on a new stack where this one has grown enough.
+  template <typename Task>
+  void RunOrSchedule(Task task) {
+    if (depth % kLevelsPerStack != 0) {
+      task();
+    } else {
+      step.scheduler->Schedule(std::move(task));
+    }
+  }
+
   Step step;
+  const int depth;
 
  private:
+  static int DepthBelow(const Step& caller) {
+    const auto* const outer = dynamic_cast<const FunctionCall*>(caller.call_frame);
+    return outer == nullptr ? 1 : outer->depth + 1;
+  }
+
   std::vector<Tensor> arguments_;
   std::vector<Tensor> results_;
   std::shared_ptr<Rendezvous> rendezvous_;
@@ -118,19 +142,29 @@ void FunctionRuntime::Call(Handle handle, std::vector<Tensor> arguments, Step& s
     return;
   }
   auto call = std::make_shared<FunctionCall>(step, std::move(arguments), instance->num_results);
+  if (call->depth > kDeepest) {
+    std::move(done)(absl::ResourceExhaustedError(
+        absl::StrCat("Function ", instance->name, " is called ", call->depth,
+                     " levels deep: at most ", kDeepest, " calls may be nested")));
+    return;
+  }
   if (instance->partitions->has_transfers() && !call->UseOwnRendezvous()) {
     std::move(done)(step.cancellation->reason());
     return;
   }
-  instance->partitions->Run(call->step,
-                            [call, done = std::move(done)](const absl::Status& status) mutable {
-                              call->ReleaseRendezvous();
-                              if (!status.ok()) {
-                                std::move(done)(status);
-                              } else {
-                                std::move(done)(call->TakeResults());
-                              }
-                            });
+  auto finish = [call, done = std::move(done)](const absl::Status& status) mutable {
+    call->ReleaseRendezvous();
+    call->RunOrSchedule([call, status, done = std::move(done)]() mutable {
+      if (!status.ok()) {
+        std::move(done)(status);
+      } else {
+        std::move(done)(call->TakeResults());
+      }
+    });
+  };
+  call->RunOrSchedule([call, instance, finish = std::move(finish)]() mutable {
+    instance->partitions->Run(call->step, std::move(finish));
+  });
 }
 
 }  // namespace muster

@@ -39,6 +39,8 @@ class LocalPartitions {
   // rendezvous.
   bool has_transfers() const { return has_transfers_; }
   std::vector<std::shared_ptr<const Graph>> graphs() const;
+  // See Executor::is_brief; false where other threads take part anyway.
+  bool is_brief() const { return partitions_.size() == 1 && partitions_[0].executor->is_brief(); }
 
  private:
   struct Partition {

@@ -102,24 +102,21 @@ void WarnIfOpen(const Place& place, const SecurityOptions& security, const TaskN
                << ": neither TLS nor a token is set";
 }
 
-// Never destroyed: servers may be stopped by whatever happens at the end of a process.
-Scheduler& NewPool(int threads) {
-  return *NewThreadPool(threads).release();
-}
+// Nothing that a step does keeps the master, timers and calls waiting: those have threads of their
+// own, few, since they never compute.
+struct Schedulers {
+  Scheduler* control;
+  Scheduler* compute;
+};
 
-// Runs kernels. No thread of a client helps, so all cores have one; a step that never ends takes
-// one of them.
-Scheduler& ComputePool() {
-  static Scheduler& pool =
-      NewPool(std::max(2, static_cast<int>(std::thread::hardware_concurrency())));
-  return pool;
-}
-
-// Runs what must go on while steps keep all other threads busy: calls that come in, the master,
-// timers, the end of steps.
-Scheduler& ControlPool() {
-  static Scheduler& pool = NewPool(2);
-  return pool;
+Schedulers SchedulersOf(const ServerOptions& options) {
+  if (options.scheduler != nullptr) return {options.scheduler, options.scheduler};
+  // For all servers of the process; never destroyed, since sessions may outlive everything else.
+  // Unlike in a local session, no caller helps to compute.
+  static Scheduler* const control = NewThreadPool(2).release();
+  static Scheduler* const compute =
+      NewThreadPool(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))).release();
+  return {control, compute};
 }
 
 // All that a session in this process needs of its server; lives as long as one of them.
@@ -132,10 +129,11 @@ struct Parts {
 class TaskServer : public Server {
  public:
   TaskServer(ServerOptions options, TaskName self, Place place, ReservedPort reserved,
-             std::shared_ptr<Parts> parts)
+             Schedulers schedulers, std::shared_ptr<Parts> parts)
       : options_(std::move(options)),
         self_(std::move(self)),
         place_(std::move(place)),
+        schedulers_(schedulers),
         parts_(std::move(parts)),
         reserved_(std::move(reserved)) {}
   ~TaskServer() override { TaskServer::Stop(); }
@@ -149,7 +147,7 @@ class TaskServer : public Server {
     options.host = place_.bind;
     options.port = place_.port;
     options.security = options_.security;
-    options.scheduler = &ControlPool();
+    options.scheduler = schedulers_.control;
     // Sessions of this process and calls from outside keep the parts alive, not only the master.
     ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(),
                                               {parts_, parts_->worker.get()}));
@@ -231,7 +229,7 @@ class TaskServer : public Server {
         ended->changed.NotifyAll();
       });
     };
-    Scheduler& scheduler = ControlPool();
+    Scheduler& scheduler = *schedulers_.control;
     const Scheduler::TimerId timer = scheduler.ScheduleAfter(grace, end);
     if (grpc != nullptr) grpc->Stop(grace + kCancelTime);
     if (scheduler.CancelTimer(timer)) end();
@@ -247,6 +245,7 @@ class TaskServer : public Server {
   ServerOptions options_;
   const TaskName self_;
   const Place place_;
+  const Schedulers schedulers_;
   const std::shared_ptr<Parts> parts_;
 
   Mutex mutex_;
@@ -258,18 +257,18 @@ class TaskServer : public Server {
 };
 
 absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, const TaskName& self,
-                                                 int port) {
+                                                 int port, const Schedulers& schedulers) {
   auto parts = std::make_shared<Parts>();
   GrpcOptions grpc;
-  grpc.scheduler = &ControlPool();
+  grpc.scheduler = schedulers.control;
   grpc.security = options.security;
   parts->transport =
-      NewWatchedTransport(NewGrpcTransport(std::move(grpc)), ControlPool(), options.liveness);
+      NewWatchedTransport(NewGrpcTransport(std::move(grpc)), *schedulers.control, options.liveness);
   WorkerOptions worker;
   worker.self = self;
   worker.cluster = options.cluster;
-  worker.scheduler = options.scheduler;
-  worker.control = &ControlPool();
+  worker.scheduler = schedulers.compute;
+  worker.control = schedulers.control;
   worker.transport = parts->transport.get();
   worker.cpu_devices = options.config.cpu_devices;
   worker.cache_replies = options.cache_rpc_response;
@@ -277,7 +276,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   MasterOptions master;
   master.self = self;
   master.port = port;
-  master.scheduler = &ControlPool();
+  master.scheduler = schedulers.control;
   master.transport = parts->transport.get();
   master.peers = parts->worker->peers();
   master.local_worker = parts->worker;
@@ -295,15 +294,15 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   ASSIGN_OR_RETURN(Place place, FindPlace(options, self));
   ASSIGN_OR_RETURN(ReservedPort reserved, ReservedPort::Take(place.bind, place.port));
   place.port = reserved.port();
-  if (options.scheduler == nullptr) options.scheduler = &ComputePool();
+  const Schedulers schedulers = SchedulersOf(options);
   // The task's own entry says where it really is, so that others who are told of it find it.
   options.cluster.jobs()[self.job][self.task] =
       absl::StrCat(Bracketed(ParseHostPort(options.cluster.Address(self).value()).value().host),
                    ":", place.port);
-  ASSIGN_OR_RETURN(std::shared_ptr<Parts> parts, MakeParts(options, self, place.port));
+  ASSIGN_OR_RETURN(std::shared_ptr<Parts> parts, MakeParts(options, self, place.port, schedulers));
   WarnIfOpen(place, options.security, self);
   return std::make_unique<TaskServer>(std::move(options), std::move(self), std::move(place),
-                                      std::move(reserved), std::move(parts));
+                                      std::move(reserved), schedulers, std::move(parts));
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::CreateLocal(SessionConfig config) {

@@ -21,7 +21,7 @@ struct ServerOptions {
   std::string bind;
   SessionConfig config;  // under every session's own
   SecurityOptions security;
-  Scheduler* scheduler = nullptr;  // runs kernels; null: a pool for all servers of the process
+  Scheduler* scheduler = nullptr;  // null: pools that all servers of the process share
   absl::Duration stop_grace = absl::Seconds(2);
   LivenessOptions liveness;
   // How long a client that has vanished may take to come back before its steps are cancelled and

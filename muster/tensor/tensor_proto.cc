@@ -8,6 +8,7 @@
 #include "tensorflow/core/framework/tensor.pb.h"
 
 #include "muster/base/status.h"
+#include "muster/tensor/variant_codec.h"
 
 namespace muster {
 namespace {
@@ -60,11 +61,34 @@ void FillBytes(const std::string& values, int64_t count, char* raw) {
   std::fill(raw + given, raw + count, given > 0 ? values[given - 1] : '\0');
 }
 
-absl::Status CheckVariant(const tensorflow::VariantTensorDataProto& proto) {
+absl::StatusOr<Variant> VariantFromProto(const tensorflow::VariantTensorDataProto& proto) {
   if (proto.type_name().empty() && proto.metadata().empty() && proto.tensors_size() == 0)
-    return absl::OkStatus();
+    return Variant();
+  for (const VariantCodec& codec : VariantCodecs()) {
+    if (codec.type_name != proto.type_name()) continue;
+    VariantParts parts;
+    parts.metadata = proto.metadata();
+    for (const tensorflow::TensorProto& part : proto.tensors()) {
+      ASSIGN_OR_RETURN(parts.tensors.emplace_back(), TensorFromProto(part));
+    }
+    return codec.decode(std::move(parts));
+  }
   return Unimplemented("Variant values of type '", proto.type_name(),
                        "' cannot be read from a message");
+}
+
+absl::Status VariantToProto(const Variant& value, tensorflow::VariantTensorDataProto& proto) {
+  if (value.empty()) return absl::OkStatus();
+  for (const VariantCodec& codec : VariantCodecs()) {
+    const std::optional<VariantParts> parts = codec.encode(value);
+    if (!parts) continue;
+    proto.set_type_name(codec.type_name);
+    proto.set_metadata(parts->metadata);
+    for (const Tensor& part : parts->tensors)
+      RETURN_IF_ERROR(TensorToProto(part, TensorEncoding::kContent, *proto.add_tensors()));
+    return absl::OkStatus();
+  }
+  return Unimplemented("Variant values of this kind cannot be written to a message");
 }
 
 // How many values the field that belongs to `dtype` holds.
@@ -177,9 +201,15 @@ absl::Status ReadTyped(const tensorflow::TensorProto& proto, Tensor& tensor) {
       }
       break;
     }
-    case DType::kVariant:
-      for (const auto& value : proto.variant_val()) RETURN_IF_ERROR(CheckVariant(value));
+    case DType::kVariant: {
+      auto* out = tensor.data<Variant>();
+      const int64_t given = std::min<int64_t>(proto.variant_val_size(), count);
+      for (int64_t i = 0; i < given; ++i) {
+        ASSIGN_OR_RETURN(out[i], VariantFromProto(proto.variant_val(static_cast<int>(i))));
+      }
+      for (int64_t i = given; i < count && given > 0; ++i) out[i] = out[given - 1];
       break;
+    }
     default:
       FillBytes(proto.float8_val(), count, raw);
   }
@@ -253,7 +283,7 @@ absl::StatusOr<Tensor> ReadContent(const std::string& content, DType dtype, Shap
       ASSIGN_OR_RETURN(tensor.data<ResourceHandle>()[i], ResourceHandleFromProto(message));
     } else {
       ASSIGN_OR_RETURN(auto message, ParsePiece<tensorflow::VariantTensorDataProto>(pieces[i]));
-      RETURN_IF_ERROR(CheckVariant(message));
+      ASSIGN_OR_RETURN(tensor.data<Variant>()[i], VariantFromProto(message));
     }
   }
   return tensor;
@@ -355,7 +385,8 @@ absl::Status WriteTyped(const Tensor& tensor, tensorflow::TensorProto& proto) {
       }
       break;
     case DType::kVariant:
-      for (int64_t i = 0; i < tensor.num_elements(); ++i) proto.add_variant_val();
+      for (const Variant& value : tensor.values<Variant>())
+        RETURN_IF_ERROR(VariantToProto(value, *proto.add_variant_val()));
       break;
     default:
       proto.set_float8_val(tensor.raw(), tensor.size_bytes());
@@ -363,10 +394,10 @@ absl::Status WriteTyped(const Tensor& tensor, tensorflow::TensorProto& proto) {
   return absl::OkStatus();
 }
 
-void WriteContent(const Tensor& tensor, tensorflow::TensorProto& proto) {
+absl::Status WriteContent(const Tensor& tensor, tensorflow::TensorProto& proto) {
   if (IsPlainData(tensor.dtype())) {
     proto.set_tensor_content(tensor.raw(), tensor.size_bytes());
-    return;
+    return absl::OkStatus();
   }
   std::string lengths;
   std::string elements;
@@ -385,10 +416,13 @@ void WriteContent(const Tensor& tensor, tensorflow::TensorProto& proto) {
       ResourceHandleToProto(tensor.data<ResourceHandle>()[i], handle);
       add(handle.SerializeAsString());
     } else {
-      add("");
+      tensorflow::VariantTensorDataProto variant;
+      RETURN_IF_ERROR(VariantToProto(tensor.data<Variant>()[i], variant));
+      add(variant.SerializeAsString());
     }
   }
   proto.set_tensor_content(lengths + elements);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -484,11 +518,6 @@ absl::Status TensorToProto(const Tensor& tensor, TensorEncoding encoding,
                            tensorflow::TensorProto& proto) {
   proto.Clear();
   if (!tensor.valid()) return InvalidArgument("A tensor without a type cannot be written");
-  if (tensor.dtype() == DType::kVariant) {
-    for (const Variant& value : tensor.values<Variant>()) {
-      if (!value.empty()) return Unimplemented("Variant values cannot be written to a message");
-    }
-  }
   proto.set_dtype(static_cast<tensorflow::DataType>(tensor.dtype()));
   ShapeToProto(tensor.shape(), *proto.mutable_tensor_shape());
   if (tensor.num_elements() == 0) return absl::OkStatus();
@@ -496,8 +525,7 @@ absl::Status TensorToProto(const Tensor& tensor, TensorEncoding encoding,
       (tensor.num_elements() == 1 || !PythonWritesContent(tensor.dtype()))) {
     return WriteTyped(tensor, proto);
   }
-  WriteContent(tensor, proto);
-  return absl::OkStatus();
+  return WriteContent(tensor, proto);
 }
 
 }  // namespace muster

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 
 #include "muster/base/log.h"
 #include "muster/base/mutex.h"
@@ -25,6 +26,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
         scheduler_(scheduler),
         options_(options) {}
 
+  const std::string& task() const { return task_; }
   WorkerApi& worker() { return *worker_; }
   PeerApi* peer() const { return peer_; }
 
@@ -223,6 +225,10 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi {
            watch->Closed(number);
            // Once it is cancelled the callback has run or is running, perhaps below us.
            if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
+           if (absl::IsUnavailable(reply.status()) &&
+               !absl::StrContains(reply.status().message(), watch->task())) {
+             reply = Suffixed(reply.status(), absl::StrCat("\nwhile calling ", watch->task()));
+           }
            std::move(done)(std::move(reply));
          });
   }

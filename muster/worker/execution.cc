@@ -25,17 +25,25 @@ Execution::Execution(int64_t step_id, std::shared_ptr<WorkerSession> session,
   step_.scheduler = &scheduler;
   step_.trace = traced ? &trace_ : nullptr;
   step_.frame_ids = graph_->frame_ids;
+  step_.functions = graph_->functions.get();
 }
 
 void Execution::Start() {
-  step_.scheduler->Schedule([self = shared_from_this()] {
-    self->graph_->partitions->Run(self->step_, [self](absl::Status status) mutable {
-      self->Ended(std::move(status));
-      // The executor that calls this must not go with the last reference.
-      Scheduler& scheduler = *self->step_.scheduler;
-      scheduler.Schedule([last = std::move(self)] {});
-    });
+  if (graph_->partitions->is_brief()) return Run();
+  step_.scheduler->Schedule([self = shared_from_this()] { self->Run(); });
+}
+
+void Execution::Run() {
+  const auto alive = shared_from_this();
+  running_in_ = std::this_thread::get_id();
+  graph_->partitions->Run(step_, [self = shared_from_this()](absl::Status status) mutable {
+    self->Ended(std::move(status));
+    if (self->running_in_.load() == std::this_thread::get_id()) return;
+    // The executor and the rendezvous that lead here must not go with the last reference.
+    Scheduler& scheduler = *self->step_.scheduler;
+    scheduler.Schedule([last = std::move(self)] {});
   });
+  running_in_ = std::thread::id();
 }
 
 void Execution::WhenDone(Listener listener) {

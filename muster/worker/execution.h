@@ -1,8 +1,10 @@
 // One graph of a step under way on this task.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "muster/runtime/trace.h"
@@ -22,7 +24,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
 
   const std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
 
-  // Starts the executors on the scheduler. Once.
+  // Starts the executors, on the scheduler unless they take hardly any time. Once.
   void Start();
   // Called when all executors have ended, at once if they have: with the error that came first.
   void WhenDone(Listener listener);
@@ -35,6 +37,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
   std::vector<NodeTrace> TakeTraces() { return trace_.Take(); }
 
  private:
+  void Run();
   void Ended(absl::Status status);
 
   const std::shared_ptr<WorkerSession> session_;
@@ -43,6 +46,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
   ResourceManager step_resources_{"step"};
   StepTrace trace_;
   Step step_;
+  std::atomic<std::thread::id> running_in_;  // the thread that is inside of Run
   Mutex mutex_;
   std::optional<absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
   std::vector<Listener> listeners_ ABSL_GUARDED_BY(mutex_);

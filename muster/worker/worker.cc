@@ -78,7 +78,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 
   // Needs a shared pointer to this, so it comes after the constructor.
   void Connect() {
-    peers_ = options_.transport->Connect(options_.cluster, options_.self,
+    const ClusterSpec cluster = std::move(options_.cluster);  // the peers know it from here on
+    peers_ = options_.transport->Connect(cluster, options_.self,
                                          std::make_shared<OwnWorker>(weak_from_this()));
     legacy_ = std::make_shared<WorkerSession>(SessionOptions());
   }
@@ -429,6 +430,7 @@ absl::StatusOr<std::shared_ptr<Worker>> Worker::Create(WorkerOptions options) {
     return InvalidArgument("device_count CPU is ", options.cpu_devices,
                            "; a task has between 1 and 1024 CPU devices");
   }
+  if (options.control == nullptr) options.control = options.scheduler;
   auto worker = std::make_shared<TaskWorker>(std::move(options));
   worker->Connect();
   return std::shared_ptr<Worker>(std::move(worker));

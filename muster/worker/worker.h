@@ -12,11 +12,12 @@ namespace muster {
 struct WorkerOptions {
   TaskName self;
   ClusterSpec cluster;
-  // All outlive the worker.
+  // Both outlive the worker.
   Scheduler* scheduler = nullptr;  // runs kernels
-  // Ends steps; not kept busy by them. Null: the same.
-  Scheduler* control = nullptr;
   Transport* transport = nullptr;
+  // Cancels and aborts, which must not wait for kernels to end. Outlives the worker; null: the
+  // other.
+  Scheduler* control = nullptr;
   int cpu_devices = 1;
   // Replies of RecvTensor are kept until they are acknowledged, so that they can be sent again.
   bool cache_replies = false;

@@ -3,6 +3,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 
+#include "muster/graph/function_proto.h"
+
 namespace muster {
 namespace {
 
@@ -105,6 +107,16 @@ absl::StatusOr<std::string> WorkerSession::Register(RegisterGraphRequest request
   FixIncarnations(*graph);
   auto registered = std::make_shared<RegisteredGraph>();
   registered->frame_ids = request.frame_ids;
+  if (!graph->functions().empty()) {
+    auto library = std::make_shared<Graph>();
+    library->versions() = graph->versions();
+    CopyFunctions(*graph, *library);
+    LocalPartitions::Options options;
+    options.optimize_graph = request.optimize;
+    options.allow_soft_placement = true;
+    registered->functions =
+        std::make_unique<FunctionRuntime>(std::move(library), devices_, *resources_, options);
+  }
   ASSIGN_OR_RETURN(registered->partitions,
                    LocalPartitions::CreatePlaced(std::move(graph), devices_, request.optimize,
                                                  [this](const Node& node, Device& device) {

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "muster/base/mutex.h"
+#include "muster/runtime/function_runtime.h"
 #include "muster/runtime/local_partitions.h"
 #include "muster/transport/peers.h"
 
@@ -20,6 +21,7 @@ using DeviceList = std::vector<std::unique_ptr<Device>>;
 std::unique_ptr<Device> NewRenamedDevice(Device& device, std::string name);
 
 struct RegisteredGraph {
+  std::unique_ptr<FunctionRuntime> functions;  // null: the graph came without any
   std::unique_ptr<LocalPartitions> partitions;
   FrameIds frame_ids = FrameIds::kSince23;
 };

@@ -75,8 +75,9 @@ TEST_F(WorkerThreadsTest, StepsEndWhateverHappensToThem) {
       });
     }
     if (fate == 3) {
-      pool_->Schedule([this, step] {
-        for (auto& worker : workers_) worker->CleanupGraph({}, step, [](absl::StatusOr<Empty>) {});
+      // Perhaps after the test is over, hence with workers of its own.
+      pool_->Schedule([workers = workers_, step] {
+        for (auto& worker : workers) worker->CleanupGraph({}, step, [](absl::StatusOr<Empty>) {});
       });
     }
     if (step % 10 == 0) WaitFor(3 * step);

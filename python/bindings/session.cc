@@ -180,6 +180,15 @@ void BindSession(nb::module_& m) {
           "close", [](Session& s) { ThrowIfRunError(s.Close()); },
           nb::call_guard<nb::gil_scoped_release>())
       .def_prop_ro("closed", &Session::closed)
+      .def("explain_placement",
+           [](const Session& s, const std::string& node) {
+             absl::StatusOr<std::vector<std::string>> reasons = absl::UnknownError("");
+             {
+               nb::gil_scoped_release unlocked;
+               reasons = s.ExplainPlacement(node);
+             }
+             return RunValue(std::move(reasons));
+           })
       .def("list_devices",
            [](const Session& s) {
              std::vector<DeviceAttributes> devices;

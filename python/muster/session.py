@@ -136,7 +136,8 @@ def _feed_array(tensor, value):
                         "was %s which was passed to the feed with key %s." % (value, tensor))
     dtype = tensor.dtype.base_dtype
     if dtype == dtypes.string:
-        array = np.asarray(value)
+        # As objects: numpy's own strings lose zero bytes at their end.
+        array = np.asarray(value) if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
         if array.dtype.kind not in "SUO":
             array = array.astype(object)
     else:
@@ -329,6 +330,11 @@ class BaseSession(object):
     @property
     def sess_str(self):
         return self._target
+
+    def explain_placement(self, op=None):
+        """Why `op` (an operation, a tensor or a name; None: every one) runs where it does, as a list of texts."""
+        name = op if isinstance(op, str) else "" if op is None else getattr(op, "op", op).name
+        return self._session.explain_placement(name)
 
     def list_devices(self):
         return [_DeviceAttributes(*d) for d in self._session.list_devices()]

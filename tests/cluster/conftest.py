@@ -1,4 +1,5 @@
 """Clusters of real processes for tests; everything that is started is ended, whatever happens."""
+import ctypes
 import os
 import select
 import signal
@@ -12,13 +13,22 @@ PRESET = os.environ.get("MUSTER_BUILD", "release")
 START_SECONDS = 30
 
 
+_libc = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG = 1
+
+
+def _die_with_parent():
+    """In the new process: it ends with the tests, even when those are killed."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Task(object):
     """A process of `muster serve`."""
 
     def __init__(self, words, environment=None):
         self._words = words
         self.process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                                        env=dict(os.environ, **(environment or {})))
+                                        env=dict(os.environ, **(environment or {})), preexec_fn=_die_with_parent)
         self.first_line = self._read_line()
 
     def _read_line(self):

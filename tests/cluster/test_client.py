@@ -153,6 +153,7 @@ def test_list_devices(shared_cluster):
 def test_device_filters_hide_tasks(shared_cluster):
     config = tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:0"])
     with tf.Session(shared_cluster.target(), config=config) as session:
+        session.run(tf.constant(1))  # makes the session
         assert not any("task:1" in d.name for d in session.list_devices())
         with tf.device("/job:worker/task:1"):
             hidden = tf.constant(1.0)
@@ -208,17 +209,21 @@ def test_errors_have_their_class_and_op(shared_cluster):
     with tf.device("/job:ps/task:0"):
         bad = tf.gather(tf.constant([1, 2, 3]), x, name="bad")
         unset = tf.Variable(1.0, name="unset")
-    with tf.device("/job:chief"):
-        nowhere = tf.constant(1)
     with tf.Session(shared_cluster.target()) as session:
         with pytest.raises(tf.errors.InvalidArgumentError, match="7") as caught:
             session.run(bad, {x: 7})
         assert caught.value.op is not None and caught.value.op.name == "bad"
         with pytest.raises(tf.errors.FailedPreconditionError, match="unset"):
             session.run(unset)
+        assert session.run(bad, {x: 2}) == 3
+
+
+def test_a_device_that_is_not_there_is_named(shared_cluster):
+    with tf.device("/job:chief"):
+        nowhere = tf.constant(1)
+    with tf.Session(shared_cluster.target()) as session:
         with pytest.raises(tf.errors.InvalidArgumentError, match="chief"):
             session.run(nowhere)
-        assert session.run(bad, {x: 2}) == 3
 
 
 def test_timeouts(shared_cluster):

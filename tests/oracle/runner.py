@@ -14,6 +14,7 @@ import muster
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORKER = HERE / "worker.py"
+SERVED_WORKER = HERE / "served_worker.py"
 STALLED = 60  # seconds without a result
 
 
@@ -48,7 +49,7 @@ def _watch(process, path):
     return False
 
 
-def run(interpreter, system, programs):
+def run(interpreter, system, programs, script=WORKER, arguments=()):
     """{key: result} of the programs. A program that ends its process has the result ("crash", what was said)."""
     results = {}
     waiting = list(programs)
@@ -59,7 +60,7 @@ def run(interpreter, system, programs):
             (folder / "results").touch()
             with open(folder / "log", "wb") as log:
                 process = subprocess.Popen(
-                    [interpreter, str(WORKER), system, str(folder / "programs"), str(folder / "results")],
+                    [interpreter, str(script), system, str(folder / "programs"), str(folder / "results"), *arguments],
                     stdout=log, stderr=log, env=_environment() if system == "muster" else dict(os.environ))
                 hung = _watch(process, folder / "results")
             entries = _read(folder / "results")
@@ -105,6 +106,13 @@ class Oracle:
             scratch.write_bytes(pickle.dumps(known))
             scratch.replace(self.store)
         return known
+
+    def served(self, programs, target, jobs):
+        """(TensorFlow's results, those of TensorFlow's clients at a server)."""
+        parts = [programs[i::jobs] for i in range(jobs)]
+        with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+            found = list(pool.map(lambda p: run(self.tf_python, "remote", p, SERVED_WORKER, [target]), parts))
+        return self._expected(programs), {key: result for one in found for key, result in one.items()}
 
     def both(self, programs):
         """(TensorFlow's results, Muster's results)."""

@@ -159,7 +159,6 @@ DEFINE_OP(Assert) {
       .Input("data: T")
       .Stateful()
       .Doc("Fails with the data in its message unless the condition holds.")
-      .NoGradient("it has no outputs")
       .Shape(NoOutputs)
       .Cpu(New<AssertKernel>());
 }

@@ -134,9 +134,7 @@ DEFINE_OP(RandomShuffle) {
       .Input("value: T")
       .Output("output: T")
       .Stateful();
-  op.Doc("The rows of the first dimension in random order.")
-      .Shape(UnchangedShape)
-      .NoGradient("random values");
+  op.Doc("The rows of the first dimension in random order.").Shape(UnchangedShape);
   op.CpuDTypes("T", AllDTypes(), New<RandomShuffleKernel>());
 }
 

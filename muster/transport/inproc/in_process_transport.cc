@@ -34,6 +34,15 @@ class DirectCarrier : public Carrier {
     endpoints_.erase(found);
   }
 
+  // Who listens holds peers, which hold this.
+  void CloseAll() {
+    std::map<std::string, Endpoint> endpoints;
+    std::map<std::string, std::vector<std::shared_ptr<RelayedCall>>> waiting;
+    MutexLock lock(mutex_);
+    endpoints.swap(endpoints_);
+    waiting.swap(waiting_);
+  }
+
   void Carry(std::shared_ptr<RelayedCall> call) override {
     Endpoint endpoint;
     {
@@ -85,13 +94,15 @@ class DirectTransport : public InProcessTransport {
  public:
   explicit DirectTransport(Scheduler& scheduler)
       : carrier_(std::make_shared<DirectCarrier>(scheduler)) {}
+  ~DirectTransport() override { carrier_->CloseAll(); }
   void Listen(const std::string& address, Endpoint endpoint) override {
     carrier_->Listen(address, std::move(endpoint));
   }
   void Close(const std::string& address) override { carrier_->Close(address); }
   std::shared_ptr<Peers> Connect(const ClusterSpec& cluster, const TaskName& self,
                                  std::shared_ptr<WorkerApi> self_worker) override {
-    return NewRelayedPeers(carrier_, cluster, self, std::move(self_worker));
+    return NewRelayedPeers(carrier_, std::make_shared<const ClusterSpec>(cluster), self,
+                           std::move(self_worker));
   }
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
     return NewRelayedMaster(carrier_, "client", target);

@@ -22,6 +22,19 @@ class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<Sim
     for (auto& call : std::exchange(waiting_[address], {})) SendLocked(std::move(call));
   }
 
+  // Who listens holds peers, which hold this; so do messages under way.
+  void CloseAll() {
+    std::map<std::string, Endpoint> endpoints;
+    std::map<std::string, std::vector<Task>> held;
+    std::map<std::string, std::vector<std::shared_ptr<RelayedCall>>> waiting;
+    std::map<uint64_t, CallState> calls;
+    MutexLock lock(mutex_);
+    endpoints.swap(endpoints_);
+    held.swap(held_);
+    waiting.swap(waiting_);
+    calls.swap(calls_);
+  }
+
   void Kill(const std::string& address) {
     Endpoint dropped;
     MutexLock lock(mutex_);
@@ -209,9 +222,13 @@ class Network : public SimulatedNetwork {
  public:
   Network(SimulatedScheduler& scheduler, Options options)
       : carrier_(std::make_shared<SimulatedCarrier>(scheduler, options)) {}
+  ~Network() override { carrier_->CloseAll(); }
   std::shared_ptr<Peers> Connect(const ClusterSpec& cluster, const TaskName& self,
                                  std::shared_ptr<WorkerApi> self_worker) override {
-    return NewRelayedPeers(carrier_, cluster, self, std::move(self_worker));
+    // Thousands of tasks have the same.
+    if (cluster_ == nullptr || !(*cluster_ == cluster))
+      cluster_ = std::make_shared<const ClusterSpec>(cluster);
+    return NewRelayedPeers(carrier_, cluster_, self, std::move(self_worker));
   }
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
     return NewRelayedMaster(carrier_, "client", target);
@@ -237,6 +254,7 @@ class Network : public SimulatedNetwork {
 
  private:
   const std::shared_ptr<SimulatedCarrier> carrier_;
+  std::shared_ptr<const ClusterSpec> cluster_;  // the latest
 };
 
 }  // namespace

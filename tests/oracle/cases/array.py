@@ -761,3 +761,52 @@ def parse_tensor(g):
     g.error([b""], "no type")
     g.error([[two]], "rank")
     g.error([two], "another type", out_type=et.INT32)
+
+
+def _aligned(g, **attrs):
+    return dict(attrs) if g.op.endswith("V3") else {}
+
+
+@cases("MatrixDiagV2", "MatrixDiagV3", tolerance=EXACT, gradient=True)
+def matrix_diag_band(g):
+    zero = g.values(1)[0]
+    g.normal([g.values(2, 3), 0, -1, -1, zero])
+    g.normal([g.values(2, 3, 4), [-1, 1], -1, -1, zero], "a band", gradient=g.op.endswith("V3"))
+    g.normal([g.values(2, 3), [1, 2], 3, 4, zero], "above", **_aligned(g, align="LEFT_RIGHT"),
+             gradient=g.op.endswith("V3"))
+    g.normal([g.values(3), -2, -1, 4, zero], "below")
+    g.empty([g.values(0, 3), 0, -1, -1, zero])
+    g.edge([g.special(4), 1, -1, -1, zero], "special values")
+    g.error([g.values(3), 0, 2, 2, zero], "rows")
+    g.error([g.values(3), 0, 4, 4, zero], "both")
+    g.error([g.values(3, 3), [1, 0], -1, -1, zero], "order")
+    g.error([g.values(2, 3), [-1, 1], -1, -1, zero], "number")
+    g.error([zero, 0, -1, -1, zero], "rank")
+
+
+@cases("MatrixDiagPartV2", "MatrixDiagPartV3", tolerance=EXACT, gradient=True)
+def matrix_diag_part_band(g):
+    zero = g.values(1)[0]
+    g.normal([g.values(2, 3, 4), 0, zero])
+    g.normal([g.values(2, 3, 4), [-1, 2], zero], "a band", gradient=g.op.endswith("V3"))
+    g.normal([g.values(4, 3), [-3, -1], zero], "below", **_aligned(g, align="LEFT_RIGHT"), gradient=g.op.endswith("V3"))
+    g.normal([g.values(3, 4), [0, 3], zero], "above", **_aligned(g, align="RIGHT_RIGHT"), gradient=g.op.endswith("V3"))
+    g.empty([g.values(0, 3, 3), 0, zero])
+    g.edge([g.special(4, 4), 1, zero], "special values")
+    g.error([g.values(3, 3), 3, zero], "beyond")
+    g.error([g.values(3, 3), [1, -1], zero], "order")
+    g.error([g.values(3, 3), [0, 1, 2], zero], "three")
+    g.error([g.values(3), 0, zero], "rank")
+
+
+@cases("MatrixSetDiagV2", "MatrixSetDiagV3", tolerance=EXACT, gradient=True)
+def matrix_set_diag_band(g):
+    g.normal([g.values(2, 3, 4), g.values(2, 3), 0])
+    g.normal([g.values(2, 3, 4), g.values(2, 3, 3), [-1, 1]], "a band", gradient=g.op.endswith("V3"))
+    g.normal([g.values(4, 3), g.values(2, 3), [-2, -1]], "below", **_aligned(g, align="LEFT_RIGHT"),
+             gradient=g.op.endswith("V3"))
+    g.empty([g.values(0, 3, 3), g.values(0, 3), 0])
+    g.edge([g.special(4, 4), g.special(3), 1], "special values")
+    g.error([g.values(3, 3), g.values(2), 0], "length")
+    g.error([g.values(3, 3), g.values(3), 3], "beyond")
+    g.error([g.values(3), g.values(3), 0], "rank")

@@ -175,3 +175,25 @@ def static_regex_full_match(g):
     g.empty([np.zeros(0, object)], pattern="a")
     g.edge([WORDS], "everything", pattern="(?s).*")
     g.error([[b"a"]], "pattern", pattern="*")
+
+
+@cases("DecodeCSV")
+def decode_csv(g):
+    types = [et.INT32, et.FLOAT, et.STRING]
+    defaults = [[7], [0.5], [b"none"]]
+    g.normal([[b"1,2.5,abc", b'3,,"x,y"', b" -4 ,1e3,"], *defaults], OUT_TYPE=types)
+    g.normal([[[b"1;NA"], [b"NA;9"]], [5], 6.0], "another form", OUT_TYPE=[et.INT64, et.DOUBLE], field_delim=";",
+             na_value="NA")
+    g.normal([[b"1,2,3,4"], [1], [b""]], "some columns", OUT_TYPE=[et.INT32, et.STRING], select_cols=[1, 3])
+    g.empty([np.zeros(0, object), *defaults], OUT_TYPE=types)
+    g.edge([b'"a""b",""', [b""], [b"d"]], "quotes", OUT_TYPE=[et.STRING, et.STRING])
+    g.edge([b'a"b"', [b""]], "no quotes", OUT_TYPE=[et.STRING], use_quote_delim=False)
+    g.edge([[b"\na", b"\r\nb"], [b""]], "leading ends of lines", OUT_TYPE=[et.STRING])
+    for note, record in (("letters", b"x"), ("beyond", b"99999999999"), ("two fields", b"1,2"), ("nothing", b""),
+                         ("end of line", b"1\n"), ("open quote", b'"1'), ("quote inside", b'"1"2"')):
+        g.error([[record], [7]], note, OUT_TYPE=[et.INT32])
+    g.error([[b",1"], np.zeros(0), [7]], "required", OUT_TYPE=[et.INT32, et.INT32])
+    g.error([[b"1"], [7]], "delimiter", OUT_TYPE=[et.INT32], field_delim="ab")
+    g.error([[b"1,2"], [7], [7]], "columns", OUT_TYPE=[et.INT32, et.INT32], select_cols=[1, 0])
+    g.error([[b"1,2"], [7], [7]], "a column that is not there", OUT_TYPE=[et.INT32, et.INT32], select_cols=[0, 5])
+    g.error([[b"1"], [7, 8]], "two defaults", OUT_TYPE=[et.INT32])
