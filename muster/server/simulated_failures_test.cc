@@ -128,6 +128,7 @@ TEST_F(FailureTest, ARestartedTaskTellsTheClientToStartAnew) {
   const absl::Status status = session_->Run({}, {counters_.add[0]}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("/job:ps/replica:0/task:0"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("Re-create your session"));
   ExpectNextSessionWorks();
 }
 

@@ -425,7 +425,6 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 absl::StatusOr<std::shared_ptr<Worker>> Worker::Create(WorkerOptions options) {
   if (options.scheduler == nullptr || options.transport == nullptr)
     return InvalidArgument("A worker needs a scheduler and a transport");
-  if (options.control == nullptr) options.control = options.scheduler;
   if (options.cpu_devices < 1 || options.cpu_devices > 1024) {
     return InvalidArgument("device_count CPU is ", options.cpu_devices,
                            "; a task has between 1 and 1024 CPU devices");
