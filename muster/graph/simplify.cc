@@ -1,4 +1,5 @@
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 
 #include "muster/base/status.h"
 #include "muster/graph/passes.h"
@@ -40,8 +41,10 @@ class Simplifier {
  public:
   explicit Simplifier(GraphRewriter& rewriter) : rewriter_(rewriter) {
     const auto& nodes = rewriter.graph().nodes();
-    for (const auto& node : nodes)
+    for (const auto& node : nodes) {
       one_device_ = one_device_ && node->device() == nodes[0]->device();
+      if (node->op() == "_Send") sent_.insert(node->inputs()[0].node);
+    }
   }
 
   absl::Status Run() {
@@ -65,6 +68,8 @@ class Simplifier {
   // Readers of `node` read what it hands on.
   void PassBy(Node& node, int handed_on) {
     if (handed_on < 0 || !rewriter_.ControlInputs(node).empty()) return;
+    // What is fetched or sent runs where it was placed, and is seen in traces.
+    if (sent_.contains(&node)) return;
     const Output input = rewriter_.Input(node, handed_on);
     // Reading a reference is work that must happen where it stands.
     if (IsRef(input.dtype()) || IsRef(node.output_types()[0])) return;
@@ -183,6 +188,7 @@ class Simplifier {
   int MinusZero(const Node& node) const { return IsNumber(node, 1, 0) ? 0 : -1; }
 
   GraphRewriter& rewriter_;
+  absl::flat_hash_set<const Node*> sent_;
   bool one_device_ = true;
 };
 

@@ -23,6 +23,19 @@ TEST_F(SimplifyTest, ChainsOfIdentitiesGo) {
   EXPECT_THAT(List(), ElementsAre("_retval_c_0_0 _Retval _arg_x_0_0"));
 }
 
+TEST_F(SimplifyTest, WhatIsSentStays) {
+  const Output x = Floats("x", {2});
+  const Output sent = scope_.Op("Identity", {x}, {}, "sent");
+  Node* send = scope_.Add("_Send", {sent},
+                          {{"tensor_name", std::string("e")},
+                           {"send_device", std::string("/job:a/task:0/device:CPU:0")},
+                           {"recv_device", std::string("/job:b/task:0/device:CPU:0")},
+                           {"send_device_incarnation", int64_t{1}}},
+                          "send");
+  Rewrite(Simplify, {x}, {scope_.Op("Neg", {sent}, {}, "y")}, {send});
+  EXPECT_NE(Find("sent"), nullptr);
+}
+
 TEST_F(SimplifyTest, IdentitiesThatReadReferencesOrWaitStay) {
   const Output v =
       scope_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");

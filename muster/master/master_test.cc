@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/master/fake_worker_test.h"
+#include "muster/transport/status_proto.h"
 
 namespace muster {
 namespace {
@@ -316,7 +317,7 @@ TEST_F(MasterTest, StepsAreSpreadOverTheTasks) {
 
   // The plan is kept, whatever the order.
   Log();
-  EXPECT_TRUE(Run(Step(session, {"x"}, {"y:0", "z"})).ok());
+  EXPECT_TRUE(Run(Step(session, {"x:0"}, {"y:0", "z:0"})).ok());
   EXPECT_EQ(Count("RegisterGraph"), 0);
   EXPECT_EQ(Count("RunGraph"), 2);
   // What only one task runs is sent to no other.
@@ -339,11 +340,20 @@ TEST_F(MasterTest, RequestsAreCheckedInTensorFlowsWords) {
   EXPECT_EQ(Text(Run(Step(s, {"x:0", "x:0"}, {"y:0"}))),
             "INVALID_ARGUMENT: Endpoint \"x:0\" fed more than once.");
   EXPECT_EQ(Text(Run(Step(s, {"x:0"}, {"x:0"}))), "INVALID_ARGUMENT: x:0 is both fed and fetched.");
+  const absl::Status unplanned = Run(Step(s, {"x"}, {"y:0"})).status();
+  EXPECT_EQ(Text(unplanned),
+            "INVALID_ARGUMENT: Cannot feed 'x': the name of a tensor says which output of the node "
+            "it is, as in 'x:0'");
+  EXPECT_FALSE(IsAfterStart(unplanned));
+  EXPECT_EQ(Text(Run(Step(s, {"x:0"}, {"y"}))),
+            "INVALID_ARGUMENT: Cannot fetch 'y': the name of a tensor says which output of the "
+            "node it is, as in 'y:0'");
   RunStepRequest wrong = Step(s, {"x:0"}, {"y:0"});
   wrong.feeds[0].tensor = Tensor::Scalar<int32_t>(1);
   EXPECT_EQ(Text(Run(wrong)),
             "INTERNAL: From /job:worker/replica:0/task:0:\nOutput 0 of type int32 does not match "
             "declared output type float for node {{node _recv_x_0}}");
+  EXPECT_TRUE(IsAfterStart(Run(wrong).status()));
   RunStepRequest debugged = Step(s, {"x:0"}, {"y:0"});
   debugged.options.has_debug_watches = true;
   EXPECT_EQ(Run(debugged).status().code(), absl::StatusCode::kUnimplemented);

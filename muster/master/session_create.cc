@@ -229,6 +229,7 @@ void MasterSession::AddTasks(std::vector<SessionTask> added,
       request.identity = {config_.cluster, added[i].name};
       request.isolate_state |= !config_.share_session_state_in_clusterspec_propagation;
     }
+    request.task = added[i].name;
     request.master_task = self_.ToString();
     request.master_incarnation = incarnation;
     CallOptions call;

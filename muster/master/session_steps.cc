@@ -1,4 +1,6 @@
 // The steps of a session: plans, whole steps, partial runs, callables.
+#include "absl/strings/match.h"
+
 #include "muster/master/gather.h"
 #include "muster/master/session.h"
 
@@ -19,6 +21,19 @@ StepNames NamesOf(Request& request) {
 
 absl::Status NoDebugger() {
   return Unimplemented("debug_options with watches: there is no debugger");
+}
+
+// Real masters wait for ever for a tensor that is named without its number.
+absl::Status CheckTensorNames(const StepNames& names) {
+  for (const auto& [what, list] : {std::pair("feed", &names.feeds), {"fetch", &names.fetches}}) {
+    for (const std::string& name : *list) {
+      if (absl::StrContains(name, ':')) continue;
+      return InvalidArgument("Cannot ", what, " '", name,
+                             "': the name of a tensor says which output of the node it is, as in '",
+                             name, ":0'");
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Values by the names that the client used.
@@ -109,6 +124,7 @@ void MasterSession::Register(std::string key, std::shared_ptr<ClusterPlan> plan,
     request.session = handle_;
     request.optimize = config_.optimize_graph;
     request.collective_graph_key = collective_graph_key;
+    request.config = config_.serialized;
     request.graph =
         [graph = std::move(graphs[i].graph)]() mutable -> absl::StatusOr<std::unique_ptr<Graph>> {
       return std::move(graph);
@@ -187,6 +203,8 @@ void MasterSession::Run(const CallOptions& call, RunStepRequest request,
   for (const NamedTensor& feed : request.feeds) names.feeds.push_back(feed.name);
   names.fetches = request.fetches;
   names.targets = request.targets;
+  if (absl::Status status = CheckTensorNames(names); !status.ok())
+    return std::move(done)(std::move(status));
   const int64_t collective_graph_key = request.options.collective_graph_key;
   const auto run = NewRun(call, std::move(options),
                           [asked = std::move(request.fetches),
@@ -207,6 +225,8 @@ void MasterSession::Run(const CallOptions& call, RunStepRequest request,
 
 void MasterSession::PartialRunSetup(PartialRunSetupRequest request, CallDone<std::string> done) {
   const StepNames names = NamesOf(request);
+  if (absl::Status status = CheckTensorNames(names); !status.ok())
+    return std::move(done)(std::move(status));
   GetPlan(names, 0,
           [self = shared_from_this(), names = names.Canonical(),
            done = std::move(done)](absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) mutable {
@@ -297,6 +317,7 @@ void MasterSession::RunPartial(const CallOptions& call, RunStepRequest request,
         RunStepReply reply;
         reply.tensors = Named(asked, *result);
         reply.metadata = std::move(result->metadata);
+        reply.has_metadata = !reply.metadata.empty();
         std::move(done)(std::move(reply));
       });
   if (run != nullptr) run->Start(std::shared_ptr<const ClusterPlan>(partial->plan));
@@ -312,6 +333,8 @@ void MasterSession::MakeCallable(MakeCallableRequest request, CallDone<int64_t> 
                       "distributed sessions"));
   }
   StepNames names = NamesOf(request);
+  if (absl::Status status = CheckTensorNames(names); !status.ok())
+    return std::move(done)(std::move(status));
   names.connections = request.connections;
   Callable callable;
   for (const std::string& feed : request.feeds) callable.feeds.push_back(FullTensorName(feed));

@@ -10,6 +10,7 @@
 #include "muster/base/status.h"
 #include "muster/graph/function_proto.h"
 #include "muster/graph/graph_proto.h"
+#include "muster/graph/infer.h"
 
 namespace muster {
 namespace {
@@ -189,7 +190,7 @@ class Builder {
       spec.attrs.emplace("tensor_type", feeds_[i].base_dtype());
       spec.device = client_.name;
       ASSIGN_OR_RETURN(Node * node, result_->AddNode(std::move(spec)));
-      node->set_output_shape(0, feeds_[i].shape());
+      // Its shape stays unknown: callables may feed another one than the graph says.
       stand_ins_[feeds_[i]] = Output(node, 0);
     }
     return absl::OkStatus();
@@ -208,6 +209,21 @@ class Builder {
     if (IsReplaced(before)) return Mapped(Output(const_cast<Node*>(&before), 0)).node;
     const auto copy = copies_.find(&before);
     return copy == copies_.end() ? nullptr : copy->second;
+  }
+
+  // What was known of shapes may not hold for what is fed.
+  void InferAgain(const Node& original, Node& copy) const {
+    bool is_open = false;
+    bool differs = false;
+    for (int i = 0; i < original.num_inputs(); ++i) {
+      const Output& input = copy.input(i);
+      is_open |= !input;
+      differs |= input && !(input.shape() == original.input(i).shape());
+    }
+    if (!differs && !(is_open && !feeds_.empty())) return;
+    for (int i = 0; i < copy.num_outputs(); ++i) copy.set_output_shape(i, PartialShape());
+    if (is_open || InferShapes(copy).ok()) return;
+    for (int i = 0; i < copy.num_outputs(); ++i) copy.set_output_shape(i, PartialShape());
   }
 
   absl::Status CopyNodes() {
@@ -229,6 +245,7 @@ class Builder {
       }
       Node* copy = result_->AddCopy(*node, node->name(), std::move(inputs), std::move(control));
       copy->set_device(devices_[node->id()]);
+      InferAgain(*node, *copy);
       copies_[node.get()] = copy;
       order_.push_back(node.get());
     }

@@ -35,8 +35,7 @@ void ReadClientEnds(const Graph& graph, const DeviceAttributes& client, ClusterP
     const std::string tensor = node->Attr<std::string>("tensor_name").value_or("");
     std::string key = ClientKey(client, tensor);
     if (node->op() == "_Recv") {
-      plan.feeds[tensor] = {node->name(), std::move(key), node->output_types()[0],
-                            node->output_shape(0)};
+      plan.feeds[tensor] = {node->name(), std::move(key), node->output_types()[0]};
     } else {
       plan.fetch_keys[tensor] = std::move(key);
     }

@@ -35,7 +35,6 @@ struct PlannedFeed {
   std::string node;  // "_recv_x_0"
   std::string key;
   DType dtype = DType::kInvalid;
-  PartialShape shape;
 };
 
 struct PlanPart {

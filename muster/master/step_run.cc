@@ -2,6 +2,7 @@
 
 #include "muster/master/gather.h"
 #include "muster/master/run_metadata_proto.h"
+#include "muster/transport/status_proto.h"
 
 namespace muster {
 namespace {
@@ -75,12 +76,6 @@ absl::Status StepRun::CheckFeeds() const {
                       DTypeName(tensor.dtype()), " does not match declared output type ",
                       DTypeName(feed.dtype), " for node {{node ", feed.node, "}}");
     }
-    // What follows from static shapes has been computed already.
-    if (!feed.shape.CompatibleWith(tensor.shape())) {
-      return InvalidArgument("Cannot feed value of shape ", tensor.shape().ToString(),
-                             " for Tensor '", name, "', which has shape '", feed.shape.ToString(),
-                             "'");
-    }
   }
   return absl::OkStatus();
 }
@@ -88,7 +83,8 @@ absl::Status StepRun::CheckFeeds() const {
 void StepRun::Start(absl::StatusOr<std::shared_ptr<const ClusterPlan>> plan) {
   if (!plan.ok()) return Finish(plan.status());
   plan_ = *std::move(plan);
-  if (absl::Status status = CheckFeeds(); !status.ok()) return Finish(std::move(status));
+  if (absl::Status status = CheckFeeds(); !status.ok())
+    return Finish(options_.is_partial ? std::move(status) : AfterStart(std::move(status)));
   const size_t count = plan_->parts.size();
   std::vector<RunGraphRequest> requests;
   for (size_t i = 0; i < count; ++i) requests.push_back(Request(i));
@@ -258,14 +254,17 @@ absl::StatusOr<StepResult> StepRun::Collect() {
 void StepRun::Finish(absl::StatusOr<StepResult> result) {
   Finished finished;
   std::optional<Scheduler::TimerId> timer;
+  bool started;
   {
     MutexLock lock(mutex_);
     if (!finished_) return;
+    started = started_;
     finished = std::move(finished_);
     finished_ = nullptr;
     timer = timer_;
   }
   if (timer) scheduler_.CancelTimer(*timer);
+  if (!result.ok() && started && !options_.is_partial) result = AfterStart(result.status());
   std::move(finished)(std::move(result));
 }
 

@@ -103,6 +103,7 @@ std::string SerializeStepStats(std::vector<NodeTrace> traces,
 absl::StatusOr<std::string> SerializeGraph(const Graph& graph) {
   tensorflow::GraphDef proto;
   RETURN_IF_ERROR(GraphToProto(graph, {}, proto));
+  proto.mutable_library();  // there, if empty, in TensorFlow's
   return proto.SerializeAsString();
 }
 

@@ -50,6 +50,7 @@ struct RunStepRequest {
 struct RunStepReply {
   std::vector<NamedTensor> tensors;  // one for each different fetch, by the name that was asked for
   std::string metadata;              // a serialized RunMetadata
+  bool has_metadata = true;          // parts of partial runs have none
 };
 
 struct PartialRunSetupRequest {

@@ -163,9 +163,13 @@ absl::StatusOr<ReceivedRunStep> ReadRunStep(const WireBytes& bytes) {
   ReceivedRunStep result;
   RunStepRequest& request = result.request;
   request.session = proto.session_handle();
-  for (const WireReader& part : parts) {
-    ASSIGN_OR_RETURN(NamedTensor tensor, ReadNamedTensor(part));
-    request.feeds.push_back(std::move(tensor));
+  for (size_t i = 0; i < parts.size() && result.bad_feed.ok(); ++i) {
+    absl::StatusOr<NamedTensor> tensor = ReadNamedTensor(parts[i]);
+    if (tensor.ok()) {
+      request.feeds.push_back(*std::move(tensor));
+    } else {
+      result.bad_feed = AfterStart(InvalidArgument("Invalid TensorProto for feed value ", i));
+    }
   }
   request.fetches = Texts(proto.fetch());
   request.targets = Texts(proto.target());
@@ -198,6 +202,7 @@ absl::StatusOr<RunStepReply> ReadRunStepReply(const WireBytes& bytes) {
     reply.tensors.push_back(std::move(tensor));
   }
   reply.metadata = proto.metadata().SerializeAsString();
+  reply.has_metadata = proto.has_metadata();
   return reply;
 }
 
@@ -206,14 +211,14 @@ absl::StatusOr<WireMessage> WriteRunStepReply(const RunStepReply& reply) {
   for (const NamedTensor& tensor : reply.tensors) {
     RETURN_IF_ERROR(AppendNamedTensor(1, tensor, message));
   }
-  message.AppendBytesField(2, reply.metadata);
+  if (reply.has_metadata) message.AppendBytesField(2, reply.metadata);
   RETURN_IF_ERROR(CheckSize(message));
   return message;
 }
 
 WireMessage WriteRunStepError(const absl::Status& status, CallOptions::Peer peer) {
   WireMessage message;
-  message.AppendBytesField(2, "");
+  if (IsAfterStart(status)) message.AppendBytesField(2, "");
   message.AppendVarintField(3, static_cast<uint64_t>(status.code()));
   message.AppendBytesField(4, StatusTextFor(status, peer, /*in_body=*/true));
   return message;

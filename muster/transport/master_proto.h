@@ -34,6 +34,7 @@ absl::StatusOr<WireMessage> WriteExtendSession(const ExtendSessionRequest& reque
 struct ReceivedRunStep {
   RunStepRequest request;
   bool errors_in_body = false;
+  absl::Status bad_feed;  // the first feed that holds no tensor
 };
 absl::StatusOr<ReceivedRunStep> ReadRunStep(const WireBytes& bytes);
 // Asks for errors in the body.

@@ -8,6 +8,7 @@ namespace muster {
 namespace {
 
 constexpr absl::string_view kDerivedMark = "[_Derived_]";
+constexpr absl::string_view kAfterStart = "muster/after-start";  // stays in this process
 constexpr size_t kMaxPayloadBytes = 1024;
 constexpr absl::string_view kPayloadsLost =
     "type.googleapis.com/tensorflow.distributed_runtime.GrpcPayloadsLost";
@@ -60,11 +61,20 @@ absl::Status StatusFromWire(int code, absl::string_view text) {
   return Derived(absl::Status(status_code, absl::StrReplaceAll(text, {{kDerivedMark, ""}})));
 }
 
+absl::Status AfterStart(absl::Status status) {
+  status.SetPayload(kAfterStart, absl::Cord());
+  return status;
+}
+
+bool IsAfterStart(const absl::Status& status) {
+  return status.GetPayload(kAfterStart).has_value();
+}
+
 std::string PayloadsToWire(const absl::Status& status) {
   tensorflow::distributed_runtime::GrpcPayloadContainer container;
   status.ForEachPayload([&](absl::string_view key, const absl::Cord& value) {
     // Headers have little room; what marks errors is empty.
-    if (value.size() > kMaxPayloadBytes) return;
+    if (value.size() > kMaxPayloadBytes || key == kAfterStart) return;
     (*container.mutable_payloads())[std::string(key)] = std::string(value);
   });
   return container.SerializeAsString();

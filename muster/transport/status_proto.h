@@ -18,6 +18,10 @@ std::string StatusTextFor(const absl::Status& status, CallOptions::Peer peer, bo
 // A status with the code (unknown numbers: Unknown) and text that were received.
 absl::Status StatusFromWire(int code, absl::string_view text);
 
+// Marks the error of a step that had a plan: TensorFlow's replies then have (empty) metadata.
+absl::Status AfterStart(absl::Status status);
+bool IsAfterStart(const absl::Status& status);
+
 // A serialized GrpcPayloadContainer; empty when the status has no payloads.
 std::string PayloadsToWire(const absl::Status& status);
 // Adds them; payloads that cannot be read are remembered as lost.

@@ -10,6 +10,7 @@
 #include "tensorflow/core/protobuf/worker.pb.h"
 
 #include "muster/tensor/tensor_proto.h"
+#include "muster/transport/peer.pb.h"
 
 namespace muster {
 namespace {
@@ -293,6 +294,45 @@ absl::StatusOr<WireMessage> WriteRecvTensorReply(const RecvTensorReply& reply,
   }
   RETURN_IF_ERROR(CheckSize(message));
   return message;
+}
+
+absl::StatusOr<WireMessage> WriteRecvTensorInPieces(const RecvTensorReply& reply,
+                                                    int64_t send_start_micros, uint64_t id) {
+  const Tensor& tensor = reply.value.tensor;
+  TensorInPieces pieces;
+  pieces.set_id(id);
+  pieces.set_size_bytes(tensor.size_bytes());
+  tensorflow::RecvTensorResponse proto;
+  proto.mutable_tensor()->set_dtype(static_cast<tensorflow::DataType>(tensor.dtype()));
+  ShapeToProto(tensor.shape(), *proto.mutable_tensor()->mutable_tensor_shape());
+  proto.set_send_start_micros(send_start_micros);
+  proto.set_require_ack(reply.require_ack);
+  proto.mutable_transport_options()->PackFrom(pieces);
+  return SerializeMessage(proto);
+}
+
+absl::StatusOr<std::optional<TensorPieces>> ReadTensorPieces(const WireBytes& bytes) {
+  // Such a reply is short; one that carries a tensor of that size is not.
+  constexpr size_t kLongest = 4096;
+  tensorflow::RecvTensorResponse proto;
+  TensorInPieces pieces;
+  if (bytes.size_bytes() > kLongest || !ParseMessage(bytes, proto).ok() ||
+      !proto.has_transport_options() || !proto.transport_options().UnpackTo(&pieces)) {
+    return std::nullopt;
+  }
+  TensorPieces result;
+  result.id = pieces.id();
+  result.reply.require_ack = proto.require_ack();
+  const auto dtype = static_cast<DType>(proto.tensor().dtype());
+  if (!IsPlainData(dtype))
+    return InvalidArgument("A tensor of type number ", proto.tensor().dtype(), " has no pieces");
+  ASSIGN_OR_RETURN(Shape shape, ShapeFromProto(proto.tensor().tensor_shape()));
+  ASSIGN_OR_RETURN(result.reply.value.tensor, Tensor::Make(dtype, std::move(shape)));
+  if (result.reply.value.tensor.size_bytes() != pieces.size_bytes()) {
+    return InvalidArgument("A tensor of ", result.reply.value.tensor.size_bytes(),
+                           " bytes cannot be made of pieces of ", pieces.size_bytes(), " bytes");
+  }
+  return result;
 }
 
 absl::StatusOr<RecvTensorReply> ReadRecvTensorReply(const WireBytes& bytes) {

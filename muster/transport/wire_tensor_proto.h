@@ -2,6 +2,7 @@
 // protobuf.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "muster/transport/wire_message.h"
@@ -36,5 +37,15 @@ absl::Status AppendTensor(uint32_t field, const Tensor& tensor, WireMessage& to)
 absl::StatusOr<WireMessage> WriteRecvTensorReply(const RecvTensorReply& reply,
                                                  int64_t send_start_micros);
 absl::StatusOr<RecvTensorReply> ReadRecvTensorReply(const WireBytes& bytes);
+
+// The same for a tensor whose elements the receiver fetches: type and shape only.
+absl::StatusOr<WireMessage> WriteRecvTensorInPieces(const RecvTensorReply& reply,
+                                                    int64_t send_start_micros, uint64_t id);
+struct TensorPieces {
+  uint64_t id = 0;
+  RecvTensorReply reply;  // with memory for the elements
+};
+// Nothing where the reply carries its tensor. ResourceExhausted when there is no memory for it.
+absl::StatusOr<std::optional<TensorPieces>> ReadTensorPieces(const WireBytes& bytes);
 
 }  // namespace muster

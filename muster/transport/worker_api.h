@@ -23,6 +23,7 @@ struct CreateWorkerSessionRequest {
     TaskName self;
   };
   std::optional<Identity> identity;
+  TaskName task;  // its name for the master; without a job: not told
   bool isolate_state = false;
   std::string master_task;  // empty before TensorFlow 2.4
   uint64_t master_incarnation = 0;
@@ -39,6 +40,7 @@ struct RegisterGraphRequest {
   bool optimize = true;
   FrameIds frame_ids = FrameIds::kSince23;
   int64_t collective_graph_key = 0;
+  std::string config;  // the session's ConfigProto, serialized; only stock workers read it
 };
 
 struct NamedTensor {

@@ -34,14 +34,14 @@ void CreateWorkerSessionToProto(const CreateWorkerSessionRequest& request,
   proto.set_isolate_session_state(request.isolate_state);
   proto.set_master_task(request.master_task);
   proto.set_master_incarnation(static_cast<int64_t>(request.master_incarnation));
-  if (request.identity) {
-    auto& server = *proto.mutable_server_def();
-    ClusterToProto(request.identity->cluster, *server.mutable_cluster());
-    server.set_job_name(request.identity->self.job);
-    server.set_task_index(request.identity->self.task);
-    server.set_replica(request.identity->self.replica);
-    server.set_protocol("grpc");
-  }
+  const TaskName& task = request.identity ? request.identity->self : request.task;
+  if (task.job.empty()) return;
+  auto& server = *proto.mutable_server_def();
+  if (request.identity) ClusterToProto(request.identity->cluster, *server.mutable_cluster());
+  server.set_job_name(task.job);
+  server.set_task_index(task.task);
+  server.set_replica(task.replica);
+  server.set_protocol("grpc");
 }
 
 absl::StatusOr<RegisterGraphRequest> ReadRegisterGraph(const WireBytes& bytes,
@@ -78,9 +78,16 @@ absl::StatusOr<WireMessage> WriteRegisterGraph(RegisterGraphRequest request) {
   proto.set_create_worker_session_called(request.in_session);
   proto.set_collective_graph_key(request.collective_graph_key);
   SetWantsOptimization(request.optimize, *proto.mutable_graph_options());
-  if (request.frame_ids == FrameIds::kSince23) proto.mutable_config_proto();
+  proto.mutable_debug_options();
+  if (request.frame_ids == FrameIds::kSince23) {
+    auto& config = *proto.mutable_config_proto();
+    if (!config.ParseFromString(request.config))
+      return Internal("The session's ConfigProto of ", request.config.size(), " bytes is broken");
+    config.mutable_experimental()->set_disable_optimize_for_static_graph(true);
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, std::move(request.graph)());
   RETURN_IF_ERROR(GraphToProto(*graph, ExportOptions(), *proto.mutable_graph_def()));
+  proto.mutable_graph_def()->mutable_library();
   return SerializeMessage(proto);
 }
 

@@ -1,5 +1,7 @@
 #include "muster/transport/grpc/grpc_methods.h"
 
+#include <algorithm>
+
 #include "absl/container/flat_hash_map.h"
 #include "absl/time/clock.h"
 #include "tensorflow/core/protobuf/master.pb.h"
@@ -101,6 +103,7 @@ void RunStep(IncomingCall call) {
   WithRequest(std::move(call), std::move(request), [](IncomingCall& c, ReceivedRunStep r) {
     auto done =
         AnswerInBody<RunStepReply>(c, r.errors_in_body, WriteRunStepReply, WriteRunStepError);
+    if (!r.bad_feed.ok()) return std::move(done)(std::move(r.bad_feed));
     c.master->RunStep(std::move(c.options), std::move(r.request), std::move(done));
   });
 }
@@ -256,11 +259,28 @@ void CleanupAll(IncomingCall call) {
   });
 }
 
+// Tensors that no message could carry stay here until our peer has fetched them; others are told.
+absl::StatusOr<WireMessage> WriteReceived(const RecvTensorReply& reply, PieceStore* pieces,
+                                          size_t max_piece_bytes, CallOptions::Peer peer) {
+  const int64_t now_micros = absl::ToUnixMicros(absl::Now());
+  const Tensor& tensor = reply.value.tensor;
+  const bool is_large = !reply.value.is_dead && tensor.valid() && IsPlainData(tensor.dtype()) &&
+                        tensor.size_bytes() > max_piece_bytes;
+  if (!is_large) return WriteRecvTensorReply(reply, now_micros);
+  if (peer == CallOptions::Peer::kMuster && pieces != nullptr) {
+    return WriteRecvTensorInPieces(reply, now_micros, pieces->Add(tensor));
+  }
+  if (tensor.size_bytes() < INT32_MAX - 1024) return WriteRecvTensorReply(reply, now_micros);
+  return Internal("A tensor of ", tensor.size_bytes(), " bytes, shape ", tensor.shape().ToString(),
+                  ", cannot be sent to a task of stock TensorFlow, ", "whose messages end at ",
+                  INT32_MAX, " bytes; between tasks of Muster it can");
+}
+
 void RecvTensor(IncomingCall call) {
   WithProto<tensorflow::RecvTensorRequest>(std::move(call), [](IncomingCall& c, auto& proto) {
-    auto done = Answer<RecvTensorReply>(c, [](const RecvTensorReply& reply) {
-      return WriteRecvTensorReply(reply, absl::ToUnixMicros(absl::Now()));
-    });
+    auto done = Answer<RecvTensorReply>(
+        c, [pieces = c.pieces, max = c.max_piece_bytes, peer = c.options.peer](
+               const RecvTensorReply& reply) { return WriteReceived(reply, pieces, max, peer); });
     c.worker->RecvTensor(std::move(c.options),
                          {proto.step_id(), proto.rendezvous_key(), proto.request_id()},
                          std::move(done));
@@ -306,6 +326,19 @@ void Hello(IncomingCall call) {
   });
 }
 
+void Piece(IncomingCall call) {
+  WithProto<PieceRequest>(std::move(call), [](IncomingCall& c, auto& proto) {
+    if (c.pieces == nullptr) return Fail(c, Unimplemented("This task keeps no pieces of tensors"));
+    const absl::StatusOr<Buffer> piece = c.pieces->Take(
+        proto.id(), proto.offset(), std::min<uint64_t>(proto.length(), c.max_piece_bytes));
+    if (!piece.ok()) return Fail(c, piece.status());
+    WireMessage reply;
+    reply.AppendHeader(1, piece->length_bytes());
+    reply.Attach(*piece);
+    std::move(c.reply)(std::move(reply));
+  });
+}
+
 constexpr Method kMethods[] = {
     {kMasterService, "CreateSession", CreateSession, true},
     {kMasterService, "ExtendSession", ExtendSession, true},
@@ -334,6 +367,7 @@ constexpr Method kMethods[] = {
     {kWorkerService, "CompleteInstance", NoCollectives},
     {kWorkerService, "GetStepSequence", NoCollectives},
     {kPeerService, "Hello", Hello},
+    {kPeerService, "Piece", Piece},
 };
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "muster/transport/master_api.h"
 #include "muster/transport/peer.h"
+#include "muster/transport/piece_store.h"
 #include "muster/transport/wire_message.h"
 
 namespace muster {
@@ -24,6 +25,8 @@ struct IncomingCall {
   MasterApi* master = nullptr;  // may be null
   WorkerApi* worker = nullptr;
   const std::vector<std::string>* capabilities = nullptr;
+  PieceStore* pieces = nullptr;
+  size_t max_piece_bytes = size_t{1} << 30;  // larger tensors are fetched in pieces
   // Called exactly once.
   absl::AnyInvocable<void(absl::StatusOr<WireMessage>) &&> reply;
 };
@@ -32,7 +35,7 @@ struct Method {
   absl::string_view service;
   absl::string_view name;
   void (*serve)(IncomingCall call);
-  bool heavy = false;  // reading the request may take long
+  bool heavy = false;  // reading a large request may take long
 };
 
 absl::Span<const Method> AllMethods();

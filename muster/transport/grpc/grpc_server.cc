@@ -15,6 +15,9 @@
 namespace muster {
 namespace {
 
+// Smaller requests are read sooner than another thread could be woken for them.
+constexpr size_t kLargeRequestBytes = 16 << 10;
+
 absl::string_view View(grpc::string_ref text) {
   return absl::string_view(text.data(), text.size());
 }
@@ -34,6 +37,7 @@ struct Service {
   GrpcServerOptions options;
   std::shared_ptr<MasterApi> master;
   std::shared_ptr<WorkerApi> worker;
+  std::unique_ptr<PieceStore> pieces = std::make_unique<PieceStore>(Clock::Real());
 
   bool Allows(const grpc::GenericCallbackServerContext& context) const {
     if (options.security.token.empty()) return true;
@@ -75,9 +79,12 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
     call.master = service_.master.get();
     call.worker = service_.worker.get();
     call.capabilities = &service_.options.capabilities;
+    call.pieces = service_.pieces.get();
+    call.max_piece_bytes = service_.options.max_piece_bytes;
     call.reply = [this](absl::StatusOr<WireMessage> reply) { Reply(std::move(reply)); };
     Scheduler* scheduler = service_.options.scheduler;
-    if (!method_->heavy || scheduler == nullptr) return method_->serve(std::move(call));
+    const bool is_heavy = method_->heavy && call.request.size_bytes() > kLargeRequestBytes;
+    if (!is_heavy || scheduler == nullptr) return method_->serve(std::move(call));
     scheduler->Schedule(
         [serve = method_->serve, call = std::move(call)]() mutable { serve(std::move(call)); });
   }

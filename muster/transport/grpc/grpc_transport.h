@@ -34,6 +34,8 @@ struct GrpcServerOptions {
   // Runs calls that take long to read, such as graphs, instead of gRPC's threads; outlives the
   // server. Null: gRPC's threads do.
   Scheduler* scheduler = nullptr;
+  // Larger tensors go to other tasks of Muster in pieces of this size.
+  size_t max_piece_bytes = size_t{1} << 30;
   // What other tasks of Muster are told that this one can do.
   std::vector<std::string> capabilities;
 };

@@ -12,6 +12,67 @@
 namespace muster {
 namespace {
 
+// Fetches the pieces of a tensor one after the other, straight to their places.
+class PieceFetch : public std::enable_shared_from_this<PieceFetch> {
+ public:
+  static void Start(std::shared_ptr<const GrpcChannel> channel, CallOptions options,
+                    TensorPieces pieces, CallDone<RecvTensorReply> done) {
+    auto fetch = std::make_shared<PieceFetch>();
+    fetch->channel_ = std::move(channel);
+    fetch->options_ = std::move(options);
+    fetch->pieces_ = std::move(pieces);
+    fetch->done_ = std::move(done);
+    fetch->Next();
+  }
+
+ private:
+  static constexpr uint64_t kPieceBytes = uint64_t{256} << 20;
+
+  void Next() {
+    Tensor& tensor = pieces_.reply.value.tensor;
+    if (fetched_ == tensor.size_bytes()) return std::move(done_)(std::move(pieces_.reply));
+    PieceRequest request;
+    request.set_id(pieces_.id);
+    request.set_offset(fetched_);
+    request.set_length(kPieceBytes);
+    channel_->Call(kPeerService, "Piece", options_, SerializeMessage(request),
+                   [self = shared_from_this()](absl::StatusOr<WireBytes> bytes) {
+                     if (bytes.ok()) {
+                       if (absl::Status status = self->Store(*bytes); status.ok()) {
+                         self->Next();
+                       } else {
+                         std::move(self->done_)(std::move(status));
+                       }
+                     } else {
+                       std::move(self->done_)(bytes.status());
+                     }
+                   });
+  }
+
+  absl::Status Store(const WireBytes& bytes) {
+    WireReader reader(bytes);
+    ASSIGN_OR_RETURN(const WireReader::Tag tag, reader.NextTag());
+    if (tag.field != 1 || tag.type != WireType::kBytes)
+      return InvalidArgument("A piece of a tensor came without its bytes");
+    ASSIGN_OR_RETURN(WireReader piece, reader.Bytes());
+    Tensor& tensor = pieces_.reply.value.tensor;
+    if (piece.remaining() == 0 || piece.remaining() > tensor.size_bytes() - fetched_) {
+      return InvalidArgument("A piece of ", piece.remaining(), " bytes came at byte ", fetched_,
+                             " of a tensor of ", tensor.size_bytes(), " bytes");
+    }
+    const size_t length = piece.remaining();
+    piece.CopyTo(tensor.raw() + fetched_, length);
+    fetched_ += length;
+    return absl::OkStatus();
+  }
+
+  std::shared_ptr<const GrpcChannel> channel_;
+  CallOptions options_;
+  TensorPieces pieces_;
+  CallDone<RecvTensorReply> done_;
+  uint64_t fetched_ = 0;
+};
+
 class GrpcWorker final : public WorkerApi, public PeerApi {
  public:
   explicit GrpcWorker(std::shared_ptr<const GrpcChannel> channel) : channel_(std::move(channel)) {}
@@ -87,8 +148,16 @@ class GrpcWorker final : public WorkerApi, public PeerApi {
     proto.set_step_id(request.step_id);
     proto.set_rendezvous_key(std::move(request.key));
     proto.set_request_id(request.request_id);
-    Call("RecvTensor", std::move(options), SerializeMessage(proto),
-         ReplyWith(std::move(done), ReadRecvTensorReply));
+    Call("RecvTensor", options, SerializeMessage(proto),
+         [channel = channel_, options,
+          done = std::move(done)](absl::StatusOr<WireBytes> bytes) mutable {
+           if (!bytes.ok()) return std::move(done)(bytes.status());
+           absl::StatusOr<std::optional<TensorPieces>> pieces = ReadTensorPieces(*bytes);
+           if (!pieces.ok()) return std::move(done)(pieces.status());
+           if (!pieces->has_value()) return std::move(done)(ReadRecvTensorReply(*bytes));
+           PieceFetch::Start(std::move(channel), std::move(options), **std::move(pieces),
+                             std::move(done));
+         });
   }
 
   void MarkRecvFinished(CallOptions options, int64_t request_id, CallDone<Empty> done) override {

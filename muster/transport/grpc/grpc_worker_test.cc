@@ -196,6 +196,26 @@ TEST_F(GrpcWorkerTest, LargeTensor) {
   EXPECT_TRUE(SameTensor(task_.worker->run_graph->send[0].tensor, large));
 }
 
+TEST(GrpcPiecesTest, TensorsBeyondTheLimitComeInPieces) {
+  FakeTask task;
+  GrpcServerOptions options;
+  options.max_piece_bytes = 1000;
+  ASSERT_TRUE(task.Start(std::move(options)).ok());
+  Tensor large(DType::kUint8, Shape({4003}));
+  for (int64_t i = 0; i < large.num_elements(); ++i)
+    large.data<uint8_t>()[i] = static_cast<uint8_t>(i * 7);
+  for (const bool require_ack : {false, true}) {
+    task.worker->recv_reply.value.tensor = large;
+    task.worker->recv_reply.require_ack = require_ack;
+    const auto reply = Await<RecvTensorReply>([&](CallDone<RecvTensorReply> done) {
+      task.remote->RecvTensor({}, {3, "key", 4}, std::move(done));
+    });
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(reply->require_ack, require_ack);
+    EXPECT_TRUE(SameTensor(reply->value.tensor, large));
+  }
+}
+
 TEST_F(GrpcWorkerTest, DeadValues) {
   task_.worker->recv_reply.value.is_dead = true;
   const absl::StatusOr<RecvTensorReply> reply = RecvTensor();

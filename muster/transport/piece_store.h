@@ -1,0 +1,38 @@
+// Tensors that are too large for one message: their receivers fetch them in pieces.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "muster/base/clock.h"
+#include "muster/base/mutex.h"
+#include "muster/base/status.h"
+#include "muster/tensor/tensor.h"
+
+namespace muster {
+
+// Thread-safe.
+class PieceStore {
+ public:
+  // What nobody has fetched from for so long is dropped when the next tensor comes.
+  static constexpr absl::Duration kKeep = absl::Minutes(5);
+
+  explicit PieceStore(Clock& clock) : clock_(clock) {}
+  // Under which its pieces are found. Random, so that it cannot be guessed.
+  uint64_t Add(Tensor tensor);
+  // The bytes [offset, offset + length), shortened at the end of the tensor; with its last byte the
+  // tensor is dropped. NotFound for what is not, or no longer, here; OutOfRange past the end.
+  absl::StatusOr<Buffer> Take(uint64_t id, uint64_t offset, uint64_t length);
+  size_t size() const;
+
+ private:
+  struct Entry {
+    Tensor tensor;
+    absl::Time used;
+  };
+  Clock& clock_;
+  mutable Mutex mutex_;
+  std::map<uint64_t, Entry> tensors_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace muster

@@ -1,0 +1,220 @@
+"""Runs ../shared/tools/wire against `muster serve` and reads what it reports."""
+import concurrent.futures
+import contextlib
+import fnmatch
+import itertools
+import json
+import os
+import random
+import re
+import select
+import subprocess
+
+from cluster_ports import free_ports
+
+VERSIONS = ["2.21", "1.15.5"]
+SCENARIOS = [
+    "n_worker_errors", "n_register_graph", "n_master_errors", "a_session", "b_ps_worker", "b_three_tasks", "c_while",
+    "c_while_nested", "d_cond", "e_errors", "e_timeout_cancel", "f_partial_run", "g_callables", "h_reset",
+    "h_reset_containers", "j_full_trace", "k_tensors", "o_resource_variable", "o_control_flow_v2", "o_require_ack"
+]
+RECORDED = ["e_errors", "l_clusterspec"]
+# What cannot be tried before Muster has these ops; tests/missing_ops.txt says when it has.
+WAITING = {
+    "e_timeout_cancel": "FIFOQueueV2",
+    "i_close_idle_ps_down": "FIFOQueueV2",
+    "i_close_ps_down": "FIFOQueueV2",
+    "i_create_ps_down": "FIFOQueueV2",
+    "i_master_killed": "FIFOQueueV2",
+    "i_ps_killed_idle": "FIFOQueueV2",
+    "i_ps_killed_idle_wait": "FIFOQueueV2",
+    "i_ps_killed_mid_step": "FIFOQueueV2",
+    "i_ps_restarted_idle": "FIFOQueueV2",
+    "m_sync": "ConditionalAccumulator",
+}
+# Clusters of the recordings that are not ps:0, worker:0, worker:1.
+OTHER_CLUSTERS = {
+    "a_session": ["local:0"],
+    "h_reset_containers": ["ps:0", "worker:0"],
+    "n_master_errors": ["ps:0", "worker:0"],
+}
+# Steps and pauses of the recordings are short.
+REPLAY_SECONDS = 60
+RECORD_SECONDS = 100
+AT_ONCE = 4
+
+
+class Difference(object):
+    """One call that was answered, or made, otherwise than in the recording."""
+
+    def __init__(self, call):
+        self.call, self.lines = call, []
+
+    @property
+    def method(self):
+        return self.call.split(" (new")[0].split()[-1]
+
+    def __str__(self):
+        return "\n".join([self.call] + ["    " + line for line in self.lines])
+
+
+def read_differences(report):
+    """The report of replay.py or compare.py, without its first line."""
+    found = []
+    for line in report.splitlines()[1:]:
+        if not line.strip():
+            continue
+        if line.startswith("      ") and found:
+            found[-1].lines.append(line.strip())
+        else:
+            found.append(Difference(line.strip()))
+    return found
+
+
+class Deviation(object):
+    """A paragraph of deviations.txt."""
+
+    def __init__(self, name):
+        self.name, self.why, self.where, self.patterns, self.used = name, "", [], [], False
+
+    def explains(self, version, scenario, difference, line):
+        applies = any(
+            fnmatch.fnmatchcase("%s %s %s" % (version, scenario, difference.method), where) for where in self.where)
+        return applies and any(pattern.fullmatch(line) for pattern in self.patterns)
+
+
+def read_deviations(path):
+    deviations = []
+    for line in path.read_text().splitlines():
+        if line.startswith("[") and line.endswith("]"):
+            deviations.append(Deviation(line.strip("[]")))
+        elif line.startswith("why: "):
+            deviations[-1].why = line[len("why: "):]
+        elif line.startswith("where: "):
+            deviations[-1].where.append(line[len("where: "):])
+        elif re.match(r"(-|\+|\[\+-\]) ", line):
+            sign, pattern = line.split(" ", 1)
+            deviations[-1].patterns.append(re.compile((re.escape(sign) if len(sign) == 1 else sign) + " " + pattern))
+        elif line and not line.startswith("#"):
+            raise ValueError("%s: what is %r?" % (path, line))
+    return deviations
+
+
+def unexplained(differences, version, scenario, deviations):
+    """The differences that no deviation explains; those that do are marked as used."""
+    rest = []
+    for difference in differences:
+        # A call that is there or not is a line of its own.
+        lines = difference.lines or [difference.call]
+        for line in lines:
+            reasons = [d for d in deviations if d.explains(version, scenario, difference, line)]
+            for reason in reasons:
+                reason.used = True
+            if not reasons:
+                rest.append("%s\n    %s" % (difference.call, line))
+    return rest
+
+
+def roles(golden, version, scenario):
+    """{task: "master" or "worker"} of the tasks that a replay can stand for."""
+    path = golden / version / "raw" / (scenario + ".jsonl")
+    if not path.exists():
+        return {"ps:0": "worker", "worker:0": "master"}
+    requests = [e for e in map(json.loads, path.read_text().splitlines()) if e["ev"] == "request"]
+    found = {e["dst"]: "worker" for e in requests}
+    found.update({e["dst"]: "master" for e in requests if e["src"] == "client" and "Master" in e["method"]})
+    return found
+
+
+def _environment(scenario=""):
+    return dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", WIRE_CACHE_RPC_RESPONSE=str(int(scenario == "o_require_ack")))
+
+
+@contextlib.contextmanager
+def live_cluster(muster, tasks, environment):
+    """`muster serve` for each task; gives {task: address} and ends them."""
+    addresses = dict(zip(tasks, ("localhost:%d" % port for port in free_ports(len(tasks)))))
+    spec = {}
+    for task in tasks:
+        spec.setdefault(task.split(":")[0], []).append(addresses[task])
+    processes = []
+    try:
+        for task in tasks:
+            job, number = task.split(":")
+            processes.append(
+                subprocess.Popen([muster, "serve", "--cluster", json.dumps(spec), "--job", job, "--task", number],
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment))
+        for task, process in zip(tasks, processes):
+            ready, _, _ = select.select([process.stdout], [], [], 30)
+            if not ready or not process.stdout.readline():
+                raise AssertionError("%s did not start" % task)
+        yield addresses
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate()
+
+
+class Tools(object):
+    """The wire tools with a `muster serve`; replays run beside each other in clusters of their own."""
+
+    def __init__(self, python, shared, muster, golden):
+        self._python, self._tools, self._muster, self._golden = python, shared / "tools" / "wire", muster, golden
+        self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
+        # The tools look for free ports from here on; those that run at once must not meet.
+        self._bases = itertools.count(random.randrange(20000, 24000), 40)
+        self._started = {}
+
+    def close(self):
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def _task_command(self):
+        return self._muster + " serve --cluster {cluster} --job {job} --task {task}"
+
+    def _run(self, seconds, words, environment):
+        process = subprocess.Popen([self._python] + [str(w) for w in words], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True, env=environment)
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            process.terminate()  # it ends what it has started
+            try:
+                output, errors = process.communicate(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                output, errors = process.communicate()
+            raise AssertionError("%s took longer than %d s\n%s\n%s" % (words[0], seconds, output, errors))
+        if process.returncode not in (0, 1) or not output:
+            raise AssertionError("%s ended with %d\n%s\n%s" % (words[0], process.returncode, output, errors))
+        return output
+
+    def replay(self, version, scenario, role):
+        key = (version, scenario, role)
+        if key not in self._started:
+            self._started[key] = self._pool.submit(self._replay, *key)
+        return self._started[key]
+
+    def _replay(self, version, scenario, role):
+        words = [self._tools / "replay.py", self._golden / version / scenario, "--as", role]
+        environment = _environment(scenario)
+        if roles(self._golden, version, scenario)[role] == "worker":
+            words += ["--task", self._task_command(), "--base-port", next(self._bases)]
+            return read_differences(self._run(REPLAY_SECONDS, words, environment))
+        tasks = OTHER_CLUSTERS.get(scenario, ["ps:0", "worker:0", "worker:1"])
+        with live_cluster(self._muster, tasks, environment) as addresses:
+            return read_differences(self._run(REPLAY_SECONDS, words + ["--target", addresses[role]], environment))
+
+    def recording(self, folder):
+        if "record" not in self._started:
+            self._started["record"] = self._pool.submit(self._record, folder)
+        return self._started["record"]
+
+    def _record(self, folder):
+        words = [self._tools / "record.py"] + RECORDED + ["--client", self._python, "--out", folder]
+        words += ["--task", self._task_command(), "--base-port", next(self._bases), "--limit", RECORD_SECONDS // 2]
+        self._run(RECORD_SECONDS, words, _environment())
+        return folder
+
+    def compare(self, version, scenario, folder):
+        words = [self._tools / "compare.py", self._golden / version, folder, scenario, "--no-graphs", "--codes-only"]
+        return read_differences(self._run(REPLAY_SECONDS, words, _environment()))

@@ -1,0 +1,99 @@
+"""Muster answers the recorded requests of TensorFlow 1.15.5 and 2.21 as the recordings do.
+
+What differs on purpose is in deviations.txt. Golden messages, recordings and tools are in the folder ../shared
+(another place: MUSTER_SHARED), which is there in CI.
+"""
+import os
+import pathlib
+import subprocess
+import warnings
+
+import pytest
+import replays
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+PRESET = os.environ.get("MUSTER_BUILD", "release")
+SHARED = pathlib.Path(os.environ.get("MUSTER_SHARED") or ROOT.parent / "shared")
+GOLDEN = SHARED / "golden" / "wire"
+
+
+def _absent(message):
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    warnings.warn(message)
+    pytest.skip(message)
+
+
+def _cases():
+    if not GOLDEN.is_dir():
+        return [("2.21", "all", "all")]  # one test that says so
+    return [(version, scenario, role) for version in replays.VERSIONS for scenario in replays.SCENARIOS
+            if scenario not in replays.WAITING for role in sorted(replays.roles(GOLDEN, version, scenario))]
+
+
+CASES = _cases()
+
+
+@pytest.fixture(scope="module")
+def deviations():
+    return replays.read_deviations(HERE / "deviations.txt")
+
+
+@pytest.fixture(scope="module")
+def tools(tf_python, request, tmp_path_factory):
+    if not GOLDEN.is_dir() or not (SHARED / "tools" / "wire").is_dir():
+        _absent("%s has no recordings and wire tools: not compared with TensorFlow's traffic" % SHARED)
+    if subprocess.run([tf_python, "-c", "import grpc"], stderr=subprocess.DEVNULL).returncode != 0:
+        _absent("%s has no grpcio, which the wire tools need" % tf_python)
+    muster = ROOT / "build" / PRESET / "bin" / "muster"
+    if not muster.exists():
+        pytest.fail("%s is not built" % muster)
+    running = replays.Tools(tf_python, SHARED, str(muster), GOLDEN)
+    try:
+        # All that this run will ask for starts now, a few at once.
+        wanted = [item.callspec.params for item in request.session.items
+                  if item.fspath == request.node.fspath and hasattr(item, "callspec")]
+        if any("recorded" in params for params in wanted):
+            running.recording(tmp_path_factory.mktemp("recorded"))
+        for params in wanted:
+            if "case" in params:
+                running.replay(*params["case"])
+        yield running
+    finally:
+        running.close()
+
+
+@pytest.mark.parametrize("case", CASES, ids="-".join)
+def test_replay(tools, deviations, case):
+    differences = tools.replay(*case).result()
+    rest = replays.unexplained(differences, case[0], case[1], deviations)
+    assert not rest, "\n".join(rest)
+
+
+@pytest.mark.parametrize("recorded", replays.RECORDED)
+def test_recording(tools, deviations, recorded):
+    folder = tools.recording(None).result()
+    differences = tools.compare("2.21", recorded, folder)
+    rest = replays.unexplained(differences, "2.21", "recorded:" + recorded, deviations)
+    assert not rest, "\n".join(rest)
+
+
+def test_every_deviation_has_a_reason(deviations):
+    for deviation in deviations:
+        assert deviation.why and deviation.where and deviation.patterns, deviation.name
+
+
+def test_no_deviation_is_stale(tools, deviations, request):
+    """The list may only shrink: what is no longer seen must go."""
+    mine = [item for item in request.session.items if item.fspath == request.node.fspath]
+    if sum(hasattr(item, "callspec") for item in mine) < len(CASES) + len(replays.RECORDED):
+        pytest.skip("only some of the replays were asked for")
+    unused = [deviation.name for deviation in deviations if not deviation.used]
+    assert not unused, "no longer seen, to be removed from deviations.txt: %s" % ", ".join(unused)
+
+
+def test_what_waits_for_ops_still_does():
+    missing = (ROOT / "tests" / "missing_ops.txt").read_text().split()
+    ready = [scenario for scenario, op in replays.WAITING.items() if op not in missing]
+    assert not ready, "these can be tried now, to be removed from WAITING: %s" % ", ".join(ready)
