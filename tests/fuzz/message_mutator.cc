@@ -8,6 +8,14 @@
 #include <string>
 #include <vector>
 
+#include <google/protobuf/stubs/logging.h>
+
+// Every broken message would be a line on the terminal.
+extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  google::protobuf::SetLogHandler(nullptr);
+  return 0;
+}
+
 extern "C" size_t LLVMFuzzerMutate(uint8_t* data, size_t size, size_t max_size);
 
 namespace muster {
