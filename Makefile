@@ -10,7 +10,8 @@ export MUSTER_TF_PYTHON ?= $(CURDIR)/.venv-tf/bin/python
 # Targets share environments and build folders; each one is parallel inside.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests setup-lint build test test-sanitizers train bench install format tidy analyze lint clean
+.PHONY: help setup setup-tests setup-cluster setup-lint setup-clang build test test-cluster test-sanitizers fuzz train bench \
+  install format tidy analyze lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -21,8 +22,14 @@ setup: ## install Debian and PyPI packages; quick when they are there
 setup-tests: ## the same, and TensorFlow for tests and benchmarks
 	@tools/setup.sh --tests
 
+setup-cluster: ## the same as setup, and what network namespaces need
+	@tools/setup.sh --cluster
+
 setup-lint: ## the same as setup, and clang's formatter and linter
 	@tools/setup.sh --lint
+
+setup-clang: ## the same as setup, and clang with its sanitizers
+	@tools/setup.sh --clang
 
 build: setup ## build build/release/bin/muster and the Python package in .venv
 	@echo "build: configuring $(release)"
@@ -35,10 +42,20 @@ test: setup-tests build ## run the C++ and the Python tests
 	@echo "test: C++ unit tests"
 	@ctest --test-dir $(release) -L unit -j $(JOBS) --output-on-failure --no-tests=error
 	@echo "test: Python tests, with TensorFlow at $(MUSTER_TF_PYTHON)"
-	@$(python) -m pytest python/tests tests
+	@$(python) -m pytest python/tests tests --ignore=tests/netns --ignore=tests/soak
 
-test-sanitizers: setup ## run the C++ tests under ASAN+UBSAN, the threaded ones under TSAN
+test-cluster: setup-cluster build ## run a cluster over network namespaces (root) and the soak test
+	@echo "test-cluster: several hosts on this machine, and 10,000 sessions"
+	@$(python) -m pytest -s tests/netns tests/soak
+
+test-sanitizers: setup-clang ## run the C++ tests under ASAN+UBSAN, the threaded ones under TSAN
 	@tools/test_sanitizers.sh $(JOBS)
+
+fuzz: setup-clang ## feed mutated messages and graphs to every decoder and service; FUZZ_SECONDS=20 FUZZ_RUNS=50000 for each
+	@echo "fuzz: building the targets with clang"
+	@cmake --preset asan >/dev/null
+	@cmake --build --preset asan -j $(JOBS) --target muster_fuzzers
+	@tools/fuzz.sh run $(JOBS)
 
 train: setup build ## train the MNIST network on a local cluster: one parameter server, two workers
 	@echo "train: examples/mnist_cluster.py, 1 ps and 2 workers"

@@ -29,6 +29,10 @@ struct ServeFlags {
   int port = -1;
   int cpu_devices = 0;
   double grace_seconds = -1;
+  double heartbeat_seconds = 1;
+  double warn_seconds = 5;
+  double fail_seconds = 30;
+  double orphan_seconds = 10;
   SecurityOptions security;
 };
 
@@ -72,6 +76,10 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   }
   if (flags.cpu_devices > 0) options.config.cpu_devices = flags.cpu_devices;
   if (flags.grace_seconds >= 0) options.stop_grace = absl::Seconds(flags.grace_seconds);
+  options.liveness.heartbeat = absl::Seconds(flags.heartbeat_seconds);
+  options.liveness.warn_after = absl::Seconds(flags.warn_seconds);
+  options.liveness.fail_after = absl::Seconds(flags.fail_seconds);
+  options.orphan_grace = absl::Seconds(flags.orphan_seconds);
   for (const char* name : {"MUSTER_CACHE_RPC_RESPONSE", "WIRE_CACHE_RPC_RESPONSE"}) {
     const char* value = std::getenv(name);
     if (value != nullptr && std::strcmp(value, "1") == 0) options.cache_rpc_response = true;
@@ -147,6 +155,21 @@ void AddServeCommand(CLI::App& app, Command& chosen) {
       ->add_option("--grace", flags->grace_seconds,
                    "Seconds that steps have to end after a signal (default 2)")
       ->check(CLI::NonNegativeNumber);
+  const auto seconds = [command](const char* name, double& value, const char* variable,
+                                 const char* text) {
+    command->add_option(name, value, text)
+        ->envname(variable)
+        ->capture_default_str()
+        ->check(CLI::PositiveNumber);
+  };
+  seconds("--heartbeat", flags->heartbeat_seconds, "MUSTER_HEARTBEAT",
+          "Seconds between questions whether a task lives, while calls to it are open");
+  seconds("--warn-after", flags->warn_seconds, "MUSTER_WARN_AFTER",
+          "Seconds of silence after which a task is named in a warning");
+  seconds("--fail-after", flags->fail_seconds, "MUSTER_FAIL_AFTER",
+          "Seconds of silence after which calls to a task fail");
+  seconds("--orphan-grace", flags->orphan_seconds, "MUSTER_ORPHAN_GRACE",
+          "Seconds that a vanished client has to come back");
   command->add_option("--tls-cert", flags->security.certificate_file, "Our certificate (PEM)")
       ->envname("MUSTER_TLS_CERT");
   command->add_option("--tls-key", flags->security.key_file, "Its private key (PEM)")

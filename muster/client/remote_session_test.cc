@@ -125,6 +125,9 @@ TEST_P(SimulatedClusterTest, RunsStepsOverTwoTasks) {
   // The graph grows.
   const Output more = program_.scope.WithDevice("/job:ps/task:0").Op("Neg", {p.read}, {}, "more");
   EXPECT_EQ(Value(session->Run({}, {more})), -11);
+  // A step that has nothing to do asks nobody.
+  EXPECT_TRUE(session->Run({}, {}).ok());
+  EXPECT_EQ(Value(session->Run({{p.x, Tensor::Scalar<float>(7)}}, {p.x})), 7);
   EXPECT_THAT(session->ListDevices(), SizeIs(2));
   EXPECT_EQ(Sessions(), 1);
   EXPECT_TRUE(session->Close().ok());

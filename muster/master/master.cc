@@ -19,18 +19,17 @@ absl::Status PerhapsRestarted(absl::StatusCode code, absl::string_view session) 
                                          " is not found. Possibly, this master has restarted."));
 }
 
-// Whether the transport, and not a deadline, ended the call.
+// Whether the connection broke; cancelled calls and deadlines are a client's own doing.
 bool IsLost(const std::shared_ptr<Cancellation>& cancellation) {
   if (cancellation == nullptr || !cancellation->cancelled()) return false;
-  const absl::StatusCode code = cancellation->reason().code();
-  return code == absl::StatusCode::kUnavailable || code == absl::StatusCode::kCancelled;
+  return absl::IsUnavailable(cancellation->reason());
 }
 
 // `done` that also tells the session that its client's call has ended.
 template <typename Reply>
 CallDone<Reply> Tracked(const std::shared_ptr<MasterSession>& session, const CallOptions& call,
                         CallDone<Reply> done) {
-  session->BeginCall();
+  session->BeginCall(call.connection);
   return [session, cancellation = call.cancellation,
           done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
     session->EndCall(IsLost(cancellation));
@@ -85,9 +84,9 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
         [weak](const std::string& handle) {
           if (const auto self = weak.lock()) self->Drop(handle);
         },
-        [self = shared_from_this(), cancellation,
+        [self = shared_from_this(), cancellation, connection = options.connection,
          done = std::move(done)](absl::StatusOr<std::shared_ptr<MasterSession>> session) mutable {
-          self->Created(cancellation, std::move(session), std::move(done));
+          self->Created(cancellation, connection, std::move(session), std::move(done));
         });
   }
 
@@ -242,6 +241,7 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
   }
 
   void Created(const std::shared_ptr<Cancellation>& cancellation,
+               const std::shared_ptr<Cancellation>& connection,
                absl::StatusOr<std::shared_ptr<MasterSession>> session,
                CallDone<CreateSessionReply> done) {
     absl::Status stopped;
@@ -258,6 +258,9 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
       });
       return;
     }
+    // A client that is gone by now never hears of its session.
+    (*session)->BeginCall(connection);
+    (*session)->EndCall(IsLost(cancellation));
     std::move(done)(CreateSessionReply{(*session)->handle(), 0});
   }
 

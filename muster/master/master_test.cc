@@ -472,7 +472,7 @@ TEST_F(MasterTest, SessionsOfVanishedClientsAreClosed) {
     call.cancellation = std::make_shared<Cancellation>();
     master_->RunStep(call, Step(session, {}, {}, {"go"}), [](absl::StatusOr<RunStepReply>) {});
     Advance(absl::Seconds(1));
-    call.cancellation->Cancel(absl::CancelledError("gone"));
+    call.cancellation->Cancel(absl::UnavailableError("gone"));
   };
   vanish(lost);
   Advance(absl::Seconds(5));

@@ -8,6 +8,7 @@ namespace {
 
 // Workers that are away for a moment should still hear of it.
 constexpr absl::Duration kDeleteTimeout = absl::Seconds(10);
+constexpr absl::Duration kIdleClient = absl::Minutes(25);
 
 SessionGraph::Options GraphOptions(const SessionConfig& config) {
   SessionGraph::Options options;
@@ -50,21 +51,65 @@ ListDevicesReply MasterSession::Devices() const {
   return reply;
 }
 
-void MasterSession::BeginCall() {
+void MasterSession::BeginCall(const std::shared_ptr<Cancellation>& connection) {
   std::optional<Scheduler::TimerId> timer;
+  bool is_new;
   {
     MutexLock lock(mutex_);
     ++open_calls_;
     client_lost_ = false;
+    last_call_ = scheduler_.clock().Now();
     timer = std::exchange(orphan_timer_, std::nullopt);
+    is_new = connection != nullptr && connection != connection_ && closed_.ok();
   }
   if (timer) scheduler_.CancelTimer(*timer);
+  if (!is_new) return;
+  LeaveConnection();
+  const Cancellation::Token token = connection->NewToken();
+  {
+    MutexLock lock(mutex_);
+    connection_ = connection;
+    connection_token_ = token;
+  }
+  // Only scheduled: leaving the connection waits for callbacks.
+  const auto ended = [weak = weak_from_this(), from = connection.get(), &scheduler = scheduler_] {
+    scheduler.Schedule([weak, from] {
+      if (const auto self = weak.lock()) self->ConnectionEnded(from);
+    });
+  };
+  if (!connection->Register(token, ended)) ended();
+}
+
+void MasterSession::LeaveConnection() {
+  std::shared_ptr<Cancellation> left;
+  Cancellation::Token token;
+  {
+    MutexLock lock(mutex_);
+    left = std::exchange(connection_, nullptr);
+    token = connection_token_;
+  }
+  if (left != nullptr) left->Deregister(token);
+}
+
+void MasterSession::ConnectionEnded(const Cancellation* connection) {
+  MutexLock lock(mutex_);
+  if (connection_.get() != connection) return;
+  connection_ = nullptr;
+  // gRPC's clients hang up after half an hour without calls, and come back with the next.
+  if (open_calls_ == 0 && scheduler_.clock().Now() - last_call_ > kIdleClient) return;
+  client_lost_ = true;
+  AwaitClientLocked();
 }
 
 void MasterSession::EndCall(bool lost) {
   MutexLock lock(mutex_);
   --open_calls_;
+  last_call_ = scheduler_.clock().Now();
   client_lost_ |= lost;
+  AwaitClientLocked();
+}
+
+void MasterSession::AwaitClientLocked() {
   if (!client_lost_ || open_calls_ > 0 || !closed_.ok() || orphan_timer_) return;
   orphan_timer_ = scheduler_.ScheduleAfter(options_->orphan_grace, [weak = weak_from_this()] {
     const auto self = weak.lock();
@@ -133,6 +178,7 @@ void MasterSession::Close(absl::Status reason, Done done) {
   }
   if (is_over) return std::move(done)(absl::OkStatus());
   if (was_closed) return;
+  LeaveConnection();
   CancelSoon(calls_, scheduler_, reason);
   for (PlanDone& waiter : waiting) std::move(waiter)(reason);
   for (const auto& run : runs) run->Cancel(reason);

@@ -49,7 +49,9 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
 
   // Every call of the client is announced and ended; `lost` when it ended because the connection
   // broke. A client that was lost and does not come back is what Expired is about.
-  void BeginCall();
+  // `connection`, which may be null, is how the client was reached last: when it ends while no call
+  // is open the client is lost too.
+  void BeginCall(const std::shared_ptr<Cancellation>& connection);
   void EndCall(bool lost);
 
   int64_t steps_under_way() const;
@@ -107,6 +109,10 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
                    CallDone<int64_t> done);
   void ExtendPlaced(absl::Status status, CallDone<int64_t> done);
   // --- session.cc
+  void ConnectionEnded(const Cancellation* connection);
+  // The client has some time to come back.
+  void AwaitClientLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LeaveConnection();
   // Has the master close the session.
   void Expire();
   void DeleteWorkerSessions(Done done);
@@ -146,6 +152,9 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
 
   int64_t open_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   bool client_lost_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<Cancellation> connection_ ABSL_GUARDED_BY(mutex_);
+  Cancellation::Token connection_token_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Time last_call_ ABSL_GUARDED_BY(mutex_);
   std::optional<Scheduler::TimerId> orphan_timer_ ABSL_GUARDED_BY(mutex_);
   Expired expired_ ABSL_GUARDED_BY(mutex_);
 };

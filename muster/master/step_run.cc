@@ -1,5 +1,7 @@
 #include "muster/master/step_run.h"
 
+#include "absl/strings/match.h"
+
 #include "muster/master/gather.h"
 #include "muster/master/run_metadata_proto.h"
 #include "muster/transport/status_proto.h"
@@ -31,6 +33,18 @@ absl::Status CombineErrors(const std::vector<std::pair<std::string, absl::Status
   });
   return combined;
 }
+
+namespace {
+
+// A task that has restarted will never know the session again.
+absl::Status WithAdvice(absl::Status status) {
+  const bool restarted = absl::IsAborted(status) &&
+                         absl::StrContains(status.message(), "restarted") &&
+                         !absl::StrContains(status.message(), "Re-create your session");
+  return restarted ? Suffixed(status, "\nRe-create your session.") : status;
+}
+
+}  // namespace
 
 std::shared_ptr<StepRun> StepRun::Create(Scheduler& scheduler, StepRunOptions options,
                                          const std::shared_ptr<Cancellation>& caller,
@@ -170,7 +184,7 @@ void StepRun::AllAnswered() {
     if (!roots_.empty()) {
       std::vector<std::pair<std::string, absl::Status>> roots;
       for (Failure& root : roots_) roots.emplace_back(root.task, std::move(root.status));
-      status = CombineErrors(roots);
+      status = WithAdvice(CombineErrors(roots));
     } else if (!cancelled_.ok()) {
       status = cancelled_;
     } else if (derived_) {

@@ -4,6 +4,7 @@
 
 #include "muster/base/log.h"
 #include "muster/master/gather.h"
+#include "muster/transport/peer.h"
 
 namespace muster {
 namespace {
@@ -116,18 +117,44 @@ class Inquiry : public std::enable_shared_from_this<Inquiry> {
   }
 
   void Report() {
+    std::vector<size_t> missing;
     {
       MutexLock lock(mutex_);
       if (!done_) return;
       for (size_t i = 0; i < tasks_.size(); ++i) {
-        if (answered_[i]) continue;
-        LOG(WARNING) << purpose_ << " still waiting for response from worker: " << tasks_[i].text
-                     << " (GetStatus, unanswered for "
-                     << absl::FormatDuration(scheduler_.clock().Now() - started_)
-                     << "; it waits until the task is there or the client gives up)";
+        if (!answered_[i]) missing.push_back(i);
       }
     }
+    for (const size_t i : missing) Explain(i);
     ReportLater();
+  }
+
+  // One line, once it is known how far one gets.
+  void Explain(size_t i) {
+    std::shared_ptr<WorkerApi> worker;
+    std::string line;
+    {
+      MutexLock lock(mutex_);
+      if (!done_) return;
+      worker = tasks_[i].worker;
+      line = absl::StrCat(purpose_, " still waiting for response from worker: ", tasks_[i].text,
+                          " (GetStatus, unanswered for ",
+                          absl::FormatDuration(scheduler_.clock().Now() - started_), "; ");
+    }
+    PeerApi* const peer = PeerOf(*worker);
+    if (peer == nullptr) {
+      LOG(WARNING) << line << "it waits until the task is there or the client gives up)";
+      return;
+    }
+    peer->Probe([weak = weak_from_this(), i, worker, line](const std::string& tried) {
+      const auto self = weak.lock();
+      if (self == nullptr) return;
+      {
+        MutexLock lock(self->mutex_);
+        if (!self->done_ || self->answered_[i]) return;
+      }
+      LOG(WARNING) << line << "tried: " << tried << ")";
+    });
   }
 
   const std::shared_ptr<const MasterOptions> options_;

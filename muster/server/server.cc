@@ -262,7 +262,8 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   GrpcOptions grpc;
   grpc.scheduler = schedulers.control;
   grpc.security = options.security;
-  parts->transport = NewGrpcTransport(std::move(grpc));
+  parts->transport =
+      NewWatchedTransport(NewGrpcTransport(std::move(grpc)), *schedulers.control, options.liveness);
   WorkerOptions worker;
   worker.self = self;
   worker.cluster = options.cluster;
@@ -280,6 +281,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   master.peers = parts->worker->peers();
   master.local_worker = parts->worker;
   master.default_config = options.config;
+  master.orphan_grace = options.orphan_grace;
   parts->master = Master::Create(std::move(master));
   return parts;
 }

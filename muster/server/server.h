@@ -7,6 +7,7 @@
 #include "muster/transport/cluster.h"
 #include "muster/transport/grpc/grpc_transport.h"
 #include "muster/transport/session_config.h"
+#include "muster/transport/watched_peers.h"
 
 namespace muster {
 
@@ -22,6 +23,10 @@ struct ServerOptions {
   SecurityOptions security;
   Scheduler* scheduler = nullptr;  // null: pools that all servers of the process share
   absl::Duration stop_grace = absl::Seconds(2);
+  LivenessOptions liveness;
+  // How long a client that has vanished may take to come back before its steps are cancelled and
+  // its session is closed.
+  absl::Duration orphan_grace = absl::Seconds(10);
   bool cache_rpc_response = false;
 };
 

@@ -26,6 +26,16 @@ class ExternalRegion : public Region {
 
 class CachingAllocator;
 
+// Under the address sanitizer every block is its own and exactly as long as it was asked for, so
+// that an element read past the end or after the end is seen.
+#if defined(__SANITIZE_ADDRESS__)
+constexpr bool kExactBlocks = true;
+#elif defined(__has_feature)
+constexpr bool kExactBlocks = __has_feature(address_sanitizer);
+#else
+constexpr bool kExactBlocks = false;
+#endif
+
 // Header and elements share one block: the header fills the first cache line, elements follow at an
 // aligned address.
 class HeapRegion : public Region {
@@ -52,14 +62,14 @@ class CachingAllocator : public Allocator {
     const int size_class = ClassOf(size_bytes);
     if (size_class < 0) return Buffer();
     const size_t block_bytes = ClassBytes(size_class);
-    void* block = TakeCached(size_class);
+    void* block = kExactBlocks ? nullptr : TakeCached(size_class);
     if (block == nullptr) {
-      block = std::aligned_alloc(kBufferAlignment, kHeader + block_bytes);
-      if (block == nullptr) return Buffer();
+      const size_t bytes = kHeader + (kExactBlocks ? size_bytes : block_bytes);
+      if (posix_memalign(&block, kBufferAlignment, bytes) != 0) return Buffer();
     }
     Count(static_cast<int64_t>(block_bytes));
-    auto* region =
-        new (block) HeapRegion(this, static_cast<char*>(block) + kHeader, block_bytes, size_class);
+    auto* region = new (block) HeapRegion(this, static_cast<char*>(block) + kHeader,
+                                          kExactBlocks ? size_bytes : block_bytes, size_class);
     return Buffer(RefPtr<Region>::Adopt(region), 0, size_bytes);
   }
   MemoryKind memory_kind() const override { return MemoryKind::kHost; }
@@ -74,7 +84,8 @@ class CachingAllocator : public Allocator {
     in_use_.fetch_sub(static_cast<int64_t>(block_bytes), std::memory_order_relaxed);
     region->~HeapRegion();
     void* block = region;
-    if (cached_bytes_.load(std::memory_order_relaxed) + block_bytes <= kMaxCachedBytes) {
+    if (!kExactBlocks &&
+        cached_bytes_.load(std::memory_order_relaxed) + block_bytes <= kMaxCachedBytes) {
       List& list = lists_[size_class];
       MutexLock lock(list.mutex);
       if (list.length < kMaxListLength) {

@@ -23,6 +23,9 @@ struct CallOptions {
   // What the other side is known to be, on the side that serves the call.
   enum class Peer : uint8_t { kUnknown, kMuster, kTensorFlow1, kTensorFlow2 };
   Peer peer = Peer::kUnknown;
+  // On that side too: cancelled when the connection over which the call came has ended. Null where
+  // the transport does not know.
+  std::shared_ptr<Cancellation> connection;
 };
 
 // Called exactly once, from any thread, perhaps inside the call.

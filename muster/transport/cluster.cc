@@ -49,6 +49,11 @@ absl::Status ValidateAddress(absl::string_view address, absl::string_view where)
       return InvalidArgument("'", address, "' of ", where, " is not an address: the host '", host,
                              "' has a space in it");
     }
+    // What separates jobs and tasks in the forms that Parse reads, and quotes.
+    if (absl::StrContains("|,;={}\"\\'", c)) {
+      return InvalidArgument("'", address, "' of ", where, " is not an address: the host '", host,
+                             "' has a '", std::string(1, c), "' in it");
+    }
   }
   return absl::OkStatus();
 }

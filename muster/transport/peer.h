@@ -30,6 +30,9 @@ class PeerApi {
   virtual ~PeerApi() = default;
   // Unimplemented from peers that are not Muster.
   virtual void Hello(CallOptions options, PeerInfo self, CallDone<PeerInfo> done) = 0;
+  // Finds out, without the connection that calls use, how far one gets: name, TCP, HTTP/2. `done`
+  // gets a line about it within a few seconds, on any thread.
+  virtual void Probe(absl::AnyInvocable<void(std::string) &&> done) = 0;
 };
 
 // How to greet the task of `worker`; null when it is not reached over the network.

@@ -32,31 +32,40 @@ class RelayedMaster : public ForwardingMaster<RelayedMaster> {
 
 class RelayedPeers : public Peers {
  public:
-  RelayedPeers(std::shared_ptr<Carrier> carrier, ClusterSpec cluster, const TaskName& self,
-               std::shared_ptr<WorkerApi> self_worker)
-      : cluster_(std::move(cluster)) {
-    const std::string from = cluster_.Address(self).value_or(self.ToString());
-    for (const TaskName& task : cluster_.tasks()) {
-      workers_[task.ToString()] = task == self && self_worker != nullptr
-                                      ? self_worker
-                                      : std::make_shared<RelayedWorker>(Relay(
-                                            carrier, from, cluster_.Address(task).value_or("")));
-    }
+  RelayedPeers(std::shared_ptr<Carrier> carrier, std::shared_ptr<const ClusterSpec> cluster,
+               const TaskName& self, std::shared_ptr<WorkerApi> self_worker)
+      : carrier_(std::move(carrier)),
+        cluster_(std::move(cluster)),
+        from_(cluster_->Address(self).value_or(self.ToString())) {
+    if (self_worker != nullptr) workers_[self.ToString()] = std::move(self_worker);
   }
-  std::vector<TaskName> Tasks() const override { return cluster_.tasks(); }
+  std::vector<TaskName> Tasks() const override { return cluster_->tasks(); }
+  // Made when first asked for: a task knows few of the others.
   std::shared_ptr<WorkerApi> Worker(absl::string_view task) override {
+    MutexLock lock(mutex_);
     const auto found = workers_.find(task);
-    return found == workers_.end() ? nullptr : found->second;
+    if (found != workers_.end()) return found->second;
+    const absl::StatusOr<TaskName> name = TaskName::Parse(task);
+    if (!name.ok() || name->ToString() != task) return nullptr;
+    const absl::StatusOr<std::string> address = cluster_->Address(*name);
+    if (!address.ok()) return nullptr;
+    auto worker = std::make_shared<RelayedWorker>(Relay(carrier_, from_, *address));
+    workers_.emplace(task, worker);
+    return worker;
   }
 
  private:
-  const ClusterSpec cluster_;
-  absl::flat_hash_map<std::string, std::shared_ptr<WorkerApi>> workers_;
+  const std::shared_ptr<Carrier> carrier_;
+  const std::shared_ptr<const ClusterSpec> cluster_;
+  const std::string from_;
+  Mutex mutex_;
+  absl::flat_hash_map<std::string, std::shared_ptr<WorkerApi>> workers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-std::shared_ptr<Peers> NewRelayedPeers(std::shared_ptr<Carrier> carrier, ClusterSpec cluster,
+std::shared_ptr<Peers> NewRelayedPeers(std::shared_ptr<Carrier> carrier,
+                                       std::shared_ptr<const ClusterSpec> cluster,
                                        const TaskName& self,
                                        std::shared_ptr<WorkerApi> self_worker) {
   return std::make_shared<RelayedPeers>(std::move(carrier), std::move(cluster), self,

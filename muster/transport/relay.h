@@ -180,7 +180,8 @@ class Relay::TypedCall : public RelayedCall,
 
 // Peers and masters that are reached through `carrier`. A call from a task has its address in
 // `cluster`.
-std::shared_ptr<Peers> NewRelayedPeers(std::shared_ptr<Carrier> carrier, ClusterSpec cluster,
+std::shared_ptr<Peers> NewRelayedPeers(std::shared_ptr<Carrier> carrier,
+                                       std::shared_ptr<const ClusterSpec> cluster,
                                        const TaskName& self,
                                        std::shared_ptr<WorkerApi> self_worker);
 // "grpc://host:port". `from` is the caller's address.

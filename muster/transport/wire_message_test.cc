@@ -85,6 +85,9 @@ TEST(WireMessageTest, TypedValues) {
   const absl::StatusOr<Tensor> tensor = Read(proto.SerializeAsString());
   ASSERT_TRUE(tensor.ok()) << tensor.status();
   EXPECT_TRUE(SameTensor(*tensor, Tensor::Vector<int32_t>({1, -2, -2, -2})));
+  // A few bytes must not become gigabytes, since a message may say so many times.
+  proto.mutable_tensor_shape()->mutable_dim(0)->set_size(1 << 28);
+  EXPECT_EQ(Read(proto.SerializeAsString()).status().code(), StatusCode::kResourceExhausted);
 }
 
 TEST(WireMessageTest, AlignedContentIsUsedWhereItLies) {

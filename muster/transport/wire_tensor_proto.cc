@@ -27,12 +27,29 @@ absl::Status BadContent(DType dtype, const Shape& shape, size_t length) {
                          DTypeName(dtype), " and shape ", shape.ToString());
 }
 
+// In the typed encoding the last value repeats, so that a few bytes can stand for gigabytes, many
+// times in one message. Peers send contents; what others write by hand may grow this much.
+absl::Status CheckGrowth(const tensorflow::TensorProto& proto, size_t message_bytes) {
+  constexpr int64_t kFreeBytes = 4096, kMostGrowth = 64;
+  if (!proto.tensor_content().empty() || !IsValidDType(proto.dtype())) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Shape shape, ShapeFromProto(proto.tensor_shape()));
+  const std::optional<int64_t> bytes = MultiplyWithoutOverflow(
+      shape.num_elements(), static_cast<int64_t>(DTypeSize(static_cast<DType>(proto.dtype()))));
+  if (bytes && *bytes <= kFreeBytes + kMostGrowth * static_cast<int64_t>(message_bytes)) {
+    return absl::OkStatus();
+  }
+  return absl::ResourceExhaustedError(absl::StrCat("A message of ", message_bytes,
+                                                   " bytes may not hold a tensor of shape ",
+                                                   shape.ToString(), " by repeating values"));
+}
+
 absl::StatusOr<Tensor> ReadTensorWithProtobuf(absl::Span<const WireReader> parts) {
   // Parts of one field that comes several times merge as if they were written one after the other.
   std::string text;
   for (const WireReader& part : parts) part.AppendTextTo(text);
   tensorflow::TensorProto proto;
   if (!proto.ParseFromString(text)) return NotA(proto.GetTypeName());
+  RETURN_IF_ERROR(CheckGrowth(proto, text.size()));
   return TensorFromProto(proto);
 }
 

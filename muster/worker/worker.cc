@@ -78,7 +78,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 
   // Needs a shared pointer to this, so it comes after the constructor.
   void Connect() {
-    peers_ = options_.transport->Connect(options_.cluster, options_.self,
+    const ClusterSpec cluster = std::move(options_.cluster);  // the peers know it from here on
+    peers_ = options_.transport->Connect(cluster, options_.self,
                                          std::make_shared<OwnWorker>(weak_from_this()));
     legacy_ = std::make_shared<WorkerSession>(SessionOptions());
   }

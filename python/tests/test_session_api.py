@@ -78,6 +78,15 @@ def test_strings(session):
     assert session.run(x, {x: np.array(["u", "vw"])}).tolist() == [b"u", b"vw"]
 
 
+def test_fed_strings_keep_zero_bytes_at_their_end(session):
+    x = tf.placeholder(tf.string)
+    y = tf.identity(x)
+    for text in (b"\x00", b"a\x00b\x00", b""):
+        assert session.run(y, {x: text}) == text
+    assert session.run(y, {x: [b"a\x00", u"b"]}).tolist() == [b"a\x00", b"b"]
+    assert session.run(y, {x: np.array(["a", "b"])}).tolist() == [b"a", b"b"]
+
+
 def test_zero_sized_and_all_types(session):
     for kind in (np.float16, np.float32, np.float64, np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16,
                  np.uint32, np.uint64, np.bool_, np.complex64, np.complex128):

@@ -5,9 +5,6 @@
 namespace muster {
 namespace {
 
-// An array grows to the largest index that is written; indices come from input.
-constexpr int64_t kMaxSize = int64_t{1} << 31;
-
 template <typename T>
 void AddElements(Tensor& to, const Tensor& from) {
   T* sum = to.data<T>();
@@ -101,7 +98,8 @@ absl::Status TensorArray::WriteLocked(int64_t index, Tensor value) {
                            " but array is not resizeable and size is: ", size);
   }
   if (index >= kMaxSize)
-    return InvalidArgument("TensorArray ", options_.name, ": index ", index, " is too large");
+    return absl::ResourceExhaustedError(
+        absl::StrCat("TensorArray ", options_.name, ": index ", index, " is too large"));
   if (value.dtype() != options_.dtype) {
     return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ",
                            index, " because the value dtype is ", DTypeName(value.dtype()),

@@ -29,6 +29,8 @@ class TensorArray : public Resource {
     elements_.resize(size);
   }
 
+  // Sizes and indices come from input, and an array grows to the largest index that is written.
+  static constexpr int64_t kMaxSize = int64_t{1} << 22;
   static constexpr const char* kContainer = "_tensor_arrays";
   static constexpr const char* kGradientContainer = "_tensor_array_grads";
 

@@ -42,6 +42,10 @@ class TensorArrayKernel : public Kernel {
     }
     ASSIGN_OR_RETURN(const int64_t size, ScalarInteger(input, "size"));
     if (size < 0) return InvalidArgument("Size should be >= 0.");
+    if (size > TensorArray::kMaxSize) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("A TensorArray of ", size, " elements is too long"));
+    }
     TensorArray::Options options = options_;
     options.name = absl::StrCat(options_.name, "_", next_array.fetch_add(1));
     const RefPtr<TensorArray> array = MakeRef<TensorArray>(std::move(options), size);

@@ -62,7 +62,7 @@ absl::StatusOr<List> NewList(KernelContext& c, int shape_input, int64_t max_size
 }
 
 // More than this many elements are not set up before any of them is there.
-constexpr int64_t kMostReserved = int64_t{1} << 28;
+constexpr int64_t kMostReserved = int64_t{1} << 22;
 
 absl::StatusOr<int64_t> ListSize(const Tensor& tensor, absl::string_view what) {
   ASSIGN_OR_RETURN(const int64_t size, ScalarInteger(tensor, what));

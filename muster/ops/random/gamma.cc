@@ -65,8 +65,10 @@ double DrawGamma(double alpha, Philox generator) {
   }
 }
 
+constexpr int kMostRedraws = 1000;
+
 // Knuth's product of uniform values for small rates, Hormann's transformed rejection for others.
-// Values above `highest` are drawn again.
+// Values above `highest` are drawn again, but not for ever: a rate far above it has no others.
 double DrawPoisson(double rate, double highest, Philox generator) {
   UniformDraws uniform;
   if (rate < 10) {
@@ -81,12 +83,16 @@ double DrawPoisson(double rate, double highest, Philox generator) {
   const double b = 0.931 + 2.53 * std::sqrt(rate);
   const double a = -0.059 + 0.02483 * b;
   const double inverse_alpha = 1.1239 + 1.1328 / (b - 3.4);
+  int too_high = 0;
   while (true) {
     const double u = uniform.Next(generator) - 0.5;
     const double v = uniform.Next(generator);
     const double shifted = 0.5 - std::abs(u);
     const double k = std::floor((2 * a / shifted + b) * u + rate + 0.43);
-    if (k > highest) continue;
+    if (k > highest) {
+      if (++too_high < kMostRedraws) continue;
+      return highest;
+    }
     if (shifted >= 0.07 && v <= 0.9277 - 3.6224 / (b - 2)) return k;
     if (k < 0 || (shifted < 0.013 && v > shifted)) continue;
     const double s = std::log(v * inverse_alpha / (a / (shifted * shifted) + b));
@@ -167,8 +173,9 @@ class RandomPoissonKernel : public PerParameterKernel {
     return Run<Rate, Result>(c, [](double rate, const Philox& generator) {
       using Wide = muster::Compute<Result>;
       if (!std::isfinite(rate) || rate < 0) {
-        if constexpr (std::numeric_limits<Wide>::has_quiet_NaN)
-          return Result(std::numeric_limits<Wide>::quiet_NaN());
+        if constexpr (std::numeric_limits<Wide>::has_quiet_NaN) {
+          if (!(rate < 0)) return Result(static_cast<Wide>(rate));
+        }
         return Result(Wide{0});
       }
       return Result(static_cast<Wide>(DrawPoisson(rate, Highest<Result>(), generator)));

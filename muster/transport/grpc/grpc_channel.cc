@@ -28,6 +28,10 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // A task that comes back is found soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  // Data that nobody acknowledges breaks the connection, so that a new one is tried. The pings
+  // themselves are so rare that no server minds them.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 600'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 40'000);
   // Channels of different sessions share no connection, and so no failures.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // Tasks reach each other directly, whatever the environment says about proxies.

@@ -23,6 +23,8 @@ class GrpcChannel {
   void Call(absl::string_view service, absl::string_view method, CallOptions options,
             absl::StatusOr<WireMessage> request, Done done) const;
 
+  const std::string& address() const { return address_; }
+
  private:
   const std::string name_;
   const std::string address_;

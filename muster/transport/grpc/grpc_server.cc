@@ -7,6 +7,7 @@
 #include <grpcpp/server_builder.h>
 
 #include "muster/transport/grpc/grpc_bytes.h"
+#include "muster/transport/grpc/grpc_connections.h"
 #include "muster/transport/grpc/grpc_library.h"
 #include "muster/transport/grpc/grpc_methods.h"
 #include "muster/transport/grpc/grpc_security.h"
@@ -37,6 +38,7 @@ struct Service {
   GrpcServerOptions options;
   std::shared_ptr<MasterApi> master;
   std::shared_ptr<WorkerApi> worker;
+  std::shared_ptr<GrpcConnections> connections;
   std::unique_ptr<PieceStore> pieces = std::make_unique<PieceStore>(Clock::Real());
 
   bool Allows(const grpc::GenericCallbackServerContext& context) const {
@@ -76,6 +78,8 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
     call.options.cancellation = cancellation_;
     call.options.timeout = Deadline() - absl::Now();
     call.options.peer = peer_;
+    if (method_->service == kMasterService)
+      call.options.connection = service_.connections->Track(context_.peer());
     call.master = service_.master.get();
     call.worker = service_.worker.get();
     call.capabilities = &service_.options.capabilities;
@@ -89,12 +93,7 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
         [serve = method_->serve, call = std::move(call)]() mutable { serve(std::move(call)); });
   }
 
-  void OnCancel() override {
-    // The caller's own clock may have run out a little before ours.
-    cancellation_->Cancel(absl::Now() + absl::Milliseconds(20) >= Deadline()
-                              ? absl::DeadlineExceededError("Deadline Exceeded")
-                              : absl::CancelledError("The call was cancelled by the caller"));
-  }
+  void OnCancel() override { cancellation_->Cancel(WhyCancelled()); }
 
   void OnDone() override { const std::unique_ptr<ServerCall> self = std::move(self_); }
 
@@ -115,6 +114,18 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
     const auto deadline = context_.deadline();
     return deadline == std::chrono::system_clock::time_point::max() ? absl::InfiniteFuture()
                                                                     : absl::FromChrono(deadline);
+  }
+
+  absl::Status WhyCancelled() const {
+    // The caller's own clock may have run out a little before ours.
+    if (absl::Now() + absl::Milliseconds(20) >= Deadline())
+      return absl::DeadlineExceededError("Deadline Exceeded");
+    // Only clients come back with the same request.
+    if (method_ != nullptr && method_->service == kMasterService &&
+        !service_.connections->IsOpen(context_.peer())) {
+      return absl::UnavailableError("The connection of the caller has ended");
+    }
+    return absl::CancelledError("The call was cancelled by the caller");
   }
 
   // The call may be gone when this returns.
@@ -157,12 +168,16 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
     builder.SetMaxReceiveMessageSize(service_.options.max_message_bytes);
     // A second server on the same port would take half of the calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    // Callers whose machines vanish without a word are noticed.
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 30'000);
     builder.RegisterCallbackGenericService(this);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port_ == 0) {
       return absl::UnknownError(absl::StrCat("Could not start gRPC server: cannot listen on ",
                                              address, "; is the port in use?"));
     }
+    service_.connections->set_port(port_);
     return absl::OkStatus();
   }
 
@@ -192,8 +207,9 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options,
                                                               std::shared_ptr<MasterApi> master,
                                                               std::shared_ptr<WorkerApi> worker) {
+  auto connections = std::make_shared<GrpcConnections>(options.scheduler);
   auto server = std::make_unique<GrpcServerImplementation>(
-      Service{std::move(options), std::move(master), std::move(worker)});
+      Service{std::move(options), std::move(master), std::move(worker), std::move(connections)});
   RETURN_IF_ERROR(server->Listen());
   return server;
 }

@@ -6,6 +6,7 @@
 #include "muster/transport/grpc/grpc_stubs.h"
 #include "muster/transport/peer.pb.h"
 #include "muster/transport/peer_proto.h"
+#include "muster/transport/probe.h"
 #include "muster/transport/wire_tensor_proto.h"
 #include "muster/transport/worker_proto.h"
 
@@ -179,6 +180,10 @@ class GrpcWorker final : public WorkerApi, public PeerApi {
     PeerToProto(self, proto);
     channel_->Call(kPeerService, "Hello", std::move(options), SerializeMessage(proto),
                    ReplyAs<PeerHello>(std::move(done), PeerFromProto));
+  }
+
+  void Probe(absl::AnyInvocable<void(std::string) &&> done) override {
+    ProbeAddress(channel_->address(), std::move(done));
   }
 
  private:

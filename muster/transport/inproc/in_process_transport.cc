@@ -101,7 +101,8 @@ class DirectTransport : public InProcessTransport {
   void Close(const std::string& address) override { carrier_->Close(address); }
   std::shared_ptr<Peers> Connect(const ClusterSpec& cluster, const TaskName& self,
                                  std::shared_ptr<WorkerApi> self_worker) override {
-    return NewRelayedPeers(carrier_, cluster, self, std::move(self_worker));
+    return NewRelayedPeers(carrier_, std::make_shared<const ClusterSpec>(cluster), self,
+                           std::move(self_worker));
   }
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
     return NewRelayedMaster(carrier_, "client", target);

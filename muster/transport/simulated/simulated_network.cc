@@ -7,6 +7,8 @@
 namespace muster {
 namespace {
 
+constexpr absl::Duration kSentAgainAfter = absl::Milliseconds(200);
+
 class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<SimulatedCarrier> {
  public:
   SimulatedCarrier(SimulatedScheduler& scheduler, SimulatedNetwork::Options options)
@@ -70,6 +72,14 @@ class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<Sim
   void SetLoss(const std::string& from, const std::string& to, double probability) {
     MutexLock lock(mutex_);
     loss_[{from, to}] = probability;
+    if (probability >= 1) return;
+    for (Task& message : std::exchange(cut_off_[{from, to}], {}))
+      AfterDelayLocked(std::move(message));
+  }
+
+  SimulatedNetwork::Traffic traffic() const {
+    MutexLock lock(mutex_);
+    return {messages_, static_cast<int64_t>(links_.size())};
   }
 
   void Carry(std::shared_ptr<RelayedCall> call) override {
@@ -85,7 +95,6 @@ class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<Sim
     MutexLock lock(mutex_);
     const auto found = calls_.find(call->number);
     if (found == calls_.end() || found->second.server_life != lives_[call->to]) return;
-    if (LostLocked(call->to, call->from)) return;
     TravelLocked(call->to, call->from,
                  [self = shared_from_this(), call, answer = std::move(answer)]() mutable {
                    if (self->CallerLives(*call)) std::move(answer)();
@@ -109,16 +118,22 @@ class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<Sim
     int server_life = 0;
   };
 
-  bool LostLocked(const std::string& from, const std::string& to)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const auto link = loss_.find({from, to});
-    return link != loss_.end() && std::uniform_real_distribution<>(0, 1)(random_) < link->second;
+  // How long a message is late because it was lost and sent again, ever more slowly.
+  absl::Duration LateLocked(double loss) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    absl::Duration late = absl::ZeroDuration();
+    absl::Duration again = kSentAgainAfter;
+    while (loss > 0 && std::uniform_real_distribution<>(0, 1)(random_) < loss) {
+      late += again;
+      again *= 2;
+    }
+    return late;
   }
 
-  void AfterDelayLocked(Task task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void AfterDelayLocked(Task task, double loss = 0) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const double share = std::uniform_real_distribution<>(0, 1)(random_);
-    scheduler_.ScheduleAfter(options_.min_delay + share * (options_.max_delay - options_.min_delay),
-                             std::move(task));
+    scheduler_.ScheduleAfter(
+        options_.min_delay + share * (options_.max_delay - options_.min_delay) + LateLocked(loss),
+        std::move(task));
   }
 
   // A message between two tasks; it waits at either end while that is paused.
@@ -134,15 +149,20 @@ class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<Sim
       }
       std::move(arrive)();
     };
+    const auto link = loss_.find({from, to});
+    const double loss = link == loss_.end() ? 0 : link->second;
     if (paused_.contains(from)) {
       held_[from].push_back(std::move(travel));
+    } else if (loss >= 1) {
+      cut_off_[{from, to}].push_back(std::move(travel));
     } else {
-      AfterDelayLocked(std::move(travel));
+      AfterDelayLocked(std::move(travel), loss);
     }
   }
 
   void SendLocked(std::shared_ptr<RelayedCall> call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (LostLocked(call->from, call->to)) return;
+    ++messages_;
+    links_.emplace(call->from, call->to);
     const std::string from = call->from;
     const std::string to = call->to;
     TravelLocked(from, to, [self = shared_from_this(), call = std::move(call)]() mutable {
@@ -182,17 +202,20 @@ class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<Sim
 
   SimulatedScheduler& scheduler_;
   const SimulatedNetwork::Options options_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::mt19937_64 random_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, Endpoint> endpoints_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, int> lives_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<std::string, std::string>, double> loss_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, std::string>, std::vector<Task>> cut_off_ ABSL_GUARDED_BY(mutex_);
   std::set<std::string> paused_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::vector<Task>> held_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::vector<std::shared_ptr<RelayedCall>>> waiting_ ABSL_GUARDED_BY(mutex_);
   // Until they are answered, in the order in which they were made.
   std::map<uint64_t, CallState> calls_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t messages_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::set<std::pair<std::string, std::string>> links_ ABSL_GUARDED_BY(mutex_);
 };
 
 class Network : public SimulatedNetwork {
@@ -202,7 +225,10 @@ class Network : public SimulatedNetwork {
   ~Network() override { carrier_->CloseAll(); }
   std::shared_ptr<Peers> Connect(const ClusterSpec& cluster, const TaskName& self,
                                  std::shared_ptr<WorkerApi> self_worker) override {
-    return NewRelayedPeers(carrier_, cluster, self, std::move(self_worker));
+    // Thousands of tasks have the same.
+    if (cluster_ == nullptr || !(*cluster_ == cluster))
+      cluster_ = std::make_shared<const ClusterSpec>(cluster);
+    return NewRelayedPeers(carrier_, cluster_, self, std::move(self_worker));
   }
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
     return NewRelayedMaster(carrier_, "client", target);
@@ -224,9 +250,11 @@ class Network : public SimulatedNetwork {
     SetLoss(a, b, 0);
     SetLoss(b, a, 0);
   }
+  Traffic traffic() const override { return carrier_->traffic(); }
 
  private:
   const std::shared_ptr<SimulatedCarrier> carrier_;
+  std::shared_ptr<const ClusterSpec> cluster_;  // the latest
 };
 
 }  // namespace

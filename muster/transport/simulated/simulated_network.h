@@ -31,11 +31,17 @@ class SimulatedNetwork : public Transport {
   // stopped.
   virtual void Pause(const std::string& address) = 0;
   virtual void Resume(const std::string& address) = 0;
-  // Messages from one to the other vanish with this probability; calls are then never answered.
+  // Messages from one to the other are lost with this probability and, as TCP does, sent again:
+  // after 200 ms, then ever more slowly. With 1 they wait until the link is better.
   virtual void SetLoss(const std::string& from, const std::string& to, double probability) = 0;
-  // Both directions: all messages vanish, or none.
+  // Both directions: nothing gets through, or everything.
   virtual void Cut(const std::string& a, const std::string& b) = 0;
   virtual void Heal(const std::string& a, const std::string& b) = 0;
+  struct Traffic {
+    int64_t calls = 0;        // sent, those that did not arrive too
+    int64_t connections = 0;  // pairs of caller and called
+  };
+  virtual Traffic traffic() const = 0;
 };
 
 }  // namespace muster

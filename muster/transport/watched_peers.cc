@@ -1,0 +1,313 @@
+#include "muster/transport/watched_peers.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+
+#include "muster/base/log.h"
+#include "muster/base/mutex.h"
+#include "muster/transport/forwarding.h"
+#include "muster/transport/peer.h"
+
+namespace muster {
+namespace {
+
+// The heart of one task, listened to while calls to it are open. Thread-safe.
+class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
+ public:
+  TaskWatch(std::string task, std::shared_ptr<WorkerApi> worker, Scheduler& scheduler,
+            LivenessOptions options)
+      : task_(std::move(task)),
+        worker_(std::move(worker)),
+        peer_(PeerOf(*worker_)),
+        scheduler_(scheduler),
+        options_(options) {}
+
+  const std::string& task() const { return task_; }
+  WorkerApi& worker() { return *worker_; }
+  PeerApi* peer() const { return peer_; }
+
+  // A call has been opened; cancelling `call` ends it.
+  uint64_t Open(std::shared_ptr<Cancellation> call) {
+    MutexLock lock(mutex_);
+    const uint64_t number = ++last_call_;
+    calls_.emplace(number, OpenCall{std::move(call), std::nullopt});
+    if (!ticking_) {
+      ticking_ = true;
+      silence_ = absl::ZeroDuration();
+      unanswered_ = false;
+      TickLaterLocked();
+    }
+    return number;
+  }
+
+  void Closed(uint64_t number) {
+    OpenCall dropped;
+    MutexLock lock(mutex_);
+    const auto found = calls_.find(number);
+    if (found == calls_.end()) return;
+    dropped = std::move(found->second);
+    calls_.erase(found);
+  }
+
+ private:
+  struct OpenCall {
+    std::shared_ptr<Cancellation> cancellation;
+    std::optional<uint64_t> incarnation;  // of the task, as first heard after the call was made
+  };
+  using Calls = std::vector<std::shared_ptr<Cancellation>>;
+
+  void TickLaterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    last_tick_ = scheduler_.clock().NowNanos();
+    scheduler_.ScheduleAfter(options_.heartbeat, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->Tick();
+    });
+  }
+
+  void Tick() {
+    absl::Duration silence;
+    bool warn = false;
+    Calls failed;
+    {
+      MutexLock lock(mutex_);
+      if (calls_.empty()) {
+        ticking_ = false;
+        warned_ = false;
+        return;
+      }
+      // A time in which this process itself stood still is not the task's silence.
+      const absl::Duration since = absl::Nanoseconds(scheduler_.clock().NowNanos() - last_tick_);
+      if (unanswered_) silence_ += std::min(since, 2 * options_.heartbeat);
+      unanswered_ = true;
+      silence = silence_;
+      if (silence >= options_.warn_after && !warned_) warn = warned_ = true;
+      if (silence >= options_.fail_after) {
+        failed = TakeAllLocked();
+        silence_ = absl::ZeroDuration();
+        warned_ = false;
+      }
+      TickLaterLocked();
+    }
+    if (warn) {
+      LOG(WARNING) << task_ << " has not answered for " << absl::FormatDuration(silence)
+                   << "; calls to it fail after " << absl::FormatDuration(options_.fail_after);
+    }
+    if (!failed.empty()) {
+      Fail(failed, absl::UnavailableError(
+                       absl::StrCat(task_, " has been silent for ", absl::FormatDuration(silence),
+                                    ": no answer to heartbeats. The task has stopped, or the "
+                                    "network to it is cut.")));
+    }
+    Ask();
+  }
+
+  // Several questions may be under way: each may get lost.
+  void Ask() {
+    CallOptions call;
+    call.timeout = options_.fail_after;
+    bool greet;
+    {
+      MutexLock lock(mutex_);
+      greet = peer_ != nullptr && !is_stock_;
+    }
+    if (greet) {
+      peer_->Hello(std::move(call), LocalPeer(),
+                   [self = shared_from_this()](absl::StatusOr<PeerInfo> info) {
+                     if (absl::IsUnimplemented(info.status())) {
+                       MutexLock lock(self->mutex_);
+                       self->is_stock_ = true;
+                       self->unanswered_ = false;
+                       return;
+                     }
+                     self->Heard(info.status(), info.ok() ? info->incarnation : 0);
+                   });
+      return;
+    }
+    worker_->GetStatus(std::move(call), [self = shared_from_this()](
+                                            absl::StatusOr<std::vector<DeviceAttributes>> devices) {
+      self->Heard(devices.status(),
+                  devices.ok() && !devices->empty() ? devices->front().incarnation : 0);
+    });
+  }
+
+  void Heard(const absl::Status& status, uint64_t incarnation) {
+    if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+        absl::IsCancelled(status)) {
+      return;  // not a sign of life
+    }
+    bool is_back = false;
+    Calls failed;
+    {
+      MutexLock lock(mutex_);
+      is_back = std::exchange(warned_, false);
+      unanswered_ = false;
+      silence_ = absl::ZeroDuration();
+      if (incarnation != 0) failed = TakeOlderLocked(incarnation);
+    }
+    if (is_back) LOG(INFO) << task_ << " answers again";
+    if (failed.empty()) return;
+    Fail(failed, PossiblyRestarted(absl::AbortedError(
+                     absl::StrCat(task_,
+                                  " has restarted during the call: what it held is lost. Re-create "
+                                  "your session."))));
+  }
+
+  Calls TakeAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Calls taken;
+    for (auto& [number, call] : calls_) taken.push_back(std::move(call.cancellation));
+    calls_.clear();
+    return taken;
+  }
+
+  // Calls that were made to another life of the task.
+  Calls TakeOlderLocked(uint64_t incarnation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Calls taken;
+    for (auto at = calls_.begin(); at != calls_.end();) {
+      const auto call = at++;
+      if (!call->second.incarnation) call->second.incarnation = incarnation;
+      if (*call->second.incarnation == incarnation) continue;
+      taken.push_back(std::move(call->second.cancellation));
+      calls_.erase(call);
+    }
+    return taken;
+  }
+
+  static void Fail(const Calls& calls, const absl::Status& status) {
+    for (const auto& call : calls) call->Cancel(status);
+  }
+
+  const std::string task_;
+  const std::shared_ptr<WorkerApi> worker_;
+  PeerApi* const peer_;
+  Scheduler& scheduler_;
+  const LivenessOptions options_;
+  Mutex mutex_;
+  std::map<uint64_t, OpenCall> calls_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_call_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool ticking_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t last_tick_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool unanswered_ ABSL_GUARDED_BY(mutex_) = false;  // asked, and nothing heard since
+  absl::Duration silence_ ABSL_GUARDED_BY(mutex_);
+  bool warned_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_stock_ ABSL_GUARDED_BY(mutex_) = false;  // does not know Hello
+};
+
+class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi {
+ public:
+  explicit WatchedWorker(std::shared_ptr<TaskWatch> watch) : watch_(std::move(watch)) {}
+
+  void GetStatus(CallOptions options, CallDone<std::vector<DeviceAttributes>> done) override {
+    watch_->worker().GetStatus(std::move(options), std::move(done));
+  }
+
+  template <typename Reply, typename Call>
+  void Forward(CallOptions options, CallDone<Reply> done, Call call) {
+    if (options.wait_for_ready) return call(watch_->worker(), std::move(options), std::move(done));
+    // Either the caller or the watch ends the call.
+    auto both = std::make_shared<Cancellation>();
+    const std::shared_ptr<Cancellation> caller = std::move(options.cancellation);
+    Cancellation::Token token = 0;
+    if (caller != nullptr) {
+      token = caller->NewToken();
+      // The caller's cancellation outlives the callback that it holds.
+      if (!caller->Register(token, [both, from = caller.get()] { both->Cancel(from->reason()); })) {
+        return std::move(done)(caller->reason());
+      }
+    }
+    options.cancellation = both;
+    const uint64_t number = watch_->Open(std::move(both));
+    call(watch_->worker(), std::move(options),
+         [watch = watch_, number, caller, token,
+          done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
+           watch->Closed(number);
+           // Once it is cancelled the callback has run or is running, perhaps below us.
+           if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
+           if (absl::IsUnavailable(reply.status()) &&
+               !absl::StrContains(reply.status().message(), watch->task())) {
+             reply = Suffixed(reply.status(), absl::StrCat("\nwhile calling ", watch->task()));
+           }
+           std::move(done)(std::move(reply));
+         });
+  }
+
+  void Hello(CallOptions options, PeerInfo self, CallDone<PeerInfo> done) override {
+    if (watch_->peer() == nullptr)
+      return std::move(done)(Unimplemented("The task is not reached over a network"));
+    watch_->peer()->Hello(std::move(options), std::move(self), std::move(done));
+  }
+  void Probe(absl::AnyInvocable<void(std::string) &&> done) override {
+    if (watch_->peer() == nullptr) return std::move(done)("nothing to try but the call itself");
+    watch_->peer()->Probe(std::move(done));
+  }
+
+ private:
+  const std::shared_ptr<TaskWatch> watch_;
+};
+
+class WatchedPeers : public Peers {
+ public:
+  WatchedPeers(std::shared_ptr<Peers> inner, std::string self, Scheduler& scheduler,
+               LivenessOptions options)
+      : inner_(std::move(inner)),
+        self_(std::move(self)),
+        scheduler_(scheduler),
+        options_(options) {}
+
+  std::vector<TaskName> Tasks() const override { return inner_->Tasks(); }
+
+  std::shared_ptr<WorkerApi> Worker(absl::string_view task) override {
+    if (task == self_) return inner_->Worker(task);
+    MutexLock lock(mutex_);
+    const auto found = workers_.find(task);
+    if (found != workers_.end()) return found->second;
+    std::shared_ptr<WorkerApi> worker = inner_->Worker(task);
+    if (worker == nullptr) return nullptr;
+    auto watched = std::make_shared<WatchedWorker>(
+        std::make_shared<TaskWatch>(std::string(task), std::move(worker), scheduler_, options_));
+    workers_.emplace(task, watched);
+    return watched;
+  }
+
+ private:
+  const std::shared_ptr<Peers> inner_;
+  const std::string self_;
+  Scheduler& scheduler_;
+  const LivenessOptions options_;
+  Mutex mutex_;
+  absl::flat_hash_map<std::string, std::shared_ptr<WatchedWorker>> workers_ ABSL_GUARDED_BY(mutex_);
+};
+
+class WatchedTransport : public Transport {
+ public:
+  WatchedTransport(std::unique_ptr<Transport> inner, Scheduler& scheduler, LivenessOptions options)
+      : inner_(std::move(inner)), scheduler_(scheduler), options_(options) {}
+
+  std::shared_ptr<Peers> Connect(const ClusterSpec& cluster, const TaskName& self,
+                                 std::shared_ptr<WorkerApi> self_worker) override {
+    // A process without a task in the cluster watches all of them.
+    std::string own = self_worker == nullptr ? "" : self.ToString();
+    return std::make_shared<WatchedPeers>(inner_->Connect(cluster, self, std::move(self_worker)),
+                                          std::move(own), scheduler_, options_);
+  }
+
+  absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
+    return inner_->ConnectMaster(target);
+  }
+
+ private:
+  const std::unique_ptr<Transport> inner_;
+  Scheduler& scheduler_;
+  const LivenessOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> NewWatchedTransport(std::unique_ptr<Transport> inner,
+                                               Scheduler& scheduler, LivenessOptions options) {
+  return std::make_unique<WatchedTransport>(std::move(inner), scheduler, options);
+}
+
+}  // namespace muster

@@ -1,0 +1,27 @@
+// Peers whose silence is noticed: calls that may take for ever end when the task that serves them
+// does.
+#pragma once
+
+#include <memory>
+
+#include "muster/base/scheduler.h"
+#include "muster/transport/peers.h"
+
+namespace muster {
+
+struct LivenessOptions {
+  // While a call is open, the task that serves it is asked this often whether it lives.
+  absl::Duration heartbeat = absl::Seconds(1);
+  // After so much silence the task is named in a warning, and then all calls to it fail.
+  absl::Duration warn_after = absl::Seconds(5);
+  absl::Duration fail_after = absl::Seconds(30);
+};
+
+// Tasks connected through `inner`, watched while calls to them are open: by Hello where they know
+// it, by GetStatus otherwise. Calls to a silent task fail with Unavailable, calls to one that has
+// restarted meanwhile with Aborted; both name the task. GetStatus and calls that wait for a peer
+// are not watched, the task's own worker neither. `scheduler` outlives what is connected.
+std::unique_ptr<Transport> NewWatchedTransport(std::unique_ptr<Transport> inner,
+                                               Scheduler& scheduler, LivenessOptions options);
+
+}  // namespace muster

@@ -1,0 +1,165 @@
+#include "muster/transport/watched_peers.h"
+
+#include <optional>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "muster/transport/forwarding.h"
+#include "muster/transport/peer.h"
+
+namespace muster {
+namespace {
+
+using testing::HasSubstr;
+
+// A task that answers questions about itself, while it may, and nothing else.
+class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
+ public:
+  void GetStatus(CallOptions, CallDone<std::vector<DeviceAttributes>> done) override {
+    ++statuses;
+    if (!answers) return;
+    DeviceAttributes device;
+    device.incarnation = incarnation;
+    std::move(done)(std::vector<DeviceAttributes>{device});
+  }
+  void Hello(CallOptions, PeerInfo, CallDone<PeerInfo> done) override {
+    ++hellos;
+    if (is_stock) return std::move(done)(absl::UnimplementedError(""));
+    if (!answers) return;
+    PeerInfo info;
+    info.incarnation = incarnation;
+    std::move(done)(info);
+  }
+  void Probe(absl::AnyInvocable<void(std::string) &&> done) override { std::move(done)(""); }
+  template <typename Reply, typename Call>
+  void Forward(CallOptions options, CallDone<Reply> done, Call) {
+    if (options.cancellation == nullptr) return;
+    auto shared = std::make_shared<CallDone<Reply>>(std::move(done));
+    finish = [shared](absl::Status status) {
+      if (*shared) std::exchange(*shared, nullptr)(std::move(status));
+    };
+    options.cancellation->Register(options.cancellation->NewToken(),
+                                   [shared, from = options.cancellation.get()] {
+                                     if (*shared) std::exchange(*shared, nullptr)(from->reason());
+                                   });
+  }
+  bool answers = true;
+  bool is_stock = false;
+  uint64_t incarnation = 7;
+  int hellos = 0;
+  int statuses = 0;
+  std::function<void(absl::Status)> finish;
+};
+
+class FakeTransport : public Transport, public Peers {
+ public:
+  explicit FakeTransport(std::shared_ptr<FakeTask> task) : task_(std::move(task)) {}
+  std::shared_ptr<Peers> Connect(const ClusterSpec&, const TaskName&,
+                                 std::shared_ptr<WorkerApi>) override {
+    return std::make_shared<FakeTransport>(task_);
+  }
+  absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view) override {
+    return absl::UnimplementedError("");
+  }
+  std::vector<TaskName> Tasks() const override { return {}; }
+  std::shared_ptr<WorkerApi> Worker(absl::string_view) override { return task_; }
+
+ private:
+  const std::shared_ptr<FakeTask> task_;
+};
+
+class WatchedPeersTest : public testing::Test {
+ protected:
+  static constexpr char kTask[] = "/job:ps/replica:0/task:3";
+
+  void Open(CallOptions options = {}) {
+    answer_.reset();
+    peers_->Worker(kTask)->RunGraph(
+        std::move(options), {},
+        [this](absl::StatusOr<RunGraphReply> reply) { answer_ = reply.status(); });
+  }
+  void RunFor(absl::Duration duration) {
+    const absl::Time end = scheduler_->clock().Now() + duration;
+    scheduler_->ScheduleAfter(duration, [] {});
+    scheduler_->RunUntil([&] { return scheduler_->clock().Now() >= end; });
+  }
+
+  const std::unique_ptr<SimulatedScheduler> scheduler_ = SimulatedScheduler::Create(1);
+  const std::shared_ptr<FakeTask> task_ = std::make_shared<FakeTask>();
+  const std::unique_ptr<Transport> transport_ =
+      NewWatchedTransport(std::make_unique<FakeTransport>(task_), *scheduler_, LivenessOptions());
+  const std::shared_ptr<Peers> peers_ = transport_->Connect({}, {}, nullptr);
+  std::optional<absl::Status> answer_;
+};
+
+TEST_F(WatchedPeersTest, AsksOnlyWhileACallIsOpen) {
+  RunFor(absl::Seconds(10));
+  EXPECT_EQ(task_->hellos, 0);
+  Open();
+  RunFor(absl::Seconds(100.5));
+  EXPECT_EQ(task_->hellos, 100);
+  EXPECT_FALSE(answer_.has_value());
+  task_->finish(absl::InternalError("its own"));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->message(), "its own");
+  RunFor(absl::Seconds(10));
+  EXPECT_LE(task_->hellos, 101);
+  EXPECT_EQ(task_->statuses, 0);
+}
+
+TEST_F(WatchedPeersTest, SilenceFailsTheCall) {
+  Open();
+  RunFor(absl::Seconds(10.5));
+  task_->answers = false;
+  RunFor(absl::Seconds(29));
+  EXPECT_FALSE(answer_.has_value());
+  RunFor(absl::Seconds(3));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(answer_->message()), HasSubstr(kTask));
+  EXPECT_THAT(std::string(answer_->message()), HasSubstr("silent for 30s"));
+}
+
+TEST_F(WatchedPeersTest, StockTasksAreAskedForTheirStatus) {
+  task_->is_stock = true;
+  Open();
+  RunFor(absl::Seconds(10.5));
+  EXPECT_EQ(task_->hellos, 1);
+  EXPECT_EQ(task_->statuses, 9);
+  task_->answers = false;
+  RunFor(absl::Seconds(32));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(WatchedPeersTest, ARestartedTaskFailsCallsToItsEarlierLife) {
+  Open();
+  RunFor(absl::Seconds(3));
+  task_->incarnation = 8;
+  RunFor(absl::Seconds(1.5));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->code(), absl::StatusCode::kAborted);
+  EXPECT_TRUE(answer_->GetPayload(kRestartedPayload).has_value());
+  EXPECT_THAT(std::string(answer_->message()), HasSubstr("Re-create your session"));
+  // A call to the new life is none of the others.
+  Open();
+  RunFor(absl::Seconds(10));
+  EXPECT_FALSE(answer_.has_value());
+}
+
+TEST_F(WatchedPeersTest, TheCallerMayCancel) {
+  CallOptions options;
+  options.cancellation = std::make_shared<Cancellation>();
+  Open(options);
+  RunFor(absl::Seconds(3));
+  options.cancellation->Cancel(absl::CancelledError("enough"));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->message(), "enough");
+  Open(options);
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->message(), "enough");
+}
+
+}  // namespace
+}  // namespace muster

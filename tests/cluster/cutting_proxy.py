@@ -1,0 +1,89 @@
+"""A TCP proxy that cuts connections at random moments."""
+import random
+import socket
+import struct
+import threading
+import time
+
+
+class CuttingProxy(object):
+    """Forwards 127.0.0.1:port to an address. Between start_cutting and stop_cutting all connections are reset, again
+    and again, after times drawn from `seed`."""
+
+    def __init__(self, address, seed, longest=0.15):
+        host, port = address.rsplit(":", 1)
+        self._to = (host, int(port))
+        self._random = random.Random(seed)
+        self._longest = longest
+        self._lock = threading.Lock()
+        self._pairs = set()
+        self._cutting = threading.Event()
+        self._closed = False
+        self.cuts = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self._listener.getsockname()[1]
+        for work in (self._accept, self._cut):
+            threading.Thread(target=work, daemon=True).start()
+
+    def start_cutting(self):
+        self._cutting.set()
+
+    def stop_cutting(self):
+        self._cutting.clear()
+
+    def close(self):
+        self._closed = True
+        self._listener.close()
+        self._reset_all()
+
+    def _accept(self):
+        while not self._closed:
+            try:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._to)
+            except OSError:
+                continue
+            pair = (near, far)
+            for end in pair:
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with self._lock:
+                self._pairs.add(pair)
+            for source, sink in (pair, pair[::-1]):
+                threading.Thread(target=self._pump, args=(source, sink, pair), daemon=True).start()
+
+    def _pump(self, source, sink, pair):
+        try:
+            while True:
+                data = source.recv(65536)
+                if not data:
+                    break
+                sink.sendall(data)
+        except OSError:
+            pass
+        self._reset(pair)
+
+    def _reset(self, pair):
+        with self._lock:
+            if pair not in self._pairs:
+                return False
+            self._pairs.remove(pair)
+        for end in pair:
+            try:
+                end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+            end.close()
+        return True
+
+    def _reset_all(self):
+        with self._lock:
+            pairs = list(self._pairs)
+        return sum(self._reset(pair) for pair in pairs)
+
+    def _cut(self):
+        while not self._closed:
+            self._cutting.wait()
+            time.sleep(self._random.uniform(0, self._longest))
+            if self._cutting.is_set():
+                self.cuts += self._reset_all()

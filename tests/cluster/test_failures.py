@@ -1,0 +1,276 @@
+"""What happens to real processes when others die, stop, come back or vanish."""
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from cutting_proxy import CuttingProxy
+
+import muster as tf
+
+QUICK = ["--heartbeat", "0.3", "--warn-after", "1", "--fail-after", "3", "--orphan-grace", "1"]
+
+
+@pytest.fixture(autouse=True)
+def fresh_graph():
+    with tf.Graph().as_default():
+        yield
+
+
+def _counter(device="/job:ps/task:0", name="v"):
+    with tf.device(device):
+        v = tf.Variable(0, name=name, dtype=tf.int64)
+        return v, tf.assign_add(v, tf.constant(1, tf.int64))
+
+
+def _endless(device):
+    """A loop of cheap nodes that never ends."""
+    with tf.device(device):
+        return tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)])
+
+
+class _Run(threading.Thread):
+    """A step in a thread of its own."""
+
+    def __init__(self, session, fetch):
+        super().__init__(daemon=True)
+        self._session, self._fetch = session, fetch
+        self.error = None
+        self.start()
+
+    def run(self):
+        try:
+            self._session.run(self._fetch)
+        except tf.errors.OpError as error:
+            self.error = error
+
+    def wait(self, seconds):
+        start = time.time()
+        self.join(seconds)
+        assert not self.is_alive(), "the step has not ended after %.1f s" % seconds
+        return time.time() - start
+
+
+def _processor_seconds(task):
+    with open("/proc/%d/stat" % task.process.pid) as file:
+        words = file.read().rsplit(")", 1)[1].split()
+    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _wait_until_idle(task, seconds):
+    end = time.time() + seconds
+    while time.time() < end:
+        before = _processor_seconds(task)
+        time.sleep(0.5)
+        if _processor_seconds(task) - before < 0.1:
+            return
+    raise AssertionError("the server still computes after %.1f s" % seconds)
+
+
+def _expect_next_session_works(cluster):
+    with tf.Graph().as_default():
+        v, add = _counter(name="next")
+        with tf.Session(cluster.target()) as session:
+            session.run(tf.variables_initializer([v]))
+            assert session.run(add) == 1
+
+
+def test_a_killed_task_fails_the_step_at_once(start_cluster):
+    cluster = start_cluster(ps=1, worker=2)
+    loop = _endless("/job:ps/task:0")
+    with tf.device("/job:worker/task:1"):
+        consumer = loop + 1
+    with tf.Session(cluster.target()) as session:
+        run = _Run(session, consumer)
+        time.sleep(1)
+        cluster.tasks["ps", 0].kill()
+        assert run.wait(15) < 5
+        assert isinstance(run.error, tf.errors.UnavailableError), run.error
+        assert "/job:ps/replica:0/task:0" in str(run.error)
+        # A new step fails too, and closing does not wait for the dead.
+        with pytest.raises(tf.errors.UnavailableError, match="/job:ps/replica:0/task:0"):
+            session.run(consumer)
+        start = time.time()
+    assert time.time() - start < 6
+    cluster.start("ps", 0)
+    _expect_next_session_works(cluster)
+
+
+def test_a_stopped_task_is_named_and_fails_the_step(start_cluster):
+    cluster = start_cluster(flags=QUICK, ps=1, worker=2)
+    with tf.Session(cluster.target()) as session:
+        run = _Run(session, _endless("/job:ps/task:0"))
+        time.sleep(1)
+        ps = cluster.tasks["ps", 0].process
+        ps.send_signal(signal.SIGSTOP)
+        try:
+            took = run.wait(30)
+        finally:
+            ps.send_signal(signal.SIGCONT)
+        assert 2 < took < 9
+        assert isinstance(run.error, tf.errors.UnavailableError), run.error
+        assert "/job:ps/replica:0/task:0 has been silent for 3" in str(run.error)
+    _wait_until_idle(cluster.tasks["ps", 0], 20)
+    _expect_next_session_works(cluster)
+    _, errors = cluster.tasks["worker", 0].end()
+    assert re.search("/job:ps/replica:0/task:0 has not answered for 1", errors), errors
+
+
+def test_a_busy_task_is_not_taken_for_dead(start_cluster):
+    cluster = start_cluster(flags=QUICK, ps=1, worker=1)
+    loops = [_endless("/job:ps/task:0") for _ in range(2 * os.cpu_count())]
+    with tf.Session(cluster.target()) as session:
+        run = _Run(session, loops)
+        run.join(6)
+        assert run.is_alive(), run.error
+    # Steps that keep all threads busy can be cancelled all the same.
+    run.wait(10)
+    _wait_until_idle(cluster.tasks["ps", 0], 10)
+
+
+def test_a_restarted_task_tells_the_client_to_start_anew(start_cluster):
+    cluster = start_cluster(ps=1, worker=1)
+    v, add = _counter()
+    with tf.Session(cluster.target()) as session:
+        session.run(tf.variables_initializer([v]))
+        assert session.run(add) == 1
+        cluster.tasks["ps", 0].kill()
+        cluster.start("ps", 0)
+        with pytest.raises(tf.errors.AbortedError, match="/job:ps/replica:0/task:0"):
+            session.run(add)
+    _expect_next_session_works(cluster)
+
+
+CLIENT = """
+import sys
+import muster as tf
+with tf.device("/job:ps/task:0"):
+    loop = tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)])
+session = tf.Session(sys.argv[1])
+session.run(tf.constant(1))
+print("ready", flush=True)
+if sys.argv[2] == "busy":
+    session.run(loop)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("state", ["busy", "idle"])
+def test_a_vanished_client_leaves_nothing_behind(start_cluster, state):
+    cluster = start_cluster(flags=QUICK, ps=1, worker=1)
+    client = subprocess.Popen([sys.executable, "-c", CLIENT, cluster.target(), state], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, text=True)
+    assert client.stdout.readline() == "ready\n"
+    time.sleep(1)
+    client.kill()
+    client.communicate()
+    _wait_until_idle(cluster.tasks["ps", 0], 15)
+    time.sleep(4)
+    _expect_next_session_works(cluster)
+    _, errors = cluster.tasks["worker", 0].end()
+    assert re.search(r"Session \w+ is closed: its client vanished 1s ago", errors), errors
+
+
+def test_sigterm_cancels_steps_and_frees_the_port(start_cluster):
+    cluster = start_cluster(flags=["--grace", "0.5"], worker=1)
+    session = tf.Session(cluster.target())
+    run = _Run(session, _endless("/job:worker/task:0"))
+    time.sleep(1)
+    start = time.time()
+    code, _ = cluster.tasks["worker", 0].end(signal.SIGTERM)
+    assert code == 0 and time.time() - start < 6
+    cluster.start("worker", 0)
+    run.wait(15)
+    assert isinstance(run.error, (tf.errors.UnavailableError, tf.errors.AbortedError)), run.error
+    with pytest.raises(tf.errors.AbortedError):
+        session.close()  # the new master does not know it
+    with tf.Session(cluster.target()) as session:
+        assert session.run(tf.constant(1)) == 1
+
+
+def test_missing_tasks_are_named_with_what_was_tried(start_cluster):
+    cluster = start_cluster(ps=2, worker=1)
+    cluster.tasks["ps", 1].kill()
+    config = tf.ConfigProto(operation_timeout_in_ms=4000)
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        tf.Session(cluster.target(), config=config).run(tf.constant(1))
+    _, errors = cluster.tasks["worker", 0].end()
+    lines = [line for line in errors.splitlines() if "still waiting" in line]
+    assert len(lines) == 1, errors
+    assert "/job:ps/replica:0/task:1" in lines[0]
+    assert "'localhost' is " in lines[0] and "TCP: Connection refused" in lines[0], lines[0]
+
+
+def test_steps_of_a_client_that_retries_run_exactly_once(start_cluster):
+    cluster = start_cluster(ps=1, worker=1)
+    proxy = CuttingProxy(cluster.jobs["worker"][0], seed=1)
+    try:
+        v, add = _counter()
+        steps = 1000
+        with tf.Session("grpc://" + proxy.address) as session:
+            session.run(tf.variables_initializer([v]))
+            proxy.start_cutting()
+            done = 0
+            while done < steps:
+                session.run(add)
+                done += 1
+            proxy.stop_cutting()
+            assert session.run(v) == steps
+        assert proxy.cuts > 10
+    finally:
+        proxy.close()
+
+
+STOCK = """
+import sys
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+with tf.device("/job:ps/task:0"):
+    v = tf.get_variable("v", [], tf.int64, initializer=tf.zeros_initializer())
+    add = tf.assign_add(v, tf.constant(1, tf.int64))
+config = tf.ConfigProto()
+session = tf.Session(sys.argv[1], config=config)
+session.run(v.initializer)
+print("ready", flush=True)
+sys.stdin.readline()
+attempts = successes = 0
+while attempts < 1000:
+    attempts += 1
+    try:
+        session.run(add)
+        successes += 1
+    except tf.errors.UnavailableError:
+        pass
+print(attempts, successes, flush=True)
+sys.stdin.readline()
+print(session.run(v), flush=True)
+"""
+
+
+def test_steps_of_a_stock_client_that_gives_up(start_cluster, tf_python):
+    cluster = start_cluster(ps=1, worker=1)
+    proxy = CuttingProxy(cluster.jobs["worker"][0], seed=2)
+    client = subprocess.Popen([tf_python, "-c", STOCK, "grpc://" + proxy.address], stdin=subprocess.PIPE,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"))
+    try:
+        assert client.stdout.readline() == "ready\n", client.stderr.read()
+        proxy.start_cutting()
+        client.stdin.write("go\n")
+        client.stdin.flush()
+        line = client.stdout.readline()
+        proxy.stop_cutting()
+        assert line, client.stderr.read()[-3000:]
+        attempts, successes = map(int, line.split())
+        value, errors = client.communicate("go\n", timeout=60)
+        assert value, errors[-3000:]
+        assert successes <= int(value) <= attempts
+        assert proxy.cuts > 10
+    finally:
+        client.kill()
+        client.communicate()
+        proxy.close()

@@ -1,0 +1,135 @@
+"""Several hosts on one machine: network namespaces on a bridge."""
+import importlib.util
+import json
+import os
+import subprocess
+import warnings
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+_spec = importlib.util.spec_from_file_location("cluster_conftest", os.path.join(HERE, "..", "cluster", "conftest.py"))
+_cluster = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_cluster)
+Task = _cluster.Task
+muster_program = _cluster.muster_program
+
+NETWORK = "10.213.77."
+PORT = 2222
+
+
+def _run(*words):
+    subprocess.run(words, check=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def _why_not():
+    """What is missing on this machine; None when namespaces can be made."""
+    if os.geteuid() != 0:
+        return "they need root"
+    probe = "mst%d" % os.getpid()
+    try:
+        _run("ip", "netns", "add", probe)
+        try:
+            _run("ip", "netns", "exec", probe, "nft", "list", "ruleset")
+        finally:
+            _run("ip", "netns", "del", probe)
+    except (OSError, subprocess.CalledProcessError) as error:
+        return str(getattr(error, "stderr", "") or error).strip()
+    return None
+
+
+class Host(object):
+    """One namespace with one address."""
+
+    def __init__(self, number, bridge):
+        self.number = number
+        self.name = "mst%dh%d" % (os.getpid() % 100000, number)
+        self.address = NETWORK + str(number + 1)
+        self.link = "mv%dh%d" % (os.getpid() % 100000, number)
+        _run("ip", "netns", "add", self.name)
+        _run("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", self.name)
+        _run("ip", "link", "set", self.link, "master", bridge, "up")
+        self.run("ip", "link", "set", "lo", "up")
+        self.run("ip", "addr", "add", self.address + "/24", "dev", "eth0")
+        self.run("ip", "link", "set", "eth0", "up")
+
+    def run(self, *words):
+        _run("ip", "netns", "exec", self.name, *words)
+
+    def cut(self):
+        _run("ip", "link", "set", self.link, "down")
+
+    def mend(self):
+        _run("ip", "link", "set", self.link, "up")
+
+    def drop_packets(self, percent=100):
+        self.run("nft", "add table inet mst; add chain inet mst in { type filter hook input priority 0; }; "
+                 "add rule inet mst in %sdrop" % ("" if percent == 100 else "numgen random mod 100 < %d " % percent))
+
+    def accept_packets(self):
+        self.run("nft", "delete table inet mst")
+
+    def close(self):
+        subprocess.run(["ip", "netns", "del", self.name], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.run(["ip", "link", "del", self.link], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class Hosts(object):
+    """ps 0, worker 0 and worker 1, each on a host of its own; the client is beside the bridge."""
+
+    TASKS = [("ps", 0), ("worker", 0), ("worker", 1)]
+
+    def __init__(self, muster):
+        self._muster = muster
+        self.bridge = "mb%d" % (os.getpid() % 100000)
+        self.hosts, self.tasks = {}, {}
+        _run("ip", "link", "add", self.bridge, "type", "bridge")
+        try:
+            _run("ip", "addr", "add", NETWORK + "254/24", "dev", self.bridge)
+            _run("ip", "link", "set", self.bridge, "up")
+            for number, task in enumerate(self.TASKS):
+                self.hosts[task] = Host(number, self.bridge)
+            jobs = {}
+            for job, task in self.TASKS:
+                jobs.setdefault(job, []).append("%s:%d" % (self.hosts[job, task].address, PORT))
+            self.spec = json.dumps(jobs)
+            for job, task in self.TASKS:
+                self.start(job, task)
+        except BaseException:
+            self.close()
+            raise
+
+    def start(self, job, task):
+        self.tasks[job, task] = Task(["ip", "netns", "exec", self.hosts[job, task].name, self._muster, "serve",
+                                      "--cluster", self.spec, "--job", job, "--task", str(task),
+                                      "--heartbeat", "0.5", "--warn-after", "2", "--fail-after", "6"])
+
+    def target(self, job="worker", task=0):
+        return "grpc://%s:%d" % (self.hosts[job, task].address, PORT)
+
+    def close(self):
+        for task in self.tasks.values():
+            task.kill()
+        for host in self.hosts.values():
+            host.close()
+        subprocess.run(["ip", "link", "del", self.bridge], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+@pytest.fixture(scope="session")
+def namespaces():
+    """Skips the test, loudly, where no namespaces can be made; fails it where CI is set."""
+    missing = _why_not()
+    if missing is None:
+        return
+    message = "network namespaces cannot be used (%s): the tests over several hosts do not run" % missing
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    warnings.warn(message)
+    pytest.skip(message)
+
+
+@pytest.fixture
+def hosts(namespaces, muster_program):
+    cluster = Hosts(muster_program)
+    yield cluster
+    cluster.close()

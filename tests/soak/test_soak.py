@@ -1,0 +1,68 @@
+"""10,000 sessions from 50 threads, half of them dropped without closing: nothing is left of them."""
+import importlib.util
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+_spec = importlib.util.spec_from_file_location("cluster_conftest", os.path.join(HERE, "..", "cluster", "conftest.py"))
+_cluster = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_cluster)
+muster_program = _cluster.muster_program
+start_cluster = _cluster.start_cluster
+
+THREADS = 50
+FIRST = 1000
+REST = int(os.environ.get("MUSTER_SOAK_SESSIONS", "10000")) - FIRST
+
+
+def _held(pid):
+    """File descriptors, threads and KB of memory of a process."""
+    with open("/proc/%d/status" % pid) as file:
+        status = file.read()
+    number = lambda name: int(re.search(name + r":\s+(\d+)", status).group(1))
+    return len(os.listdir("/proc/%d/fd" % pid)), number("Threads"), number("VmRSS")
+
+
+def _settled(pids):
+    """The same of several, once nothing changes any more."""
+    end = time.time() + 60
+    before = None
+    while time.time() < end:
+        now = [_held(pid)[:2] for pid in pids]
+        if now == before:
+            return [_held(pid) for pid in pids]
+        before = now
+        time.sleep(4)  # longer than the grace of dropped sessions
+    raise AssertionError("descriptors and threads still change: %s" % before)
+
+
+def test_nothing_is_left_of_sessions(start_cluster, root):
+    cluster = start_cluster(flags=["--orphan-grace", "1"], environment={"MALLOC_ARENA_MAX": "2"}, ps=1, worker=1)
+    program = os.path.join(root, "build", _cluster.PRESET, "bin", "soak")
+    client = subprocess.Popen([program, cluster.target(), str(THREADS), str(FIRST), str(REST)], text=True,
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        names = ["ps", "worker", "client"]
+        pids = [cluster.tasks["ps", 0].process.pid, cluster.tasks["worker", 0].process.pid, client.pid]
+        assert client.stdout.readline() == "done\n", client.stderr.read()
+        before = _settled(pids)
+        start = time.time()
+        client.stdin.write("go\n")
+        client.stdin.flush()
+        assert client.stdout.readline() == "done\n", client.stderr.read()
+        took = time.time() - start
+        after = _settled(pids)
+        for name, first, last in zip(names, before, after):
+            print("%s: %d descriptors, %d threads, %d KB after %d sessions; %d, %d, %d KB after %d"
+                  % ((name,) + first + (FIRST,) + last + (FIRST + REST,)))
+        print("%.0f sessions a second" % (REST / took))
+        for name, first, last in zip(names, before, after):
+            assert first[:2] == last[:2], name
+            assert last[2] - first[2] < 8 * 1024, name
+    finally:
+        client.kill()
+        client.communicate()
