@@ -184,7 +184,7 @@ void StepRun::AllAnswered() {
     if (!roots_.empty()) {
       std::vector<std::pair<std::string, absl::Status>> roots;
       for (Failure& root : roots_) roots.emplace_back(root.task, std::move(root.status));
-      status = WithAdvice(CombineErrors(roots));
+      status = CombineErrors(roots);
     } else if (!cancelled_.ok()) {
       status = cancelled_;
     } else if (derived_) {
@@ -280,6 +280,7 @@ void StepRun::Finish(absl::StatusOr<StepResult> result) {
   }
   if (timer) scheduler_.CancelTimer(*timer);
   if (!result.ok() && started && has_metadata) result = AfterStart(result.status());
+  if (!result.ok()) result = WithAdvice(result.status());
   std::move(finished)(std::move(result));
 }
 
