@@ -103,6 +103,8 @@ class FuzzCluster {
     for (const auto& worker : workers_) worker->Stop(reason);
     FuzzCheck(RunUntil([&] { return stopped; }, absl::Seconds(60)), "the master stops");
     RunUntil([] { return false; }, absl::Seconds(60));
+    // The transport holds the tasks, which hold their peers, which hold the transport's part.
+    for (int i = 0; i < kTasks; ++i) transport_->Close(absl::StrCat("t", i, ":1"));
   }
 
   void Serve(const Method& method, std::string request) {
