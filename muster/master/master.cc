@@ -3,6 +3,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 
+#include "muster/base/in_order.h"
 #include "muster/master/gather.h"
 #include "muster/master/request_log.h"
 #include "muster/master/session.h"
@@ -294,7 +295,8 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
     std::vector<std::shared_ptr<MasterSession>> sessions;
     {
       MutexLock lock(mutex_);
-      for (auto& [handle, session] : sessions_) {
+      for (auto* entry : InOrder(sessions_)) {
+        std::shared_ptr<MasterSession>& session = entry->second;
         steps_of_closed_ += session->steps_run();
         sessions.push_back(std::move(session));
       }

@@ -1,5 +1,6 @@
 #include "muster/master/session.h"
 
+#include "muster/base/in_order.h"
 #include "muster/base/log.h"
 #include "muster/master/gather.h"
 
@@ -160,8 +161,11 @@ void MasterSession::Close(absl::Status reason, Done done) {
     if (!was_closed) {
       closed_ = reason;
       for (const auto& [key, run] : runs_) runs.push_back(run);
-      for (auto& [key, entry] : plans_) {
-        for (PlanDone& waiter : entry.waiting) waiting.push_back(std::move(waiter));
+      std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) {
+        return a->options().step_id < b->options().step_id;
+      });
+      for (auto* plan : InOrder(plans_)) {
+        for (PlanDone& waiter : plan->second.waiting) waiting.push_back(std::move(waiter));
       }
       plans = std::move(plans_);
       plans_.clear();
@@ -182,7 +186,8 @@ void MasterSession::Close(absl::Status reason, Done done) {
   CancelSoon(calls_, scheduler_, reason);
   for (PlanDone& waiter : waiting) std::move(waiter)(reason);
   for (const auto& run : runs) run->Cancel(reason);
-  for (const auto& [handle, partial] : partial_runs) {
+  for (const auto* entry : InOrder(partial_runs)) {
+    const PartialRun& partial = entry->second;
     if (!partial.started) continue;
     for (const PlanPart& part : partial.plan->parts) {
       part.worker->CleanupGraph({}, partial.step_id,

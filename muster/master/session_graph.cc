@@ -52,37 +52,20 @@ absl::Status SessionGraph::PlaceLocked() {
   absl::flat_hash_map<std::string, size_t> before;
   for (size_t i = 0; i < device_of_.size(); ++i) before[run_graph().nodes()[i]->name()] = i;
 
-  std::vector<std::string> names;
   absl::flat_hash_map<std::string, int> number_of;
-  for (const DeviceAttributes& device : devices_) {
-    number_of[device.name] = static_cast<int>(names.size());
-    names.push_back(device.name);
-  }
-  PlaceOptions place;
-  place.allow_soft_placement = options_.allow_soft_placement;
-  place.explain = true;
-  place.local_task = std::string(TaskOfDevice(names.front()));
+  for (size_t i = 0; i < devices_.size(); ++i) number_of[devices_[i].name] = static_cast<int>(i);
+  PlaceOptions place = PlaceOptionsLocked();
   for (const auto& node : next.nodes()) {
     const auto old = before.find(node->name());
     if (old != before.end() && node->def().is_stateful)
       place.fixed[node->id()] = number_of.at(device_of_[old->second]);
   }
-  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(next, names, place));
+  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(next, DeviceNamesLocked(), place));
 
   std::vector<std::string> devices;
-  std::vector<std::string> reasons;
   for (const auto& node : next.nodes()) {
-    const int id = node->id();
-    devices.push_back(names[placement.devices[id]]);
-    const auto old = before.find(node->name());
-    if (old != before.end() && place.fixed.contains(id)) {
-      reasons.push_back(reasons_[old->second]);
-    } else {
-      const std::string intro =
-          absl::StrCat(node->name(), " (", node->op(), ") is on ", devices.back(), ": ");
-      reasons.emplace_back(absl::StripPrefix(placement.reasons[id], intro));
-    }
-    if (old == before.end() && options_.log_device_placement) {
+    devices.push_back(devices_[placement.devices[node->id()]].name);
+    if (options_.log_device_placement && before.find(node->name()) == before.end()) {
       LOG(INFO) << node->name() << ": (" << node->op() << "): " << devices.back();
     }
   }
@@ -90,7 +73,6 @@ absl::Status SessionGraph::PlaceLocked() {
   lowered_ = std::move(lowered);
   moved_ = std::move(moved);
   device_of_ = std::move(devices);
-  reasons_ = std::move(reasons);
   return absl::OkStatus();
 }
 
@@ -150,13 +132,38 @@ absl::StatusOr<std::vector<std::vector<std::string>>> SessionGraph::FeedsBehind(
   return FeedsBehindFetches(run_graph(), moved_, names);
 }
 
+std::vector<std::string> SessionGraph::DeviceNamesLocked() const {
+  std::vector<std::string> names;
+  for (const DeviceAttributes& device : devices_) names.push_back(device.name);
+  return names;
+}
+
+PlaceOptions SessionGraph::PlaceOptionsLocked() const {
+  PlaceOptions place;
+  place.allow_soft_placement = options_.allow_soft_placement;
+  place.local_task = std::string(TaskOfDevice(devices_.front().name));
+  return place;
+}
+
+// Reasons name many devices: they are found out when somebody asks, not kept.
 absl::StatusOr<std::vector<PlacementReport>> SessionGraph::Explain(absl::string_view node) const {
   MutexLock lock(mutex_);
   std::vector<PlacementReport> reports;
+  if (device_of_.empty()) return reports;
+  PlaceOptions place = PlaceOptionsLocked();
+  place.explain = true;
+  const std::vector<std::string> names = DeviceNamesLocked();
+  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(run_graph(), names, place));
   for (size_t i = 0; i < device_of_.size(); ++i) {
     const Node& other = *run_graph().nodes()[i];
     if (!node.empty() && other.name() != node) continue;
-    reports.push_back({other.name(), other.op(), other.device(), device_of_[i], reasons_[i]});
+    const std::string& device = names[placement.devices[i]];
+    const std::string intro =
+        absl::StrCat(other.name(), " (", other.op(), ") is on ", device, ": ");
+    std::string reason(absl::StripPrefix(placement.reasons[i], intro));
+    if (device != device_of_[i])
+      reason = absl::StrCat("it was there before the graph grew; by now: ", placement.reasons[i]);
+    reports.push_back({other.name(), other.op(), other.device(), device_of_[i], reason});
   }
   if (!node.empty() && reports.empty())
     return NotFound("The session's graph has no node '", node, "'");

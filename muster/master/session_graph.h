@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "muster/base/mutex.h"
+#include "muster/graph/place.h"
 #include "muster/master/step_plan.h"
 #include "muster/transport/master_api.h"
 
@@ -46,6 +47,8 @@ class SessionGraph {
   }
   void RevertLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PlaceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::string> DeviceNamesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  PlaceOptions PlaceOptionsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   mutable Mutex mutex_;
@@ -58,7 +61,6 @@ class SessionGraph {
   std::vector<DeviceAttributes> devices_ ABSL_GUARDED_BY(mutex_);
   // By id of the nodes that are run, as far as they have been placed.
   std::vector<std::string> device_of_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::string> reasons_ ABSL_GUARDED_BY(mutex_);
   // Before the extension that has not been placed yet.
   GraphVersions old_versions_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::string> old_functions_ ABSL_GUARDED_BY(mutex_);

@@ -34,6 +34,7 @@ struct StepResult {
 // being made.
 class StepRun : public std::enable_shared_from_this<StepRun> {
  public:
+  const StepRunOptions& options() const { return options_; }
   using Finished = absl::AnyInvocable<void(absl::StatusOr<StepResult>) &&>;
 
   // `caller` may be null. `finished` is called once, when no call of the step is under way any

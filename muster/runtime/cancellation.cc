@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "muster/base/in_order.h"
+
 namespace muster {
 namespace {
 
@@ -38,7 +40,7 @@ void Cancellation::Cancel(absl::Status reason) {
   }
   const Running running{this, running_here};
   running_here = &running;
-  for (auto& [token, callback] : callbacks) std::move(callback)();
+  for (auto* entry : InOrder(callbacks)) std::move(entry->second)();
   running_here = running.outer;
   MutexLock lock(mutex_);
   running_ = false;

@@ -3,6 +3,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
 
+#include "muster/base/in_order.h"
 #include "muster/base/mutex.h"
 
 namespace muster {
@@ -56,8 +57,8 @@ class LocalRendezvous : public Rendezvous {
       aborted_ = reason;
       slots.swap(slots_);
     }
-    for (auto& [key, slot] : slots) {
-      for (RecvDone& waiting : slot.waiting) std::move(waiting)(reason);
+    for (auto* entry : InOrder(slots)) {
+      for (RecvDone& waiting : entry->second.waiting) std::move(waiting)(reason);
     }
   }
 

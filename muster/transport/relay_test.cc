@@ -112,12 +112,18 @@ TEST_F(RelayTest, LinksLoseCallsWithTheirProbability) {
   Connect(*network);
   network->Listen("b:1", {served_, nullptr});
   network->SetLoss("a:1", "b:1", 0.5);
-  int answered = 0;
-  for (int i = 0; i < 200; ++i)
-    other_->CleanupGraph({}, 1, [&](absl::StatusOr<Empty> reply) { answered += reply.ok(); });
+  // What is lost is sent again, later and later.
+  int answered = 0, late = 0;
+  for (int i = 0; i < 200; ++i) {
+    other_->CleanupGraph({}, 1, [&](absl::StatusOr<Empty> reply) {
+      answered += reply.ok();
+      late += scheduler_->clock().NowNanos() > absl::ToInt64Nanoseconds(absl::Milliseconds(190));
+    });
+  }
   RunAll();
-  EXPECT_GT(answered, 60);
-  EXPECT_LT(answered, 140);
+  EXPECT_EQ(answered, 200);
+  EXPECT_GT(late, 60);
+  EXPECT_LT(late, 140);
   EXPECT_EQ(served_->calls, answered);
   network->SetLoss("a:1", "b:1", 0);
   network->SetLoss("b:1", "a:1", 1);

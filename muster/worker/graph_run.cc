@@ -9,8 +9,7 @@ namespace {
 
 absl::Status DeadFetch(int64_t step, absl::string_view key) {
   return Internal("Failed to fetch outputs for step ", step,
-                  ". (Original error message: The tensor returned for ", key,
-                  " was not valid.)");
+                  ". (Original error message: The tensor returned for ", key, " was not valid.)");
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "muster/base/in_order.h"
 #include "muster/worker/transfer_key.h"
 
 namespace muster {
@@ -25,7 +26,8 @@ void RemoteRendezvous::Bind(std::string task, std::shared_ptr<Peers> peers) {
     task_ = std::move(task);
     peers_ = std::move(peers);
     std::vector<std::string> emptied;
-    for (auto& [key, slot] : slots_) {
+    for (auto* entry : InOrder(slots_)) {
+      auto& [key, slot] = *entry;
       const absl::string_view source = SourceOf(key);
       if (slot.waiting.empty() || TaskOfDevice(source) == task_) continue;
       for (Waiting& waiting : slot.waiting) {
@@ -200,8 +202,8 @@ void RemoteRendezvous::Abort(absl::Status reason) {
     peers_ = nullptr;
   }
   for (auto& [id, call] : calls) call->Cancel(reason);
-  for (auto& [key, slot] : slots) {
-    for (Waiting& waiting : slot.waiting) std::move(waiting.done)(reason);
+  for (auto* entry : InOrder(slots)) {
+    for (Waiting& waiting : entry->second.waiting) std::move(waiting.done)(reason);
   }
 }
 
@@ -214,7 +216,8 @@ void RemoteRendezvous::CancelReceives(absl::Status reason) {
     receives_cancelled_ = reason;
     calls.swap(calls_);
     std::vector<std::string> emptied;
-    for (auto& [key, slot] : slots_) {
+    for (auto* entry : InOrder(slots_)) {
+      auto& [key, slot] = *entry;
       absl::InlinedVector<Waiting, 1> peers;
       for (Waiting& waiting : slot.waiting) {
         if (waiting.token == 0) {

@@ -1,5 +1,7 @@
 #include "muster/worker/step_table.h"
 
+#include "muster/base/in_order.h"
+
 namespace muster {
 namespace {
 
@@ -109,7 +111,8 @@ void StepTable::Stop(const WorkerSession* session, const absl::Status& reason) {
   std::vector<std::shared_ptr<Execution>> executions;
   {
     MutexLock lock(mutex_);
-    for (const auto& [id, step] : steps_) {
+    for (const auto* entry : InOrder(steps_)) {
+      const std::shared_ptr<WorkerStep>& step = entry->second;
       if (session != nullptr && step->session.get() != session) continue;
       steps.push_back(step);
       for (const auto& weak : step->executions) {
