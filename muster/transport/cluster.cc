@@ -126,9 +126,14 @@ absl::StatusOr<ClusterSpec> ClusterSpec::Parse(absl::string_view text) {
                                       : ParseList(text, ';', '=', ',');
 }
 
+std::map<std::string, ClusterSpec::Tasks>& ClusterSpec::jobs() {
+  if (jobs_.use_count() > 1) jobs_ = std::make_shared<std::map<std::string, Tasks>>(*jobs_);
+  return *jobs_;
+}
+
 absl::Status ClusterSpec::Validate() const {
-  if (jobs_.empty()) return InvalidArgument("the cluster has no jobs");
-  for (const auto& [job, tasks] : jobs_) {
+  if (empty()) return InvalidArgument("the cluster has no jobs");
+  for (const auto& [job, tasks] : jobs()) {
     if (!ValidJob(job)) {
       return InvalidArgument("'", job,
                              "' is not a job's name: a letter, then letters, digits and '_'");
@@ -142,8 +147,8 @@ absl::Status ClusterSpec::Validate() const {
 }
 
 absl::StatusOr<std::string> ClusterSpec::Address(const TaskName& task) const {
-  const auto job = jobs_.find(task.job);
-  if (job == jobs_.end()) return NotFound("Job \"", task.job, "\" was not defined in cluster");
+  const auto job = jobs().find(task.job);
+  if (job == jobs().end()) return NotFound("Job \"", task.job, "\" was not defined in cluster");
   const auto found = job->second.find(task.task);
   if (found == job->second.end())
     return NotFound("Task ", task.task, " was not defined in job \"", task.job, "\"");
@@ -152,7 +157,7 @@ absl::StatusOr<std::string> ClusterSpec::Address(const TaskName& task) const {
 
 std::vector<TaskName> ClusterSpec::tasks() const {
   std::vector<TaskName> names;
-  for (const auto& [job, tasks] : jobs_) {
+  for (const auto& [job, tasks] : jobs()) {
     for (const auto& [number, address] : tasks) names.push_back({job, number, 0});
   }
   return names;
@@ -161,7 +166,7 @@ std::vector<TaskName> ClusterSpec::tasks() const {
 std::string ClusterSpec::ToString() const {
   std::vector<std::string> plain, json;
   bool dense = true;
-  for (const auto& [job, tasks] : jobs_) {
+  for (const auto& [job, tasks] : jobs()) {
     dense = dense && Dense(tasks) && !tasks.empty();
     std::vector<std::string> addresses, members;
     for (const auto& [number, address] : tasks) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,7 +32,8 @@ class ClusterSpec {
   using Tasks = std::map<int, std::string>;
 
   ClusterSpec() = default;
-  explicit ClusterSpec(std::map<std::string, Tasks> jobs) : jobs_(std::move(jobs)) {}
+  explicit ClusterSpec(std::map<std::string, Tasks> jobs)
+      : jobs_(std::make_shared<std::map<std::string, Tasks>>(std::move(jobs))) {}
 
   // "ps=a:2222,b:2222;worker=c:2222"; TensorFlow's "ps|a:2222;b:2222,worker|c:2222"; or JSON, lists
   // or
@@ -40,19 +42,24 @@ class ClusterSpec {
 
   // Job names are [A-Za-z][A-Za-z0-9_]*, numbers not negative, addresses host:port.
   absl::Status Validate() const;
-  const std::map<std::string, Tasks>& jobs() const { return jobs_; }
-  std::map<std::string, Tasks>& jobs() { return jobs_; }
-  bool empty() const { return jobs_.empty(); }
+  const std::map<std::string, Tasks>& jobs() const { return *jobs_; }
+  // To change it: from then on this object has jobs of its own.
+  std::map<std::string, Tasks>& jobs();
+  bool empty() const { return jobs_->empty(); }
   // NotFound for a job or task that is not there.
   absl::StatusOr<std::string> Address(const TaskName& task) const;
   // Sorted by job, then number.
   std::vector<TaskName> tasks() const;
   std::string ToString() const;  // "ps=a:2222,b:2222;worker=c:2222"; holes as "worker=1:c:2222" are
                                  // not written: JSON then
-  friend bool operator==(const ClusterSpec&, const ClusterSpec&) = default;
+  friend bool operator==(const ClusterSpec& a, const ClusterSpec& b) {
+    return a.jobs() == b.jobs();
+  }
 
  private:
-  std::map<std::string, Tasks> jobs_;
+  // Shared by copies, since every part of every task has one and clusters are large.
+  std::shared_ptr<std::map<std::string, Tasks>> jobs_ =
+      std::make_shared<std::map<std::string, Tasks>>();
 };
 
 }  // namespace muster
