@@ -1,6 +1,8 @@
 #include "muster/runtime/cancellation.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace muster {
 namespace {
@@ -38,7 +40,11 @@ void Cancellation::Cancel(absl::Status reason) {
   }
   const Running running{this, running_here};
   running_here = &running;
-  for (auto& [token, callback] : callbacks) std::move(callback)();
+  // In the order in which they came, so that simulations can be repeated.
+  std::vector<Token> tokens;
+  for (const auto& [token, callback] : callbacks) tokens.push_back(token);
+  std::sort(tokens.begin(), tokens.end());
+  for (const Token token : tokens) std::move(callbacks[token])();
   running_here = running.outer;
   MutexLock lock(mutex_);
   running_ = false;

@@ -200,8 +200,12 @@ void RemoteRendezvous::Abort(absl::Status reason) {
     peers_ = nullptr;
   }
   for (auto& [id, call] : calls) call->Cancel(reason);
-  for (auto& [key, slot] : slots) {
-    for (Waiting& waiting : slot.waiting) std::move(waiting.done)(reason);
+  // In one order, so that simulations can be repeated.
+  std::vector<std::string> keys;
+  for (const auto& [key, slot] : slots) keys.push_back(key);
+  std::sort(keys.begin(), keys.end());
+  for (const std::string& key : keys) {
+    for (Waiting& waiting : slots[key].waiting) std::move(waiting.done)(reason);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "muster/worker/step_table.h"
 
+#include <algorithm>
+
 namespace muster {
 namespace {
 
@@ -117,6 +119,8 @@ void StepTable::Stop(const WorkerSession* session, const absl::Status& reason) {
       }
     }
   }
+  // In one order, so that simulations can be repeated.
+  std::sort(steps.begin(), steps.end(), [](const auto& a, const auto& b) { return a->id < b->id; });
   for (const auto& execution : executions) execution->cancellation->Cancel(reason);
   for (const auto& step : steps) step->rendezvous->Abort(reason);
 }
