@@ -21,7 +21,6 @@ Work Measure(int tasks) {
   Work work;
   const int64_t before = static_cast<int64_t>(mallinfo2().uordblks);
   SimulatedCluster cluster(1, {{"w", tasks}});
-  std::printf("cluster %ld KB\n", (static_cast<int64_t>(mallinfo2().uordblks) - before) >> 10);
   Graph graph;
   Scope scope(graph);
   std::vector<Output> values;
@@ -46,8 +45,6 @@ Work Measure(int tasks) {
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ((*result)[0].scalar<float>(), -static_cast<float>(tasks));
   };
-  EXPECT_TRUE(session->Run({}, {first.ConstScalar<float>(1)}).ok());
-  std::printf("session %ld KB\n", (static_cast<int64_t>(mallinfo2().uordblks) - before) >> 10);
   run();  // makes the session and the plan
   cluster.RunFor(absl::Seconds(1));
   work.calls_to_create = cluster.network().traffic().calls;

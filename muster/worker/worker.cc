@@ -77,8 +77,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   }
 
   // Needs a shared pointer to this, so it comes after the constructor.
-  void Connect() {
-    const ClusterSpec cluster = std::move(options_.cluster);  // the peers know it from here on
+  void Connect(const ClusterSpec& cluster) {
     peers_ = options_.transport->Connect(cluster, options_.self,
                                          std::make_shared<OwnWorker>(weak_from_this()));
     legacy_ = std::make_shared<WorkerSession>(SessionOptions());
@@ -430,8 +429,9 @@ absl::StatusOr<std::shared_ptr<Worker>> Worker::Create(WorkerOptions options) {
                            "; a task has between 1 and 1024 CPU devices");
   }
   if (options.control == nullptr) options.control = options.scheduler;
+  const ClusterSpec cluster = std::exchange(options.cluster, {});  // the peers keep it
   auto worker = std::make_shared<TaskWorker>(std::move(options));
-  worker->Connect();
+  worker->Connect(cluster);
   return std::shared_ptr<Worker>(std::move(worker));
 }
 
