@@ -134,7 +134,7 @@ def test_gradients_are_values(small):
     assert found and all(kind == "values" and all(value is not None for _, value in values) for kind, values in found)
 
 
-def test_a_crash_costs_one_case(small, monkeypatch, tmp_path):
+def test_a_crash_costs_one_case(small, tmp_path):
     """A worker that dies in one program gives the results of all others."""
     _, programs, _, _ = small
     programs = programs[:50]
@@ -142,7 +142,6 @@ def test_a_crash_costs_one_case(small, monkeypatch, tmp_path):
     dying.write_text(runner.WORKER.read_text().replace(
         "def _run_one(system, built, program):",
         f"def _run_one(system, built, program):\n    if program['key'] == {programs[7]['key']!r}:\n        os.abort()"))
-    monkeypatch.setattr(runner, "WORKER", dying)
-    results = runner.run(sys.executable, "muster", programs)
+    results = runner.run(sys.executable, "muster", programs, script=dying)
     assert len(results) == 50
     assert [key for key, result in results.items() if result[0] == "crash"] == [programs[7]["key"]]
