@@ -273,12 +273,8 @@ TEST_F(PartitionOptionsTest, ManyNodesOnManyDevices) {
   }
   PartitionOptions options;
   options.by = PartitionOptions::By::kTask;
-  const absl::Time start = absl::Now();
   ASSERT_EQ(CutWith(options), absl::OkStatus());
-  const absl::Duration took = absl::Now() - start;
   EXPECT_EQ(parts_.size(), static_cast<size_t>(kTasks));
-  EXPECT_LT(took, absl::Seconds(3));
-  RecordProperty("milliseconds", static_cast<int>(absl::ToInt64Milliseconds(took)));
 }
 
 }  // namespace

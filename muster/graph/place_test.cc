@@ -263,15 +263,11 @@ TEST_F(PlaceInClusterTest, ManyNodesOnManyDevices) {
     nodes.push_back(i < kTasks ? X(there) : there.Op("Neg", {nodes[i - kTasks + 1]}));
   }
   options_.explain = true;
-  const absl::Time start = absl::Now();
   const auto placement = PlaceIn(devices);
-  const absl::Duration took = absl::Now() - start;
   ASSERT_EQ(placement.status(), absl::OkStatus());
   for (int i = 0; i < 10000; ++i) {
     ASSERT_EQ(placement->devices[nodes[i].node->id()], i % kTasks);
   }
-  EXPECT_LT(took, absl::Seconds(2));  // about a hundredth of it on an idle machine
-  RecordProperty("milliseconds", static_cast<int>(absl::ToInt64Milliseconds(took)));
 }
 
 }  // namespace

@@ -516,7 +516,7 @@ TEST_F(MasterTest, PartialRunsTakeTheirPartsInTurn) {
   };
   EXPECT_EQ(set_up().value(), "0");
   EXPECT_TRUE(part("0", {"a:0", "b:0"}, {"r1:0"}).ok());
-  const RunGraphRequest& first = workers_[kWorker]->runs.at(0);
+  const RunGraphRequest first = workers_[kWorker]->runs.at(0);
   EXPECT_TRUE(first.is_partial && !first.is_last_partial);
   EXPECT_EQ(Count("CleanupGraph"), 0);
   EXPECT_EQ(Text(part("0", {"a:0"}, {})), "INVALID_ARGUMENT: The feed a:0 had already been fed.");

@@ -115,7 +115,14 @@ TEST(AllocatorTest, ReusesFreedBlocks) {
     const Buffer buffer = HostAllocator().Allocate(100000);
     first = buffer.data();
   }
-  EXPECT_EQ(HostAllocator().Allocate(100000).data(), first);
+#if defined(__has_feature)
+  constexpr bool kReuses = !__has_feature(address_sanitizer);  // blocks of exact size are not kept
+#else
+  constexpr bool kReuses = true;
+#endif
+  if (kReuses) {
+    EXPECT_EQ(HostAllocator().Allocate(100000).data(), first);
+  }
   for (size_t size :
        {size_t{0}, size_t{1}, size_t{63}, size_t{65}, size_t{129}, size_t{1000}, size_t{1} << 20}) {
     const Buffer buffer = HostAllocator().Allocate(size);

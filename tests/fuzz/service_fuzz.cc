@@ -62,7 +62,7 @@ absl::Status BuildGraph(Graph& graph) {
   second.Op("Add", {y, w}, {}, "z");
   const Output text = second.Op("Placeholder", {}, {{"dtype", DType::kString}}, "text");
   second.Op("StringJoin", {std::vector<Output>{text, text}}, {}, "joined");
-  scope.WithControlDependencies({{init.node}}).Add("NoOp", {}, {}, "go");
+  scope.WithControlDependencies({init.node}).Add("NoOp", {}, {}, "go");
   return scope.status();
 }
 

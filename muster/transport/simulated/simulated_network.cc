@@ -26,11 +26,13 @@ class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<Sim
   void CloseAll() {
     std::map<std::string, Endpoint> endpoints;
     std::map<std::string, std::vector<Task>> held;
+    std::map<std::pair<std::string, std::string>, std::vector<Task>> cut_off;
     std::map<std::string, std::vector<std::shared_ptr<RelayedCall>>> waiting;
     std::map<uint64_t, CallState> calls;
     MutexLock lock(mutex_);
     endpoints.swap(endpoints_);
     held.swap(held_);
+    cut_off.swap(cut_off_);
     waiting.swap(waiting_);
     calls.swap(calls_);
   }
