@@ -32,6 +32,11 @@ class Counter : public ForwardingWorker<Counter> {
 
 class RelayTest : public ::testing::Test {
  protected:
+  // A call that is kept holds the network, which holds the worker that keeps it.
+  ~RelayTest() override {
+    served_->kept = nullptr;
+    served_->last = nullptr;
+  }
   void Connect(Transport& transport) {
     const ClusterSpec cluster({{"a", {{0, "a:1"}}}, {"b", {{0, "b:1"}}}});
     own_ = std::make_shared<Counter>();

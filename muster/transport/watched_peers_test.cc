@@ -71,6 +71,10 @@ class FakeTransport : public Transport, public Peers {
 
 class WatchedPeersTest : public testing::Test {
  protected:
+  // A call that is still open holds the peers, which hold the task.
+  ~WatchedPeersTest() override {
+    if (task_->finish) std::exchange(task_->finish, nullptr)(absl::CancelledError("over"));
+  }
   static constexpr char kTask[] = "/job:ps/replica:0/task:3";
 
   void Open(CallOptions options = {}) {
