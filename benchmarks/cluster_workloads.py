@@ -18,6 +18,8 @@ else:
     tf.disable_v2_behavior()
 import numpy as np  # noqa: E402
 
+from timing import best_of  # noqa: E402
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 MUSTER = os.environ.get("MUSTER_COMMAND", os.path.join(ROOT, "build", "release", "bin", "muster"))
 
@@ -30,18 +32,6 @@ def free_ports(count):
     for s in sockets:
         s.close()
     return ports
-
-
-def best_of(function, repeats, rounds=5):
-    for _ in range(3):
-        function()
-    best = float("inf")
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        for _ in range(repeats):
-            function()
-        best = min(best, (time.perf_counter() - begin) / repeats)
-    return best
 
 
 class Cluster:

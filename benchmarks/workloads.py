@@ -16,17 +16,7 @@ else:
 import_seconds = time.perf_counter() - started
 import numpy as np  # noqa: E402
 
-
-def best_of(function, repeats, rounds=5):
-    """Seconds per call, the best of several rounds: the machine is shared."""
-    function()
-    best = float("inf")
-    for _ in range(rounds):
-        begin = time.perf_counter()
-        for _ in range(repeats):
-            function()
-        best = min(best, (time.perf_counter() - begin) / repeats)
-    return best
+from timing import best_of  # noqa: E402
 
 
 def null_step():

@@ -19,6 +19,7 @@
 #include "muster/runtime/function_runtime.h"
 #include "muster/runtime/local_partitions.h"
 #include "muster/runtime/trace.h"
+#include "muster/runtime/vector_call_frame.h"
 
 namespace muster {
 
@@ -61,35 +62,6 @@ class LocalPlan : public StepPlan {
     const bool same = lowered == nullptr || lowered->graph.graph == nullptr;
     return StepKey(same ? feed.name() : lowered->graph.outputs.at(feed).name(), true);
   }
-};
-
-// Feeds and fetches of one run.
-class VectorCallFrame : public CallFrame {
- public:
-  VectorCallFrame(std::vector<Tensor> arguments, size_t results)
-      : arguments_(std::move(arguments)), results_(results) {}
-  absl::StatusOr<Tensor> GetArg(int index) override {
-    if (index < 0 || index >= static_cast<int>(arguments_.size()))
-      return InvalidArgument("No argument ", index);
-    // Each argument is read once: moving it leaves the consumer as its only holder.
-    return std::move(arguments_[index]);
-  }
-  absl::Status SetRetval(int index, Tensor value) override {
-    if (index < 0 || index >= static_cast<int>(results_.size()))
-      return InvalidArgument("No result ", index);
-    results_[index] = std::move(value);
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::vector<Tensor>> TakeResults() {
-    for (size_t i = 0; i < results_.size(); ++i) {
-      if (!results_[i].valid()) return InvalidArgument("Retval[", i, "] does not have value");
-    }
-    return std::move(results_);
-  }
-
- private:
-  std::vector<Tensor> arguments_;
-  std::vector<Tensor> results_;
 };
 
 // Everything a step owns. Its address stays put while the step runs.

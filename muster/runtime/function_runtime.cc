@@ -2,6 +2,7 @@
 
 #include "muster/graph/function_proto.h"
 #include "muster/graph/lower.h"
+#include "muster/runtime/vector_call_frame.h"
 
 namespace muster {
 namespace {
@@ -12,33 +13,13 @@ constexpr int kDeepest = 1000;
 constexpr int kLevelsPerStack = 16;
 
 // One call under way.
-class FunctionCall : public CallFrame {
+class FunctionCall : public VectorCallFrame {
  public:
   FunctionCall(const Step& caller, std::vector<Tensor> arguments, size_t num_results)
-      : step(caller),
-        depth(DepthBelow(caller)),
-        arguments_(std::move(arguments)),
-        results_(num_results) {
+      : VectorCallFrame(std::move(arguments), num_results),
+        step(caller),
+        depth(DepthBelow(caller)) {
     step.call_frame = this;
-  }
-
-  absl::StatusOr<Tensor> GetArg(int index) override {
-    if (index < 0 || index >= static_cast<int>(arguments_.size()))
-      return InvalidArgument("No argument ", index);
-    // Each argument is read once.
-    return std::move(arguments_[index]);
-  }
-  absl::Status SetRetval(int index, Tensor value) override {
-    if (index < 0 || index >= static_cast<int>(results_.size()))
-      return InvalidArgument("No result ", index);
-    results_[index] = std::move(value);
-    return absl::OkStatus();
-  }
-  absl::StatusOr<std::vector<Tensor>> TakeResults() {
-    for (size_t i = 0; i < results_.size(); ++i) {
-      if (!results_[i].valid()) return InvalidArgument("Retval[", i, "] does not have value");
-    }
-    return std::move(results_);
   }
 
   // False when the step is cancelled already.
@@ -76,8 +57,6 @@ class FunctionCall : public CallFrame {
     return outer == nullptr ? 1 : outer->depth + 1;
   }
 
-  std::vector<Tensor> arguments_;
-  std::vector<Tensor> results_;
   std::shared_ptr<Rendezvous> rendezvous_;
   Cancellation::Token token_ = 0;
 };
