@@ -47,10 +47,11 @@ std::vector<NamedTensor> Named(const std::vector<std::string>& asked, StepResult
   return tensors;
 }
 
-StepRunOptions RunOptionsFor(const RunStepRequest& request) {
+// Takes the fed tensors out of the request: whoever reads them then holds them alone.
+StepRunOptions RunOptionsFor(RunStepRequest& request) {
   StepRunOptions options;
-  for (const NamedTensor& feed : request.feeds)
-    options.feeds[FullTensorName(feed.name)] = feed.tensor;
+  for (NamedTensor& feed : request.feeds)
+    options.feeds[FullTensorName(feed.name)] = std::move(feed.tensor);
   StepNames names;
   names.fetches = request.fetches;
   options.fetches = names.Canonical().fetches;

@@ -9,6 +9,9 @@
 
 namespace muster {
 
+// Large tensors come in few frames, on both sides of a connection.
+inline constexpr int kFrameBytes = 1 << 20;
+
 // Shares the memory of `buffer`.
 WireBytes FromByteBuffer(const grpc::ByteBuffer& buffer);
 // Shares the memory of attached tensors.

@@ -16,8 +16,6 @@
 namespace muster {
 namespace {
 
-constexpr int kFrameBytes = 1 << 20;
-
 // Deadlines further away would not fit into gRPC's clock.
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365);
 
@@ -38,7 +36,6 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // Tasks reach each other directly, whatever the environment says about proxies.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  // Large tensors come in few frames.
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   // Brackets of IPv6 addresses are not allowed in the path of a URI.
   const std::string target =

@@ -168,7 +168,7 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
     builder.SetMaxReceiveMessageSize(service_.options.max_message_bytes);
     // A second server on the same port would take half of the calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, 1 << 20);
+    builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
     // Callers whose machines vanish without a word are noticed.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 30'000);
