@@ -131,6 +131,19 @@ int64_t TypedValueCount(const tensorflow::TensorProto& proto, DType dtype) {
   }
 }
 
+// What one more element that repeats the last value takes.
+int64_t RepeatedElementBytes(const tensorflow::TensorProto& proto, DType dtype) {
+  size_t held = 0;
+  if (dtype == DType::kString && proto.string_val_size() > 0) {
+    held = proto.string_val(proto.string_val_size() - 1).size();
+  } else if (dtype == DType::kResource && proto.resource_handle_val_size() > 0) {
+    held = proto.resource_handle_val(proto.resource_handle_val_size() - 1).ByteSizeLong();
+  } else if (dtype == DType::kVariant && proto.variant_val_size() > 0) {
+    held = proto.variant_val(proto.variant_val_size() - 1).ByteSizeLong();
+  }
+  return static_cast<int64_t>(DTypeSize(dtype) + held);
+}
+
 absl::Status ReadTyped(const tensorflow::TensorProto& proto, Tensor& tensor) {
   const int64_t count = tensor.num_elements();
   char* raw = tensor.raw();
@@ -307,6 +320,16 @@ bool PythonWritesContent(DType dtype) {
     default:
       return true;
   }
+}
+
+// Beyond this many elements the fields, of four bytes for each of one byte, are not worth their
+// likeness to Python's: every reader takes plain content as well.
+constexpr int64_t kMaxTypedElements = int64_t{1} << 20;
+
+bool IsWrittenTyped(const Tensor& tensor) {
+  if (tensor.num_elements() == 1) return true;
+  if (PythonWritesContent(tensor.dtype())) return false;
+  return !IsPlainData(tensor.dtype()) || tensor.num_elements() <= kMaxTypedElements;
 }
 
 template <typename T, typename Field>
@@ -502,7 +525,7 @@ absl::StatusOr<Tensor> TensorFromProto(const tensorflow::TensorProto& proto) {
     return ReadContent(proto.tensor_content(), dtype, std::move(shape));
   }
   const std::optional<int64_t> bytes =
-      MultiplyWithoutOverflow(shape.num_elements(), static_cast<int64_t>(DTypeSize(dtype)));
+      MultiplyWithoutOverflow(shape.num_elements(), RepeatedElementBytes(proto, dtype));
   if (TypedValueCount(proto, dtype) < shape.num_elements() &&
       (!bytes || *bytes > kMaxRepeatedBytes)) {
     return absl::ResourceExhaustedError(
@@ -521,10 +544,8 @@ absl::Status TensorToProto(const Tensor& tensor, TensorEncoding encoding,
   proto.set_dtype(static_cast<tensorflow::DataType>(tensor.dtype()));
   ShapeToProto(tensor.shape(), *proto.mutable_tensor_shape());
   if (tensor.num_elements() == 0) return absl::OkStatus();
-  if (encoding == TensorEncoding::kTyped &&
-      (tensor.num_elements() == 1 || !PythonWritesContent(tensor.dtype()))) {
+  if (encoding == TensorEncoding::kTyped && IsWrittenTyped(tensor))
     return WriteTyped(tensor, proto);
-  }
   return WriteContent(tensor, proto);
 }
 

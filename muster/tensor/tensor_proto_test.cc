@@ -1,5 +1,6 @@
 #include "muster/tensor/tensor_proto.h"
 
+#include <cstring>
 #include <random>
 
 #include "gmock/gmock.h"
@@ -83,6 +84,22 @@ TEST(TensorProto, TypedFormIsThatOfPython) {
   ASSERT_TRUE(
       TensorToProto(Tensor::Vector<std::string>({"a", ""}), TensorEncoding::kTyped, proto).ok());
   EXPECT_THAT(proto.string_val(), ElementsAre("a", ""));
+}
+
+TEST(TensorProto, ManyBoolsAreContent) {
+  auto tensor = Tensor::Make(DType::kBool, Shape({(1 << 20) + 1}));
+  ASSERT_TRUE(tensor.ok());
+  std::memset(tensor->raw(), 1, tensor->size_bytes());
+  tensorflow::TensorProto proto;
+  ASSERT_TRUE(TensorToProto(*tensor, TensorEncoding::kTyped, proto).ok());
+  EXPECT_EQ(proto.bool_val_size(), 0);
+  EXPECT_EQ(proto.tensor_content().size(), tensor->size_bytes());
+}
+
+TEST(TensorProto, RepeatedTextCountsAgainstTheBound) {
+  auto proto = Proto(DType::kString, {1 << 22});
+  proto.add_string_val(std::string(1000, 'x'));
+  EXPECT_EQ(TensorFromProto(proto).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(TensorProto, LastValueRepeats) {
