@@ -14,6 +14,7 @@ using Command = std::function<int()>;
 
 void AddRunCommand(CLI::App& app, Command& chosen);
 void AddOpsCommand(CLI::App& app, Command& chosen);
+void AddLaunchCommand(CLI::App& app, Command& chosen);
 void AddServeCommand(CLI::App& app, Command& chosen);
 void AddExplainCommand(CLI::App& app, Command& chosen);
 

@@ -12,6 +12,7 @@ int main(int argc, char** argv) {
   muster::Command chosen;
   muster::AddRunCommand(app, chosen);
   muster::AddOpsCommand(app, chosen);
+  muster::AddLaunchCommand(app, chosen);
   muster::AddServeCommand(app, chosen);
   muster::AddExplainCommand(app, chosen);
   if (const char* level = std::getenv("TF_CPP_MIN_LOG_LEVEL")) {

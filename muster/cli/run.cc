@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "muster/cli/commands.h"
+#include "muster/cli/script.h"
 
 namespace muster {
 namespace {
@@ -45,11 +46,24 @@ std::string Interpreter() {
 }
 
 int Run(const std::string& script, const std::vector<std::string>& arguments) {
-  if (!Exists(script)) {
-    std::fprintf(stderr, "muster run: cannot read script '%s': %s\n", script.c_str(),
-                 std::strerror(errno));
+  absl::StatusOr<std::vector<std::string>> words = ScriptCommand(script, arguments);
+  if (!words.ok()) {
+    std::fprintf(stderr, "muster run: %s\n", std::string(words.status().message()).c_str());
     return 2;
   }
+  std::vector<char*> argv;
+  for (std::string& word : *words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execvp(argv[0], argv.data());
+  std::fprintf(stderr, "muster run: cannot start '%s': %s\n", argv[0], std::strerror(errno));
+  return 127;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<std::string>> ScriptCommand(const std::string& script,
+                                                       const std::vector<std::string>& arguments) {
+  if (!Exists(script)) return NotFound("cannot read script '", script, "': ", std::strerror(errno));
   const std::string package = PackageFolder(FolderOfThisProgram());
   if (!package.empty()) {
     const char* old = std::getenv("PYTHONPATH");
@@ -59,15 +73,8 @@ int Run(const std::string& script, const std::vector<std::string>& arguments) {
   }
   std::vector<std::string> words = {Interpreter(), "-m", "muster._run", script};
   words.insert(words.end(), arguments.begin(), arguments.end());
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  execvp(argv[0], argv.data());
-  std::fprintf(stderr, "muster run: cannot start '%s': %s\n", argv[0], std::strerror(errno));
-  return 127;
+  return words;
 }
-
-}  // namespace
 
 void AddRunCommand(CLI::App& app, Command& chosen) {
   CLI::App* command =

@@ -12,6 +12,7 @@
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 #include "muster/master/master.h"
+#include "muster/server/status_report.h"
 #include "muster/transport/local_address.h"
 #include "muster/transport/local_masters.h"
 #include "muster/worker/worker.h"
@@ -155,6 +156,9 @@ class TaskServer : public Server {
         LocalMaster{target(), place_.port, place_.addresses, SharedMaster()});
     reserved_ = ReservedPort();
     state_ = State::kServing;
+    report_ =
+        StatusReport::FromEnvironment(*schedulers_.control, self_, parts_->master, parts_->worker);
+    if (report_ != nullptr) report_->Start();
     return absl::OkStatus();
   }
 
@@ -173,6 +177,7 @@ class TaskServer : public Server {
       grpc = std::move(grpc_);
       registration = std::move(registration_);
       reserved_ = ReservedPort();
+      if (report_ != nullptr) report_->Stop();
     }
     registration.reset();
     EndSteps(grpc.get(), grace);
@@ -184,12 +189,14 @@ class TaskServer : public Server {
 
   void Join() override {
     MutexLock lock(mutex_);
+    if (report_ != nullptr) report_->NoteJoined();
     while (state_ != State::kStopped) stopped_.Wait(mutex_);
   }
 
   bool JoinFor(absl::Duration timeout) override {
     const absl::Time end = absl::Now() + timeout;
     MutexLock lock(mutex_);
+    if (report_ != nullptr) report_->NoteJoined();
     while (state_ != State::kStopped) {
       const absl::Duration left = end - absl::Now();
       if (left <= absl::ZeroDuration()) return false;
@@ -254,6 +261,7 @@ class TaskServer : public Server {
   ReservedPort reserved_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<GrpcServer> grpc_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<LocalMasterRegistration> registration_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<StatusReport> report_ ABSL_GUARDED_BY(mutex_);
 };
 
 absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, const TaskName& self,

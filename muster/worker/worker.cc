@@ -85,6 +85,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 
   std::shared_ptr<Peers> peers() override { return peers_; }
   const std::vector<Device*>& devices() const override { return device_list_; }
+  const ResourceManager& resources() const override { return *resources_; }
 
   void Stop(absl::Status reason) override {
     {

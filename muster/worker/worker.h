@@ -9,6 +9,8 @@
 
 namespace muster {
 
+class ResourceManager;
+
 struct WorkerOptions {
   TaskName self;
   ClusterSpec cluster;
@@ -33,6 +35,8 @@ class Worker : public WorkerApi {
   // The tasks of the cluster that the worker was made with; its own calls come straight back to it.
   virtual std::shared_ptr<Peers> peers() = 0;
   virtual const std::vector<Device*>& devices() const = 0;
+  // What sessions without state of their own keep here.
+  virtual const ResourceManager& resources() const = 0;
   // Steps under way end with `reason`; later calls fail with it. Waits for nothing.
   virtual void Stop(absl::Status reason) = 0;
   struct Counts {

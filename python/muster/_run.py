@@ -5,12 +5,26 @@ import sys
 from muster import _alias
 
 
+def _from_script(traceback, script):
+    """The part that begins with the script's own frame: what started it says nothing about it."""
+    at = traceback
+    while at is not None and at.tb_frame.f_code.co_filename != script:
+        at = at.tb_next
+    return at or traceback
+
+
 def main():
     _alias.install()
     sys.argv = sys.argv[1:]
     script = sys.argv[0]
     sys.path[0] = script.rsplit("/", 1)[0] if "/" in script else ""
-    runpy.run_path(script, run_name="__main__")
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit:
+        raise
+    except BaseException as e:
+        sys.excepthook(type(e), e, _from_script(e.__traceback__, script))
+        sys.exit(130 if isinstance(e, KeyboardInterrupt) else 1)
 
 
 if __name__ == "__main__":

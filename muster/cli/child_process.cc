@@ -1,0 +1,84 @@
+#include "muster/cli/child_process.h"
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+extern char** environ;
+
+namespace muster {
+namespace {
+
+std::vector<std::string> FullEnvironment(
+    const std::vector<std::pair<std::string, std::string>>& added) {
+  std::vector<std::string> all;
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    bool replaced = false;
+    for (const auto& [name, value] : added)
+      replaced |= absl::StartsWith(*variable, absl::StrCat(name, "="));
+    if (!replaced) all.emplace_back(*variable);
+  }
+  for (const auto& [name, value] : added) all.push_back(absl::StrCat(name, "=", value));
+  return all;
+}
+
+std::vector<char*> Pointers(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+absl::StatusOr<ChildProcess> StartChild(
+    const std::vector<std::string>& words,
+    const std::vector<std::pair<std::string, std::string>>& environment) {
+  int out[2];
+  if (pipe2(out, O_CLOEXEC) != 0)
+    return absl::UnknownError(absl::StrCat("cannot make a pipe: ", std::strerror(errno)));
+  // Everything that allocates comes before the fork.
+  std::vector<std::string> variables = FullEnvironment(environment);
+  std::vector<std::string> arguments = words;
+  const std::vector<char*> argv = Pointers(arguments);
+  const std::vector<char*> envp = Pointers(variables);
+  const pid_t parent = getpid();
+  const pid_t pid = fork();
+  if (pid < 0) {
+    close(out[0]);
+    close(out[1]);
+    return absl::UnknownError(absl::StrCat("cannot start a process: ", std::strerror(errno)));
+  }
+  if (pid == 0) {
+    setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) _exit(127);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    const int null = open("/dev/null", O_RDONLY);
+    dup2(null, 0);
+    dup2(out[1], 1);
+    dup2(out[1], 2);
+    execvpe(argv[0], argv.data(), envp.data());
+    static constexpr char kMessage[] = "cannot be started: no such program\n";
+    (void)!write(2, kMessage, sizeof(kMessage) - 1);
+    _exit(127);
+  }
+  setpgid(pid, pid);  // whichever of the two is first
+  close(out[1]);
+  fcntl(out[0], F_SETFL, O_NONBLOCK);
+  return ChildProcess{pid, out[0]};
+}
+
+void SignalChild(const ChildProcess& child, int signal) {
+  if (child.pid > 0) kill(-child.pid, signal);
+}
+
+}  // namespace muster

@@ -1,0 +1,16 @@
+// How a Python script is started so that its `tensorflow` is Muster.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "muster/base/status.h"
+
+namespace muster {
+
+// The words of the command; PYTHONPATH of this process is set for it. NotFound for a script that
+// cannot be read.
+absl::StatusOr<std::vector<std::string>> ScriptCommand(const std::string& script,
+                                                       const std::vector<std::string>& arguments);
+
+}  // namespace muster
