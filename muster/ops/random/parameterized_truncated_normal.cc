@@ -1,5 +1,7 @@
 // Normal values between given bounds, by whichever rejection method suits the bounds.
 #include <cmath>
+#include <compare>
+#include <type_traits>
 
 #include "muster/ops/op.h"
 #include "muster/ops/random/distributions.h"
@@ -15,6 +17,58 @@ constexpr int64_t kBatchSize = 100;
 // accepted often enough.
 constexpr double kFarBound = 1.3;
 
+// TensorFlow draws and computes half values in half: every operation rounds.
+class RoundedHalf {
+ public:
+  RoundedHalf() = default;
+  explicit RoundedHalf(double value)
+      : value_(static_cast<float>(Half(static_cast<float>(value)))) {}
+  explicit RoundedHalf(Half value) : value_(static_cast<float>(value)) {}
+  explicit operator float() const { return value_; }
+  friend RoundedHalf operator+(RoundedHalf a, RoundedHalf b) {
+    return RoundedHalf(a.value_ + b.value_);
+  }
+  friend RoundedHalf operator-(RoundedHalf a, RoundedHalf b) {
+    return RoundedHalf(a.value_ - b.value_);
+  }
+  friend RoundedHalf operator*(RoundedHalf a, RoundedHalf b) {
+    return RoundedHalf(a.value_ * b.value_);
+  }
+  friend RoundedHalf operator/(RoundedHalf a, RoundedHalf b) {
+    return RoundedHalf(a.value_ / b.value_);
+  }
+  RoundedHalf operator-() const { return RoundedHalf(-value_); }
+  auto operator<=>(const RoundedHalf&) const = default;
+
+ private:
+  float value_ = 0;
+};
+
+template <typename T>
+using Arithmetic = std::conditional_t<std::is_same_v<T, Half>, RoundedHalf, T>;
+template <typename C>
+using Drawn = std::conditional_t<std::is_same_v<C, RoundedHalf>, Half, C>;
+// What the standard library computes with.
+template <typename C>
+using Native = std::conditional_t<std::is_same_v<C, RoundedHalf>, float, C>;
+
+template <typename C>
+C Sqrt(C x) {
+  return C(std::sqrt(static_cast<Native<C>>(x)));
+}
+template <typename C>
+C Exp(C x) {
+  return C(std::exp(static_cast<Native<C>>(x)));
+}
+template <typename C>
+C Log(C x) {
+  return C(std::log(static_cast<Native<C>>(x)));
+}
+template <typename C>
+bool IsFinite(C x) {
+  return std::isfinite(static_cast<Native<C>>(x));
+}
+
 // One batch: `count` values with the same parameters, in units of standard deviations before they
 // are scaled.
 template <typename C>
@@ -22,12 +76,14 @@ struct Batch {
   C mean, deviation, low, high;  // low and high normalised
 
   static absl::StatusOr<Batch> Make(C mean, C deviation, C min, C max) {
-    if (!(deviation > C(0)) || !(min < max) || (!std::isfinite(min) && !std::isfinite(max))) {
-      return InvalidArgument("Invalid parameters: stddev ", deviation, " must be positive, minval ",
-                             min, " less than maxval ", max, ", and one of them finite");
+    if (!(deviation > C(0)) || !(min < max) || (!IsFinite(min) && !IsFinite(max))) {
+      return InvalidArgument("Invalid parameters: stddev ", static_cast<Native<C>>(deviation),
+                             " must be positive, minval ", static_cast<Native<C>>(min),
+                             " less than maxval ", static_cast<Native<C>>(max),
+                             ", and one of them finite");
     }
     // Mirrored so that a one-sided bound is the lower one, or both bounds are above the mean.
-    if ((std::isinf(min) && min < C(0)) || max < mean) {
+    if ((!IsFinite(min) && min < C(0)) || max < mean) {
       std::swap(min, max);
       deviation = -deviation;
     }
@@ -37,8 +93,8 @@ struct Batch {
   // Calls `accept(z)` with normalised values until it returns false.
   template <typename Accept>
   absl::Status Draw(Philox& generator, Accept accept) const {
-    const C root = std::sqrt(low * low + C(4));
-    const C cutoff = C(2) * std::exp(C(0.5) + low * (low - root) / C(4)) / (low + root);
+    const C root = Sqrt(low * low + C(4));
+    const C cutoff = C(2) * Exp(C(0.5) + low * (low - root) / C(4)) / (low + root);
     if ((low < C(-kFarBound) && high >= C(0)) || (high > C(kFarBound) && low <= C(0))) {
       return FromNormal(generator, accept);
     }
@@ -47,16 +103,17 @@ struct Batch {
   }
 
  private:
-  static constexpr int kGroup = UniformDistribution<C>::kGroup;
+  static constexpr int kGroup = UniformDistribution<Drawn<C>>::kGroup;
 
   template <typename Accept>
   absl::Status FromNormal(Philox& generator, Accept accept) const {
     for (int rejected = 0; rejected <= kMaxIterations;) {
-      C z[kGroup];
-      NormalDistribution<C>()(generator, z);
+      Drawn<C> drawn[kGroup];
+      NormalDistribution<Drawn<C>>()(generator, drawn);
       for (int i = 0; i < kGroup; ++i) {
-        if (z[i] >= low && z[i] <= high) {
-          if (!accept(z[i])) return absl::OkStatus();
+        const C z(drawn[i]);
+        if (z >= low && z <= high) {
+          if (!accept(z)) return absl::OkStatus();
           rejected = 0;
         } else {
           ++rejected;
@@ -64,8 +121,8 @@ struct Batch {
       }
     }
     return Internal(
-        "TruncatedNormal randn rejection sampler exceeded maximum iterations for bounds ", low,
-        " and ", high);
+        "TruncatedNormal randn rejection sampler exceeded maximum iterations for bounds ",
+        static_cast<Native<C>>(low), " and ", static_cast<Native<C>>(high));
   }
 
   template <typename Accept>
@@ -73,12 +130,12 @@ struct Batch {
     const C offset = low < C(0) ? C(0) : low * low;
     int rejected = 0;
     while (true) {
-      C z[kGroup], u[kGroup];
-      UniformDistribution<C>()(generator, z);
-      UniformDistribution<C>()(generator, u);
+      Drawn<C> z[kGroup], u[kGroup];
+      UniformDistribution<Drawn<C>>()(generator, z);
+      UniformDistribution<Drawn<C>>()(generator, u);
       for (int i = 0; i < kGroup; ++i) {
-        const C value = z[i] * (high - low) + low;
-        if (u[i] <= std::exp((offset - value * value) / C(2)) || rejected + 1 >= kMaxIterations) {
+        const C value = C(z[i]) * (high - low) + low;
+        if (C(u[i]) <= Exp((offset - value * value) / C(2)) || rejected + 1 >= kMaxIterations) {
           if (!accept(value)) return absl::OkStatus();
           rejected = 0;
         } else {
@@ -90,16 +147,15 @@ struct Batch {
 
   template <typename Accept>
   absl::Status FromExponential(Philox& generator, Accept accept) const {
-    const C alpha = (low + std::sqrt(low * low + C(4))) / C(2);
+    const C alpha = (low + Sqrt(low * low + C(4))) / C(2);
     int rejected = 0;
     while (true) {
-      C u[kGroup];
-      UniformDistribution<C>()(generator, u);
+      Drawn<C> u[kGroup];
+      UniformDistribution<Drawn<C>>()(generator, u);
       for (int i = 0; i < kGroup; i += 2) {
-        const C value = -std::log(u[i]) / alpha + low;
+        const C value = -Log(C(u[i])) / alpha + low;
         const C x = low < alpha ? alpha - value : low - alpha;
-        if ((u[i + 1] <= std::exp(-x * x / C(2)) && value < high) ||
-            rejected + 1 >= kMaxIterations) {
+        if ((C(u[i + 1]) <= Exp(-x * x / C(2)) && value < high) || rejected + 1 >= kMaxIterations) {
           if (!accept(value)) return absl::OkStatus();
           rejected = 0;
         } else {
@@ -116,7 +172,7 @@ class ParameterizedTruncatedNormalKernel : public Kernel {
   absl::Status Init(KernelSetup& setup) override { return generator_.Init(setup); }
 
   absl::Status Compute(KernelContext& c) override {
-    using Wide = muster::Compute<T>;
+    using Wide = Arithmetic<T>;
     static constexpr const char* kNames[] = {"means", "stdevs", "minvals", "maxvals"};
     ASSIGN_OR_RETURN(const Shape shape, RequestedShape(c.input(0)));
     if (shape.is_scalar())
@@ -146,14 +202,14 @@ class ParameterizedTruncatedNormalKernel : public Kernel {
     for (int64_t b = 0; b < batches; ++b) {
       const auto parameter = [&](int i) {
         const Tensor& tensor = c.input(i + 1);
-        return static_cast<Wide>(tensor.data<T>()[tensor.num_elements() == 1 ? 0 : b]);
+        return Wide(tensor.data<T>()[tensor.num_elements() == 1 ? 0 : b]);
       };
       ASSIGN_OR_RETURN(const Batch<Wide> batch,
                        Batch<Wide>::Make(parameter(0), parameter(1), parameter(2), parameter(3)));
       int64_t at = b * batch_size;
       const int64_t end = std::min(at + batch_size, count);
       RETURN_IF_ERROR(batch.Draw(generator, [&](Wide z) {
-        out[at++] = T(z * batch.deviation + batch.mean);
+        out[at++] = T(static_cast<Native<Wide>>(z * batch.deviation + batch.mean));
         return at < end;
       }));
     }
