@@ -200,13 +200,6 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
     std::move(tracked)(Empty());
   }
 
-  void ExplainPlacement(CallOptions options, std::string session, std::string node,
-                        CallDone<std::vector<PlacementReport>> done) override {
-    const auto found = Find(session);
-    if (found == nullptr) return std::move(done)(Missing(session));
-    Tracked(found, options, std::move(done))(found->Explain(node));
-  }
-
   void Stop(absl::Status reason, Done done) override {
     std::vector<std::shared_ptr<Cancellation>> creating;
     {

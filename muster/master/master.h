@@ -33,9 +33,6 @@ struct MasterOptions {
 class Master : public MasterApi {
  public:
   static std::shared_ptr<Master> Create(MasterOptions options);
-  // Why each node of a session's graph is where it is; all of them for an empty name.
-  virtual void ExplainPlacement(CallOptions options, std::string session, std::string node,
-                                CallDone<std::vector<PlacementReport>> done) = 0;
   // Steps under way are cancelled with `reason`, sessions closed; later calls fail. `done` when it
   // is over.
   virtual void Stop(absl::Status reason, Done done) = 0;

@@ -587,17 +587,6 @@ TEST_F(MasterTest, ResetCleansFirstAndClosesAll) {
             absl::StrCat("ABORTED: Session ", session, " is not found."));
 }
 
-TEST_F(MasterTest, PlacementIsExplained) {
-  const std::string session = Create().value();
-  const auto reports = Wait<std::vector<PlacementReport>>(
-      [&](auto done) { master_->ExplainPlacement({}, session, "y", std::move(done)); });
-  ASSERT_TRUE(reports.ok()) << reports.status();
-  ASSERT_THAT(*reports, SizeIs(1));
-  EXPECT_EQ((*reports)[0].device, absl::StrCat(kPs, "/device:CPU:0"));
-  EXPECT_EQ((*reports)[0].requested, "/job:ps/task:0");
-  EXPECT_FALSE((*reports)[0].reason.empty());
-}
-
 TEST_F(MasterTest, StoppingEndsEverything) {
   const std::string session = Create().value();
   workers_[kPs]->run = [](const RunGraphRequest&) { return std::nullopt; };

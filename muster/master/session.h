@@ -40,9 +40,6 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
                    CallDone<RunCallableReply> done);
   void ReleaseCallable(int64_t callable);
   ListDevicesReply Devices() const;
-  absl::StatusOr<std::vector<PlacementReport>> Explain(absl::string_view node) const {
-    return graph_.Explain(node);
-  }
   // Steps under way end with `reason`. `done` when the workers have dropped the session, or when
   // they have had long enough to do so.
   void Close(absl::Status reason, Done done);

@@ -1,7 +1,6 @@
 #include "muster/master/session_graph.h"
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/strings/strip.h"
 
 #include "muster/base/log.h"
 #include "muster/graph/lower.h"
@@ -143,31 +142,6 @@ PlaceOptions SessionGraph::PlaceOptionsLocked() const {
   place.allow_soft_placement = options_.allow_soft_placement;
   place.local_task = std::string(TaskOfDevice(devices_.front().name));
   return place;
-}
-
-// Reasons name many devices: they are found out when somebody asks, not kept.
-absl::StatusOr<std::vector<PlacementReport>> SessionGraph::Explain(absl::string_view node) const {
-  MutexLock lock(mutex_);
-  std::vector<PlacementReport> reports;
-  if (device_of_.empty()) return reports;
-  PlaceOptions place = PlaceOptionsLocked();
-  place.explain = true;
-  const std::vector<std::string> names = DeviceNamesLocked();
-  ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(run_graph(), names, place));
-  for (size_t i = 0; i < device_of_.size(); ++i) {
-    const Node& other = *run_graph().nodes()[i];
-    if (!node.empty() && other.name() != node) continue;
-    const std::string& device = names[placement.devices[i]];
-    const std::string intro =
-        absl::StrCat(other.name(), " (", other.op(), ") is on ", device, ": ");
-    std::string reason(absl::StripPrefix(placement.reasons[i], intro));
-    if (device != device_of_[i])
-      reason = absl::StrCat("it was there before the graph grew; by now: ", placement.reasons[i]);
-    reports.push_back({other.name(), other.op(), other.device(), device_of_[i], reason});
-  }
-  if (!node.empty() && reports.empty())
-    return NotFound("The session's graph has no node '", node, "'");
-  return reports;
 }
 
 }  // namespace muster

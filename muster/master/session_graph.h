@@ -37,9 +37,6 @@ class SessionGraph {
   std::vector<std::string> RequestedDevices() const;
   absl::StatusOr<std::vector<TaskGraph>> Plan(const StepNames& names, ClusterPlan& plan);
   absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehind(const StepNames& names) const;
-  // NotFound for a node that is not there; all nodes for an empty name.
-  absl::StatusOr<std::vector<PlacementReport>> Explain(absl::string_view node) const;
-
  private:
   // What is placed and run.
   const Graph& run_graph() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -90,15 +90,6 @@ struct ListDevicesReply {
   std::vector<DeviceAttributes> remote;
 };
 
-// Why a node runs where it does.
-struct PlacementReport {
-  std::string node;
-  std::string op;
-  std::string requested;
-  std::string device;
-  std::string reason;
-};
-
 // Thread-safe. Implemented by the master itself, and by the stand-in through which clients reach
 // one elsewhere.
 class MasterApi {
