@@ -42,11 +42,11 @@ CallDone<Reply> Tracked(const std::shared_ptr<MasterSession>& session, const Cal
 template <typename Reply>
 CallDone<Reply> Interruptible(const CallOptions& call, Scheduler& scheduler, CallDone<Reply> done) {
   struct State {
+    explicit State(CallDone<Reply> d) : done(std::move(d)) {}
     Mutex mutex;
     CallDone<Reply> done ABSL_GUARDED_BY(mutex);
   };
-  auto state = std::make_shared<State>();
-  state->done = std::move(done);
+  auto state = std::make_shared<State>(std::move(done));
   const auto finish = [](State& shared, absl::StatusOr<Reply> reply) {
     CallDone<Reply> first;
     {

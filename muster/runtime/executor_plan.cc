@@ -37,6 +37,67 @@ bool IsEnter(NodeKind kind) {
   return kind == NodeKind::kEnter || kind == NodeKind::kConstantEnter;
 }
 
+// Inputs (node, index) that take the value of a variable when their node starts, and the reference
+// it comes from.
+using LateReads = std::map<std::pair<int, int>, Output>;
+
+// The variable that a reference refers to: where the chain of nodes that hand it on begins.
+const Node* VariableOf(Output reference, int num_nodes) {
+  const Node* node = reference.node;
+  // Bounded: references may go round a loop.
+  for (int i = 0; i < num_nodes && node->num_inputs() > 0 && IsRef(node->input_types()[0]); ++i)
+    node = node->input(0).node;
+  return node;
+}
+
+// In TensorFlow what was read from a reference variable is the variable's own memory: a node that
+// runs after an update sees it, however early the read was. Programs rely on that (the tokens of
+// synchronous training hold the step that was just incremented). Here a read is a snapshot, so such
+// nodes read again; all others of the step see one and the same value.
+LateReads FindLateReads(const Graph& graph) {
+  std::map<const Node*, std::vector<const Node*>> reads;    // by variable
+  std::map<const Node*, std::vector<const Node*>> changes;  // nodes that take its reference
+  for (const auto& node : graph.nodes()) {
+    for (int i = 0; i < node->num_inputs(); ++i) {
+      if (!IsRef(node->input(i).dtype())) continue;
+      if (IsRef(node->input_types()[i])) {
+        changes[VariableOf(node->input(i), graph.num_nodes())].push_back(node.get());
+      } else if (node->op() == "Identity") {
+        reads[VariableOf(node->input(i), graph.num_nodes())].push_back(node.get());
+      }
+    }
+  }
+  LateReads late;
+  if (reads.empty() || changes.empty()) return late;
+  std::vector<std::vector<std::pair<int, int>>> users(graph.num_nodes());  // node, input or -1
+  for (const auto& node : graph.nodes()) {
+    for (int i = 0; i < node->num_inputs(); ++i)
+      users[node->input(i).node->id()].push_back({node->id(), i});
+    for (const Node* before : node->control_inputs())
+      users[before->id()].push_back({node->id(), -1});
+  }
+  for (const auto& [variable, readers] : reads) {
+    const auto changed = changes.find(variable);
+    if (changed == changes.end()) continue;
+    absl::flat_hash_set<int> after;
+    std::vector<int> open;
+    for (const Node* node : changed->second) open.push_back(node->id());
+    while (!open.empty()) {
+      const int at = open.back();
+      open.pop_back();
+      for (const auto& [user, input] : users[at])
+        if (after.insert(user).second) open.push_back(user);
+    }
+    for (const Node* reader : readers) {
+      // One that is itself after the update has read the new value.
+      if (after.contains(reader->id())) continue;
+      for (const auto& [user, input] : users[reader->id()])
+        if (input >= 0 && after.contains(user)) late[{user, input}] = reader->input(0);
+    }
+  }
+  return late;
+}
+
 class PlanMaker {
  public:
   PlanMaker(const Graph& graph, const Executor::KernelSource& kernels)
@@ -69,9 +130,19 @@ class PlanMaker {
 
   void MakeEdges() {
     std::vector<std::vector<PlanEdge>> out(graph_.num_nodes());
+    const LateReads late = FindLateReads(graph_);
+    std::vector<uint64_t> extra_edges(graph_.num_nodes(), 0);
     for (const auto& node : graph_.nodes()) {
       for (int i = 0; i < node->num_inputs(); ++i) {
-        out[node->input(i).node->id()].push_back({node->id(), i, node->input(i).index, false});
+        const auto read = late.find({node->id(), i});
+        const bool is_late = read != late.end() && plan_.nodes[node->id()].kind != NodeKind::kMerge;
+        const Output source = is_late ? read->second : node->input(i);
+        out[source.node->id()].push_back({node->id(), i, source.index, false});
+        if (!is_late) continue;
+        // Still after the node that would have read it.
+        out[node->input(i).node->id()].push_back({node->id(), -1, 0, false});
+        ++extra_edges[node->id()];
+        plan_.nodes[node->id()].has_reference_inputs = true;
       }
       for (const Node* before : node->control_inputs())
         out[before->id()].push_back({node->id(), -1, 0, false});
@@ -88,9 +159,10 @@ class PlanMaker {
       plan_.nodes[i].edge_end = static_cast<int>(plan_.edges.size());
       const Node& node = *graph_.nodes()[i];
       const uint64_t control = node.control_inputs().size();
-      plan_.nodes[i].initial_count = plan_.nodes[i].kind == NodeKind::kMerge
-                                         ? 1 + 2 * control
-                                         : static_cast<uint64_t>(node.num_inputs()) + control;
+      plan_.nodes[i].initial_count =
+          plan_.nodes[i].kind == NodeKind::kMerge
+              ? 1 + 2 * control
+              : static_cast<uint64_t>(node.num_inputs()) + control + extra_edges[i];
       if (plan_.nodes[i].initial_count == 0) plan_.roots.push_back(i);
     }
   }
