@@ -33,7 +33,7 @@ LAYERS = {
     "worker": f"{_BASE_TO_RUNTIME} transport collective",
     "master": "base tensor device graph transport",
     "client": _CLIENT_MAY,
-    "train": f"{_CLIENT_MAY} client",
+    "train": f"{_CLIENT_MAY} client checkpoint",
     "dashboard": "base",
 }
 LAYERS["server"] = " ".join(layer for layer in LAYERS if layer != "client")
