@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 
 #include "muster/base/log.h"
+#include "muster/client/linked_cancellation.h"
 #include "muster/client/plan.h"
 #include "muster/device/device.h"
 #include "muster/runtime/trace.h"
@@ -72,7 +73,7 @@ class RemoteSession : public Session {
     request.options.timeout = TimeoutOf(options);
     request.options.trace = options.trace;
     request.options.output_partition_graphs = options.keep_partition_graphs;
-    return RunStep(std::move(request), signature.fetches, metadata);
+    return RunStep(std::move(request), signature.fetches, options.cancellation, metadata);
   }
 
   absl::StatusOr<std::string> PartialRunSetup(const StepSignature& signature) override {
@@ -81,7 +82,8 @@ class RemoteSession : public Session {
       if (closed_) return Closed();
       TakeNewNodes();
     }
-    ASSIGN_OR_RETURN(const std::string session, SendGraph(options_.config.operation_timeout));
+    ASSIGN_OR_RETURN(const std::string session,
+                     SendGraph(options_.config.operation_timeout, nullptr));
     PartialRunSetupRequest request;
     request.session = session;
     for (const Output& feed : signature.feeds) request.feeds.push_back(feed.name());
@@ -101,7 +103,7 @@ class RemoteSession : public Session {
     request.partial_run = handle;
     for (const auto& [output, tensor] : feeds) request.feeds.push_back({output.name(), tensor});
     request.options.timeout = options_.config.operation_timeout;
-    return RunStep(std::move(request), fetches, nullptr);
+    return RunStep(std::move(request), fetches, nullptr, nullptr);
   }
 
   absl::Status Close() override {
@@ -187,7 +189,8 @@ class RemoteSession : public Session {
   }
 
   // Makes the session, or sends it what is new. The handle.
-  absl::StatusOr<std::string> SendGraph(absl::Duration timeout) {
+  absl::StatusOr<std::string> SendGraph(absl::Duration timeout,
+                                        const std::shared_ptr<Cancellation>& cancellation) {
     std::vector<std::shared_ptr<const GraphPiece>> pieces;
     std::string session;
     int64_t version;
@@ -217,26 +220,31 @@ class RemoteSession : public Session {
     absl::Status status;
     if (session.empty()) {
       auto reply = Call<CreateSessionReply>(
-          timeout, [&](CallOptions call, CallDone<CreateSessionReply> done) {
+          timeout,
+          [&](CallOptions call, CallDone<CreateSessionReply> done) {
             CreateSessionRequest request;
             request.graph = edit();
             request.config = options_.config;
             request.target = options_.target;
             master_->CreateSession(std::move(call), std::move(request), std::move(done));
-          });
+          },
+          cancellation);
       status = reply.status();
       if (reply.ok()) {
         session = reply->session;
         version = reply->graph_version;
       }
     } else {
-      auto reply = Call<int64_t>(timeout, [&](CallOptions call, CallDone<int64_t> done) {
-        ExtendSessionRequest request;
-        request.session = session;
-        request.graph = edit();
-        request.current_version = version;
-        master_->ExtendSession(std::move(call), std::move(request), std::move(done));
-      });
+      auto reply = Call<int64_t>(
+          timeout,
+          [&](CallOptions call, CallDone<int64_t> done) {
+            ExtendSessionRequest request;
+            request.session = session;
+            request.graph = edit();
+            request.current_version = version;
+            master_->ExtendSession(std::move(call), std::move(request), std::move(done));
+          },
+          cancellation);
       status = reply.status();
       if (reply.ok()) version = *reply;
     }
@@ -253,8 +261,9 @@ class RemoteSession : public Session {
 
   absl::StatusOr<std::vector<Tensor>> RunStep(RunStepRequest request,
                                               const std::vector<Output>& fetches,
+                                              const std::shared_ptr<Cancellation>& cancellation,
                                               RunMetadata* metadata) {
-    ASSIGN_OR_RETURN(request.session, SendGraph(request.options.timeout));
+    ASSIGN_OR_RETURN(request.session, SendGraph(request.options.timeout, cancellation));
     // What is fed and fetched too is known here; masters refuse it.
     absl::flat_hash_map<std::string, Tensor> values;
     for (const NamedTensor& feed : request.feeds) values[feed.name] = feed.tensor;
@@ -267,11 +276,12 @@ class RemoteSession : public Session {
     request.request_id = NewRequestId();
     RunStepReply reply;
     if (!nothing) {
-      ASSIGN_OR_RETURN(
-          reply, Call<RunStepReply>(request.options.timeout,
-                                    [&](CallOptions call, CallDone<RunStepReply> done) {
-                                      master_->RunStep(std::move(call), request, std::move(done));
-                                    }));
+      ASSIGN_OR_RETURN(reply, Call<RunStepReply>(
+                                  request.options.timeout,
+                                  [&](CallOptions call, CallDone<RunStepReply> done) {
+                                    master_->RunStep(std::move(call), request, std::move(done));
+                                  },
+                                  cancellation));
     }
     for (NamedTensor& tensor : reply.tensors) values[tensor.name] = std::move(tensor.tensor);
     if (metadata != nullptr) metadata->serialized = std::move(reply.metadata);
@@ -289,15 +299,18 @@ class RemoteSession : public Session {
   template <typename Reply>
   using Start = absl::FunctionRef<void(CallOptions, CallDone<Reply>)>;
 
-  // Makes a call, and makes it again where the master could not be reached.
+  // Makes a call, and makes it again where the master could not be reached. Cancelling it is what a
+  // client does that gives up: the master ends what it does for it.
   template <typename Reply>
-  absl::StatusOr<Reply> Call(absl::Duration timeout, Start<Reply> start) const {
+  absl::StatusOr<Reply> Call(absl::Duration timeout, Start<Reply> start,
+                             const std::shared_ptr<Cancellation>& cancellation = nullptr) const {
     const bool limited = timeout > absl::ZeroDuration();
     const absl::Time deadline =
         limited ? scheduler_.clock().Now() + timeout : absl::InfiniteFuture();
     for (int attempt = 0;; ++attempt) {
-      absl::StatusOr<Reply> reply = CallOnce<Reply>(deadline, start);
+      absl::StatusOr<Reply> reply = CallOnce<Reply>(deadline, start, cancellation);
       if (reply.ok() || !MayRetry(reply.status()) || attempt == kMaxRetries) return reply;
+      if (cancellation != nullptr && cancellation->cancelled()) return cancellation->reason();
       RETURN_IF_ERROR(Pause(Backoff(attempt)));
     }
   }
@@ -324,10 +337,12 @@ class RemoteSession : public Session {
   };
 
   template <typename Reply>
-  absl::StatusOr<Reply> CallOnce(absl::Time deadline, Start<Reply> start) const {
+  absl::StatusOr<Reply> CallOnce(absl::Time deadline, Start<Reply> start,
+                                 const std::shared_ptr<Cancellation>& cancellation) const {
     auto pending = std::make_shared<Pending<Reply>>();
     CallOptions call;
     call.cancellation = std::make_shared<Cancellation>();
+    const LinkedCancellation link(cancellation, call.cancellation);
     call.wait_for_ready = true;
     std::optional<Scheduler::TimerId> timer;
     if (deadline != absl::InfiniteFuture()) {

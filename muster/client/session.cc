@@ -10,6 +10,7 @@
 
 #include "muster/base/check.h"
 #include "muster/client/explain.h"
+#include "muster/client/linked_cancellation.h"
 #include "muster/client/plan.h"
 #include "muster/client/remote_session.h"
 #include "muster/device/device.h"
@@ -159,6 +160,7 @@ class LocalSession : public Session {
     }
     if (plan.partitions->has_transfers()) state.AbortRendezvousOnCancel();
     RETURN_IF_ERROR(Enter(state.cancellation));
+    const LinkedCancellation link(options.cancellation, state.cancellation);
     const absl::Status status = RunToEnd(plan, state, options);
     Leave(state.cancellation);
     if (metadata != nullptr) {
@@ -527,7 +529,7 @@ absl::StatusOr<std::vector<std::string>> Session::ExplainPlacement(absl::string_
 
 absl::StatusOr<std::vector<Tensor>> Session::Run(
     const std::vector<std::pair<Output, Tensor>>& feeds, const std::vector<Output>& fetches,
-    const std::vector<Node*>& targets) {
+    const std::vector<Node*>& targets, const RunOptions& options) {
   StepSignature signature;
   std::vector<Tensor> values;
   for (const auto& [output, tensor] : feeds) {
@@ -537,7 +539,7 @@ absl::StatusOr<std::vector<Tensor>> Session::Run(
   signature.fetches = fetches;
   signature.targets = targets;
   ASSIGN_OR_RETURN(std::shared_ptr<StepPlan> plan, Prepare(signature));
-  return Run(*plan, std::move(values));
+  return Run(*plan, std::move(values), options);
 }
 
 }  // namespace muster

@@ -19,6 +19,7 @@
 
 namespace muster {
 
+class Cancellation;
 class Device;
 struct DeviceAttributes;
 class MasterApi;
@@ -44,6 +45,8 @@ struct RunOptions {
   absl::Duration timeout = absl::ZeroDuration();  // zero: the session's
   bool trace = false;
   bool keep_partition_graphs = false;
+  // Cancelling it ends the run soon with its reason. Null: only closing the session does.
+  std::shared_ptr<Cancellation> cancellation;
 };
 
 struct RunMetadata {
@@ -77,7 +80,8 @@ class Session {
   // Prepare and Run in one.
   absl::StatusOr<std::vector<Tensor>> Run(const std::vector<std::pair<Output, Tensor>>& feeds,
                                           const std::vector<Output>& fetches,
-                                          const std::vector<Node*>& targets = {});
+                                          const std::vector<Node*>& targets = {},
+                                          const RunOptions& options = {});
 
   // A step to which feeds are given, and from which fetches are taken, piece by piece.
   virtual absl::StatusOr<std::string> PartialRunSetup(const StepSignature& signature) = 0;
