@@ -17,6 +17,8 @@ class Coordinator {
   struct Options {
     // Errors that end a run without being one. Empty: OutOfRange, the end of the input.
     std::function<bool(const absl::Status&)> is_clean;
+    // How an error is worded in the notice that it was reported. Empty: code and message.
+    std::function<std::string(const absl::Status&)> describe;
     Timer* timer = nullptr;  // null: real time
   };
   struct JoinOptions {
@@ -66,9 +68,9 @@ class Coordinator {
   };
   // Waits while a thread lives, `until` has not come and, if `or_stop`, no stop was asked for.
   absl::Status WaitForThreads(const std::vector<std::shared_ptr<Joinable>>& threads, bool all_tell,
-                              bool or_stop, absl::Time until, const Interrupted& interrupted);
+                              bool or_stop, absl::Duration until, const Interrupted& interrupted);
 
-  const std::function<bool(const absl::Status&)> is_clean_;
+  const Options options_;
   Timer& timer_;
   const std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
 };

@@ -28,7 +28,7 @@ class QueueRunner : public std::enable_shared_from_this<QueueRunner> {
     // A step that still runs so long after the stop is cancelled; TensorFlow waits for it.
     absl::Duration cancel_after = absl::Seconds(1);
     // Looks at an error, perhaps to replace it, before it is reported.
-    std::function<absl::Status(const Session&, absl::Status)> on_error;
+    std::function<absl::Status(absl::Status)> on_error;
   };
 
   static std::shared_ptr<QueueRunner> Create(QueueRunnerDef def, Options options);
@@ -54,8 +54,9 @@ class QueueRunner : public std::enable_shared_from_this<QueueRunner> {
 
   // What the threads of one CreateThreads share.
   struct Group;
-  absl::Status RunEnqueue(Group& group, Node* op);
-  absl::Status EnqueueUntilStop(Group& group, Node* op, bool& closed);
+  absl::Status RunEnqueue(Group& group, const absl::StatusOr<std::shared_ptr<StepPlan>>& plan);
+  absl::Status EnqueueUntilStop(Group& group, const absl::StatusOr<std::shared_ptr<StepPlan>>& plan,
+                                bool& closed);
   void CancelOnStop(Group& group);
   // One thread less for the session. Whether it was the last.
   bool Leave(const Session* session);

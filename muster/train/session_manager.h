@@ -30,7 +30,13 @@ struct InitStep {
 struct CheckpointSource {
   // Writes the checkpoint's values into the session's variables.
   std::function<absl::Status(Session&, const std::string& prefix)> restore;
-  // Told of the checkpoints that exist, oldest first. May be empty.
+  // The checkpoints that a directory lists.
+  struct State {
+    std::string newest;            // empty: none
+    std::vector<std::string> all;  // oldest first
+  };
+  std::function<absl::StatusOr<State>(const std::string& directory)> read_state;
+  // Told of the checkpoints that exist. May be empty.
   std::function<absl::Status(std::vector<std::string> prefixes)> recover_last_checkpoints;
   std::string directory;  // the newest one there
   std::string file;       // or this one: not both
@@ -89,6 +95,14 @@ class SessionManager {
                                                      absl::string_view what) const;
   // Runs local_init where the model is ready for it; what is missing otherwise.
   absl::StatusOr<std::optional<std::string>> LocalInit(Session& session) const;
+
+  // What one look at a session found.
+  struct Look {
+    std::optional<std::string> local_missing, missing;
+    bool local_init_ran = false;
+    bool ready = false;
+  };
+  absl::StatusOr<Look> LookAt(Session& session) const;
 
   const Options options_;
   Timer& timer_;

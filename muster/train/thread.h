@@ -36,6 +36,8 @@ class Thread : public Joinable, public std::enable_shared_from_this<Thread> {
   // From here on alive; for a caller whose thread calls Run a little later.
   void MarkStarted();
   absl::Status Run();
+  // With another body than it was made with.
+  absl::Status Run(std::function<absl::Status()> body);
 
   std::string name() const override { return name_; }
   bool alive() const override;

@@ -14,6 +14,8 @@ class Timer {
  public:
   virtual ~Timer() = default;
   virtual Clock& clock() = 0;
+  // Since some moment in the past; never goes back.
+  absl::Duration Now() { return absl::Nanoseconds(clock().NowNanos()); }
   // Waits until `changed` is notified or `timeout` has passed, perhaps less. Requires: `mutex` is
   // held.
   virtual void Wait(CondVar& changed, Mutex& mutex, absl::Duration timeout)

@@ -44,12 +44,19 @@ T RunValue(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// The trampoline rule: C++ that calls Python takes the GIL here and nowhere else; a Python
-// exception is kept as the current error and travels as a status whose message says so, to be
-// raised again at the border.
+// The trampoline rule: C++ that calls Python takes the GIL here; a Python exception travels as a
+// status that keeps it, to be raised again at the border, on whatever thread that is.
 absl::Status CallPython(const std::function<void()>& call);
 // Raises the kept Python exception if `status` carries one; otherwise returns.
 void RaiseKeptPythonError(const absl::Status& status);
+// A status that keeps `exception`; its code is that of a tf.errors class, Unknown for others.
+// Requires: the GIL is held.
+absl::Status KeepException(nb::handle exception);
+// What raising the status would raise: the kept exception, or a new one. Requires: as above.
+nb::object ExceptionFor(const absl::Status& status, bool while_running = true);
+// Ctrl-C while a call waits: the handler runs here if this is the main thread, and what it raises
+// is the status.
+absl::Status RunSignalHandlers();
 
 // A tensor over the array's memory where that is safe (contiguous, aligned), a copy otherwise.
 // Object arrays and numpy strings become string tensors.
@@ -71,5 +78,6 @@ void BindProtos(nb::module_& m);
 void BindGradients(nb::module_& m);
 void BindSession(nb::module_& m);
 void BindServer(nb::module_& m);
+void BindTrain(nb::module_& m);
 
 }  // namespace muster

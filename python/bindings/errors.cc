@@ -1,6 +1,11 @@
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/numbers.h"
 #include "bindings.h"
 
+#include "muster/base/mutex.h"
 #include "muster/graph/gradients.h"
+#include "muster/transport/call.h"
 
 namespace muster {
 namespace {
@@ -9,9 +14,112 @@ constexpr absl::string_view kPythonErrorPayload = "muster/python-exception";
 
 nb::object* error_maker = nullptr;  // muster.errors._make(code, message, while_running, kind)
 
-thread_local nb::object kept_exception;
+// The exceptions that statuses keep, by a number that the statuses carry. One goes when the last
+// copy of its status does, which may be on a thread without the GIL: it is let go later.
+class KeptExceptions {
+ public:
+  static KeptExceptions& Get() {
+    static auto* kept = new KeptExceptions;
+    return *kept;
+  }
+
+  // Requires: the GIL is held.
+  absl::Cord Keep(nb::handle exception) {
+    LetGo();
+    uint64_t id;
+    {
+      MutexLock lock(mutex_);
+      id = next_++;
+      kept_[id] = exception.inc_ref().ptr();
+    }
+    auto text = std::make_shared<const std::string>(absl::StrCat(prefix_, id));
+    return absl::MakeCordFromExternal(*text, [this, id, text] { Drop(id); });
+  }
+
+  // Invalid when `payload` is not one of this process. Requires: the GIL is held.
+  nb::object Find(const absl::Cord& payload) {
+    const std::string text(payload);
+    uint64_t id;
+    absl::string_view rest = text;
+    if (rest.substr(0, prefix_.size()) != prefix_) return nb::object();
+    rest.remove_prefix(prefix_.size());
+    if (!absl::SimpleAtoi(rest, &id)) return nb::object();
+    MutexLock lock(mutex_);
+    const auto found = kept_.find(id);
+    return found == kept_.end() ? nb::object() : nb::borrow(found->second);
+  }
+
+ private:
+  void Drop(uint64_t id) {
+    {
+      MutexLock lock(mutex_);
+      const auto found = kept_.find(id);
+      dropped_.push_back(found->second);
+      kept_.erase(found);
+    }
+    if (Py_IsInitialized()) {
+      Py_AddPendingCall(
+          [](void*) {
+            Get().LetGo();
+            return 0;
+          },
+          nullptr);
+    }
+  }
+
+  // Requires: the GIL is held.
+  void LetGo() {
+    std::vector<PyObject*> dropped;
+    {
+      MutexLock lock(mutex_);
+      dropped.swap(dropped_);
+    }
+    for (PyObject* exception : dropped) Py_DECREF(exception);
+  }
+
+  // A status that comes from another process carries numbers that mean nothing here.
+  const std::string prefix_ = absl::StrCat("python-exception-", NewRequestId(), "-");
+  Mutex mutex_;
+  uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
+  absl::flat_hash_map<uint64_t, PyObject*> kept_ ABSL_GUARDED_BY(mutex_);
+  std::vector<PyObject*> dropped_ ABSL_GUARDED_BY(mutex_);
+};
+
+nb::object KeptBy(const absl::Status& status) {
+  const auto payload = status.GetPayload(kPythonErrorPayload);
+  return payload ? KeptExceptions::Get().Find(*payload) : nb::object();
+}
+
+std::string TextOf(nb::handle exception) {
+  nb::object text = nb::steal(PyObject_Str(exception.ptr()));
+  if (!text.is_valid()) {
+    PyErr_Clear();
+    return "";
+  }
+  nb::object bytes = nb::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "replace"));
+  return bytes.is_valid() ? std::string(PyBytes_AsString(bytes.ptr())) : "";
+}
+
+// Of tf.errors.OpError and what derives from it.
+absl::StatusCode CodeOf(nb::handle exception) {
+  nb::object code = nb::getattr(exception, "error_code", nb::none());
+  int64_t value = 0;
+  if (!nb::hasattr(exception, "node_def") || !nb::try_cast(code, value) || value <= 0 || value > 16)
+    return absl::StatusCode::kUnknown;
+  return static_cast<absl::StatusCode>(value);
+}
 
 }  // namespace
+
+absl::Status KeepException(nb::handle exception) {
+  const absl::StatusCode code = CodeOf(exception);
+  std::string text = TextOf(exception);
+  if (code == absl::StatusCode::kUnknown)
+    text = absl::StrCat(nb::type_name(exception.type()).c_str(), ": ", text);
+  absl::Status status(code, text);
+  status.SetPayload(std::string(kPythonErrorPayload), KeptExceptions::Get().Keep(exception));
+  return status;
+}
 
 absl::Status CallPython(const std::function<void()>& call) {
   nb::gil_scoped_acquire gil;
@@ -19,19 +127,38 @@ absl::Status CallPython(const std::function<void()>& call) {
     call();
     return absl::OkStatus();
   } catch (nb::python_error& error) {
-    kept_exception = nb::borrow(error.value());
-    absl::Status status = absl::UnknownError(error.what());
-    status.SetPayload(std::string(kPythonErrorPayload), absl::Cord("1"));
-    return status;
+    nb::object exception = nb::borrow(error.value());
+    if (nb::object traceback = nb::borrow(error.traceback()); traceback.is_valid())
+      PyException_SetTraceback(exception.ptr(), traceback.ptr());
+    return KeepException(exception);
+  } catch (const StatusError& error) {
+    return error.status;
+  } catch (const std::exception& error) {
+    return Internal("A Python function was called or answered in a wrong way: ", error.what());
   }
 }
 
 void RaiseKeptPythonError(const absl::Status& status) {
-  if (!status.GetPayload(kPythonErrorPayload).has_value() || !kept_exception.is_valid()) return;
-  nb::object exception = std::move(kept_exception);
-  kept_exception = nb::object();
+  nb::object exception = KeptBy(status);
+  if (!exception.is_valid()) return;
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
   throw nb::python_error();
+}
+
+nb::object ExceptionFor(const absl::Status& status, bool while_running) {
+  nb::object kept = KeptBy(status);
+  if (kept.is_valid()) return kept;
+  const std::string message(status.message());
+  return (*error_maker)(static_cast<int>(status.code()),
+                        nb::steal<nb::str>(PyUnicode_DecodeUTF8(
+                            message.data(), static_cast<Py_ssize_t>(message.size()), "replace")),
+                        while_running, ErrorKind(status));
+}
+
+absl::Status RunSignalHandlers() {
+  return CallPython([] {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  });
 }
 
 void BindErrors(nb::module_& m) {
@@ -41,17 +168,11 @@ void BindErrors(nb::module_& m) {
           std::rethrow_exception(thrown);
         } catch (const StatusError& error) {
           try {
-            RaiseKeptPythonError(error.status);
-            const std::string message(error.status.message());
             if (error_maker == nullptr) {
-              PyErr_SetString(PyExc_RuntimeError, message.c_str());
+              PyErr_SetString(PyExc_RuntimeError, std::string(error.status.message()).c_str());
               return;
             }
-            nb::object exception = (*error_maker)(
-                static_cast<int>(error.status.code()),
-                nb::steal<nb::str>(PyUnicode_DecodeUTF8(
-                    message.data(), static_cast<Py_ssize_t>(message.size()), "replace")),
-                error.while_running, ErrorKind(error.status));
+            nb::object exception = ExceptionFor(error.status, error.while_running);
             PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception.ptr())), exception.ptr());
           } catch (nb::python_error& inner) {
             inner.restore();

@@ -1,6 +1,8 @@
 #include "bindings.h"
 
 NB_MODULE(_muster, m) {
+  // Threads that live as long as the process keep what they use.
+  nb::set_leak_warnings(false);
   muster::BindErrors(m);
   muster::BindTensors(m);
   muster::BindGraph(m);
@@ -8,4 +10,5 @@ NB_MODULE(_muster, m) {
   muster::BindGradients(m);
   muster::BindSession(m);
   muster::BindServer(m);
+  muster::BindTrain(m);
 }

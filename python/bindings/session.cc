@@ -92,14 +92,6 @@ SessionConfig ConfigFromPython(const nb::bytes& serialized) {
   return RunValue(ParseSessionConfig(absl::string_view(serialized.c_str(), serialized.size())));
 }
 
-// Ctrl-C while a call waits: the handler runs here, on the main thread, and what it raises ends the
-// call.
-absl::Status RunSignalHandlers() {
-  return CallPython([] {
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  });
-}
-
 std::unique_ptr<Session> ConnectSession(const Graph& graph, const std::string& target,
                                         const nb::bytes& config) {
   SessionOptions options;

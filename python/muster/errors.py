@@ -112,10 +112,11 @@ def failing_node_name(message):
 
 
 def _make(code, message, while_running, kind):
+    if kind:
+        return {"LookupError": LookupError, "TypeError": TypeError, "RuntimeError": RuntimeError}.get(
+            kind, ValueError)(message)
     if while_running:
         return _BY_CODE.get(code, UnknownError)(None, None, message)
-    if kind:
-        return {"LookupError": LookupError, "TypeError": TypeError}.get(kind, ValueError)(message)
     if code == NOT_FOUND and message.startswith("Op type not registered"):  # noqa: F821
         return NotFoundError(None, None, message)
     if code == UNIMPLEMENTED:  # noqa: F821

@@ -161,6 +161,13 @@ def _feed_array(tensor, value):
     return array
 
 
+def with_failing_op(graph, error):
+    """The error, with the operation that its text names."""
+    name = errors.failing_node_name(error.message) if isinstance(error, errors.OpError) else None
+    node = graph._g.find(name) if name else None
+    return error if node is None else type(error)(None, graph._operation(node), error.message)
+
+
 class BaseSession(object):
     """What Session and InteractiveSession share."""
 
@@ -265,12 +272,7 @@ class BaseSession(object):
         return tensors, arrays, plain
 
     def _with_op(self, error):
-        name = errors.failing_node_name(error.message)
-        node = self._graph._g.find(name) if name else None
-        if node is None:
-            return error
-        op = self._graph._operation(node)
-        return type(error)(None, op, error.message)
+        return with_failing_op(self._graph, error)
 
     def make_callable(self, fetches, feed_list=None, accept_options=False):
         if feed_list is not None and not isinstance(feed_list, (list, tuple)):

@@ -6,6 +6,8 @@ import threading as _threading
 import time as _time
 from logging import DEBUG, ERROR, FATAL, INFO, WARN  # noqa: F401
 
+from muster import _muster
+
 _logger = None
 _logger_lock = _threading.Lock()
 _counters = {}
@@ -116,3 +118,10 @@ def log_if(level, msg, condition, *args):
 __all__ = ["DEBUG", "ERROR", "FATAL", "INFO", "WARN", "TaskLevelStatusMessage", "debug", "error", "fatal", "flush",
            "get_verbosity", "info", "log", "log_every_n", "log_every_n_seconds", "log_first_n", "log_if",
            "set_verbosity", "vlog", "warn", "warning"]
+
+
+def _notice(level, line):
+    log((INFO, WARN, ERROR)[level], "%s", line)
+
+
+_muster.set_notices(_notice)
