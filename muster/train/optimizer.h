@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,12 +33,12 @@ struct ComputeOptions {
   GateGradients gate = GateGradients::kOp;
   AggregationMethod aggregation_method = AggregationMethod::kAddN;
   bool colocate_gradients_with_ops = false;
-  Gradient grad_loss;
+  Gradient grad_loss = {};
 };
 
 struct ApplyOptions {
-  std::optional<TrainVariable> global_step;  // one more after every update
-  std::string name;                          // the optimizer's where empty
+  std::optional<TrainVariable> global_step = {};  // one more after every update
+  std::string name = {};                          // the optimizer's where empty
 };
 
 // Thread-compatible. Subclasses say which slots a variable has and which nodes update it.

@@ -33,8 +33,7 @@ class SlotMaker {
   virtual ~SlotMaker() = default;
 
   // The slot, made when it does not exist yet.
-  virtual absl::StatusOr<TrainVariable> GetOrMake(const Scope& scope,
-                                                  const TrainVariable& variable,
+  virtual absl::StatusOr<TrainVariable> GetOrMake(const Scope& scope, const TrainVariable& variable,
                                                   const SlotSpec& spec) = 0;
   // NotFound when nobody has made it.
   virtual absl::StatusOr<TrainVariable> Get(const TrainVariable& variable,

@@ -52,8 +52,8 @@ using InitialValue = std::variant<Tensor, Output, InitialValueFunction>;
 InitialValueFunction Zeros(Shape shape, DType dtype = DType::kFloat);
 InitialValueFunction Ones(Shape shape, DType dtype = DType::kFloat);
 InitialValueFunction Constant(double value, Shape shape, DType dtype = DType::kFloat);
-InitialValueFunction RandomUniform(Shape shape, double min, double max,
-                                   DType dtype = DType::kFloat, std::optional<int64_t> seed = {});
+InitialValueFunction RandomUniform(Shape shape, double min, double max, DType dtype = DType::kFloat,
+                                   std::optional<int64_t> seed = {});
 InitialValueFunction RandomNormal(Shape shape, double mean, double stddev,
                                   DType dtype = DType::kFloat, std::optional<int64_t> seed = {});
 InitialValueFunction TruncatedNormal(Shape shape, double mean, double stddev,
@@ -67,7 +67,7 @@ struct VariableOptions {
   // Off: values of any shape may be assigned.
   bool validate_shape = true;
   // The read is cached there instead of lying with the variable.
-  std::string caching_device;
+  std::string caching_device = {};
 };
 
 // The nodes of a variable under `name` (relative to the scope, made unique; as it stands where it
