@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "muster/base/log.h"
 #include "muster/runtime/cancellation.h"
 #include "muster/train/notice.h"
 
@@ -128,6 +129,10 @@ absl::Status QueueRunner::EnqueueUntilStop(Group& group,
 
 void QueueRunner::CancelOnStop(Group& group) {
   group.coordinator->WaitForStop();
+  if (def_.on_clean_stop && group.coordinator->requested().ok()) {
+    const absl::Status done = def_.on_clean_stop(*group.session);
+    if (!done.ok()) LOG(WARNING) << "Queue runner " << def_.queue_name << " at its stop: " << done;
+  }
   Timer& timer = group.coordinator->timer();
   const absl::Duration until = timer.Now() + options_.cancel_after;
   RunAndIgnoreErrors(*group.session, group.cancel, options_.cancel_after);

@@ -17,6 +17,8 @@ struct QueueRunnerDef {
   std::vector<Node*> enqueue_ops;
   Node* close_op = nullptr;   // no more elements will come
   Node* cancel_op = nullptr;  // nor the ones that wait to get in
+  // Done before the queue is cancelled when the coordinator stops without an error. May be empty.
+  std::function<absl::Status(Session&)> on_clean_stop;
   // What an enqueue op says when the queue, or the one it reads from, is closed.
   std::vector<absl::StatusCode> closed_codes = {absl::StatusCode::kOutOfRange};
 };
