@@ -1,0 +1,126 @@
+// Gradients of several workers, summed until enough have come: what synchronous training waits for.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+
+#include "muster/base/mutex.h"
+#include "muster/base/status.h"
+#include "muster/tensor/tensor.h"
+
+namespace muster {
+
+// A gradient of some rows; `dense_shape` may be empty.
+struct SparseGradient {
+  Tensor indices;      // int64 vector
+  Tensor values;       // one row per index
+  Tensor dense_shape;  // int64 vector, or without elements
+};
+
+// Thread-safe. Waits for nothing itself: a take that has to wait is called back.
+class Accumulator : public Resource {
+ public:
+  static constexpr const char* kTypeName = "N10tensorflow26ConditionalAccumulatorBaseE";
+  enum class Reduction { kMean, kSum };
+  using Ticket = uint64_t;
+  using Tuple = std::vector<Tensor>;
+  using TakeDone = absl::AnyInvocable<void(absl::StatusOr<Tuple>) &&>;
+  // Called under the accumulator's lock when a take has to wait; its Cancel(ticket) may come at any
+  // time then. False: it shall not wait, since it is cancelled already.
+  using OnWait = absl::FunctionRef<bool(Ticket)>;
+
+  const std::string& name() const { return name_; }
+  DType dtype() const { return dtype_; }
+  const PartialShape& shape() const { return shape_; }
+
+  // Waits for `required` gradients behind those who wait already; gives their reduction over the
+  // real count, and the step of the accumulator goes on by one.
+  void Take(int64_t required, OnWait on_wait, TakeDone done);
+  // Withdraws a waiting take: its callback gets Cancelled. False: it was over already. Flush
+  // afterwards.
+  bool Cancel(Ticket ticket);
+  void Flush();
+
+  int64_t num_accumulated() const;
+  int64_t global_step() const;
+  // Also backwards. The gradients so far stay.
+  void SetGlobalStep(int64_t step);
+
+ protected:
+  Accumulator(std::string name, DType dtype, PartialShape shape, Reduction reduction)
+      : name_(std::move(name)), dtype_(dtype), shape_(std::move(shape)), reduction_(reduction) {}
+
+  // Calls `add` when the gradient is not stale; it then counts unless `add` fails.
+  absl::Status Accept(int64_t local_step, absl::FunctionRef<absl::Status()> add)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The reduction of `count_` gradients, which are gone afterwards. Elements may be divided in
+  // place.
+  virtual absl::StatusOr<Tuple> ReduceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+
+  const std::string name_;
+  const DType dtype_;
+  const PartialShape shape_;
+  const Reduction reduction_;
+  mutable Mutex mutex_;
+  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+
+ private:
+  struct Attempt {
+    Ticket ticket = 0;
+    int64_t required = 1;
+    TakeDone done;
+  };
+  struct Finished {
+    TakeDone done;
+    absl::StatusOr<Tuple> result;
+  };
+  void AdvanceLocked(std::vector<Finished>& finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  int64_t global_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  Ticket last_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::list<Attempt> waiting_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Takes give {average}.
+class DenseAccumulator : public Accumulator {
+ public:
+  DenseAccumulator(std::string name, DType dtype, PartialShape shape, Reduction reduction)
+      : Accumulator(std::move(name), dtype, std::move(shape), reduction) {}
+  std::string Describe() const override { return "dense accumulator"; }
+  // A gradient older than the accumulator's step is dropped without a word, whatever its shape.
+  // Takes memory over that nobody else holds; otherwise the first gradient is copied when the
+  // second comes. Requires: type and memory checked by the caller.
+  absl::Status Apply(int64_t local_step, Tensor gradient);
+
+ private:
+  absl::StatusOr<Tuple> ReduceLocked() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Tensor sum_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Takes give {indices, values, shape}.
+class SparseAccumulator : public Accumulator {
+ public:
+  SparseAccumulator(std::string name, DType dtype, PartialShape shape, Reduction reduction)
+      : Accumulator(std::move(name), dtype, std::move(shape), reduction) {}
+  std::string Describe() const override { return "sparse accumulator"; }
+  // Rows are merged by a walk over both lists of indices, which presumes that they rise; rows of
+  // equal index that the walk does not meet together stay apart.
+  absl::Status Apply(int64_t local_step, bool has_known_shape, const SparseGradient& gradient);
+
+ private:
+  absl::Status CheckLocked(bool has_known_shape, const SparseGradient& gradient) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status MergeLocked(const SparseGradient& gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Tuple> ReduceLocked() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  std::vector<int64_t> indices_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int64_t> counts_ ABSL_GUARDED_BY(mutex_);
+  Tensor values_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace muster
