@@ -79,5 +79,6 @@ void BindGradients(nb::module_& m);
 void BindSession(nb::module_& m);
 void BindServer(nb::module_& m);
 void BindTrain(nb::module_& m);
+void BindSummaries(nb::module_& m);
 
 }  // namespace muster

@@ -11,4 +11,5 @@ NB_MODULE(_muster, m) {
   muster::BindSession(m);
   muster::BindServer(m);
   muster::BindTrain(m);
+  muster::BindSummaries(m);
 }

@@ -49,7 +49,7 @@ _MODULES = {
         "io_ops": "io_ops", "parsing_ops": "parsing_ops", "image_ops": "image", "script_ops": "script_ops",
         "template": "template", "partitioned_variables": "partitioned", "resource_variable_ops": "variables",
         "gen_array_ops": "op_library", "gen_math_ops": "op_library", "gen_nn_ops": "op_library",
-        "lookup_ops": "lookup", "rnn": "rnn", "rnn_cell": "rnn_cell", "summary_ops": "summary",
+        "lookup_ops": "lookup", "rnn": "rnn", "rnn_cell": "rnn_cell", "summary_ops": "summary", "summary_op_util": "summary",
         "confusion_matrix": "confusion", "candidate_sampling_ops": "candidate_sampling"},
     "training": {name: "train training_util" for name in (
         "training", "training_util", "saver", "server_lib", "session_run_hook", "basic_session_run_hooks",
@@ -59,8 +59,8 @@ _MODULES = {
         "checkpoint_management", "summary_io", "slot_creator")},
     "lib.io": {"file_io": "file_io", "tf_record": "python_io", "python_io": "python_io"},
     "util": {"compat": "compat", "nest": "nest"},
-    "summary": {"summary": "summary"},
-    "summary.writer": {"writer": "summary", "writer_cache": "summary"},
+    "summary": {"summary": "summary", "summary_iterator": "summary", "text_summary": "summary"},
+    "summary.writer": {"writer": "summary", "writer_cache": "summary", "event_file_writer": "summary"},
     "layers": {"layers": "layers", "core": "layers", "convolutional": "layers", "pooling": "layers"},
 }
 

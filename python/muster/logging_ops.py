@@ -1,7 +1,7 @@
-"""Printing tensors while a step runs."""
-from muster import array_ops, control_flow_ops, framework
+"""Printing tensors while a step runs, and the names that summaries had before TensorFlow 1.0."""
+from muster import array_ops, control_flow_ops, dtypes, framework
 from muster.convert import convert_to_tensor
-from muster.framework import control_dependencies, name_scope
+from muster.framework import GraphKeys, control_dependencies, name_scope
 from muster.op_library import call
 
 
@@ -35,4 +35,55 @@ def timestamp(name=None):
     return call("Timestamp", name=name)
 
 
-__all__ = ["Print", "verify_tensor_all_finite", "add_check_numerics_ops", "timestamp"]
+# --- Summaries whose tag is given as it is, not made from the scope. ---
+def _collected(val, collections):
+    for key in [GraphKeys.SUMMARIES] if collections is None else collections:
+        framework.add_to_collection(key, val)
+    return val
+
+
+def scalar_summary(tags, values, collections=None, name=None):
+    with name_scope(name, "ScalarSummary", [tags, values]) as scope:
+        return _collected(call("ScalarSummary", tags=tags, values=values, name=scope), collections)
+
+
+def histogram_summary(tag, values, collections=None, name=None):
+    with name_scope(name, "HistogramSummary", [tag, values]) as scope:
+        return _collected(call("HistogramSummary", tag=tag, values=values, name=scope), collections)
+
+
+def image_summary(tag, tensor, max_images=3, collections=None, name=None):
+    with name_scope(name, "ImageSummary", [tag, tensor]) as scope:
+        return _collected(call("ImageSummary", tag=tag, tensor=tensor, max_images=max_images, name=scope), collections)
+
+
+def audio_summary(tag, tensor, sample_rate, max_outputs=3, collections=None, name=None):
+    with name_scope(name, "AudioSummary", [tag, tensor]) as scope:
+        sample_rate = convert_to_tensor(sample_rate, dtype=dtypes.float32, name="sample_rate")
+        return _collected(call("AudioSummaryV2", tag=tag, tensor=tensor, max_outputs=max_outputs,
+                               sample_rate=sample_rate, name=scope), collections)
+
+
+def merge_summary(inputs, collections=None, name=None):
+    with name_scope(name, "MergeSummary", inputs):
+        return _collected(call("MergeSummary", inputs=inputs, name=name), collections or [])
+
+
+def merge_all_summaries(key=GraphKeys.SUMMARIES):
+    summaries = framework.get_collection(key)
+    return merge_summary(summaries) if summaries else None
+
+
+def get_summary_op():
+    """The op that merges all summaries of the graph, made once."""
+    kept = framework.get_collection(GraphKeys.SUMMARY_OP)
+    if kept and kept[0] is not None:
+        return kept[0]
+    merged = merge_all_summaries()
+    if merged is not None:
+        framework.add_to_collection(GraphKeys.SUMMARY_OP, merged)
+    return merged
+
+
+__all__ = ["Print", "verify_tensor_all_finite", "add_check_numerics_ops", "timestamp", "audio_summary",
+           "histogram_summary", "image_summary", "merge_all_summaries", "merge_summary", "scalar_summary"]

@@ -38,7 +38,9 @@ _CONTENTS = {
         "decode_base64 encode_base64 decode_raw read_file write_file matching_files parse_tensor serialize_tensor "
         "parse_example parse_single_example decode_csv decode_jpeg decode_png encode_jpeg encode_png decode_image "
         "FixedLenFeature VarLenFeature SparseFeature FixedLenSequenceFeature QueueBase FIFOQueue",
-        {"gfile": "gfile_v2:"}),
+        {"gfile": "gfile_v2:", "TFRecordWriter": "python_io:TFRecordWriter", "TFRecordOptions": "python_io:TFRecordOptions",
+         "TFRecordCompressionType": "python_io:TFRecordCompressionType",
+         "tf_record_iterator": "python_io:tf_record_iterator"}),
     "debugging": (
         "Assert assert_equal assert_none_equal assert_less assert_less_equal assert_greater assert_greater_equal "
         "assert_negative assert_positive assert_non_negative assert_non_positive assert_near assert_rank "

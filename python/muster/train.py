@@ -7,6 +7,7 @@ from muster.optimizer import Optimizer  # noqa: F401
 from muster.optimizers import *  # noqa: F401,F403
 from muster.queue_runner import *  # noqa: F401,F403
 from muster.server_lib import *  # noqa: F401,F403
+from muster.summary import SummaryWriter, summary_iterator  # noqa: F401
 from muster.training_util import *  # noqa: F401,F403
 
 
