@@ -22,6 +22,15 @@ CondContext& CondContext::Create(const Scope& scope, Output pred, Output pivot, 
   return result;
 }
 
+CondContext& CondContext::Restore(Graph& graph, std::string name, ControlFlowContext* outer,
+                                  Output pred, Output pivot, int branch) {
+  auto context = std::unique_ptr<CondContext>(
+      new CondContext(graph, std::move(name), outer, pred, pivot, branch));
+  CondContext& result = *context;
+  graph.build_state().contexts.push_back(std::move(context));
+  return result;
+}
+
 absl::StatusOr<Output> CondContext::AddValue(Output value, const Scope& scope) {
   if (values_.contains(value)) return ExternalOr(value);
   Output result = value;

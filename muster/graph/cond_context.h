@@ -14,6 +14,9 @@ class CondContext : public ControlFlowContext {
  public:
   // `pivot` is the predicate's side of the branch (0 false, 1 true).
   static CondContext& Create(const Scope& scope, Output pred, Output pivot, int branch);
+  // A branch whose nodes were imported; its values are added by the caller.
+  static CondContext& Restore(Graph& graph, std::string name, ControlFlowContext* outer,
+                              Output pred, Output pivot, int branch);
 
   Output pred() const { return pred_; }
   Output pivot() const { return pivot_; }
@@ -28,6 +31,12 @@ class CondContext : public ControlFlowContext {
 
  private:
   CondContext(const Scope& scope, Output pred, Output pivot, int branch);
+  CondContext(Graph& graph, std::string name, ControlFlowContext* outer, Output pred, Output pivot,
+              int branch)
+      : ControlFlowContext(graph, std::move(name), outer),
+        pred_(pred),
+        pivot_(pivot),
+        branch_(branch) {}
   Output pred_;
   Output pivot_;
   int branch_;

@@ -15,6 +15,11 @@ ControlFlowContext::ControlFlowContext(const Scope& scope, absl::string_view nam
   if (outer_ != nullptr) outer_->nested_.push_back(this);
 }
 
+ControlFlowContext::ControlFlowContext(Graph& graph, std::string name, ControlFlowContext* outer)
+    : name_(std::move(name)), graph_(graph), outer_(outer) {
+  if (outer_ != nullptr) outer_->nested_.push_back(this);
+}
+
 WhileContext* ControlFlowContext::while_context() {
   for (ControlFlowContext* context = this; context != nullptr; context = context->outer()) {
     if (WhileContext* loop = context->AsWhile()) return loop;

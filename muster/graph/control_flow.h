@@ -50,6 +50,8 @@ class ControlFlowContext {
 
   // `value` is known here as it is.
   void AddName(Output value) { values_.insert(value); }
+  // `value` comes from outside; `inside` stands for it.
+  void AddExternal(Output value, Output inside) { external_values_[value] = inside; }
   // Makes results of this context known to the outer one.
   void ExitResult(absl::Span<const Output> results);
 
@@ -59,6 +61,8 @@ class ControlFlowContext {
  protected:
   // Names the context below the scope's prefix.
   ControlFlowContext(const Scope& scope, absl::string_view name);
+  // One that an imported graph had: its nodes exist, its name is its own.
+  ControlFlowContext(Graph& graph, std::string name, ControlFlowContext* outer);
   // Takes away control edges into `node` from outside the enclosing loop; those are returned.
   std::vector<Node*> RemoveExternalControlEdges(Node& node);
   Output ExternalOr(Output value) const;

@@ -44,6 +44,15 @@ absl::StatusOr<WhileContext*> WhileContext::Create(const Scope& scope, WhileSett
   return result;
 }
 
+WhileContext& WhileContext::Restore(Graph& graph, std::string name, ControlFlowContext* outer,
+                                    WhileSettings settings, const Pivots& pivots) {
+  auto context = std::unique_ptr<WhileContext>(
+      new WhileContext(graph, std::move(name), outer, settings, pivots));
+  WhileContext& result = *context;
+  graph.build_state().contexts.push_back(std::move(context));
+  return result;
+}
+
 absl::StatusOr<Output> WhileContext::AddValue(Output value, const Scope& scope) {
   if (values_.contains(value) || value.node->control_flow_context() == this)
     return ExternalOr(value);

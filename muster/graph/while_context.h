@@ -25,6 +25,14 @@ class WhileContext : public ControlFlowContext {
   // InvalidArgument for parallel_iterations < 1.
   static absl::StatusOr<WhileContext*> Create(const Scope& scope, WhileSettings settings,
                                               absl::string_view name = "while_context");
+  // A loop whose nodes were imported; its values, enters and exits are added by the caller.
+  struct Pivots {
+    Output for_pred;
+    Output for_body;
+    Output condition;
+  };
+  static WhileContext& Restore(Graph& graph, std::string name, ControlFlowContext* outer,
+                               WhileSettings settings, const Pivots& pivots);
 
   const WhileSettings& settings() const { return settings_; }
   int parallel_iterations() const { return settings_.parallel_iterations; }
@@ -77,6 +85,13 @@ class WhileContext : public ControlFlowContext {
  private:
   WhileContext(const Scope& scope, WhileSettings settings, absl::string_view name)
       : ControlFlowContext(scope, name), settings_(settings) {}
+  WhileContext(Graph& graph, std::string name, ControlFlowContext* outer, WhileSettings settings,
+               const Pivots& pivots)
+      : ControlFlowContext(graph, std::move(name), outer),
+        settings_(settings),
+        pivot_for_pred_(pivots.for_pred),
+        pivot_for_body_(pivots.for_body),
+        pivot_(pivots.condition) {}
   absl::Status FixControlInputs(const Scope& scope, absl::Span<const Output> enters);
   absl::StatusOr<Output> ZerosForAccumulator(const Scope& outside, Node& enter, Output gradient);
   // A loop variable: Enter, Merge and Switch on the pivot. The back edge is closed by the caller.

@@ -80,5 +80,7 @@ void BindSession(nb::module_& m);
 void BindServer(nb::module_& m);
 void BindTrain(nb::module_& m);
 void BindSummaries(nb::module_& m);
+void BindSaver(nb::module_& m);
+void BindMetaGraph(nb::module_& m);
 
 }  // namespace muster

@@ -12,4 +12,6 @@ NB_MODULE(_muster, m) {
   muster::BindServer(m);
   muster::BindTrain(m);
   muster::BindSummaries(m);
+  muster::BindSaver(m);
+  muster::BindMetaGraph(m);
 }

@@ -51,7 +51,7 @@ _MODULES = {
         "gen_array_ops": "op_library", "gen_math_ops": "op_library", "gen_nn_ops": "op_library",
         "lookup_ops": "lookup", "rnn": "rnn", "rnn_cell": "rnn_cell", "summary_ops": "summary", "summary_op_util": "summary",
         "confusion_matrix": "confusion", "candidate_sampling_ops": "candidate_sampling"},
-    "training": {name: "train training_util" for name in (
+    "training": {name: "train training_util" if name != "saver" else "saver train training_util" for name in (
         "training", "training_util", "saver", "server_lib", "session_run_hook", "basic_session_run_hooks",
         "monitored_session", "session_manager", "supervisor", "coordinator", "queue_runner", "queue_runner_impl",
         "device_setter", "input", "moving_averages", "optimizer", "gradient_descent", "adam", "adagrad", "momentum",
@@ -61,6 +61,10 @@ _MODULES = {
     "util": {"compat": "compat", "nest": "nest"},
     "summary": {"summary": "summary", "summary_iterator": "summary", "text_summary": "summary"},
     "summary.writer": {"writer": "summary", "writer_cache": "summary", "event_file_writer": "summary"},
+    "saved_model": {name: "saved_model" for name in (
+        "saved_model", "builder", "builder_impl", "loader", "loader_impl", "signature_def_utils",
+        "signature_def_utils_impl", "utils", "utils_impl", "simple_save", "constants", "main_op", "main_op_impl",
+        "tag_constants", "signature_constants")},
     "layers": {"layers": "layers", "core": "layers", "convolutional": "layers", "pooling": "layers"},
 }
 

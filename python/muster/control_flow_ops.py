@@ -110,6 +110,13 @@ def _branch_results(graph, value):
     return value, elements
 
 
+def _note_contexts(graph):
+    if not _muster.in_control_flow(graph._scope):
+        from muster import meta_graph
+
+        meta_graph.add_contexts(graph)
+
+
 def cond(pred, true_fn=None, false_fn=None, strict=False, name=None, fn1=None, fn2=None):
     if fn1 is not None:
         if true_fn is not None:
@@ -153,6 +160,7 @@ def cond(pred, true_fn=None, false_fn=None, strict=False, name=None, fn1=None, f
                 raise ValueError("Outputs of true_fn and false_fn must have the same type: %s, %s"
                                  % (x_type.name, y_type.name))
         merged = [graph._tensor(output) for output in builder.merge()]
+        _note_contexts(graph)
         result = nest.pack_sequence_as(original_true, merged)
         if not strict:
             result = _unpack_if_singleton(result)
@@ -254,6 +262,7 @@ def _while(graph, cond, body, loop_vars, shape_invariants, parallel_iterations, 
                 value = convert.convert_to_tensor(value, dtype=before.dtype.base_dtype)
             next_tensors.append(value)
         exits = builder.finish([t._output for t in next_tensors])
+    _note_contexts(graph)
     values = restore_results([graph._tensor(o) for o in exits])
     if return_same_structure:
         return values

@@ -395,6 +395,7 @@ class Graph(object):
         self._local = threading.local()
         self._ops = {}
         self._collections = {}
+        self._known_contexts = set()  # names of conditionals and loops that are in the collections
         self._finalized = False
         self._unfeedable = set()
         self._unfetchable = set()

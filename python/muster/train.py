@@ -1,11 +1,14 @@
 """tf.train, as far as it exists: clusters, optimizers, learning rates, averages, the global step, threads."""
+from muster.checkpoint_management import *  # noqa: F401,F403
 from muster.coordinator import *  # noqa: F401,F403
 from muster.device_setter import *  # noqa: F401,F403
 from muster.learning_rate_decay import *  # noqa: F401,F403
+from muster.meta_graph import write_graph  # noqa: F401
 from muster.moving_averages import *  # noqa: F401,F403
 from muster.optimizer import Optimizer  # noqa: F401
 from muster.optimizers import *  # noqa: F401,F403
 from muster.queue_runner import *  # noqa: F401,F403
+from muster.saver import *  # noqa: F401,F403
 from muster.server_lib import *  # noqa: F401,F403
 from muster.summary import SummaryWriter, summary_iterator  # noqa: F401
 from muster.training_util import *  # noqa: F401,F403

@@ -202,6 +202,12 @@ class Variable(metaclass=_VariableMeta):
 
         def __init__(self, full_name=None, full_shape=None, var_offset=None, var_shape=None, save_slice_info_def=None,
                      import_scope=None):
+            if save_slice_info_def is not None:
+                from muster import meta_graph
+
+                info = save_slice_info_def
+                full_name = meta_graph.prepend_name_scope(info.full_name, import_scope)
+                full_shape, var_offset, var_shape = list(info.full_shape), list(info.var_offset), list(info.var_shape)
             self.full_name, self.full_shape = full_name, full_shape
             self.var_offset, self.var_shape = var_offset, var_shape
 
@@ -210,6 +216,15 @@ class Variable(metaclass=_VariableMeta):
             return " ".join(["%d" % d for d in self.full_shape] + [
                 ":".join("%d,%d" % (o, s) for o, s in zip(self.var_offset, self.var_shape))])
 
+        def to_proto(self, export_scope=None):
+            from muster import _protos, meta_graph
+
+            if export_scope and not self.full_name.startswith(export_scope):
+                return None
+            return _protos.get("tensorflow.SaveSliceInfoDef")(
+                full_name=meta_graph.strip_name_scope(self.full_name, export_scope), full_shape=self.full_shape,
+                var_offset=self.var_offset, var_shape=self.var_shape)
+
     @staticmethod
     def from_proto(variable_def, import_scope=None):
         if variable_def.is_resource:
@@ -217,10 +232,12 @@ class Variable(metaclass=_VariableMeta):
         return RefVariable(variable_def=variable_def, import_scope=import_scope)
 
     def _init_from_proto(self, variable_def, import_scope):
+        from muster import meta_graph
+
         graph = self._graph = framework.get_default_graph()
 
         def named(text):
-            return (import_scope + "/" + text) if import_scope else text
+            return meta_graph.prepend_name_scope(text, import_scope)
 
         self._variable = graph.as_graph_element(named(variable_def.variable_name))
         self._initializer_op = graph.as_graph_element(named(variable_def.initializer_name))
@@ -230,17 +247,22 @@ class Variable(metaclass=_VariableMeta):
         self._trainable = getattr(variable_def, "trainable", True)
         self._constraint = None
         self._save_slice_info = None
+        if variable_def.HasField("save_slice_info_def"):
+            self._save_slice_info = Variable.SaveSliceInfo(save_slice_info_def=variable_def.save_slice_info_def,
+                                                           import_scope=import_scope)
         self._caching_device = None
-        self._synchronization, self._aggregation = VariableSynchronization.AUTO, VariableAggregation.NONE
+        self._synchronization = VariableSynchronization(variable_def.synchronization)
+        self._aggregation = VariableAggregation(variable_def.aggregation)
 
     def to_proto(self, export_scope=None):
-        from muster import _protos
+        from muster import _protos, meta_graph
 
+        if export_scope and not self._variable.name.startswith(export_scope):
+            return None
         proto = _protos.get("tensorflow.VariableDef")()
 
         def stripped(text):
-            prefix = (export_scope or "") + "/"
-            return text[len(prefix):] if export_scope and text.startswith(prefix) else text
+            return meta_graph.strip_name_scope(text, export_scope)
 
         proto.variable_name = stripped(self._variable.name)
         if self._initial_value is not None:
@@ -252,11 +274,7 @@ class Variable(metaclass=_VariableMeta):
         proto.synchronization = self._synchronization.value
         proto.aggregation = self._aggregation.value
         if self._save_slice_info is not None:
-            info = self._save_slice_info
-            proto.save_slice_info_def.full_name = info.full_name
-            proto.save_slice_info_def.full_shape.extend(info.full_shape)
-            proto.save_slice_info_def.var_offset.extend(info.var_offset)
-            proto.save_slice_info_def.var_shape.extend(info.var_shape)
+            proto.save_slice_info_def.MergeFrom(self._save_slice_info.to_proto(export_scope))
         return proto
 
 
@@ -680,6 +698,11 @@ initialize_variables = variables_initializer
 initialize_all_variables = global_variables_initializer
 initialize_local_variables = local_variables_initializer
 initialize_all_tables = tables_initializer
+
+
+def _all_saveable_objects(scope=None):
+    return (framework.get_collection(GraphKeys.GLOBAL_VARIABLES, scope) +
+            framework.get_collection(GraphKeys.SAVEABLE_OBJECTS, scope))
 
 
 def is_variable_initialized(variable):
