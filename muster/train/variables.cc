@@ -81,7 +81,7 @@ absl::Status MakeResource(const Scope& own, const InitialValue& initial,
   variable.snapshot = own.NameScope("Read").WithDevice(device).Op(
       "ReadVariableOp", {variable.handle}, {{"dtype", variable.dtype}});
   if (!options.caching_device.empty()) {
-    variable.snapshot = own.WithDevice(options.caching_device).Op("Identity", {variable.snapshot});
+    variable.cached = own.WithDevice(options.caching_device).Op("Identity", {variable.snapshot});
   }
   return own.status();
 }
@@ -108,6 +108,7 @@ absl::StatusOr<TrainVariable> MakeVariable(const Scope& scope, absl::string_view
 
 Output Value(const Scope& scope, const TrainVariable& variable) {
   if (!variable.is_resource) return variable.snapshot;
+  if (variable.cached) return variable.cached;
   return scope.WithoutColocation()
       .WithDevice(variable.node().device())
       .Op("ReadVariableOp", {variable.handle}, {{"dtype", variable.dtype}});
@@ -195,13 +196,14 @@ absl::StatusOr<Node*> Initializer(const Scope& scope, absl::Span<const TrainVari
 
 namespace {
 
-Output BeginSlice(const Scope& scope, Output x, int begin, int end, bool to_end) {
+// x[begin:end] of a vector; an absent bound is masked.
+Output SliceOf(const Scope& scope, Output x, std::optional<int> begin, std::optional<int> end) {
   const Scope own = scope.NameScope("strided_slice");
   AttrMap masks;
-  if (begin == 0) masks.emplace("begin_mask", 1);
-  if (to_end) masks.emplace("end_mask", 1);
-  const Output from = own.ConstVector({begin}, "stack");
-  const Output to = own.ConstVector({end}, "stack_1");
+  if (!begin.has_value()) masks.emplace("begin_mask", 1);
+  if (!end.has_value()) masks.emplace("end_mask", 1);
+  const Output from = own.ConstVector({begin.value_or(0)}, "stack");
+  const Output to = own.ConstVector({end.value_or(0)}, "stack_1");
   const Output strides = own.ConstVector({1}, "stack_2");
   return OpNamed(own, "StridedSlice", {x, from, to, strides}, std::move(masks));
 }
@@ -209,12 +211,12 @@ Output BeginSlice(const Scope& scope, Output x, int begin, int end, bool to_end)
 // tf.boolean_mask of a vector.
 Output MaskedRows(const Scope& scope, Output values, Output mask) {
   const Scope own = scope.NameScope("boolean_mask");
-  const Output leading_part = BeginSlice(own, EmitShape(own, values), 0, 1, false);
+  const Output leading_part = SliceOf(own, EmitShape(own, values), 0, 1);
   const Scope prod = own.NameScope("Prod");
   const Output axes = prod.ConstVector({0}, "reduction_indices");
   const Output leading = OpNamed(prod, "Prod", {leading_part, axes});
-  const Output before = BeginSlice(own, EmitShape(own, values), 0, 0, false);
-  const Output after = BeginSlice(own, EmitShape(own, values), 1, 0, true);
+  const Output before = SliceOf(own, EmitShape(own, values), std::nullopt, 0);
+  const Output after = SliceOf(own, EmitShape(own, values), 1, std::nullopt);
   const Scope concat = own.NameScope("concat");
   const Output packed = concat.Op("Pack", {std::vector<Output>{leading}}, {}, "values_1");
   const Output axis = concat.ConstScalar<int32_t>(0, "axis");

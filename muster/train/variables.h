@@ -38,6 +38,7 @@ struct TrainVariable {
   Node* initializer = nullptr;
   Output initial_value;
   Output snapshot;  // the read that was made with the variable
+  Output cached;    // read instead of a resource that has a caching device
   std::optional<SaveSlice> save_slice;
 
   Node& node() const { return *handle.node; }

@@ -82,5 +82,7 @@ void BindTrain(nb::module_& m);
 void BindSummaries(nb::module_& m);
 void BindSaver(nb::module_& m);
 void BindMetaGraph(nb::module_& m);
+void BindVariables(nb::module_& m);
+void BindOptimizers(nb::module_& m);
 
 }  // namespace muster

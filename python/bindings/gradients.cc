@@ -1,15 +1,14 @@
 #include "muster/graph/gradients.h"
 
 #include "bindings.h"
+#include "train_bindings.h"
 #include <nanobind/stl/variant.h>
 
 #include "muster/graph/cond_context.h"
 #include "muster/graph/while_context.h"
 
 namespace muster {
-namespace {
 
-// None, an Output, or a tuple (values, indices, dense_shape or None).
 nb::object GradientToPython(const Gradient& gradient) {
   if (const auto* dense = std::get_if<Output>(&gradient)) return nb::cast(*dense);
   if (const auto* slices = std::get_if<IndexedSlices>(&gradient)) {
@@ -28,6 +27,8 @@ Gradient GradientFromPython(nb::handle value) {
   if (!value[2].is_none()) slices.dense_shape = nb::cast<Output>(value[2]);
   return slices;
 }
+
+namespace {
 
 // A gradient function written in Python: called with the node, the gradients of its outputs and the
 // scope in which to build; returns one gradient per input.

@@ -14,4 +14,6 @@ NB_MODULE(_muster, m) {
   muster::BindSummaries(m);
   muster::BindSaver(m);
   muster::BindMetaGraph(m);
+  muster::BindVariables(m);
+  muster::BindOptimizers(m);
 }

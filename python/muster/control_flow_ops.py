@@ -10,36 +10,19 @@ def no_op(name=None):
     return call("NoOp", name=name)
 
 
-def _group_device(name, dev, ops):
-    with control_dependencies(ops):
-        if dev is None:
-            return no_op(name=name)
-        with device(dev):
-            return no_op(name=name)
-
-
 def group(*inputs, **kwargs):
     """An op that has run when all inputs have."""
     name = kwargs.pop("name", None)
     if kwargs:
         raise ValueError("Unknown keyword arguments: " + ", ".join(kwargs.keys()))
-    with name_scope(name, "group_deps", inputs) as name:
-        if not inputs:
-            return no_op(name=name)
-        by_device = collections.OrderedDict()
-        for inp in nest.flatten(inputs):
-            if not hasattr(inp, "device"):
-                raise TypeError("Expected tf.group() expected Tensor objects not None with type '%s'" % type(inp))
-            op = getattr(inp, "op", inp)
-            by_device.setdefault(inp.device, []).append(op)
-        if len(by_device) == 1:
-            (dev, deps), = by_device.items()
-            return _group_device(name, dev, deps)
-        all_deps = []
-        for dev in sorted(by_device, key=lambda d: "" if d is None else d):
-            all_deps.append(_group_device("NoOp", dev, by_device[dev]))
-        with control_dependencies(all_deps):
-            return no_op(name=name)
+    inputs = nest.flatten(inputs)
+    for inp in inputs:
+        if not hasattr(inp, "device"):
+            raise TypeError("Expected tf.group() expected Tensor objects not None with type '%s'" % type(inp))
+    ops = [getattr(inp, "op", inp) for inp in inputs]
+    graph = ops[0].graph if ops else framework.get_default_graph()
+    return graph._operation(_muster.group(graph._building_scope(), [op._node for op in ops],
+                                          "group_deps" if name is None else name))
 
 
 def with_dependencies(dependencies, output_tensor, name=None):

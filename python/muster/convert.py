@@ -276,6 +276,19 @@ register_tensor_conversion_function(tensor_shape.Dimension, _dimension_conversio
 register_tensor_conversion_function(framework.IndexedSlices, _indexed_slices_conversion, 100)
 
 
+def operand(value):
+    """A value as functions of the C++ core take it: an output, a variable, a number without a type, or a constant."""
+    if isinstance(value, framework.Tensor):
+        return value._output
+    if hasattr(value, "_train_variable"):
+        return value._train_variable()
+    if type(value) in (int, float):
+        return value
+    if hasattr(value, "_as_graph_element") or hasattr(value, "_get_variable_list"):
+        return convert_to_tensor(value)._output
+    return value_tensor(value)
+
+
 def constant_value(tensor, partial=False):
     """The value of a tensor as a numpy array, where building the graph can know it; else None."""
     if not isinstance(tensor, framework.Tensor):

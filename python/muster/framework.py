@@ -71,6 +71,11 @@ class Tensor(object):
     def dtype(self):
         return self._dtype
 
+    def _train_variable(self):
+        """A reference as the C++ core takes a variable."""
+        return _muster.TrainVariable(self._output, False, int(self._dtype), self._output.shape, self._output, None,
+                                     None, None)
+
     @property
     def graph(self):
         return self._op.graph
@@ -437,6 +442,11 @@ class Graph(object):
     def _check_not_finalized(self):
         if self._finalized:
             raise RuntimeError("Graph is finalized and cannot be modified.")
+
+    def _building_scope(self):
+        """Where functions of the C++ core make their nodes."""
+        self._check_not_finalized()
+        return self._scope
 
     def _add(self, op_type, inputs, attrs, name=""):
         """Makes a node; inputs are tensors or lists of tensors."""

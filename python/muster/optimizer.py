@@ -1,8 +1,8 @@
-"""The base of optimizers: gradients, slots and update ops, with TensorFlow's names and order."""
+"""The base of optimizers: TF1's protocol over muster/train, which decides about nodes, names and order."""
 
-from muster import (array_ops, control_flow_ops, convert, dtypes, framework, gradients_impl, init_ops, math_ops,
-                    state_ops, variable_scopes, variables)
-from muster.framework import GraphKeys, colocate_with, control_dependencies, name_scope
+from muster import (_muster, array_ops, control_flow_ops, convert, dtypes, framework, gradients_impl, init_ops, math_ops,
+                    tensor_shape, variable_scopes, variables)
+from muster.framework import GraphKeys, colocate_with, control_dependencies
 from muster.op_library import call
 
 
@@ -57,13 +57,6 @@ def create_zeros_slot(primary, name, dtype=None, colocate_with_primary=True):
         slot_shape = array_ops.shape(primary)
     return create_slot(primary, array_ops.zeros(slot_shape, dtype=dtype), name,
                        colocate_with_primary=colocate_with_primary)
-
-
-def _deduplicate(values, indices):
-    """Rows of repeated indices are summed."""
-    unique_indices, positions = array_ops.unique(indices)
-    summed = math_ops.unsorted_segment_sum(values, positions, array_ops.shape(unique_indices)[0])
-    return summed, unique_indices
 
 
 def _var_key(var):
@@ -144,35 +137,48 @@ class Optimizer(object):
         var_list = [v for g, v in converted if g is not None]
         if not var_list:
             raise ValueError("No gradients provided for any variable: %s." % ([str(v) for _, v in converted],))
-        with control_dependencies(None):
-            self._create_slots(var_list)
-        update_ops = []
-        with name_scope(name, self._name) as name:
-            self._prepare()
-            for grad, var in converted:
-                if grad is None:
-                    continue
-                scope_name = var.op.name
-                with name_scope("update_" + scope_name), colocate_with(var):
-                    update_ops.append(self._update_op(grad, var))
-            if global_step is None:
-                apply_updates = self._finish(update_ops, name)
+        graph = framework.get_default_graph()
+        given = [g for g, _ in converted if g is not None]
+        node = _muster.apply_gradients(graph._building_scope(), self, given,
+                                       [gradients_impl._from_python(g) for g in given], var_list, global_step,
+                                       name or "")
+        apply_updates = graph._operation(node)
+        train_op = framework.get_collection_ref(GraphKeys.TRAIN_OP)
+        if apply_updates not in train_op:
+            train_op.append(apply_updates)
+        return apply_updates
+
+    # --- Called by the C++ core. ---
+    def _called(self, scope, method, *arguments):
+        """A method of the protocol, run where the core is building."""
+        with framework.get_default_graph()._in_scope(scope):
+            return getattr(self, method)(*arguments)
+
+    def _finished(self, update_ops, name):
+        done = self._finish(update_ops, name)
+        return getattr(done, "op", done)._node
+
+    def _make_slot(self, var, initial, ones, slot_name, op_name):
+        if initial is None:
+            return self._zeros_slot(var, slot_name, op_name)
+        if isinstance(initial, _muster.Output):
+            return self._get_or_make_slot(var, framework.get_default_graph()._tensor(initial), slot_name, op_name)
+        dtype, shape = var.dtype.base_dtype, var.get_shape()
+        if not shape.is_fully_defined():
+            if ones:
+                initializer = array_ops.ones_like(var)
             else:
-                with control_dependencies([self._finish(update_ops, "update")]):
-                    with colocate_with(global_step):
-                        if getattr(global_step, "_is_resource", False):
-                            apply_updates = call("AssignAddVariableOp", name=name, resource=global_step.handle,
-                                                 value=convert.convert_to_tensor(1, dtype=global_step.dtype))
-                        else:
-                            apply_updates = state_ops.assign_add(global_step, 1, name=name)
-            if isinstance(apply_updates, framework.Tensor):
-                apply_updates = apply_updates.op
-            train_op = framework.get_collection_ref(GraphKeys.TRAIN_OP)
-            if apply_updates not in train_op:
-                train_op.append(apply_updates)
-            return apply_updates
+                shape, initializer = tensor_shape.unknown_shape(), lambda: math_ops.cast(
+                    array_ops.fill(array_ops.shape(var), initial), dtype)
+        elif ones:
+            initializer = init_ops.ones_initializer(dtype=dtype)
+        else:
+            initializer = init_ops.constant_initializer(initial, dtype=dtype)
+        return self._get_or_make_slot_with_initializer(var, initializer, shape, dtype, slot_name, op_name)
 
     def _update_op(self, g, v):
+        if isinstance(v, framework.Tensor):
+            raise NotImplementedError("Trying to update a Tensor ", v)
         constraint = getattr(v, "constraint", None)
         if isinstance(g, framework.IndexedSlices):
             if constraint is not None:
@@ -260,15 +266,22 @@ class Optimizer(object):
     def _resource_apply_dense(self, grad, handle):
         raise NotImplementedError()
 
+    @staticmethod
+    def _deduplicate(values, indices):
+        """Rows of repeated indices are summed."""
+        graph = framework.get_default_graph()
+        summed, unique = _muster.sum_duplicates(graph._building_scope(), values._output, indices._output)
+        return graph._tensor(summed), graph._tensor(unique)
+
     def _apply_sparse_duplicate_indices(self, grad, var):
-        summed, unique_indices = _deduplicate(grad.values, grad.indices)
+        summed, unique_indices = self._deduplicate(grad.values, grad.indices)
         return self._apply_sparse(framework.IndexedSlices(summed, unique_indices, grad.dense_shape), var)
 
     def _apply_sparse(self, grad, var):
         raise NotImplementedError()
 
     def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
-        summed, unique_indices = _deduplicate(grad, indices)
+        summed, unique_indices = self._deduplicate(grad, indices)
         return self._resource_apply_sparse(summed, handle, unique_indices)
 
     def _resource_apply_sparse(self, grad, handle, indices):

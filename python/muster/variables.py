@@ -160,6 +160,19 @@ class Variable(metaclass=_VariableMeta):
     def aggregation(self):
         return self._aggregation
 
+    def _train_variable(self):
+        """The variable as the C++ core knows it."""
+        initializer = self._initializer_op
+        cached = getattr(self, "_cached_value", None)
+        return _muster.TrainVariable(
+            self._variable._output, self._is_resource, int(self.dtype), self._shape_list(),
+            self._snapshot._output, None if initializer is None else initializer._node,
+            None if self._initial_value is None else self._initial_value._output,
+            None if cached is None else cached._output)
+
+    def _shape_list(self):
+        return None if self.shape.ndims is None else self.shape.as_list()
+
     def _set_save_slice_info(self, info):
         self._save_slice_info = info
 
@@ -177,6 +190,11 @@ class Variable(metaclass=_VariableMeta):
 
     def count_up_to(self, limit):
         return state_ops.count_up_to(self, limit)
+
+    def initialized_value(self):
+        """The variable's value where it has one, its initial value otherwise."""
+        graph = framework.get_default_graph()
+        return graph._tensor(_muster.initialized_value(graph._building_scope(), self._train_variable()))
 
     def set_shape(self, shape):
         self._variable.set_shape(shape)
@@ -359,13 +377,6 @@ class RefVariable(Variable):
     def _AsTensor(self):
         return self._snapshot
 
-    def initialized_value(self):
-        from muster import control_flow_ops
-
-        with control_dependencies(None):
-            return control_flow_ops.cond(state_ops.is_variable_initialized(self), self.read_value,
-                                         lambda: self.initial_value)
-
     def is_initialized(self, name=None):
         return state_ops.is_variable_initialized(self._variable, name=name)
 
@@ -511,12 +522,6 @@ class ResourceVariable(Variable):
 
     def is_initialized(self, name=None):
         return call("VarIsInitializedOp", name=name, resource=self._handle)
-
-    def initialized_value(self):
-        from muster import control_flow_ops
-
-        with control_dependencies(None):
-            return control_flow_ops.cond(self.is_initialized(), self.read_value, lambda: self.initial_value)
 
     def sparse_read(self, indices, name=None):
         with name_scope("Gather" if name is None else name) as name:
@@ -724,14 +729,9 @@ def assert_variables_initialized(var_list=None):
 def report_uninitialized_variables(var_list=None, name="report_uninitialized_variables"):
     if var_list is None:
         var_list = global_variables() + local_variables()
-    with name_scope(name):
-        initialized = [state_ops.is_variable_initialized(v) for v in var_list]
-        with device("/cpu:0"):
-            if not var_list:
-                return array_ops.constant([], dtype=dtypes.string)
-            mask = math_ops.logical_not(array_ops.stack(initialized))
-            names = array_ops.constant([s.op.name for s in var_list])
-            return array_ops.boolean_mask(names, mask)
+    graph = framework.get_default_graph()
+    return graph._tensor(_muster.report_uninitialized(graph._building_scope(),
+                                                      [v._train_variable() for v in var_list], name))
 
 
 class PartitionedVariable(object):
