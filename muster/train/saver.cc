@@ -7,19 +7,12 @@
 #include "absl/strings/str_format.h"
 #include <sys/stat.h>
 
-#include "muster/base/log.h"
 #include "muster/checkpoint/checkpoint_state.h"
 #include "muster/checkpoint/file.h"
-#include "muster/graph/gradients.h"
+#include "muster/train/notice.h"
 
 namespace muster {
 namespace {
-
-// Raised as ValueError, not as an error of a step.
-template <typename... Args>
-absl::Status BadValue(const Args&... args) {
-  return WithErrorKind(InvalidArgument(args...), "ValueError");
-}
 
 bool IsDirectory(const std::string& name) {
   struct stat found;
@@ -38,7 +31,7 @@ absl::StatusOr<Output> FindOutput(const Graph& graph, absl::string_view name) {
   Node* node = colon == absl::string_view::npos ? nullptr : graph.FindNode(name.substr(0, colon));
   if (node == nullptr || !absl::SimpleAtoi(name.substr(colon + 1), &index) || index < 0 ||
       index >= node->num_outputs()) {
-    return BadValue("The saver's tensor '", name, "' is not in the graph of the session");
+    return ValueError("The saver's tensor '", name, "' is not in the graph of the session");
   }
   return Output(node, index);
 }
@@ -56,9 +49,9 @@ absl::Status RestoreFailed(const absl::Status& status, absl::string_view why) {
 
 absl::Status CheckSaverDef(const SaverDef& def) {
   if (def.save_tensor_name.empty())
-    return BadValue("saver_def must specify the save_tensor_name: ", def.restore_op_name);
+    return ValueError("saver_def must specify the save_tensor_name: ", def.restore_op_name);
   if (def.restore_op_name.empty())
-    return BadValue("saver_def must specify the restore_op_name: ", def.save_tensor_name);
+    return ValueError("saver_def must specify the restore_op_name: ", def.save_tensor_name);
   return absl::OkStatus();
 }
 
@@ -108,13 +101,14 @@ absl::StatusOr<std::optional<std::string>> Saver::Save(Session& session, const s
   const std::string latest =
       options.latest_filename.empty() ? "checkpoint" : options.latest_filename;
   if (absl::StrContains(latest, '/'))
-    return BadValue("'latest_filename' must not contain path components");
+    return ValueError("'latest_filename' must not contain path components");
   std::string prefix = path;
   if (step.has_value()) {
     prefix = options_.pad_step_number ? absl::StrFormat("%s-%08d", path, *step)
                                       : absl::StrCat(path, "-", *step);
   } else if (BaseName(path) == latest && !def_.sharded) {
-    return BadValue("'latest_filename' collides with 'save_path': '", latest, "' and '", path, "'");
+    return ValueError("'latest_filename' collides with 'save_path': '", latest, "' and '", path,
+                      "'");
   }
   std::string written = prefix;
   if (!empty_) {
@@ -127,7 +121,7 @@ absl::StatusOr<std::optional<std::string>> Saver::Save(Session& session, const s
     }
     const bool may_lack_folder = absl::IsFailedPrecondition(status) || absl::IsNotFound(status);
     if (may_lack_folder && !folder.empty() && !IsDirectory(folder))
-      return BadValue("Parent directory of ", path, " doesn't exist, can't save.");
+      return ValueError("Parent directory of ", path, " doesn't exist, can't save.");
     RETURN_IF_ERROR(status);
   }
   if (options.meta_graph) {
@@ -176,7 +170,7 @@ void Saver::DeleteOneExpired(const std::string& meta_graph_suffix) {
     }
   }
   const absl::Status removed = RemoveCheckpoint(prefix, meta_graph_suffix);
-  if (!removed.ok()) LOG(WARNING) << "Ignoring: " << removed.message();
+  if (!removed.ok()) NoticeWarning("Ignoring: ", removed.message());
 }
 
 absl::Status Saver::Restore(Session& session, const std::string& prefix) {
@@ -185,13 +179,13 @@ absl::Status Saver::Restore(Session& session, const std::string& prefix) {
   if (!folder.empty() && !FileExists(folder))
     return NotFound(folder, "; No such file or directory");
   if (!CheckpointExists(prefix))
-    return BadValue("The passed save_path is not a valid checkpoint: ", prefix);
-  LOG(INFO) << "Restoring parameters from " << prefix;
+    return ValueError("The passed save_path is not a valid checkpoint: ", prefix);
+  NoticeInfo("Restoring parameters from ", prefix);
   ASSIGN_OR_RETURN(const Output filename, FindOutput(session.graph(), def_.filename_tensor_name));
   Node* restore = session.graph().FindNode(def_.restore_op_name);
   if (restore == nullptr) {
-    return BadValue("The saver's operation '", def_.restore_op_name,
-                    "' is not in the graph of the session");
+    return ValueError("The saver's operation '", def_.restore_op_name,
+                      "' is not in the graph of the session");
   }
   const absl::Status status =
       session.Run({{filename, Tensor::Scalar<std::string>(prefix)}}, {}, {restore}).status();

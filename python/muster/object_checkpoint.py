@@ -6,9 +6,12 @@ _GRAPH_KEY = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 def names_to_keys(prefix):
     """{name of a variable: its key in the checkpoint}; None for a checkpoint that is not one of objects."""
-    from muster import checkpoint_reader
+    from muster import checkpoint_utils, errors
 
-    reader = checkpoint_reader.NewCheckpointReader(prefix)
+    try:
+        reader = checkpoint_utils.NewCheckpointReader(prefix)
+    except errors.OpError:
+        return None
     if not reader.has_tensor(_GRAPH_KEY):
         return None
     graph = _protos.get("tensorflow.TrackableObjectGraph").FromString(reader.get_tensor(_GRAPH_KEY))

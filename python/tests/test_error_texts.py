@@ -25,9 +25,19 @@ def _environment(tf):
             "p": lambda *shape: tf.placeholder(tf.float32, list(shape))}
 
 
-def _run(tf, code):
+def _checkpoint(tf, folder):
+    """A checkpoint of one variable v = [1.0]."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        v = tf.Variable([1.0], name="v")
+        session.run(v.initializer)
+        return tf.train.Saver([v]).save(session, str(folder / "model.ckpt"))
+
+
+def _run(tf, code, folder):
     """Evaluates the code and whatever it gives, until something raises."""
     environment = _environment(tf)
+    if "'CKPT'" in code:
+        code = code.replace("'CKPT'", repr(_checkpoint(tf, folder)))
     if "tf.train.ClusterSpec" not in code and re.search(r"\bcs\b", code):
         environment["cs"] = tf.train.ClusterSpec({"ps": ["localhost:1"], "worker": ["localhost:2"]})
     if "ex." in code:
@@ -61,12 +71,12 @@ def _pattern(message):
     return re.sub(r"\b(ta|st)_\d+", r"\1_\\d+", text)
 
 
-def _check(case):
+def _check(case, folder):
     import muster as tf
 
     with tf.Graph().as_default():
         try:
-            _run(tf, case["code"])
+            _run(tf, case["code"], folder)
         except Exception as e:
             assert type(e).__name__ == case["exception"].strip(), "%s: %s" % (type(e).__name__, e)
             message = e.message if isinstance(e, tf.errors.OpError) else str(e)
@@ -81,8 +91,8 @@ def _check(case):
 
 
 @pytest.mark.parametrize("name", list(_CASES))
-def test_error(name):
-    golden_cases.check("error_texts", name, lambda: _check(_CASES[name]))
+def test_error(name, tmp_path):
+    golden_cases.check("error_texts", name, lambda: _check(_CASES[name], tmp_path))
 
 
 def test_waiting_list():
