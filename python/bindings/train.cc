@@ -321,17 +321,20 @@ void BindSessionManager(nb::module_& m) {
   nb::class_<PyInitStep>(m, "InitStep");
   m.def("new_init_step", &NewInitStep);
   nb::class_<PySource>(m, "CheckpointSource");
-  m.def("new_checkpoint_source",
-        [](nb::object restore, nb::object recover, nb::object read_state, std::string directory,
-           std::string file, bool wait, double max_wait) {
-          return PySource{std::move(restore),
-                          std::move(recover),
-                          std::move(read_state),
-                          std::move(directory),
-                          std::move(file),
-                          wait,
-                          max_wait};
-        });
+  m.def(
+      "new_checkpoint_source",
+      [](nb::object restore, nb::object recover, nb::object read_state, std::string directory,
+         std::string file, bool wait, double max_wait) {
+        return PySource{std::move(restore),
+                        std::move(recover),
+                        std::move(read_state),
+                        std::move(directory),
+                        std::move(file),
+                        wait,
+                        max_wait};
+      },
+      nb::arg("restore").none(), nb::arg("recover").none(), nb::arg("read_state"),
+      nb::arg("directory"), nb::arg("file"), nb::arg("wait"), nb::arg("max_wait"));
   nb::class_<SessionManager>(m, "SessionManager")
       .def("prepare_session", &PrepareSession, nb::arg("make"), nb::arg("init").none(),
            nb::arg("init_fn").none(), nb::arg("init_fn_name"), nb::arg("source").none())

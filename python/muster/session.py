@@ -161,6 +161,28 @@ def _feed_array(tensor, value):
     return array
 
 
+def flatten_feeds(graph, feed_dict):
+    """Lists of tensors and of the arrays fed for them, and whether each key was a tensor itself."""
+    tensors, arrays, plain = [], [], True
+    seen = set()
+    for key, value in (feed_dict or {}).items():
+        parts = _expand_feed(key, value)
+        plain = plain and len(parts) == 1 and parts[0][0] is key
+        for part, part_value in parts:
+            try:
+                tensor = graph.as_graph_element(part, allow_tensor=True, allow_operation=False)
+            except Exception as e:
+                raise TypeError("Cannot interpret feed_dict key as Tensor: " + (e.args[0] if e.args else str(e)))
+            if not _muster.is_feedable(tensor._output) or not graph.is_feedable(tensor):
+                raise ValueError("Tensor %s may not be fed." % tensor)
+            if tensor in seen:
+                raise RuntimeError("The tensor %s is fed more than once." % tensor.name)
+            seen.add(tensor)
+            arrays.append(_feed_array(tensor, part_value))
+            tensors.append(tensor)
+    return tensors, arrays, plain
+
+
 def with_failing_op(graph, error):
     """The error, with the operation that its text names."""
     name = errors.failing_node_name(error.message) if isinstance(error, errors.OpError) else None
@@ -252,24 +274,7 @@ class BaseSession(object):
         return build(values)
 
     def _feeds(self, feed_dict):
-        tensors, arrays, plain = [], [], True
-        seen = set()
-        for key, value in (feed_dict or {}).items():
-            parts = _expand_feed(key, value)
-            plain = plain and len(parts) == 1 and parts[0][0] is key
-            for part, part_value in parts:
-                try:
-                    tensor = self._graph.as_graph_element(part, allow_tensor=True, allow_operation=False)
-                except Exception as e:
-                    raise TypeError("Cannot interpret feed_dict key as Tensor: " + (e.args[0] if e.args else str(e)))
-                if not _muster.is_feedable(tensor._output) or not self._graph.is_feedable(tensor):
-                    raise ValueError("Tensor %s may not be fed." % tensor)
-                if tensor in seen:
-                    raise RuntimeError("The tensor %s is fed more than once." % tensor.name)
-                seen.add(tensor)
-                arrays.append(_feed_array(tensor, part_value))
-                tensors.append(tensor)
-        return tensors, arrays, plain
+        return flatten_feeds(self._graph, feed_dict)
 
     def _with_op(self, error):
         return with_failing_op(self._graph, error)

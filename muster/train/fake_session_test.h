@@ -1,0 +1,54 @@
+// A session whose steps are a function of the test.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "muster/client/plan.h"
+#include "muster/client/session.h"
+#include "muster/device/device.h"
+
+namespace muster {
+
+class FakeSession : public Session {
+ public:
+  using Steps =
+      std::function<absl::StatusOr<std::vector<Tensor>>(const StepSignature&, const RunOptions&)>;
+  FakeSession(const Graph& graph, Steps steps) : graph_(graph), steps_(std::move(steps)) {}
+
+  const Graph& graph() const override { return graph_; }
+  bool allows_soft_placement() const override { return false; }
+  absl::StatusOr<std::shared_ptr<StepPlan>> Prepare(const StepSignature& signature) override {
+    return std::make_shared<StepPlan>(signature);
+  }
+  absl::StatusOr<std::vector<Tensor>> Run(StepPlan& plan, std::vector<Tensor>,
+                                          const RunOptions& options, RunMetadata*) override {
+    return steps_(plan.signature, options);
+  }
+  absl::StatusOr<std::string> PartialRunSetup(const StepSignature&) override {
+    return Unimplemented("partial runs");
+  }
+  absl::StatusOr<std::vector<Tensor>> PartialRun(const std::string&,
+                                                 const std::vector<std::pair<Output, Tensor>>&,
+                                                 const std::vector<Output>&) override {
+    return Unimplemented("partial runs");
+  }
+  absl::Status Close() override {
+    closed_ = true;
+    return absl::OkStatus();
+  }
+  bool closed() const override { return closed_; }
+  std::vector<DeviceAttributes> ListDevices() const override { return {}; }
+  absl::Status ClearContainers(const std::vector<std::string>&) override {
+    return absl::OkStatus();
+  }
+
+ private:
+  const Graph& graph_;
+  const Steps steps_;
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace muster
