@@ -61,7 +61,10 @@ class SessionRunHook {
   // Once, before the session exists: the graph may still grow.
   virtual absl::Status Begin() { return absl::OkStatus(); }
   // After every creation, also that of a recovery; the graph is final now.
-  virtual absl::Status AfterCreateSession(Session&, Coordinator&) { return absl::OkStatus(); }
+  virtual absl::Status AfterCreateSession(const std::shared_ptr<Session>&,
+                                          const std::shared_ptr<Coordinator>&) {
+    return absl::OkStatus();
+  }
   virtual absl::StatusOr<std::optional<RunArgs>> BeforeRun(RunContext&) { return std::nullopt; }
   virtual absl::Status AfterRun(RunContext&, const RunValues&) { return absl::OkStatus(); }
   // Once, when the loop has ended without an error.

@@ -38,7 +38,8 @@ struct MonitoredSessionOptions {
   // the caller (TensorFlow's SingularMonitoredSession).
   bool recover = true;
   // Starts what feeds the model, after every creation.
-  std::function<absl::Status(Session&, Coordinator&)> start_queue_runners;
+  std::function<absl::Status(const std::shared_ptr<Session>&, const std::shared_ptr<Coordinator>&)>
+      start_queue_runners;
   // Between two failed creations, so that a cluster that is down is not asked without pause.
   absl::Duration creation_pause = absl::Milliseconds(50);
 };

@@ -54,7 +54,8 @@ class CheckpointSaverHook : public SessionRunHook {
  public:
   explicit CheckpointSaverHook(CheckpointSaverOptions options);
   absl::Status Begin() override;
-  absl::Status AfterCreateSession(Session& session, Coordinator& coordinator) override;
+  absl::Status AfterCreateSession(const std::shared_ptr<Session>& session,
+                                  const std::shared_ptr<Coordinator>& coordinator) override;
   absl::StatusOr<std::optional<RunArgs>> BeforeRun(RunContext& context) override;
   absl::Status AfterRun(RunContext& context, const RunValues& values) override;
   absl::Status End(Session& session) override;

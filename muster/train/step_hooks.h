@@ -21,7 +21,8 @@ class StopAtStepHook : public SessionRunHook {
   static std::shared_ptr<StopAtStepHook> At(GlobalStepSource step, int64_t last_step);
 
   absl::Status Begin() override;
-  absl::Status AfterCreateSession(Session& session, Coordinator& coordinator) override;
+  absl::Status AfterCreateSession(const std::shared_ptr<Session>& session,
+                                  const std::shared_ptr<Coordinator>& coordinator) override;
   absl::StatusOr<std::optional<RunArgs>> BeforeRun(RunContext& context) override;
   absl::Status AfterRun(RunContext& context, const RunValues& values) override;
 
