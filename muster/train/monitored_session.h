@@ -18,10 +18,9 @@
 #include "muster/base/status.h"
 #include "muster/client/session.h"
 #include "muster/train/hook.h"
+#include "muster/train/timer.h"
 
 namespace muster {
-
-class Coordinator;
 
 // Makes a session in which the model is ready.
 class SessionCreator {
@@ -42,6 +41,8 @@ struct MonitoredSessionOptions {
       start_queue_runners;
   // Between two failed creations, so that a cluster that is down is not asked without pause.
   absl::Duration creation_pause = absl::Milliseconds(50);
+  Interrupted interrupted;
+  Timer* timer = nullptr;  // null: real time
 };
 
 // What a function run by MonitoredSession::RunStep works with.
@@ -72,7 +73,7 @@ class MonitoredSession {
   // Calls Begin of the hooks and creates the first session.
   static absl::StatusOr<std::unique_ptr<MonitoredSession>> Create(
       std::shared_ptr<SessionCreator> creator, MonitoredSessionOptions options = {});
-  // Closes as after an error, if nobody has closed it.
+  // Ends the session without waiting, if nobody has closed it.
   ~MonitoredSession();
 
   // One step with what hooks add to it. A session that recovers runs it again, with the same feeds,
@@ -85,8 +86,11 @@ class MonitoredSession {
   absl::Status RunStep(const std::function<absl::Status(StepContext&)>& step);
 
   // Whether the loop should end: a hook or the coordinator asked for it, or a thread failed. A
-  // failure that Run would recover from is recovered from here. True for a closed session.
+  // failure that Run would recover from is recovered from here. True for a closed session, and when
+  // it cannot be told: Close reports why.
   bool ShouldStop();
+  // The same for callers that take the error at once.
+  absl::StatusOr<bool> CheckStop();
   // Ends the hooks, stops the threads and closes. What a thread has failed with comes out here.
   absl::Status Close();
   // The same after the loop ended with `error`: unless that is OutOfRange (input at its end) hooks
@@ -111,6 +115,7 @@ class MonitoredSession {
   const MonitoredSessionOptions options_;
   std::unique_ptr<Coordinated> current_;
   bool closed_ = false;
+  absl::Status failure_;  // that ShouldStop has met
 };
 
 // Aborted and Unavailable: a task was lost, another try may succeed.

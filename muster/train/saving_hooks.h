@@ -130,14 +130,19 @@ class StepCounterHook : public SessionRunHook {
   GlobalStep step_;
   std::shared_ptr<EventWriter> writer_;
   std::optional<int64_t> last_step_;
+  int warnings_ = 0;
 };
+
+// The run as Chrome's trace viewer reads it: one row per device and thread, an event per node.
+absl::StatusOr<std::string> SaveTimeline(const RunMetadata& metadata, const std::string& path);
 
 struct ProfilerOptions {
   GlobalStepSource global_step;
   std::string output_dir;
   Interval every;
-  // Writes one timeline; WriteTimeline where it is not set.
-  std::function<absl::Status(const RunMetadata&, const std::string& path)> write_timeline;
+  // Writes the timeline of a run and gives its serialized RunMetadata.
+  std::function<absl::StatusOr<std::string>(const RunMetadata&, const std::string& path)> save =
+      SaveTimeline;
   const Clock* clock = nullptr;
 };
 

@@ -146,7 +146,9 @@ absl::Status LoggingTensorHook::Log(absl::Span<const Tensor> values) {
 
 // --- NanTensorHook -------------------------------------------------------------------------------
 
-absl::Status NanTensorHook::NanLoss() { return RuntimeError("NaN loss during training."); }
+absl::Status NanTensorHook::NanLoss() {
+  return RuntimeError("NaN loss during training.");
+}
 
 absl::StatusOr<std::optional<RunArgs>> NanTensorHook::BeforeRun(RunContext&) {
   return Fetching({loss_});
