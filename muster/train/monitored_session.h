@@ -96,6 +96,8 @@ class MonitoredSession {
   // The same after the loop ended with `error`: unless that is OutOfRange (input at its end) hooks
   // are not ended, so that nothing is saved. Gives the error that the caller should report.
   absl::Status CloseAfter(const absl::Status& error);
+  // Without ending the hooks.
+  absl::Status CloseAfterError() { return CloseWith(/*clean=*/false); }
 
   bool closed() const { return closed_; }
   // Null when closed. Runs on it reach no hook; it changes when the session recovers.

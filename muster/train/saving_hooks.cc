@@ -14,6 +14,11 @@ RunArgs Fetching(std::vector<Output> fetches) {
   return args;
 }
 
+absl::StatusOr<std::shared_ptr<EventWriter>> Open(const EventSink& sink) {
+  if (!sink) return nullptr;
+  return sink();
+}
+
 std::string JoinPath(const std::string& folder, const std::string& name) {
   if (folder.empty()) return name;
   return absl::StrCat(folder, folder.back() == '/' ? "" : "/", name);
@@ -21,9 +26,8 @@ std::string JoinPath(const std::string& folder, const std::string& name) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<EventWriter>> EventSink::Open() const {
-  if (writer != nullptr || folder.empty()) return writer;
-  return EventWriterCache::Get(folder);
+EventSink EventsOf(std::string folder) {
+  return [folder = std::move(folder)] { return EventWriterCache::Get(folder); };
 }
 
 // --- CheckpointSaverHook -------------------------------------------------------------------------
@@ -36,7 +40,8 @@ CheckpointSaverHook::CheckpointSaverHook(CheckpointSaverOptions options)
 }
 
 absl::Status CheckpointSaverHook::Begin() {
-  ASSIGN_OR_RETURN(writer_, EventWriterCache::Get(options_.checkpoint_dir));
+  ASSIGN_OR_RETURN(writer_,
+                   Open(options_.sink ? options_.sink : EventsOf(options_.checkpoint_dir)));
   ASSIGN_OR_RETURN(step_, RequireGlobalStep(options_.global_step, "CheckpointSaverHook"));
   for (const auto& listener : options_.listeners) RETURN_IF_ERROR(listener->Begin());
   return absl::OkStatus();
@@ -97,7 +102,7 @@ SummarySaverHook::SummarySaverHook(SummarySaverOptions options)
     : options_(std::move(options)), timer_(options_.every, options_.clock) {}
 
 absl::Status SummarySaverHook::Begin() {
-  ASSIGN_OR_RETURN(writer_, options_.sink.Open());
+  ASSIGN_OR_RETURN(writer_, Open(options_.sink));
   next_step_.reset();
   ASSIGN_OR_RETURN(step_, RequireGlobalStep(options_.global_step, "SummarySaverHook"));
   return absl::OkStatus();
@@ -144,7 +149,7 @@ StepCounterHook::StepCounterHook(StepCounterOptions options)
     : options_(std::move(options)), timer_(options_.every, options_.clock) {}
 
 absl::Status StepCounterHook::Begin() {
-  ASSIGN_OR_RETURN(writer_, options_.sink.Open());
+  ASSIGN_OR_RETURN(writer_, Open(options_.sink));
   ASSIGN_OR_RETURN(step_, RequireGlobalStep(options_.global_step, "StepCounterHook"));
   return absl::OkStatus();
 }
@@ -196,7 +201,7 @@ ProfilerHook::ProfilerHook(ProfilerOptions options)
     : options_(std::move(options)), timer_(options_.every, options_.clock) {}
 
 absl::Status ProfilerHook::Begin() {
-  ASSIGN_OR_RETURN(writer_, EventSink{nullptr, options_.output_dir}.Open());
+  ASSIGN_OR_RETURN(writer_, Open(options_.sink ? options_.sink : EventsOf(options_.output_dir)));
   next_step_.reset();
   ASSIGN_OR_RETURN(step_, RequireGlobalStep(options_.global_step, "ProfilerHook"));
   return absl::OkStatus();

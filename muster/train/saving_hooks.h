@@ -16,13 +16,10 @@ namespace muster {
 class EventWriter;
 class Saver;
 
-// Where events go: a writer, or a folder whose writer is looked up when the hook begins.
-struct EventSink {
-  std::shared_ptr<EventWriter> writer;
-  std::string folder;
-  // The writer given, that of the folder, or null.
-  absl::StatusOr<std::shared_ptr<EventWriter>> Open() const;
-};
+// Where events go; asked when a hook begins. Empty: nowhere.
+using EventSink = std::function<absl::StatusOr<std::shared_ptr<EventWriter>>()>;
+// The one writer that this process has for a folder.
+EventSink EventsOf(std::string folder);
 
 // Called around every save.
 class CheckpointSaverListener {
@@ -40,6 +37,7 @@ struct CheckpointSaverOptions {
   GlobalStepSource global_step;
   std::string checkpoint_dir;
   std::string checkpoint_basename = "model.ckpt";
+  EventSink sink;  // empty: the events of checkpoint_dir
   Interval every;
   // Writes one checkpoint: SaveWith(saver) in C++.
   std::function<absl::Status(Session&, const std::string& path, int64_t step)> save;
@@ -133,12 +131,16 @@ class StepCounterHook : public SessionRunHook {
   int warnings_ = 0;
 };
 
+// A RunMetadata message of what a traced run has recorded.
+absl::StatusOr<std::string> SerializeRunMetadata(const RunMetadata& metadata,
+                                                 bool with_partition_graphs);
 // The run as Chrome's trace viewer reads it: one row per device and thread, an event per node.
 absl::StatusOr<std::string> SaveTimeline(const RunMetadata& metadata, const std::string& path);
 
 struct ProfilerOptions {
   GlobalStepSource global_step;
   std::string output_dir;
+  EventSink sink;  // empty: the events of output_dir
   Interval every;
   // Writes the timeline of a run and gives its serialized RunMetadata.
   std::function<absl::StatusOr<std::string>(const RunMetadata&, const std::string& path)> save =

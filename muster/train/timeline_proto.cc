@@ -54,6 +54,19 @@ std::string TraceEvents(const tensorflow::StepStats& stats) {
 
 }  // namespace
 
+absl::StatusOr<std::string> SerializeRunMetadata(const RunMetadata& metadata,
+                                                 bool with_partition_graphs) {
+  ASSIGN_OR_RETURN(tensorflow::RunMetadata message, MetadataMessage(metadata));
+  if (with_partition_graphs && metadata.serialized.empty()) {
+    for (const std::shared_ptr<const Graph>& graph : metadata.partition_graphs) {
+      ASSIGN_OR_RETURN(const std::string bytes, SerializeGraph(*graph));
+      if (!message.add_partition_graphs()->ParseFromString(bytes))
+        return Internal("a graph that ran cannot be read");
+    }
+  }
+  return message.SerializeAsString();
+}
+
 absl::StatusOr<std::string> SaveTimeline(const RunMetadata& metadata, const std::string& path) {
   ASSIGN_OR_RETURN(const tensorflow::RunMetadata message, MetadataMessage(metadata));
   std::ofstream file(path, std::ios::trunc | std::ios::binary);

@@ -2,6 +2,7 @@
 import collections
 import functools
 import warnings
+import weakref
 
 import numpy as np
 
@@ -115,6 +116,34 @@ class _Fetches(object):
         return build_slices
 
 
+class FetchCache(object):
+    """Flattens fetches, the same ones only once."""
+
+    def __init__(self):
+        self._known = {}
+
+    def flatten(self, graph, fetches):
+        """Lists of outputs and nodes, and the function that makes the result of their values."""
+        try:
+            key = (type(fetches), tuple(fetches.items()) if isinstance(fetches, dict) else
+                   tuple(fetches) if isinstance(fetches, list) else fetches)
+            found = self._known.get(key)
+        except TypeError:  # an unhashable part
+            key = found = None
+        if found is not None and found[0] is graph:
+            return found[1]
+        structure = _Fetches(graph, fetches)
+        build = structure.build
+        if any(t.dtype.base_dtype == dtypes.bfloat16 for t in getattr(structure, "tensors", ())):
+            build = functools.partial(_view_bfloat16, structure.tensors, build)
+        flat = structure.outputs, structure.targets, build
+        if key is not None:
+            if len(self._known) > 1000:
+                self._known.clear()
+            self._known[key] = graph, flat
+        return flat
+
+
 IndexedSlicesValue = collections.namedtuple("IndexedSlicesValue", ["values", "indices", "dense_shape"])
 
 
@@ -183,11 +212,26 @@ def flatten_feeds(graph, feed_dict):
     return tensors, arrays, plain
 
 
+def flat_feeds(graph, feed_dict):
+    """Pairs of outputs and arrays, as the extension takes them."""
+    tensors, arrays, _ = flatten_feeds(graph, feed_dict)
+    return [(t._output, a) for t, a in zip(tensors, arrays)]
+
+
 def with_failing_op(graph, error):
     """The error, with the operation that its text names."""
     name = errors.failing_node_name(error.message) if isinstance(error, errors.OpError) else None
     node = graph._g.find(name) if name else None
     return error if node is None else type(error)(None, graph._operation(node), error.message)
+
+
+# Sessions by the identity of what they are in C++, which they keep alive.
+_sessions = weakref.WeakValueDictionary()
+
+
+def session_of(core):
+    """The tf.Session over a session of the extension."""
+    return _sessions[id(core)]
 
 
 class BaseSession(object):
@@ -213,6 +257,7 @@ class BaseSession(object):
         else:
             self._session = _muster.new_session(self._graph._g, **_session_options(config))
         self._plans = {}
+        _sessions[id(self._session)] = self
 
     # --- Running. ---
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):

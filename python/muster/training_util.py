@@ -1,6 +1,10 @@
 """The global step."""
-from muster import dtypes, framework, init_ops, variable_scopes, variables
+import os
+
+from muster import _muster, dtypes, framework, init_ops, tf_logging, variable_scopes, variables
 from muster.framework import GraphKeys
+
+GLOBAL_STEP_READ_KEY = "global_step_read_op_cache"
 
 
 def global_step(sess, global_step_tensor):
@@ -18,6 +22,7 @@ def get_global_step(graph=None):
         except KeyError:
             return None
     else:
+        tf_logging.error("Multiple tensors in global_step collection.")
         return None
     assert_global_step(tensor)
     return tensor
@@ -45,8 +50,51 @@ def assert_global_step(global_step_tensor):
         raise TypeError("Existing \"global_step\" must be a Variable or Tensor: %s." % global_step_tensor)
     if not global_step_tensor.dtype.base_dtype.is_integer:
         raise TypeError("Existing \"global_step\" does not have integer type: %s" % global_step_tensor.dtype)
-    if global_step_tensor.get_shape().ndims not in (0, None):
-        raise TypeError("Existing \"global_step\" is not scalar: %s" % global_step_tensor.get_shape())
+    shape = global_step_tensor.get_shape()
+    if shape.ndims != 0 and shape.is_fully_defined():
+        raise TypeError("Existing \"global_step\" is not scalar: %s" % shape)
+
+
+def _get_global_step_read(graph=None):
+    graph = graph or framework.get_default_graph()
+    found = graph.get_collection(GLOBAL_STEP_READ_KEY)
+    if len(found) > 1:
+        raise RuntimeError("There are multiple items in collection {}. There should be only one.".format(
+            GLOBAL_STEP_READ_KEY))
+    return found[0] if found else None
+
+
+def _get_or_create_global_step_read(graph=None):
+    """A tensor that hooks read the step from: a copy, also of a step that is not initialized yet."""
+    graph = graph or framework.get_default_graph()
+    found = _get_global_step_read(graph)
+    if found is not None:
+        return found
+    step = get_global_step(graph)
+    if step is None:
+        return None
+    graph._check_not_finalized()
+    if isinstance(step, variables.Variable):
+        source = step.handle if step._is_resource else step._ref()
+        read = _muster.read_global_step(graph._scope, source._output, step.initial_value._output)
+    else:
+        read = _muster.read_global_step(graph._scope, step._output, None)
+    graph.add_to_collection(GLOBAL_STEP_READ_KEY, graph._tensor(read))
+    return _get_global_step_read(graph)
+
+
+def _increment_global_step(increment, graph=None):
+    from muster import state_ops
+
+    graph = graph or framework.get_default_graph()
+    step = get_global_step(graph)
+    if step is None:
+        raise ValueError("Global step tensor should be created by tf.train.get_or_create_global_step before calling "
+                         "increment.")
+    read = _get_or_create_global_step_read(graph)
+    with graph.as_default(), framework.name_scope(None), framework.name_scope(step.op.name + "/"):
+        with framework.control_dependencies([read]):
+            return state_ops.assign_add(step, increment)
 
 
 __all__ = ["global_step", "get_global_step", "create_global_step", "get_or_create_global_step", "assert_global_step"]
