@@ -84,13 +84,9 @@ bool IsPreemption(const absl::Status& status) {
 // One session with its hooks and its coordinator: what is replaced when a task was lost.
 class MonitoredSession::Coordinated {
  public:
-  Coordinated(std::shared_ptr<Session> session, const MonitoredSessionOptions& options)
-      : session_(std::move(session)), options_(options) {
-    Coordinator::Options coordinator;
-    coordinator.is_clean = [](const absl::Status&) { return false; };
-    coordinator.timer = options.timer;
-    coordinator_ = std::make_shared<Coordinator>(std::move(coordinator));
-  }
+  Coordinated(std::shared_ptr<Session> session, std::shared_ptr<Coordinator> coordinator,
+              const MonitoredSessionOptions& options)
+      : session_(std::move(session)), coordinator_(std::move(coordinator)), options_(options) {}
 
   const std::shared_ptr<Session>& session() const { return session_; }
   const std::shared_ptr<Coordinator>& coordinator() const { return coordinator_; }
@@ -167,8 +163,8 @@ class MonitoredSession::Coordinated {
   }
 
   const std::shared_ptr<Session> session_;
+  const std::shared_ptr<Coordinator> coordinator_;
   const MonitoredSessionOptions& options_;
-  std::shared_ptr<Coordinator> coordinator_;
   bool stop_requested_ = false;
 };
 
@@ -189,9 +185,22 @@ MonitoredSession::~MonitoredSession() {
   if (current_ != nullptr) current_->Abandon();
 }
 
+absl::StatusOr<std::shared_ptr<Coordinator>> MonitoredSession::NewCoordinator() const {
+  if (options_.new_coordinator) return options_.new_coordinator();
+  Coordinator::Options options;
+  options.is_clean = [](const absl::Status&) { return false; };
+  options.timer = options_.timer;
+  return std::make_shared<Coordinator>(std::move(options));
+}
+
 absl::Status MonitoredSession::CreateOnce() {
   ASSIGN_OR_RETURN(std::shared_ptr<Session> session, creator_->CreateSession());
-  current_ = std::make_unique<Coordinated>(std::move(session), options_);
+  absl::StatusOr<std::shared_ptr<Coordinator>> coordinator = NewCoordinator();
+  if (!coordinator.ok()) {
+    session->Close().IgnoreError();
+    return coordinator.status();
+  }
+  current_ = std::make_unique<Coordinated>(std::move(session), *std::move(coordinator), options_);
   const absl::Status started = current_->Start();
   if (started.ok()) return started;
   // Threads that run already must not outlive a session that nobody will have.

@@ -36,6 +36,8 @@ struct MonitoredSessionOptions {
   // Aborted and Unavailable make a new session and run the same step again. Without it they reach
   // the caller (TensorFlow's SingularMonitoredSession).
   bool recover = true;
+  // Gives every session's coordinator; empty: one to which no error is a clean end.
+  std::function<absl::StatusOr<std::shared_ptr<Coordinator>>()> new_coordinator;
   // Starts what feeds the model, after every creation.
   std::function<absl::Status(const std::shared_ptr<Session>&, const std::shared_ptr<Coordinator>&)>
       start_queue_runners;
@@ -107,6 +109,7 @@ class MonitoredSession {
  private:
   class Coordinated;
   MonitoredSession(std::shared_ptr<SessionCreator> creator, MonitoredSessionOptions options);
+  absl::StatusOr<std::shared_ptr<Coordinator>> NewCoordinator() const;
   absl::Status CreateOnce();
   absl::Status CreateUntilDone();
   absl::Status Recover(const absl::Status& cause, absl::string_view when);

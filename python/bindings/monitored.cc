@@ -106,12 +106,20 @@ class PyMonitoredSession {
  public:
   static PyMonitoredSession* Create(nb::object creator,
                                     std::vector<std::shared_ptr<SessionRunHook>> hooks,
-                                    double grace_secs, bool recover, nb::object start_runners) {
+                                    double grace_secs, bool recover, nb::object new_coordinator,
+                                    nb::object start_runners) {
     MonitoredSessionOptions options;
     options.hooks = std::move(hooks);
     options.stop_grace_period = absl::Seconds(grace_secs);
     options.recover = recover;
     options.interrupted = RunSignalHandlers;
+    options.new_coordinator = [make = HoldPython(std::move(new_coordinator))]()
+        -> absl::StatusOr<std::shared_ptr<Coordinator>> {
+      std::shared_ptr<Coordinator> coordinator;
+      RETURN_IF_ERROR(
+          CallPython([&] { coordinator = nb::cast<std::shared_ptr<Coordinator>>((*make)()); }));
+      return coordinator;
+    };
     options.start_queue_runners = [start = HoldPython(std::move(start_runners))](
                                       const std::shared_ptr<Session>& session,
                                       const std::shared_ptr<Coordinator>& coordinator) {
@@ -304,7 +312,7 @@ void BindMonitored(nb::module_& m) {
   nb::class_<PyMonitoredSession>(m, "MonitoredSession")
       .def_static("create", &PyMonitoredSession::Create, nb::rv_policy::take_ownership,
                   nb::arg("create_session"), nb::arg("hooks"), nb::arg("grace_secs"),
-                  nb::arg("recover"), nb::arg("start_queue_runners"))
+                  nb::arg("recover"), nb::arg("new_coordinator"), nb::arg("start_queue_runners"))
       .def("run", &PyMonitoredSession::Run)
       .def("run_step", &PyMonitoredSession::RunStep)
       .def("should_stop", &PyMonitoredSession::ShouldStop)

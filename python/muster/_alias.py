@@ -51,7 +51,7 @@ _MODULES = {
         "gen_array_ops": "op_library", "gen_math_ops": "op_library", "gen_nn_ops": "op_library",
         "lookup_ops": "lookup", "rnn": "rnn", "rnn_cell": "rnn_cell", "summary_ops": "summary", "summary_op_util": "summary",
         "confusion_matrix": "confusion", "candidate_sampling_ops": "candidate_sampling"},
-    "training": {name: "train training_util" if name != "saver" else "saver train training_util" for name in (
+    "training": {name: name + " train training_util" for name in (
         "training", "training_util", "saver", "server_lib", "session_run_hook", "basic_session_run_hooks",
         "monitored_session", "session_manager", "supervisor", "coordinator", "queue_runner", "queue_runner_impl",
         "device_setter", "input", "moving_averages", "optimizer", "gradient_descent", "adam", "adagrad", "momentum",

@@ -202,13 +202,14 @@ class _MonitoredSession(object):
         self._graph = framework.get_default_graph()
         self._graph_was_finalized = self._graph.finalized
         self._hooks = hooks or []
-        self._creator = session_creator or ChiefSessionCreator()
         self._current = session_run_hook.CurrentRun()
         self._fetches = session_lib.FetchCache()
+        parts = _Parts(session_creator or ChiefSessionCreator())
         self._core = None
         self._core = _muster.MonitoredSession.create(
-            create_session=_creation(self._creator), hooks=[self._native(hook) for hook in self._hooks],
-            grace_secs=stop_grace_period_secs, recover=should_recover, start_queue_runners=_start_queue_runners)
+            create_session=parts.create_session, hooks=[self._native(hook) for hook in self._hooks],
+            grace_secs=stop_grace_period_secs, recover=should_recover, new_coordinator=parts.new_coordinator,
+            start_queue_runners=parts.start_queue_runners)
 
     def _native(self, hook):
         core = basic_session_run_hooks.native_hook(hook)
@@ -301,21 +302,26 @@ class _MonitoredSession(object):
         return None if core is None else session_lib.session_of(core)
 
 
-def _creation(creator):
-    kept = []  # the Python session lives as long as nobody has made a newer one
+class _Parts(object):
+    """Makes what C++ asks for, and keeps the newest: Python's objects live as long as the session that uses them."""
 
-    def create():
-        kept[:] = [creator.create_session()]
-        return kept[0]._session
+    def __init__(self, creator):
+        self._creator = creator
+        self._session = self._coordinator = None
 
-    return create
+    def create_session(self):
+        self._session = self._creator.create_session()
+        return self._session._session
 
+    def new_coordinator(self):
+        self._coordinator = session_run_hook.new_coordinator()
+        return self._coordinator._coordinator
 
-def _start_queue_runners(core, coord):
-    from muster import coordinator, queue_runner
+    def start_queue_runners(self, core, coord):
+        from muster import queue_runner
 
-    if framework.get_collection(GraphKeys.QUEUE_RUNNERS):
-        queue_runner.start_queue_runners(sess=session_lib.session_of(core), coord=coordinator.coordinator_of(coord))
+        if framework.get_collection(GraphKeys.QUEUE_RUNNERS):
+            queue_runner.start_queue_runners(sess=self._session, coord=self._coordinator)
 
 
 class MonitoredSession(_MonitoredSession):

@@ -1,8 +1,9 @@
 """tf.train.SessionRunHook and what hooks are given; how a hook written in Python is called by the C++ session."""
 import collections
 import threading
+import weakref
 
-from muster import _protos, session
+from muster import _protos, coordinator, session
 
 
 class SessionRunHook(object):
@@ -96,6 +97,21 @@ def metadata_message(serialized):
     return message
 
 
+# Coordinators by the identity of what they are in C++, which they keep alive.
+_coordinators = weakref.WeakValueDictionary()
+
+
+def new_coordinator():
+    """The coordinator of a monitored session: no exception is a clean end to it."""
+    made = coordinator.Coordinator(clean_stop_exception_types=[])
+    _coordinators[id(made._coordinator)] = made
+    return made
+
+
+def coordinator_of(core):
+    return _coordinators[id(core)]
+
+
 class CurrentRun(threading.local):
     """What the caller of the run under way on this thread has given, and the context made of it."""
 
@@ -123,9 +139,7 @@ class HookAdapter(object):
         self._hook.begin()
 
     def after_create_session(self, core, coord):
-        from muster import coordinator
-
-        self._hook.after_create_session(session.session_of(core), coordinator.coordinator_of(coord))
+        self._hook.after_create_session(session.session_of(core), coordinator_of(coord))
 
     def before_run(self, core, flag):
         context = self._current.context_for(core, flag)

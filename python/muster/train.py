@@ -4,6 +4,8 @@ from muster.coordinator import *  # noqa: F401,F403
 from muster.device_setter import *  # noqa: F401,F403
 from muster.learning_rate_decay import *  # noqa: F401,F403
 from muster.meta_graph import write_graph  # noqa: F401
+from muster.basic_session_run_hooks import *  # noqa: F401,F403
+from muster.monitored_session import *  # noqa: F401,F403
 from muster.moving_averages import *  # noqa: F401,F403
 from muster.optimizer import Optimizer  # noqa: F401
 from muster.optimizers import *  # noqa: F401,F403
@@ -12,6 +14,7 @@ from muster.saver import *  # noqa: F401,F403
 from muster.server_lib import *  # noqa: F401,F403
 from muster.summary import SummaryWriter, summary_iterator  # noqa: F401
 from muster.session_manager import *  # noqa: F401,F403
+from muster.session_run_hook import *  # noqa: F401,F403
 from muster.training_util import *  # noqa: F401,F403
 
 
