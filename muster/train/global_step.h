@@ -10,6 +10,7 @@
 #include "muster/base/status.h"
 #include "muster/client/session.h"
 #include "muster/graph/scope.h"
+#include "muster/train/variables.h"
 
 namespace muster {
 
@@ -23,10 +24,11 @@ struct GlobalStep {
 // graph has no global step.
 using GlobalStepSource = std::function<absl::StatusOr<GlobalStep>()>;
 
-// Nodes that read a reference variable whether it is initialized or not: its initial value stands
-// in for it. They lie in the scope "<variable>/", as TensorFlow's: "cond/...", "add".
-absl::StatusOr<GlobalStep> ReadGlobalStep(const Scope& scope, Output variable,
-                                          Output initial_value);
+// Nodes that read the variable whether it is initialized or not: its initial value stands in for
+// it. They lie in the scope "<variable>/", as TensorFlow's: "cond/...", "add".
+absl::StatusOr<GlobalStep> ReadGlobalStep(const Scope& scope, const TrainVariable& variable);
+// A copy of a value that somebody else counts, in the scope "<name>/".
+absl::StatusOr<GlobalStep> ReadGlobalStep(const Scope& scope, Output value, std::string name);
 
 // Asks the source; `user` is named in the error when there is no global step.
 absl::StatusOr<GlobalStep> RequireGlobalStep(const GlobalStepSource& source,

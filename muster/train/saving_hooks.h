@@ -14,7 +14,6 @@
 namespace muster {
 
 class EventWriter;
-class Saver;
 
 // Where events go; asked when a hook begins. Empty: nowhere.
 using EventSink = std::function<absl::StatusOr<std::shared_ptr<EventWriter>>()>;
@@ -39,9 +38,9 @@ struct CheckpointSaverOptions {
   std::string checkpoint_basename = "model.ckpt";
   EventSink sink;  // empty: the events of checkpoint_dir
   Interval every;
-  // Writes one checkpoint: SaveWith(saver) in C++.
+  // Writes one checkpoint; training_session.h has one for C++.
   std::function<absl::Status(Session&, const std::string& path, int64_t step)> save;
-  // Writes what describes the graph, once per session: DescribeWith in C++.
+  // Writes what describes the graph, once per session.
   std::function<absl::Status(Session&, EventWriter&)> describe;
   std::vector<std::shared_ptr<CheckpointSaverListener>> listeners;
   const Clock* clock = nullptr;
@@ -69,13 +68,6 @@ class CheckpointSaverHook : public SessionRunHook {
   GlobalStep step_;
   std::shared_ptr<EventWriter> writer_;
 };
-
-// A checkpoint of `saver` with the meta graph of the session's graph beside it.
-std::function<absl::Status(Session&, const std::string&, int64_t)> SaveWith(
-    std::shared_ptr<Saver> saver);
-// The session's graph as graph.pbtxt in `folder` and in the events, there with a meta graph too.
-std::function<absl::Status(Session&, EventWriter&)> DescribeWith(std::string folder,
-                                                                 std::shared_ptr<Saver> saver);
 
 struct SummarySaverOptions {
   GlobalStepSource global_step;

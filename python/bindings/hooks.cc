@@ -287,12 +287,17 @@ void BindHooks(nb::module_& m) {
   m.def("feed_fn", &MakeFeedFn);
   m.def(
       "read_global_step",
-      [](const Scope& scope, Output variable, std::optional<Output> initial_value) {
-        const GlobalStep step =
-            BuildValue(ReadGlobalStep(scope, variable, initial_value.value_or(Output())));
-        return step.read;
+      [](const Scope& scope, Output source, std::optional<Output> initial_value) {
+        if (!initial_value.has_value())
+          return BuildValue(ReadGlobalStep(scope, source, source.node->name())).read;
+        TrainVariable variable;
+        variable.handle = source;
+        variable.is_resource = source.base_dtype() == DType::kResource;
+        variable.initial_value = *initial_value;
+        variable.dtype = initial_value->base_dtype();
+        return BuildValue(ReadGlobalStep(scope, variable)).read;
       },
-      nb::arg("scope"), nb::arg("variable"), nb::arg("initial_value").none());
+      nb::arg("scope"), nb::arg("source"), nb::arg("initial_value").none());
 }
 
 }  // namespace muster
