@@ -191,7 +191,7 @@ def _feed_array(tensor, value):
 
 
 def flatten_feeds(graph, feed_dict):
-    """Lists of tensors and of the arrays fed for them, and whether each key was a tensor itself."""
+    """The fed tensors, their values as arrays, and whether every key stands for one tensor."""
     tensors, arrays, plain = [], [], True
     seen = set()
     for key, value in (feed_dict or {}).items():
