@@ -1,6 +1,10 @@
 # One command for each thing a developer does. `make help` lists them.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+# Of `make train`: full MNIST lies anywhere, its output is made anew each time.
+DATA_DIR ?= data/digits
+LOGDIR ?= build/train
+TRAIN_STEPS ?= 1500
 
 python := $(CURDIR)/.venv/bin/python
 release := build/release
@@ -57,9 +61,11 @@ fuzz: setup-clang ## feed mutated messages and graphs to every decoder and servi
 	@cmake --build --preset asan -j $(JOBS) --target muster_fuzzers
 	@tools/fuzz.sh run $(JOBS)
 
-train: setup build ## train the MNIST network on a local cluster: one parameter server, two workers
-	@echo "train: examples/mnist_cluster.py, 1 ps and 2 workers"
-	@$(python) examples/mnist_cluster.py --muster $(release)/bin/muster
+train: setup build ## train on handwritten digits, 1 ps and 2 workers; DATA_DIR= for full MNIST, LOGDIR= for its output
+	@echo "train: muster launch examples/mnist_replica.py, 1 ps and 2 workers; output in $(LOGDIR)"
+	@rm -rf $(LOGDIR)
+	@$(release)/bin/muster launch --ps 1 --workers 2 examples/mnist_replica.py --train_steps=$(TRAIN_STEPS) \
+	    --data_dir=$(DATA_DIR) --logdir=$(LOGDIR)
 
 bench: setup-tests build ## print Muster and TensorFlow side by side
 	@echo "bench: benchmarks/run.py"

@@ -1,10 +1,11 @@
-"""One worker of a cluster that trains the network of mnist.py: every worker computes gradients on batches of its own and
-applies them to the variables on the parameter servers, without waiting for the others.
+"""One task of a cluster that trains a network on handwritten digits.
 
-    muster run examples/mnist_replica.py --ps_hosts a:2222 --worker_hosts b:2222,c:2222 --task_index 0
+    muster launch --ps 1 --workers 2 examples/mnist_replica.py --logdir FOLDER
 
-Parameter servers run `muster serve`. examples/mnist_cluster.py starts all of it on one machine. The program is plain
-TensorFlow 1.x: stock TensorFlow runs it too."""
+starts all tasks on this machine. On several machines each runs `muster run examples/mnist_replica.py` with --ps_hosts,
+--worker_hosts, --job_name and --task_index of its own. Parameter servers keep the variables; every worker computes
+gradients on batches of its own. Without --sync each applies them at once, with --sync one update takes the mean of all
+workers' gradients. The program is plain TensorFlow 1.x. examples/mnist_replica.cc is the same in C++."""
 from __future__ import print_function
 
 import argparse
@@ -14,7 +15,7 @@ import time
 import tensorflow as tf
 from tensorflow.examples.tutorials.mnist import input_data
 
-import mnist
+from learning_curve import write_learning_curve
 
 
 def parse_flags():
@@ -22,60 +23,105 @@ def parse_flags():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--ps_hosts", required=True)
     parser.add_argument("--worker_hosts", required=True)
-    parser.add_argument("--task_index", type=int, default=0)
+    parser.add_argument("--job_name", required=True, choices=["ps", "worker"])
+    parser.add_argument("--task_index", type=int, required=True)
     parser.add_argument("--data_dir", default=os.path.join(here, "..", "data", "digits"))
-    parser.add_argument("--steps", type=int, default=2000, help="of all workers together")
+    parser.add_argument("--logdir", default=None, help="for checkpoints, TensorBoard events and the learning curve")
+    parser.add_argument("--train_steps", type=int, default=1500, help="of all workers together")
     parser.add_argument("--batch_size", type=int, default=100)
-    parser.add_argument("--hidden_units", type=int, default=256)
     parser.add_argument("--learning_rate", type=float, default=0.002)
+    parser.add_argument("--sync", action="store_true", help="average the gradients of all workers for each step")
     return parser.parse_args()
 
 
-def wait_for_variables(session):
-    """Worker 0 gives the variables their first values; the others wait for them."""
-    missing = tf.report_uninitialized_variables()
-    while session.run(missing).size:
-        time.sleep(0.1)
+def network(images):
+    """Two convolutions and a hidden layer; small enough for a laptop."""
+    pixels = tf.reshape(images, [-1, 28, 28, 1])
+    first = tf.layers.conv2d(pixels, 8, 5, strides=2, padding="same", activation=tf.nn.relu, name="conv1")
+    second = tf.layers.conv2d(first, 16, 5, strides=2, padding="same", activation=tf.nn.relu, name="conv2")
+    hidden = tf.layers.dense(tf.layers.flatten(second), 128, activation=tf.nn.relu, name="hidden")
+    return tf.layers.dense(hidden, 10, name="logits")
 
 
-def train(session, flags, digits, graph_parts, global_step):
-    images, labels, loss, train_op, accuracy = graph_parts
-    test_feed = {images: digits.test.images, labels: digits.test.labels}
-    step, own_steps, shown = 0, 0, 0
-    started = last = time.time()
-    while step < flags.steps:
-        batch_images, batch_labels = digits.train.next_batch(flags.batch_size)
-        _, value, step = session.run([train_op, loss, global_step], {images: batch_images, labels: batch_labels})
-        own_steps += 1
-        if own_steps % 100 == 0:
-            now = time.time()
-            print("worker %d: step %5d  loss %.4f  test accuracy %.4f  %.0f steps/s" % (
-                flags.task_index, step, value, session.run(accuracy, test_feed),
-                (own_steps - shown) / max(now - last, 1e-9)), flush=True)
-            last, shown = now, own_steps
-    print("worker %d: made %d of %d steps in %.1f s; test accuracy %.4f" % (
-        flags.task_index, own_steps, step, time.time() - started, session.run(accuracy, test_feed)), flush=True)
+class Progress(tf.train.SessionRunHook):
+    """Prints now and then how the chief's model does on the test images, and keeps it for the learning curve."""
+
+    def __init__(self, loss, accuracy, test_feed, every_steps):
+        self._loss, self._accuracy, self._test_feed = loss, accuracy, test_feed
+        self._timer = tf.train.SecondOrStepTimer(every_steps=every_steps)
+        self.points = []  # (step, loss, test accuracy)
+
+    def begin(self):
+        self._step = tf.train.get_global_step()
+        self._started = time.time()
+
+    def before_run(self, run_context):
+        return tf.train.SessionRunArgs([self._step, self._loss])
+
+    def after_run(self, run_context, run_values):
+        step, loss = run_values.results
+        if self._timer.should_trigger_for_step(step):
+            self._timer.update_last_triggered_step(step)
+            self._note(run_context.session, step, loss)
+
+    def end(self, session):
+        step, loss = session.run([self._step, self._loss], self._test_feed)
+        self._note(session, step, loss)
+
+    def _note(self, session, step, loss):
+        accuracy = session.run(self._accuracy, self._test_feed)
+        self.points.append((int(step), float(loss), float(accuracy)))
+        print("step %5d  loss %.4f  test accuracy %.4f  after %.1f s" % (
+            step, loss, accuracy, time.time() - self._started), flush=True)
 
 
 def main():
     flags = parse_flags()
-    cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts.split(","), "worker": flags.worker_hosts.split(",")})
-    server = tf.train.Server(cluster, job_name="worker", task_index=flags.task_index)
-    tf.set_random_seed(1)
-    digits = input_data.read_data_sets(flags.data_dir, one_hot=True, validation_size=0, seed=flags.task_index)
+    workers = flags.worker_hosts.split(",")
+    cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts.split(","), "worker": workers})
+    server = tf.train.Server(cluster, job_name=flags.job_name, task_index=flags.task_index)
+    if flags.job_name == "ps":
+        server.join()
+    is_chief = flags.task_index == 0
     own = "/job:worker/task:%d" % flags.task_index
+    digits = input_data.read_data_sets(flags.data_dir, one_hot=True, validation_size=0, seed=flags.task_index)
+
+    tf.set_random_seed(1)
     with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=own)):
-        graph_parts = mnist.build(flags.hidden_units, flags.learning_rate)
         global_step = tf.train.get_or_create_global_step()
-        initializer = tf.global_variables_initializer()
+        images = tf.placeholder(tf.float32, [None, 784], name="images")
+        labels = tf.placeholder(tf.float32, [None, 10], name="labels")
+        logits = network(images)
+        loss = tf.reduce_mean(tf.nn.softmax_cross_entropy_with_logits_v2(labels=labels, logits=logits))
+        accuracy = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, 1), tf.argmax(labels, 1)), tf.float32))
+        tf.summary.scalar("loss", loss)
+        tf.summary.scalar("accuracy", accuracy)
+        optimizer = tf.train.AdamOptimizer(flags.learning_rate)
+        hooks = [tf.train.StopAtStepHook(last_step=flags.train_steps)]
+        if flags.sync:
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=len(workers))
+            hooks.append(optimizer.make_session_run_hook(is_chief))
+        train_op = optimizer.minimize(loss, global_step=global_step)
+
+    test_feed = {images: digits.test.images, labels: digits.test.labels}
+    progress = Progress(loss, accuracy, test_feed, every_steps=max(1, flags.train_steps // 15))
     # Workers need the parameter servers, not each other: one that dies does not stop the rest.
     config = tf.ConfigProto(device_filters=["/job:ps", own])
-    with tf.Session(server.target, config=config) as session:
-        if flags.task_index == 0:
-            session.run(initializer)
-        else:
-            wait_for_variables(session)
-        train(session, flags, digits, graph_parts, global_step)
+    with tf.train.MonitoredTrainingSession(
+            master=server.target, is_chief=is_chief, checkpoint_dir=flags.logdir, hooks=hooks,
+            chief_only_hooks=[progress], config=config, save_checkpoint_secs=10) as session:
+        own_steps = 0
+        while not session.should_stop():
+            batch_images, batch_labels = digits.train.next_batch(flags.batch_size)
+            session.run(train_op, {images: batch_images, labels: batch_labels})
+            own_steps += 1
+    print("worker %d made %d steps" % (flags.task_index, own_steps), flush=True)
+    if is_chief and progress.points:
+        print("test accuracy %.4f" % progress.points[-1][2], flush=True)
+        if flags.logdir:
+            path = os.path.join(flags.logdir, "learning_curve.svg")
+            write_learning_curve(path, progress.points)
+            print("checkpoints, events and the learning curve are in %s" % flags.logdir, flush=True)
 
 
 if __name__ == "__main__":

@@ -149,7 +149,7 @@ int64_t Accumulator::global_step() const {
 
 void Accumulator::SetGlobalStep(int64_t step) {
   MutexLock lock(mutex_);
-  if (global_step_ >= step) {
+  if (global_step_ > step) {
     LOG(WARNING) << "Attempt to set current_global_step_ to smaller value: current_global_step_ = "
                  << global_step_ << " >= " << step << " = new_global_step.";
   }

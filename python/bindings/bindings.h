@@ -79,15 +79,13 @@ void BindGradients(nb::module_& m);
 void BindSession(nb::module_& m);
 void BindServer(nb::module_& m);
 void BindTrain(nb::module_& m);
-<<<<<<< HEAD
+void BindSyncReplicas(nb::module_& m);
 void BindSummaries(nb::module_& m);
 void BindSaver(nb::module_& m);
 void BindMetaGraph(nb::module_& m);
 void BindVariables(nb::module_& m);
 void BindOptimizers(nb::module_& m);
-=======
 void BindMonitored(nb::module_& m);
 void BindHooks(nb::module_& m);
->>>>>>> 7184a33 (python: hooks and monitored sessions over the C++ ones)
 
 }  // namespace muster

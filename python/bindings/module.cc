@@ -11,14 +11,12 @@ NB_MODULE(_muster, m) {
   muster::BindSession(m);
   muster::BindServer(m);
   muster::BindTrain(m);
-<<<<<<< HEAD
   muster::BindSummaries(m);
   muster::BindSaver(m);
   muster::BindMetaGraph(m);
   muster::BindVariables(m);
   muster::BindOptimizers(m);
-=======
   muster::BindMonitored(m);
   muster::BindHooks(m);
->>>>>>> 7184a33 (python: hooks and monitored sessions over the C++ ones)
+  muster::BindSyncReplicas(m);
 }

@@ -1,5 +1,5 @@
 // Coordinators, threads, queue runners and session managers.
-#include "bindings.h"
+#include "train_bindings.h"
 #include <nanobind/stl/tuple.h>
 
 #include "muster/train/looper.h"
@@ -160,6 +160,21 @@ void BindCoordinator(nb::module_& m) {
 
 // --- Queue runners
 
+}  // namespace
+
+std::shared_ptr<QueueRunner> QueueRunnerFromDef(QueueRunnerDef def, nb::object on_error) {
+  QueueRunner::Options options;
+  options.on_error = [call = Callback(std::move(on_error))](absl::Status status) {
+    absl::Status kept;
+    const absl::Status called =
+        CallPython([&] { kept = KeepException(call(ExceptionFor(status))); });
+    return called.ok() ? kept : called;
+  };
+  return QueueRunner::Create(std::move(def), std::move(options));
+}
+
+namespace {
+
 std::shared_ptr<QueueRunner> NewQueueRunner(std::string queue_name, std::vector<Node*> enqueue_ops,
                                             Node* close_op, Node* cancel_op,
                                             const std::vector<int>& closed_codes,
@@ -171,14 +186,7 @@ std::shared_ptr<QueueRunner> NewQueueRunner(std::string queue_name, std::vector<
   def.cancel_op = cancel_op;
   def.closed_codes.clear();
   for (int code : closed_codes) def.closed_codes.push_back(static_cast<absl::StatusCode>(code));
-  QueueRunner::Options options;
-  options.on_error = [call = Callback(std::move(on_error))](absl::Status status) {
-    absl::Status kept;
-    const absl::Status called =
-        CallPython([&] { kept = KeepException(call(ExceptionFor(status))); });
-    return called.ok() ? kept : called;
-  };
-  return QueueRunner::Create(std::move(def), std::move(options));
+  return QueueRunnerFromDef(std::move(def), std::move(on_error));
 }
 
 void BindQueueRunner(nb::module_& m) {

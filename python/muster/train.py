@@ -13,6 +13,7 @@ from muster.queue_runner import *  # noqa: F401,F403
 from muster.saver import *  # noqa: F401,F403
 from muster.server_lib import *  # noqa: F401,F403
 from muster.summary import SummaryWriter, summary_iterator  # noqa: F401
+from muster.sync_replicas import *  # noqa: F401,F403
 from muster.session_manager import *  # noqa: F401,F403
 from muster.session_run_hook import *  # noqa: F401,F403
 from muster.training_util import *  # noqa: F401,F403

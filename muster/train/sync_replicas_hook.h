@@ -1,0 +1,31 @@
+// The hook that a worker of synchronous training needs.
+#pragma once
+
+#include <memory>
+
+#include "muster/train/hook.h"
+#include "muster/train/sync_replicas.h"
+
+namespace muster {
+
+// Sets the worker's local step when its session is made. The chief's also sets the accumulators,
+// gives out the first tokens and starts the updates.
+class SyncReplicasHook : public SessionRunHook {
+ public:
+  // `runner` does the chief's work; null: one of its own.
+  SyncReplicasHook(std::shared_ptr<const SyncReplicas> sync, Scope scope, bool is_chief,
+                   int num_tokens = -1, std::shared_ptr<QueueRunner> runner = nullptr);
+  absl::Status Begin() override;
+  absl::Status AfterCreateSession(const std::shared_ptr<Session>& session,
+                                  const std::shared_ptr<Coordinator>& coordinator) override;
+
+ private:
+  const std::shared_ptr<const SyncReplicas> sync_;
+  const Scope scope_;
+  const bool is_chief_;
+  const int num_tokens_;
+  std::shared_ptr<QueueRunner> runner_;
+  Node* init_tokens_ = nullptr;
+};
+
+}  // namespace muster
