@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "absl/strings/strip.h"
 #include <sys/stat.h>
 
 #include "muster/base/log.h"
@@ -154,16 +155,15 @@ absl::Status RemoveCheckpoint(const std::string& prefix, const std::string& meta
 }
 
 std::string MetaGraphFileName(absl::string_view prefix, absl::string_view meta_suffix) {
-  // "model.ckpt-?????-of-00004" of a sharded V1 checkpoint: the graph belongs to all shards.
-  constexpr absl::string_view kShards =
-      "-?????"
-      "-of-";
-  const size_t at = prefix.rfind(kShards);
-  if (at != absl::string_view::npos && prefix.size() == at + kShards.size() + 5) {
-    const absl::string_view count = prefix.substr(at + kShards.size());
-    const bool is_count = std::all_of(count.begin(), count.end(),
-                                      [](char c) { return c == '?' || (c >= '0' && c <= '9'); });
-    if (is_count) prefix = prefix.substr(0, at);
+  // "model.ckpt-00001-of-00004" of a sharded V1 checkpoint: the graph belongs to all shards.
+  const auto without_last = [](absl::string_view text, absl::string_view characters) {
+    const size_t last = text.find_last_not_of(characters);
+    return last == absl::string_view::npos ? absl::string_view() : text.substr(0, last + 1);
+  };
+  absl::string_view rest = without_last(prefix, "0123456789");
+  if (rest.size() < prefix.size() && absl::ConsumeSuffix(&rest, "-of-")) {
+    absl::string_view name = without_last(rest, "?0123456789");
+    if (name.size() < rest.size() && absl::ConsumeSuffix(&name, "-")) prefix = name;
   }
   return absl::StrCat(prefix, ".", meta_suffix);
 }

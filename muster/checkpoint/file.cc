@@ -92,11 +92,9 @@ class LocalFileSystem : public FileSystem {
     return StatusOf(::rmdir(name.c_str()), name);
   }
   absl::Status MakeDirectory(const std::string& name) override {
-    if (::mkdir(name.c_str(), 0777) == 0) return absl::OkStatus();
-    const int error = errno;
-    std::error_code ignored;
-    if (error == EEXIST && std::filesystem::is_directory(name, ignored)) return absl::OkStatus();
-    return FileError(name, error);
+    // A file of that name: whoever creates something in it is told.
+    if (::mkdir(name.c_str(), 0777) == 0 || errno == EEXIST) return absl::OkStatus();
+    return FileError(name, errno);
   }
   absl::Status SyncDirectory(const std::string& name) override {
     const int descriptor = ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

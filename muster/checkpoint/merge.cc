@@ -80,12 +80,15 @@ absl::Status MergeCheckpoints(const std::vector<std::string>& prefixes,
   Merged merged;
   for (const std::string& prefix : prefixes) {
     const absl::Status status = AddBundle(prefix, merged);
-    if (options.allow_missing_files && absl::IsNotFound(status)) continue;
+    if (absl::IsNotFound(status)) {
+      if (options.allow_missing_files) continue;
+      return InvalidArgument("allow_missing_files was set to false and ", prefix,
+                             " did not exist. ", status.message());
+    }
     RETURN_IF_ERROR(status);
   }
   if (!merged.header) {
-    return InvalidArgument("No checkpoint to merge into ", destination, ": ", prefixes.size(),
-                           " prefixes given, none of them there");
+    return InvalidArgument("At least one prefix checkpoint file must exist, but none existed.");
   }
   const std::string directory = DirectoryOf(destination);
   RETURN_IF_ERROR(files.MakeDirectory(directory));

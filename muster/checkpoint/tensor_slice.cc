@@ -159,8 +159,8 @@ absl::StatusOr<std::optional<std::vector<size_t>>> Cover(const std::vector<Tenso
     if (!common) continue;
     for (size_t other : chosen) {
       if (Intersection(stored[i], stored[other])) {
-        return InvalidArgument("Overlapping slices: existing slice = ", stored[other].ToString(),
-                               ", new slice = ", stored[i].ToString());
+        return Internal("Overlapping slices: existing slice = ", stored[other].ToString(),
+                        ", new slice = ", stored[i].ToString());
       }
     }
     covered += ElementsIn(*common);

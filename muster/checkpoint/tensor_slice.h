@@ -52,7 +52,7 @@ std::optional<TensorSlice> Intersection(const TensorSlice& a, const TensorSlice&
 int64_t ElementsIn(const TensorSlice& resolved);
 
 // Which of the `stored` slices (resolved) make up `wanted` (resolved): their indices, or nothing
-// when a part is missing. InvalidArgument when two of them overlap.
+// when a part is missing. Internal when two of them overlap.
 absl::StatusOr<std::optional<std::vector<size_t>>> Cover(const std::vector<TensorSlice>& stored,
                                                          const TensorSlice& wanted);
 

@@ -39,7 +39,9 @@ absl::StatusOr<std::unique_ptr<V1Reader>> V1Reader::Open(const std::string& patt
   auto reader = std::make_unique<V1Reader>();
   for (const std::string& name : names) {
     if (absl::Status status = reader->AddFile(name); !status.ok())
-      return Prefixed(status, absl::StrCat("Unable to open table file ", name, ": "));
+      return Suffixed(Prefixed(status, absl::StrCat("Unable to open table file ", name, ": ")),
+                      ": perhaps your file is in a different file format and you need to use a "
+                      "different restore operator?");
   }
   return reader;
 }

@@ -71,9 +71,10 @@ class LittleMemory {
 
 // They end the process, touch files, print, or wait for somebody else.
 bool IsLeftOut(absl::string_view op) {
-  constexpr std::array<absl::string_view, 9> kLeftOut = {"Abort",         "WriteFile", "ReadFile",
-                                                         "MatchingFiles", "Print",     "PrintV2",
-                                                         "_Recv",         "_HostRecv", "_Send"};
+  constexpr std::array<absl::string_view, 16> kLeftOut = {
+      "Abort", "WriteFile",  "ReadFile", "MatchingFiles", "Print",     "PrintV2",
+      "_Recv", "_HostRecv",  "_Send",    "SaveV2",        "RestoreV2", "MergeV2Checkpoints",
+      "Save",  "SaveSlices", "Restore",  "RestoreSlice"};
   return std::find(kLeftOut.begin(), kLeftOut.end(), op) != kLeftOut.end();
 }
 

@@ -71,6 +71,7 @@ nb::object AttrToPython(const AttrValue& value);
 nb::object ShapeToPython(const PartialShape& shape);  // None, or a list with None for unknown dims
 PartialShape ShapeFromPython(nb::handle value);
 
+void BindCheckpoint(nb::module_& m);
 void BindErrors(nb::module_& m);
 void BindTensors(nb::module_& m);
 void BindGraph(nb::module_& m);

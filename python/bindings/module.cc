@@ -19,4 +19,5 @@ NB_MODULE(_muster, m) {
   muster::BindMonitored(m);
   muster::BindHooks(m);
   muster::BindSyncReplicas(m);
+  muster::BindCheckpoint(m);
 }

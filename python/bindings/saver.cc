@@ -3,7 +3,6 @@
 
 #include "bindings.h"
 
-#include "muster/checkpoint/checkpoint_state.h"
 #include "muster/graph/gradients.h"
 #include "muster/train/group.h"
 
@@ -209,51 +208,11 @@ nb::object Save(Saver& saver, Session& session, const std::string& path,
   return prefix->has_value() ? nb::cast(**prefix) : nb::none();
 }
 
-nb::bytes StateToPython(const CheckpointState& state) {
-  const std::string bytes = SerializeCheckpointState(state);
-  return nb::bytes(bytes.data(), bytes.size());
-}
-
-void BindCheckpointState(nb::module_& m) {
-  m.def("make_checkpoint_state",
-        [](const std::string& directory, const std::string& newest, std::vector<std::string> all,
-           std::vector<double> times, std::optional<double> last_preserved) {
-          return StateToPython(BuildValue(MakeCheckpointState(directory, newest, std::move(all),
-                                                              std::move(times), last_preserved)));
-        });
-  m.def("write_checkpoint_state",
-        [](const std::string& directory, std::string newest, std::vector<std::string> all,
-           std::vector<double> times, std::optional<double> last_preserved,
-           const std::string& latest_filename) {
-          ThrowIfRunError(WriteCheckpointState(
-              directory, {std::move(newest), std::move(all), std::move(times), last_preserved},
-              latest_filename));
-        });
-  // (state or None, why not): a missing file is no problem to speak of.
-  m.def("read_checkpoint_state", [](const std::string& directory,
-                                    const std::string& latest_filename) {
-    const absl::StatusOr<CheckpointState> state = ReadCheckpointState(directory, latest_filename);
-    if (state.ok()) return nb::make_tuple(StateToPython(*state), nb::none());
-    return nb::make_tuple(nb::none(), absl::IsNotFound(state.status())
-                                          ? std::string()
-                                          : std::string(state.status().message()));
-  });
-  m.def("checkpoint_exists", [](const std::string& prefix) { return CheckpointExists(prefix); });
-  m.def("checkpoint_time", [](const std::string& prefix) { return CheckpointTime(prefix); });
-  m.def("remove_checkpoint", [](const std::string& prefix, const std::string& meta_suffix) {
-    ThrowIfRunError(RemoveCheckpoint(prefix, meta_suffix));
-  });
-  m.def("meta_graph_file_name", [](const std::string& prefix, const std::string& meta_suffix) {
-    return MetaGraphFileName(prefix, meta_suffix);
-  });
-}
-
 }  // namespace
 
 void BindSaver(nb::module_& m) {
   BindSaveables(m);
   BindSaverDef(m);
-  BindCheckpointState(m);
   nb::class_<Saver>(m, "Saver")
       .def_static(
           "from_def",

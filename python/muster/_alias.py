@@ -21,7 +21,7 @@ _SAME = {
 _FOLDERS = frozenset("tensorflow." + name for name in (
     "python", "python.framework", "python.ops", "python.client", "python.platform", "python.training", "python.lib",
     "python.lib.io", "python.util", "python.summary", "python.summary.writer", "python.saved_model", "python.data",
-    "python.data.ops", "python.debug", "python.layers", "core", "core.framework", "core.protobuf", "core.util",
+    "python.data.ops", "python.debug", "python.layers", "python.tools", "python.checkpoint", "core", "core.framework", "core.protobuf", "core.util",
     "core.example", "core.lib", "core.lib.core", "tsl", "tsl.protobuf", "python.training.checkpoint_state",
     "contrib.learn.python", "contrib.learn.python.learn", "contrib.learn.python.learn.datasets"))
 
@@ -55,8 +55,11 @@ _MODULES = {
         "training", "training_util", "saver", "server_lib", "session_run_hook", "basic_session_run_hooks",
         "monitored_session", "session_manager", "supervisor", "coordinator", "queue_runner", "queue_runner_impl",
         "device_setter", "input", "moving_averages", "optimizer", "gradient_descent", "adam", "adagrad", "momentum",
-        "rmsprop", "ftrl", "learning_rate_decay", "sync_replicas_optimizer", "checkpoint_utils",
-        "checkpoint_management", "summary_io", "slot_creator")},
+        "rmsprop", "ftrl", "learning_rate_decay", "sync_replicas_optimizer", "summary_io",
+        "slot_creator")},
+    "checkpoint": {"checkpoint_management": "checkpoint_management"},
+    "tools": {"inspect_checkpoint": "inspect_checkpoint"},
+    "": {"pywrap_tensorflow": "checkpoint_utils"},
     "lib.io": {"file_io": "file_io", "tf_record": "python_io", "python_io": "python_io"},
     "util": {"compat": "compat", "nest": "nest"},
     "summary": {"summary": "summary", "summary_iterator": "summary", "text_summary": "summary"},
@@ -67,6 +70,9 @@ _MODULES = {
         "tag_constants", "signature_constants")},
     "layers": {"layers": "layers", "core": "layers", "convolutional": "layers", "pooling": "layers"},
 }
+_MODULES["training"].update({
+    "checkpoint_management": "checkpoint_management", "checkpoint_utils": "checkpoint_utils",
+    "py_checkpoint_reader": "checkpoint_utils"})
 
 
 class _View(types.ModuleType):

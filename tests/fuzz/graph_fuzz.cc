@@ -20,8 +20,10 @@ constexpr int kMaxNodes = 200;
 
 // Ops that by themselves touch files, end the process or print.
 bool IsHarmless(absl::string_view op) {
-  constexpr std::array<absl::string_view, 6> kOthers = {"WriteFile", "ReadFile", "MatchingFiles",
-                                                        "Abort",     "Print",    "PrintV2"};
+  constexpr std::array<absl::string_view, 13> kOthers = {
+      "WriteFile",   "ReadFile",  "MatchingFiles",      "Abort", "Print",      "PrintV2",
+      "SaveV2",      "RestoreV2", "MergeV2Checkpoints", "Save",  "SaveSlices", "Restore",
+      "RestoreSlice"};
   return std::find(kOthers.begin(), kOthers.end(), op) == kOthers.end();
 }
 
