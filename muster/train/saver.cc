@@ -135,6 +135,7 @@ absl::StatusOr<std::optional<std::string>> Saver::Save(Session& session, const s
 
 absl::Status Saver::RecordState(const std::string& folder, const std::string& prefix,
                                 const SaveOptions& options) {
+  MutexLock lock(state_mutex_);
   RecordLast(prefix);
   ASSIGN_OR_RETURN(const CheckpointState state,
                    MakeCheckpointState(folder, prefix, last_checkpoints(), {}, std::nullopt,

@@ -121,6 +121,7 @@ class Saver {
   const SaverDef def_;
   const SaverOptions options_;
   const bool empty_;
+  Mutex state_mutex_;  // held while the list changes and the state file follows it
   mutable Mutex mutex_;
   std::vector<std::pair<std::string, double>> last_;
   std::vector<std::pair<std::string, double>> expired_;

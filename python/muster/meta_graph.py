@@ -173,8 +173,8 @@ def _fill_collection(target, key, items, export_scope):
                       if not export_scope or item.name.startswith(export_scope))
     elif kind == "bytes_list":
         values.extend(compat.as_bytes(item) for item in items)
-    else:
-        values.extend(items)
+    else:  # bools are integers here, as in 1.15
+        values.extend(int(item) if isinstance(item, bool) else item for item in items)
 
 
 def ops_used_by_graph_def(graph_def):

@@ -1,5 +1,6 @@
 """tf.train, as far as it exists: clusters, optimizers, learning rates, averages, the global step, threads."""
 from muster.checkpoint_management import *  # noqa: F401,F403
+from muster.checkpoint_init import *  # noqa: F401,F403
 from muster.coordinator import *  # noqa: F401,F403
 """tf.train, as far as it exists: clusters, checkpoints, optimizers, learning rates, averages and the global step."""
 from muster.checkpoint_utils import *  # noqa: F401,F403

@@ -1,0 +1,96 @@
+"""tf.train.init_from_checkpoint: initializers that read a checkpoint."""
+from collections import abc
+
+from muster import compat, file_io, framework, saveable, tf_logging, variable_scopes, variables
+from muster.checkpoint_management import latest_checkpoint
+from muster.op_library import call
+
+
+def _is_variable(value):
+    return isinstance(value, variables.Variable)
+
+
+def _parts(name, store):
+    """The parts of a partitioned variable, or None."""
+    found = []
+    while "%s/part_%d" % (name, len(found)) in store:
+        found.append(store["%s/part_%d" % (name, len(found))])
+    return found or None
+
+
+def _set_initializer(variable, prefix, tensor_name, slice_spec):
+    with framework.device(variable.device), framework.device("/cpu:0"):
+        restored = call("RestoreV2", name="checkpoint_initializer", prefix=prefix, tensor_names=[tensor_name],
+                        shape_and_slices=[slice_spec], dtypes=[variable.dtype.base_dtype])
+        restored = restored[0] if isinstance(restored, (list, tuple)) else restored
+        (name, op), = saveable.op_list_to_dict([variable]).items()
+        item, = saveable.saveable_objects_for_op(op, name)
+    variable._initializer_op = item.restore([restored], restored_shapes=None)
+    restored.set_shape(variable.shape)
+    variable._initial_value = restored
+
+
+def _set_initializers(variable_or_parts, prefix, tensor_name):
+    if not isinstance(variable_or_parts, (list, tuple)):
+        _set_initializer(variable_or_parts, prefix, tensor_name, "")
+        return
+    full_name = None
+    for part in variable_or_parts:
+        info = part._get_save_slice_info()
+        if full_name is not None and full_name != info.full_name:
+            raise ValueError("Slices must all be from the same tensor: %s != %s" % (full_name, info.full_name))
+        full_name = info.full_name
+        _set_initializer(part, prefix, tensor_name, info.spec)
+
+
+def _init_scope(scope_in_checkpoint, scope, store, shapes, prefix, where):
+    """All variables of a scope from those of another."""
+    folder = scope[:scope.rindex("/")] if "/" in scope else ""
+    if not scope_in_checkpoint.endswith("/"):
+        raise ValueError("Assignment map with scope only name {} should map to scope only {}. Should be 'scope/': "
+                         "'other_scope/'.".format(folder, scope_in_checkpoint))
+    names = {name[:name.index("/part_")] if "/part_" in name else name for name in store
+             if not folder or name.startswith(folder + "/")}
+    for name in sorted(names):
+        tensor_name = name[len(folder):]
+        if scope != "/":
+            tensor_name = tensor_name[1:]
+        if scope_in_checkpoint != "/":
+            tensor_name = scope_in_checkpoint + tensor_name
+        tensor_name = tensor_name[:-1] if tensor_name.endswith("/") else tensor_name
+        if tensor_name not in shapes:
+            raise ValueError("Tensor %s (%s in %s) is not found in %s checkpoint"
+                             % (tensor_name, name[len(folder) + 1:], scope_in_checkpoint, where))
+        _set_initializers(store.get(name) if name in store else _parts(name, store), prefix, tensor_name)
+
+
+def init_from_checkpoint(ckpt_dir_or_file, assignment_map):
+    """Replaces initializers of variables by ones that read {name or scope in the checkpoint: variable, name or scope}."""
+    from muster import checkpoint_utils
+
+    where = compat.as_str(compat.path_to_str(ckpt_dir_or_file))
+    prefix = latest_checkpoint(where) if file_io.is_directory(where) else where
+    shapes = checkpoint_utils.load_checkpoint(where).get_variable_to_shape_map()
+    store = variable_scopes._get_default_variable_store()._vars
+    pairs = assignment_map.items() if isinstance(assignment_map, abc.Mapping) else assignment_map
+    for tensor_name, target in sorted(pairs, key=lambda pair: pair[0]):
+        found = target
+        if isinstance(target, variables.PartitionedVariable):
+            found = list(target)
+        elif not (_is_variable(target) or isinstance(target, list) and all(_is_variable(v) for v in target)):
+            found = store.get(target)
+            found = _parts(target, store) if found is None else found
+        if found is None:
+            _init_scope(tensor_name, target, store, shapes, prefix, where)
+            continue
+        if tensor_name not in shapes:
+            raise ValueError("Tensor %s is not found in %s checkpoint %s" % (tensor_name, where, shapes))
+        if _is_variable(found) and not found.get_shape().is_compatible_with(shapes[tensor_name]):
+            raise ValueError("Shape of variable %s (%s) doesn't match with shape of tensor %s (%s) from checkpoint reader."
+                             % (found.name, found.get_shape(), tensor_name, shapes[tensor_name]))
+        _set_initializers(found, prefix, tensor_name)
+        tf_logging.debug("Initialize variable %s from checkpoint %s with %s", getattr(found, "name", target), where,
+                         tensor_name)
+
+
+__all__ = ["init_from_checkpoint"]
