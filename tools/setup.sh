@@ -20,7 +20,7 @@ clang_packages=(clang libclang-rt-14-dev llvm)
 lint_packages=(clang clang-format clang-tidy)
 python_packages=('numpy>=1.24' 'protobuf>=4.21' 'ml_dtypes>=0.3' 'nanobind>=2.2' 'scikit-build-core>=0.10' 'pytest>=7')
 # The judge is one exact version: the tests compare with what this one does.
-tensorflow_packages=('tensorflow-cpu==2.21.0' 'numpy>=1.24' 'pytest>=7' 'grpcio>=1.60')
+tensorflow_packages=('tensorflow-cpu==2.21.0' 'numpy>=1.24' 'pytest>=7' 'grpcio>=1.60' 'tensorboard>=2.20')
 
 say() { echo "setup: $*" >&2; }
 

@@ -179,6 +179,14 @@ class FileWriter(object):
         if graph is None and graph_def is None:
             return
         self.add_graph(graph=graph, graph_def=graph_def)
+        given = graph if graph is not None else graph_def
+        if isinstance(given, framework.Graph):
+            given = given.as_graph_def(add_shapes=True)
+        try:
+            from muster import meta_graph
+        except ImportError:
+            return
+        self.add_meta_graph(meta_graph.create_meta_graph_def(graph_def=given))
 
     def __enter__(self):
         return self

@@ -16,9 +16,8 @@ void AppendLittle(uint64_t value, int bytes, std::string& to) {
 }
 
 int16_t Sample(float value) {
-  // A value that is no number is the lowest one to std::max.
-  const float scaled = std::round(value * 32768.0f);
-  return static_cast<int16_t>(std::min(std::max(-32768.0f, scaled), 32767.0f));
+  if (std::isnan(value)) return 0;
+  return static_cast<int16_t>(std::clamp(std::round(value * 32768.0f), -32768.0f, 32767.0f));
 }
 
 absl::StatusOr<std::string> EncodeWav(const float* samples, int64_t sample_rate, int64_t channels,
