@@ -12,6 +12,7 @@
 
 #include "muster/base/check.h"
 #include "muster/base/status.h"
+#include "muster/checkpoint/file.h"
 
 namespace muster {
 namespace {

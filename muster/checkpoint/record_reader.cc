@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "muster/base/status.h"
+#include "muster/checkpoint/coding.h"
 #include "muster/checkpoint/crc32c.h"
 
 namespace muster {
@@ -41,8 +42,8 @@ absl::StatusOr<bool> RecordReader::Have(uint64_t size) {
 absl::StatusOr<std::string> RecordReader::Next() {
   ASSIGN_OR_RETURN(const bool has_header, Have(kRecordHeaderBytes));
   if (!has_header) return absl::OutOfRangeError("End of file");
-  const uint64_t length = LoadLittle<uint64_t>(at(0));
-  if (UnmaskCrc32c(LoadLittle<uint32_t>(at(8))) != Crc32c(absl::string_view(at(0), 8))) {
+  const uint64_t length = DecodeFixed64(at(0));
+  if (UnmaskCrc32c(DecodeFixed32(at(8))) != Crc32c(absl::string_view(at(0), 8))) {
     return absl::DataLossError(absl::StrCat("corrupted record at ", offset_));
   }
   constexpr uint64_t kFrame = kRecordHeaderBytes + kRecordTrailerBytes;
@@ -52,8 +53,7 @@ absl::StatusOr<std::string> RecordReader::Next() {
   }
   if (!is_whole) return absl::DataLossError(absl::StrCat("truncated record at ", offset_));
   std::string payload(at(kRecordHeaderBytes), static_cast<size_t>(length));
-  if (UnmaskCrc32c(LoadLittle<uint32_t>(at(kRecordHeaderBytes + payload.size()))) !=
-      Crc32c(payload)) {
+  if (UnmaskCrc32c(DecodeFixed32(at(kRecordHeaderBytes + payload.size()))) != Crc32c(payload)) {
     return absl::DataLossError(absl::StrCat("corrupted record at ", offset_ + kRecordHeaderBytes));
   }
   begin_ += payload.size() + kFrame;

@@ -7,7 +7,9 @@
 #include <zlib.h>
 
 #include "muster/base/status.h"
+#include "muster/checkpoint/coding.h"
 #include "muster/checkpoint/crc32c.h"
+#include "muster/checkpoint/file.h"
 
 namespace muster {
 namespace {
@@ -89,14 +91,15 @@ void RecordWriter::Append(absl::string_view bytes) {
 absl::Status RecordWriter::Write(absl::string_view record) {
   if (descriptor_ < 0) return FailedPrecondition("Writer is closed.");
   RETURN_IF_ERROR(status_);
-  char header[kRecordHeaderBytes];
-  StoreLittle<uint64_t>(header, record.size());
-  StoreLittle<uint32_t>(header + 8, MaskCrc32c(Crc32c(absl::string_view(header, 8))));
-  char trailer[kRecordTrailerBytes];
-  StoreLittle<uint32_t>(trailer, MaskCrc32c(Crc32c(record)));
-  Append(absl::string_view(header, sizeof(header)));
-  Append(record);
-  Append(absl::string_view(trailer, sizeof(trailer)));
+  std::string header;
+  AppendFixed64(header, record.size());
+  AppendFixed32(header, MaskCrc32c(Crc32c(header)));
+  std::string trailer;
+  AppendFixed32(trailer, MaskCrc32c(Crc32c(record)));
+  for (const absl::string_view part :
+       {absl::string_view(header), record, absl::string_view(trailer)}) {
+    Append(part);
+  }
   return pending_.size() < kPendingBytes ? absl::OkStatus() : WriteOut();
 }
 

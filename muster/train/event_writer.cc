@@ -13,6 +13,7 @@
 
 #include "muster/base/log.h"
 #include "muster/base/status.h"
+#include "muster/checkpoint/file.h"
 #include "muster/checkpoint/record_writer.h"
 
 namespace muster {

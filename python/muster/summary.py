@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 
-from muster import _muster, _protos, compat, convert, dtypes, framework, python_io, tf_logging
+from muster import _muster, _protos, compat, convert, dtypes, framework, meta_graph, python_io, tf_logging
 from muster.framework import GraphKeys, name_scope
 from muster.op_library import call
 
@@ -182,10 +182,6 @@ class FileWriter(object):
         given = graph if graph is not None else graph_def
         if isinstance(given, framework.Graph):
             given = given.as_graph_def(add_shapes=True)
-        try:
-            from muster import meta_graph
-        except ImportError:
-            return
         self.add_meta_graph(meta_graph.create_meta_graph_def(graph_def=given))
 
     def __enter__(self):

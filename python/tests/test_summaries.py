@@ -104,8 +104,6 @@ def test_golden_events_are_written(graph, tmp_path):
     writer, out = _golden_program(str(tmp_path))
     theirs = list(tf.train.summary_iterator(str(_EVENTS / "events.out.tfevents.1794730539.vm")))
     mine = _read(tmp_path)
-    if not any(e.meta_graph_def for e in mine):
-        theirs = [e for e in theirs if not e.meta_graph_def]
     assert [e.WhichOneof("what") for e in mine] == [e.WhichOneof("what") for e in theirs]
     for ours, other in zip(mine, theirs):
         kind = ours.WhichOneof("what")
@@ -119,6 +117,11 @@ def test_golden_events_are_written(graph, tmp_path):
     graph_def = tf.GraphDef.FromString(mine[1].graph_def)
     assert [n.name for n in graph_def.node] == [n.name for n in tf.GraphDef.FromString(theirs[1].graph_def).node]
     assert all("_output_shapes" in n.attr for n in graph_def.node)
+    meta_graph, other = (tf.MetaGraphDef.FromString(events[2].meta_graph_def) for events in (mine, theirs))
+    assert meta_graph.graph_def == graph_def
+    assert meta_graph.collection_def == other.collection_def
+    assert [op.name for op in meta_graph.meta_info_def.stripped_op_list.op] == \
+        [op.name for op in other.meta_info_def.stripped_op_list.op]
     with pytest.warns(UserWarning, match="Attempting to use a closed FileWriter"):
         writer.add_summary(out, 7)
     writer.reopen()
