@@ -42,6 +42,14 @@ _training = _part("training", {
     "GreedyLoadBalancingStrategy": _from("device_setter", "GreedyLoadBalancingStrategy"),
     "byte_size_load_fn": _from("device_setter", "byte_size_load_fn")})
 
+_LOOKUP = (
+    "HashTable MutableHashTable MutableDenseHashTable KeyValueTensorInitializer TextFileInitializer TextFileIndex "
+    "TextFileStringTableInitializer TextFileIdTableInitializer IdTableWithHashBuckets HasherSpec StrongHashSpec "
+    "FastHashSpec LookupInterface index_table_from_file index_table_from_tensor index_to_string_table_from_file "
+    "index_to_string_table_from_tensor").split()
+_lookup = _part("lookup", {name: _from("lookup", name) for name in _LOOKUP})
+
 sys.modules[__name__] = _absent.Absent("contrib", _absent.REASONS["contrib"], {
     "framework": lambda: _framework, "layers": lambda: _layers, "learn": lambda: _learn,
+    "lookup": lambda: _lookup,
     "training": lambda: _training})

@@ -1,0 +1,86 @@
+// Readers: they take work units (names of files, mostly) from a queue and give their records one by
+// one. Whoever wants records enters the reader, waits its turn without a thread, and leaves it.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+
+#include "absl/functional/any_invocable.h"
+
+#include "muster/base/mutex.h"
+#include "muster/base/scheduler.h"
+#include "muster/base/status.h"
+#include "muster/tensor/handles.h"
+
+namespace muster {
+
+struct Record {
+  std::string key;
+  std::string value;
+};
+
+// What a kind of reader knows: how to take records out of a work unit. One thread at a time.
+class RecordSource {
+ public:
+  struct Next {
+    bool has_record = false;
+    bool at_end = false;  // the work unit holds no more
+    Record record;
+  };
+  virtual ~RecordSource() = default;
+  virtual absl::Status Start(const std::string& work) = 0;
+  virtual absl::StatusOr<Next> Read() = 0;
+  // Drops what is open.
+  virtual void Stop() {}
+  // Only sources without a state of their own can be saved.
+  virtual bool can_save() const { return false; }
+};
+
+// Thread-safe.
+class Reader : public Resource {
+ public:
+  static constexpr const char* kTypeName = "N10tensorflow15ReaderInterfaceE";
+
+  Reader(std::string name, std::unique_ptr<RecordSource> source)
+      : name_(std::move(name)), source_(std::move(source)) {}
+  std::string Describe() const override { return "Reader"; }
+  const std::string& name() const { return name_; }
+
+  // Calls `turn` when nobody else is inside: at once, or from the Leave of whoever is.
+  using Turn = absl::AnyInvocable<void() &&>;
+  void Enter(Turn turn);
+  // The next turn, if somebody waits, runs on `scheduler`.
+  void Leave(Scheduler& scheduler);
+
+  // Requires for these: the caller is inside.
+  bool working() const;
+  absl::Status StartWork(const std::string& work);
+  // A record, or none where the work unit held no more (then `working` is false). A failure
+  // leaves the work unit in progress.
+  absl::StatusOr<RecordSource::Next> ReadRecord();
+  void Reset();
+  absl::StatusOr<std::string> SaveState() const;
+  absl::Status RestoreState(const std::string& state);
+
+  // At any time.
+  int64_t records_produced() const;
+  int64_t work_units_completed() const;
+
+ private:
+  struct Progress {
+    int64_t started = 0;
+    int64_t finished = 0;
+    int64_t records = 0;
+    std::string work;
+  };
+
+  const std::string name_;
+  const std::unique_ptr<RecordSource> source_;
+  mutable Mutex mutex_;
+  bool occupied_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<Turn> waiting_ ABSL_GUARDED_BY(mutex_);
+  Progress progress_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace muster

@@ -1,0 +1,253 @@
+#include "muster/ops/tables/table.h"
+
+#include <cstring>
+
+#include "absl/container/flat_hash_map.h"
+
+#include "muster/ops/op.h"
+
+namespace muster {
+namespace {
+
+// Rows of equal width, kept without gaps.
+class Rows {
+ public:
+  Rows(DType dtype, int64_t width) : dtype_(dtype), width_(width) {}
+  bool plain() const { return dtype_ != DType::kString; }
+  size_t row_bytes() const { return static_cast<size_t>(width_) * DTypeSize(dtype_); }
+
+  void Append(const char* row) {
+    if (plain()) {
+      bytes_.insert(bytes_.end(), row, row + row_bytes());
+    } else {
+      const auto* strings = reinterpret_cast<const std::string*>(row);
+      strings_.insert(strings_.end(), strings, strings + width_);
+    }
+  }
+  void Set(int64_t i, const char* row) {
+    if (plain()) {
+      std::memcpy(bytes_.data() + i * row_bytes(), row, row_bytes());
+    } else {
+      CopyElements(dtype_, row, reinterpret_cast<char*>(strings_.data() + i * width_), width_);
+    }
+  }
+  const char* at(int64_t i) const {
+    return plain() ? bytes_.data() + i * row_bytes()
+                   : reinterpret_cast<const char*>(strings_.data() + i * width_);
+  }
+  bool Equal(int64_t i, const char* row) const {
+    if (plain()) return std::memcmp(at(i), row, row_bytes()) == 0;
+    const auto* strings = reinterpret_cast<const std::string*>(row);
+    return std::equal(strings, strings + width_, strings_.data() + i * width_);
+  }
+  // Puts the last of `size` rows in the place of row i.
+  void MoveLastTo(int64_t i, int64_t size) {
+    if (i != size - 1) {
+      if (plain()) {
+        std::memcpy(bytes_.data() + i * row_bytes(), at(size - 1), row_bytes());
+      } else {
+        std::move(strings_.end() - width_, strings_.end(), strings_.begin() + i * width_);
+      }
+    }
+    if (plain()) {
+      bytes_.resize(bytes_.size() - row_bytes());
+    } else {
+      strings_.resize(strings_.size() - static_cast<size_t>(width_));
+    }
+  }
+  void Clear() {
+    bytes_.clear();
+    strings_.clear();
+  }
+  std::string Text(const char* row) const {
+    Tensor one(dtype_, Shape());
+    CopyElements(dtype_, row, one.raw(), 1);
+    return one.SummarizeValues(1);
+  }
+
+ private:
+  const DType dtype_;
+  const int64_t width_;
+  std::vector<char> bytes_;
+  std::vector<std::string> strings_;
+};
+
+template <typename K>
+class HashTable : public LookupTable {
+ public:
+  HashTable(std::string name, const TableOptions& options)
+      : LookupTable(std::move(name), options.kind, options.key_type, options.value_type,
+                    options.value_shape),
+        rows_(options.value_type, options.value_shape.num_elements()) {
+    for (const Tensor* key : {&options.empty_key, &options.deleted_key}) {
+      if (key->valid()) reserved_.push_back(key->scalar<K>());
+    }
+  }
+
+  absl::Status Find(const Tensor& keys, const Tensor& fallback, Tensor& values) const override {
+    MutexLock lock(mutex_);
+    if (kind() == Kind::kStatic && !initialized_) return NotInitialized();
+    RETURN_IF_ERROR(CheckReserved(keys));
+    const int64_t width = value_shape().num_elements();
+    const auto bytes = width * static_cast<int64_t>(DTypeSize(value_type()));
+    const bool one_fallback = fallback.num_elements() == width;
+    const absl::Span<const K> wanted = keys.values<K>();
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      const auto found = index_.find(wanted[i]);
+      const char* from =
+          found != index_.end()
+              ? rows_.at(found->second)
+              : fallback.raw() + (one_fallback ? 0 : static_cast<int64_t>(i) * bytes);
+      CopyElements(value_type(), from, values.raw() + static_cast<int64_t>(i) * bytes, width);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Insert(const Tensor& keys, const Tensor& values) override {
+    MutexLock lock(mutex_);
+    if (kind() == Kind::kStatic) return Immutable("insert into");
+    RETURN_IF_ERROR(CheckReserved(keys));
+    InsertLocked(keys, values);
+    return absl::OkStatus();
+  }
+
+  absl::Status Remove(const Tensor& keys) override {
+    MutexLock lock(mutex_);
+    if (kind() == Kind::kStatic) return Immutable("remove from");
+    RETURN_IF_ERROR(CheckReserved(keys));
+    for (const K& key : keys.values<K>()) {
+      const auto found = index_.find(key);
+      if (found == index_.end()) continue;
+      const int64_t hole = found->second;
+      index_.erase(found);
+      rows_.MoveLastTo(hole, static_cast<int64_t>(keys_.size()));
+      if (hole != static_cast<int64_t>(keys_.size()) - 1) {
+        keys_[hole] = std::move(keys_.back());
+        index_[keys_[hole]] = hole;
+      }
+      keys_.pop_back();
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Import(const Tensor& keys, const Tensor& values) override {
+    if (kind() == Kind::kStatic) return Initialize(keys, values);
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(CheckReserved(keys));
+    ClearLocked();
+    InsertLocked(keys, values);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<Entries> Export() const override {
+    MutexLock lock(mutex_);
+    if (kind() == Kind::kStatic && !initialized_) return NotInitialized();
+    const auto count = static_cast<int64_t>(keys_.size());
+    Dims dims = value_shape().dims();
+    dims.insert(dims.begin(), count);
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    Entries entries;
+    ASSIGN_OR_RETURN(entries.keys, Tensor::Make(key_type(), Shape({count})));
+    ASSIGN_OR_RETURN(entries.values, Tensor::Make(value_type(), shape));
+    std::copy(keys_.begin(), keys_.end(), entries.keys.template data<K>());
+    if (count > 0) {
+      CopyElements(value_type(), rows_.at(0), entries.values.raw(),
+                   count * value_shape().num_elements());
+    }
+    return entries;
+  }
+
+  int64_t size() const override {
+    MutexLock lock(mutex_);
+    return static_cast<int64_t>(keys_.size());
+  }
+
+  absl::Status Initialize(const Tensor& keys, const Tensor& values) override {
+    MutexLock lock(mutex_);
+    if (initialized_) {
+      if (keys.num_elements() == static_cast<int64_t>(keys_.size())) return absl::OkStatus();
+      return FailedPrecondition("Table was already initialized with different data.");
+    }
+    const absl::Span<const K> added = keys.values<K>();
+    const size_t bytes = rows_.row_bytes();
+    for (size_t i = 0; i < added.size(); ++i) {
+      const auto found = index_.find(added[i]);
+      const char* row = values.raw() + i * bytes;
+      if (found == index_.end()) {
+        Append(added[i], row);
+      } else if (!rows_.Equal(found->second, row)) {
+        const std::string old = rows_.Text(rows_.at(found->second));
+        ClearLocked();
+        return FailedPrecondition("HashTable has different value for same key. Key ", added[i],
+                                  " has ", old, " and trying to add value ", rows_.Text(row));
+      }
+    }
+    initialized_ = true;
+    return absl::OkStatus();
+  }
+
+ private:
+  static absl::Status NotInitialized() { return FailedPrecondition("Table not initialized."); }
+  absl::Status Immutable(absl::string_view what) const {
+    return Unimplemented("Cannot ", what, " table ", name(), ": it is filled once");
+  }
+  absl::Status CheckReserved(const Tensor& keys) const {
+    if (reserved_.empty()) return absl::OkStatus();
+    for (const K& key : keys.values<K>()) {
+      if (key == reserved_[0])
+        return InvalidArgument("Using the empty_key as a table key is not allowed");
+      if (reserved_.size() > 1 && key == reserved_[1])
+        return InvalidArgument("Using the deleted_key as a table key is not allowed");
+    }
+    return absl::OkStatus();
+  }
+
+  void Append(const K& key, const char* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    index_.emplace(key, static_cast<int64_t>(keys_.size()));
+    keys_.push_back(key);
+    rows_.Append(row);
+  }
+  void InsertLocked(const Tensor& keys, const Tensor& values)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const absl::Span<const K> added = keys.values<K>();
+    for (size_t i = 0; i < added.size(); ++i) {
+      const char* row = values.raw() + i * rows_.row_bytes();
+      const auto found = index_.find(added[i]);
+      if (found == index_.end()) {
+        Append(added[i], row);
+      } else {
+        rows_.Set(found->second, row);
+      }
+    }
+  }
+  void ClearLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    index_.clear();
+    keys_.clear();
+    rows_.Clear();
+  }
+
+  std::vector<K> reserved_;
+  mutable Mutex mutex_;
+  bool initialized_ ABSL_GUARDED_BY(mutex_) = false;
+  // Entry i is keys_[i] with row i; in the order in which they came, as far as none was removed.
+  absl::flat_hash_map<K, int64_t> index_ ABSL_GUARDED_BY(mutex_);
+  std::vector<K> keys_ ABSL_GUARDED_BY(mutex_);
+  Rows rows_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+absl::StatusOr<RefPtr<LookupTable>> MakeTable(std::string name, const TableOptions& options) {
+  switch (options.key_type) {
+    case DType::kString:
+      return RefPtr<LookupTable>(MakeRef<HashTable<std::string>>(std::move(name), options));
+    case DType::kInt64:
+      return RefPtr<LookupTable>(MakeRef<HashTable<int64_t>>(std::move(name), options));
+    case DType::kInt32:
+      return RefPtr<LookupTable>(MakeRef<HashTable<int32_t>>(std::move(name), options));
+    default:
+      return Unimplemented("tables with keys of type ", DTypeName(options.key_type));
+  }
+}
+
+}  // namespace muster

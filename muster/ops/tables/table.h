@@ -1,0 +1,85 @@
+// Lookup tables: maps from keys to values of a fixed shape, shared by name.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "muster/base/mutex.h"
+#include "muster/base/status.h"
+#include "muster/tensor/tensor.h"
+
+namespace muster {
+
+// Thread-safe.
+class LookupTable : public Resource {
+ public:
+  static constexpr const char* kTypeName = "N10tensorflow6lookup15LookupInterfaceE";
+  // kStatic tables are filled once; find fails before that. Dense tables reserve two keys.
+  enum class Kind { kStatic, kMutable, kOfTensors, kDense };
+
+  LookupTable(std::string name, Kind kind, DType key_type, DType value_type, Shape value_shape)
+      : name_(std::move(name)),
+        kind_(kind),
+        key_type_(key_type),
+        value_type_(value_type),
+        value_shape_(std::move(value_shape)) {}
+  std::string Describe() const override { return "lookup table"; }
+
+  const std::string& name() const { return name_; }
+  Kind kind() const { return kind_; }
+  DType key_type() const { return key_type_; }
+  DType value_type() const { return value_type_; }
+  const Shape& value_shape() const { return value_shape_; }
+
+  // The value of every key, or `fallback`: one value, or one per key.
+  virtual absl::Status Find(const Tensor& keys, const Tensor& fallback, Tensor& values) const = 0;
+  virtual absl::Status Insert(const Tensor& keys, const Tensor& values) = 0;
+  virtual absl::Status Remove(const Tensor& keys) = 0;
+  // Replaces everything; a static table is initialized.
+  virtual absl::Status Import(const Tensor& keys, const Tensor& values) = 0;
+  struct Entries {
+    Tensor keys;
+    Tensor values;
+  };
+  virtual absl::StatusOr<Entries> Export() const = 0;
+  virtual int64_t size() const = 0;
+  // Fills a static table. Once more with as many entries does nothing; with another number of them
+  // it is FailedPrecondition, as are unequal values of one key.
+  virtual absl::Status Initialize(const Tensor& keys, const Tensor& values) = 0;
+
+ private:
+  const std::string name_;
+  const Kind kind_;
+  const DType key_type_;
+  const DType value_type_;
+  const Shape value_shape_;
+};
+
+struct TableOptions {
+  LookupTable::Kind kind = LookupTable::Kind::kStatic;
+  DType key_type = DType::kInvalid;
+  DType value_type = DType::kInvalid;
+  Shape value_shape;
+  // Dense tables: keys that no entry may have. Invalid tensors: none.
+  Tensor empty_key;
+  Tensor deleted_key;
+};
+// Unimplemented for key types other than string, int32 and int64.
+absl::StatusOr<RefPtr<LookupTable>> MakeTable(std::string name, const TableOptions& options);
+
+// Columns of a text file as keys and values.
+struct TextColumns {
+  static constexpr int64_t kLineNumber = -1;
+  static constexpr int64_t kWholeLine = -2;
+  int64_t key = 0;
+  int64_t value = 0;
+  int64_t vocab_size = -1;  // lines to read; -1: all
+  int64_t offset = 0;       // added to line numbers
+  char delimiter = '\t';
+};
+absl::StatusOr<LookupTable::Entries> ReadTextColumns(const std::string& filename,
+                                                     const TextColumns& columns, DType key_type,
+                                                     DType value_type);
+
+}  // namespace muster
