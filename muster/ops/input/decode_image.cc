@@ -13,6 +13,22 @@ absl::Status CheckScalar(const Tensor& contents, absl::string_view what) {
   return InvalidArgument(what, " must be scalar but got shape ", contents.shape().ToString());
 }
 
+const char* FormatName(ImageFormat format) {
+  switch (format) {
+    case ImageFormat::kPng:
+      return "PNG";
+    case ImageFormat::kJpeg:
+      return "JPEG";
+    case ImageFormat::kGif:
+      return "GIF";
+    case ImageFormat::kBmp:
+      return "BMP";
+    case ImageFormat::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
 // Decodes whatever the bytes turn out to be, as far as the op's own format allows it.
 class DecodeKernel : public Kernel {
  public:
@@ -20,6 +36,7 @@ class DecodeKernel : public Kernel {
 
   absl::Status Init(KernelSetup& s) override {
     dtype_ = s.output_type(0);
+    op_ = s.node().op();
     if (format_ == ImageFormat::kGif) {
       jpeg_.channels = 3;
       return absl::OkStatus();
@@ -70,30 +87,57 @@ class DecodeKernel : public Kernel {
  private:
   absl::StatusOr<Tensor> Decode(const std::string& bytes, const JpegDecoding& jpeg) const {
     const ImageFormat found = DetectImageFormat(bytes);
-    if (format_ == ImageFormat::kBmp && found != ImageFormat::kBmp)
-      return InvalidArgument("Trying to decode something else than BMP with DecodeBmp");
+    if (jpeg.crop != nullptr && found != ImageFormat::kJpeg)
+      return InvalidArgument("DecodeAndCropJpeg operation can run on JPEG only, but detected ",
+                             FormatName(found), ".");
     switch (found) {
       case ImageFormat::kJpeg:
+        RETURN_IF_ERROR(CheckNotBmp(found));
         if (jpeg.channels == 4)
           return InvalidArgument("channels must be 0, 1, or 3 for JPEG, got 4");
-        return DecodeJpeg(bytes, jpeg);
+        return Finish(DecodeJpeg(bytes, jpeg));
       case ImageFormat::kPng:
-        if (jpeg.crop != nullptr)
-          return InvalidArgument("Invalid JPEG data or crop window, data size ", bytes.size());
-        return DecodePng(bytes, jpeg.channels, dtype_);
+        RETURN_IF_ERROR(CheckNotBmp(found));
+        return Finish(DecodePng(bytes, jpeg.channels, dtype_));
       case ImageFormat::kGif:
-        return DecodeStill(bytes, jpeg.channels);
+        RETURN_IF_ERROR(CheckNotBmp(found));
+        return Finish(DecodeStill(bytes, jpeg.channels));
       case ImageFormat::kBmp:
+        if (jpeg.channels == 1)
+          return InvalidArgument("`channels` must be 0, 3 or 4 for BMP, but got 1");
         if (format_ != ImageFormat::kBmp) {
           return InvalidArgument(
               "Trying to decode BMP format using a wrong op. Use `decode_bmp` or `decode_image` "
-              "instead.");
+              "instead. Op used: ",
+              op_);
         }
         return DecodeBmp(bytes, jpeg.channels);
       case ImageFormat::kUnknown:
         break;
     }
     return InvalidArgument("Unknown image file format. One of JPEG, PNG, GIF, BMP required.");
+  }
+
+  absl::Status CheckNotBmp(ImageFormat found) const {
+    if (format_ != ImageFormat::kBmp) return absl::OkStatus();
+    return InvalidArgument("Trying to decode ", FormatName(found),
+                           " format using DecodeBmp op. Use `decode_image` instead.");
+  }
+
+  // As the op wants it: frames, and 16 bits.
+  absl::StatusOr<Tensor> Finish(absl::StatusOr<Tensor> decoded) const {
+    RETURN_IF_ERROR(decoded.status());
+    Tensor image = *std::move(decoded);
+    if (format_ == ImageFormat::kGif && image.rank() == 3) {
+      Shape shape = image.shape();
+      shape.Insert(0, 1);
+      image = image.Reshaped(shape);
+    }
+    if (image.dtype() == dtype_) return image;
+    ASSIGN_OR_RETURN(Tensor wide, Tensor::Make(dtype_, image.shape()));
+    for (int64_t i = 0; i < image.num_elements(); ++i)
+      wide.data<uint16_t>()[i] = static_cast<uint16_t>(image.data<uint8_t>()[i] << 8);
+    return wide;
   }
 
   absl::StatusOr<Tensor> DecodeStill(const std::string& bytes, int channels) const {
@@ -111,6 +155,7 @@ class DecodeKernel : public Kernel {
 
   const ImageFormat format_;
   DType dtype_ = DType::kUint8;
+  std::string op_;
   JpegDecoding jpeg_;
 };
 

@@ -201,6 +201,10 @@ absl::Status FeatureBatch::CheckCount(const DenseColumn& column, int64_t count,
                            " values but output shape is: ", column.shape.ToString());
   }
   if (count == column.stride) return absl::OkStatus();
+  if (!batched_) {
+    return InvalidArgument(where, "Can't parse serialized Example: Some ", TypeWord(column.type),
+                           "_list slice was not parsed.");
+  }
   return InvalidArgument(where, "Number of ", TypeWord(column.type),
                          " values != expected.  Values size: ", count,
                          " but output shape: ", column.shape.ToString());

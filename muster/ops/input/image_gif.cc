@@ -194,7 +194,7 @@ absl::StatusOr<std::vector<Frame>> ReadFrames(Bytes& bytes, const Palette& globa
   int64_t pixels = 0;
   while (!bytes.ended()) {
     const int introducer = bytes.Byte();
-    if (introducer == 0x3b) break;
+    if (introducer == 0x3b || bytes.ended()) break;
     if (introducer == 0x21) {
       const int label = bytes.Byte();
       const std::string extension = bytes.Blocks();
@@ -203,8 +203,10 @@ absl::StatusOr<std::vector<Frame>> ReadFrames(Bytes& bytes, const Palette& globa
       }
     } else if (introducer == 0x2c) {
       ASSIGN_OR_RETURN(Frame frame, ReadFrame(bytes, global));
-      if (static_cast<int64_t>(frame.pixels.size()) < int64_t{frame.width} * frame.height)
-        return InvalidArgument("Invalid GIF data: a frame is not complete");
+      if (static_cast<int64_t>(frame.pixels.size()) < int64_t{frame.width} * frame.height) {
+        if (frames.empty()) return InvalidArgument("Invalid GIF data: a frame is not complete");
+        break;  // those before it are good
+      }
       frame.transparent = transparent;
       transparent = -1;
       pixels += static_cast<int64_t>(frame.pixels.size());
@@ -214,8 +216,7 @@ absl::StatusOr<std::vector<Frame>> ReadFrames(Bytes& bytes, const Palette& globa
       return InvalidArgument("Invalid GIF data: block of kind ", introducer);
     }
   }
-  if (bytes.ended()) return InvalidArgument("Invalid GIF data: it ends too early");
-  return frames;
+  return frames;  // a file may lack its last byte
 }
 
 }  // namespace

@@ -42,7 +42,10 @@ struct Source {
 };
 boolean FillInput(j_decompress_ptr state) {
   auto* source = reinterpret_cast<Source*>(state->src);
-  if (!source->recovers) return FALSE;  // reading stops where it is
+  if (source->base.bytes_in_buffer > 0) return source->recovers ? TRUE : FALSE;
+  // One end marker is made up; whoever needs more than that has lost data.
+  if (!source->recovers || source->base.next_input_byte == source->end)
+    std::longjmp(reinterpret_cast<Errors*>(state->err)->jump, 1);
   source->base.next_input_byte = source->end;
   source->base.bytes_in_buffer = 2;
   return TRUE;

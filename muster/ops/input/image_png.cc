@@ -51,7 +51,7 @@ class Reader {
     return true;
   }
 
-  // Requires: `pixels` holds height() rows of row_bytes().
+  // Requires: `pixels` holds height() rows of width() pixels of the wanted type.
   bool ReadPixels(char* pixels) {
     if (setjmp(png_jmpbuf(png_)) != 0) return false;
     for (int pass = 0; pass < passes_; ++pass) {
@@ -60,6 +60,7 @@ class Reader {
       }
     }
     png_read_end(png_, info_);
+    if (wide_ && stored_bytes() == 1) Widen(reinterpret_cast<uint8_t*>(pixels));
     return true;
   }
 
@@ -67,8 +68,16 @@ class Reader {
   int64_t width() const { return png_get_image_width(png_, info_); }
   int channels() const { return channels_; }
   int64_t row_bytes() const { return static_cast<int64_t>(png_get_rowbytes(png_, info_)); }
+  // Per value, as libpng gives it: 1 or 2.
+  int stored_bytes() const { return png_get_bit_depth(png_, info_) == 16 ? 2 : 1; }
 
  private:
+  // In place, from the end: values of one byte become values of two.
+  void Widen(uint8_t* pixels) const {
+    for (int64_t i = height() * row_bytes() - 1; i >= 0; --i)
+      pixels[2 * i] = pixels[2 * i + 1] = pixels[i];
+  }
+
   void SetTransformations() {
     const int color = png_get_color_type(png_, info_);
     const int depth = png_get_bit_depth(png_, info_);
@@ -88,13 +97,12 @@ class Reader {
     if (color == PNG_COLOR_TYPE_PALETTE) png_set_palette_to_rgb(png_);
     if (is_gray && depth < 8) png_set_expand_gray_1_2_4_to_8(png_);
     if (has_table && wants_alpha) png_set_tRNS_to_alpha(png_);
-    if (wants_alpha && !has_alpha && !has_table) {
-      png_set_add_alpha(png_, depth == 16 ? 0xffff : 0xff, PNG_FILLER_AFTER);
-    }
+    // TensorFlow's value for "opaque", also where less than 8 bits were widened.
+    if (wants_alpha && !has_alpha && !has_table)
+      png_set_add_alpha(png_, (1u << depth) - 1, PNG_FILLER_AFTER);
     if (!wants_alpha && (has_alpha || has_table)) png_set_strip_alpha(png_);
-    if (wants_gray && !is_gray) png_set_rgb_to_gray(png_, 1, 0.299, 0.114);
+    if (wants_gray && !is_gray) png_set_rgb_to_gray(png_, 1, 0.299, 0.587);
     if (!wants_gray && is_gray) png_set_gray_to_rgb(png_);
-    if (wide_ && depth < 16) png_set_expand_16(png_);
   }
 
   Unread unread_;
@@ -155,8 +163,8 @@ absl::StatusOr<Tensor> DecodePng(absl::string_view bytes, int channels, DType dt
     return InvalidArgument("PNG size too large for int: ", width, " by ", height);
   if (height * width * reader.channels() >= kMaxBytes)
     return InvalidArgument("Total size too large: ", width, " by ", height);
-  const auto element = static_cast<int64_t>(DTypeSize(dtype));
-  if (reader.row_bytes() != width * reader.channels() * element)
+  if (reader.row_bytes() != width * reader.channels() * reader.stored_bytes() ||
+      reader.stored_bytes() > static_cast<int>(DTypeSize(dtype)))
     return InvalidArgument("Invalid PNG data, size ", bytes.size());
   ASSIGN_OR_RETURN(Tensor image, Tensor::Make(dtype, Shape({height, width, reader.channels()})));
   if (!reader.ReadPixels(image.raw()))

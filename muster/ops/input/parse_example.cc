@@ -78,8 +78,8 @@ absl::Status CheckNames(const Tensor& names, const Tensor& serialized) {
   if (names.num_elements() == 0 || names.num_elements() == serialized.num_elements())
     return absl::OkStatus();
   return InvalidArgument(
-      "Expected len(names) == len(serialized) when names is not empty, but got: ",
-      names.num_elements(), " vs. ", serialized.num_elements());
+      "Expected names have the same shape as serialized: name.shape=", names.shape().ToString(),
+      ", serialized.shape=", serialized.shape().ToString());
 }
 
 class ParseExampleKernel : public ParseKernel {
