@@ -25,7 +25,7 @@ newaxis = None
 _MODULES = ("array_ops", "math_ops", "variables", "state_ops", "control_flow_ops", "gradients_impl")
 # The same, loaded when one of their names is first asked for; the heavier parts of the package are here.
 _LAZY_MODULES = ("variable_scopes", "partitioned", "random_ops", "init_ops", "clip_ops", "check_ops", "logging_ops",
-                 "string_ops", "sparse_tensor", "tensor_array_ops", "functional_ops", "linalg_ops", "confusion",
+                 "string_ops", "sparse_tensor", "sparse_ops", "tensor_array_ops", "functional_ops", "linalg_ops", "confusion",
                  "script_ops", "importer", "queue_ops", "data_flow_ops", "io_ops", "parsing_ops", "template",
                  "tensor_util")
 # Sub-modules, loaded when they are first named: tf's name -> module here.

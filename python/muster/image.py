@@ -2,7 +2,7 @@
 import numpy as np
 
 from muster import array_ops, check_ops, control_flow_ops, convert, dtypes, framework, math_ops, random_ops
-from muster import tensor_shape
+from muster import string_ops, tensor_shape
 from muster.array_ops import _merge_deprecated
 from muster.convert import convert_to_tensor
 from muster.framework import name_scope
@@ -470,8 +470,69 @@ def decode_png(contents, channels=0, dtype=dtypes.uint8, name=None):
     return call("DecodePng", name=name, contents=contents, channels=channels, dtype=dtype)
 
 
+def decode_and_crop_jpeg(contents, crop_window, channels=0, ratio=1, fancy_upscaling=True, try_recover_truncated=False,
+                         acceptable_fraction=1, dct_method="", name=None):
+    return call("DecodeAndCropJpeg", name=name, contents=contents, crop_window=crop_window, channels=channels,
+                ratio=ratio, fancy_upscaling=fancy_upscaling, try_recover_truncated=try_recover_truncated,
+                acceptable_fraction=acceptable_fraction, dct_method=dct_method)
+
+
+def decode_bmp(contents, channels=0, name=None):
+    return call("DecodeBmp", name=name, contents=contents, channels=channels)
+
+
+def decode_gif(contents, name=None):
+    return call("DecodeGif", name=name, contents=contents)
+
+
+def extract_jpeg_shape(contents, output_type=dtypes.int32, name=None):
+    return call("ExtractJpegShape", name=name, contents=contents, output_type=output_type)
+
+
+def encode_jpeg(image, format="", quality=95, progressive=False, optimize_size=False, chroma_downsampling=True,
+                density_unit="in", x_density=300, y_density=300, xmp_metadata="", name=None):
+    return call("EncodeJpeg", name=name, image=image, format=format, quality=quality, progressive=progressive,
+                optimize_size=optimize_size, chroma_downsampling=chroma_downsampling, density_unit=density_unit,
+                x_density=x_density, y_density=y_density, xmp_metadata=xmp_metadata)
+
+
 def encode_png(image, compression=-1, name=None):
     return call("EncodePng", name=name, image=image, compression=compression)
+
+
+def is_jpeg(contents, name=None):
+    with name_scope(name, "is_jpeg"):
+        return math_ops.equal(string_ops.substr(contents, 0, 3), b"\xff\xd8\xff", name=name)
+
+
+def decode_image(contents, channels=None, dtype=dtypes.uint8, name=None):
+    """A picture of whatever format its first bytes show; GIFs have a dimension of frames."""
+    with name_scope(name, "decode_image"):
+        if channels not in (None, 0, 1, 3, 4):
+            raise ValueError("channels must be in (None, 0, 1, 3, 4)")
+        start = string_ops.substr(contents, 0, 3)
+        is_gif, is_bmp = math_ops.equal(start, b"\x47\x49\x46"), math_ops.equal(string_ops.substr(contents, 0, 2), b"BM")
+
+        def frames():
+            return convert_image_dtype(decode_gif(contents), dtype)
+
+        def bmp():
+            return convert_image_dtype(decode_bmp(contents, channels or 0), dtype)
+
+        def other():
+            if dtype == dtypes.uint16:
+                return decode_png(contents, channels or 0, dtype=dtypes.uint16)
+            return convert_image_dtype(decode_png(contents, channels or 0), dtype)
+
+        return control_flow_ops.cond(is_gif, frames, lambda: control_flow_ops.cond(is_bmp, bmp, other))
+
+
+def non_max_suppression(boxes, scores, max_output_size, iou_threshold=0.5, score_threshold=float("-inf"), name=None):
+    with name_scope(name, "non_max_suppression"):
+        iou_threshold = convert_to_tensor(iou_threshold, name="iou_threshold")
+        score_threshold = convert_to_tensor(score_threshold, name="score_threshold")
+        return call("NonMaxSuppressionV3", boxes=boxes, scores=scores, max_output_size=max_output_size,
+                    iou_threshold=iou_threshold, score_threshold=score_threshold)
 
 
 def extract_image_patches(images, ksizes=None, strides=None, rates=None, padding=None, name=None, sizes=None):

@@ -36,7 +36,7 @@ _CONTENTS = {
          "format": "string_ops:string_format", "regex_full_match": "string_ops:regex_full_match"}),
     "io": (
         "decode_base64 encode_base64 decode_raw read_file write_file matching_files parse_tensor serialize_tensor "
-        "parse_example parse_single_example decode_csv decode_jpeg decode_png encode_jpeg encode_png decode_image "
+        "parse_example parse_single_example decode_csv "
         "FixedLenFeature VarLenFeature SparseFeature FixedLenSequenceFeature QueueBase FIFOQueue",
         {"gfile": "gfile_v2:", "TFRecordWriter": "python_io:TFRecordWriter", "TFRecordOptions": "python_io:TFRecordOptions",
          "TFRecordCompressionType": "python_io:TFRecordCompressionType",
@@ -59,7 +59,12 @@ _CONTENTS = {
          "orthogonal": "orthogonal_initializer", "identity": "init_ops:Identity", "he_normal": "init_ops:he_normal",
          "he_uniform": "init_ops:he_uniform", "lecun_normal": "init_ops:lecun_normal",
          "lecun_uniform": "init_ops:lecun_uniform"}),
-    "sparse": ("", {"SparseTensor": "SparseTensor", "placeholder": "sparse_placeholder"}),
+    "sparse": ("SparseTensor", {
+        "placeholder": "sparse_placeholder", "reorder": "sparse_reorder", "reshape": "sparse_reshape",
+        "fill_empty_rows": "sparse_fill_empty_rows", "matmul": "sparse_tensor_dense_matmul",
+        "sparse_dense_matmul": "sparse_tensor_dense_matmul", "reduce_sum": "sparse_reduce_sum",
+        "reduce_sum_sparse": "sparse_reduce_sum_sparse", "to_dense": "sparse_tensor_to_dense",
+        "to_indicator": "sparse_to_indicator", "merge": "sparse_merge", "retain": "sparse_retain"}),
     "dtypes": ("DType as_dtype cast complex saturate_cast bfloat16 bool complex64 complex128 double float16 float32 "
                "float64 half int8 int16 int32 int64 string uint8 uint16 uint32 uint64 resource variant", {}),
 }

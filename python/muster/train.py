@@ -1,10 +1,11 @@
-"""tf.train, as far as it exists: clusters, optimizers, learning rates, averages, the global step, threads."""
+"""tf.train, as far as it exists: clusters, optimizers, learning rates, averages, the global step, threads, input queues."""
 from muster.checkpoint_management import *  # noqa: F401,F403
 from muster.checkpoint_init import *  # noqa: F401,F403
 from muster.coordinator import *  # noqa: F401,F403
 """tf.train, as far as it exists: clusters, checkpoints, optimizers, learning rates, averages and the global step."""
 from muster.checkpoint_utils import *  # noqa: F401,F403
 from muster.device_setter import *  # noqa: F401,F403
+from muster.input import *  # noqa: F401,F403
 from muster.learning_rate_decay import *  # noqa: F401,F403
 from muster.meta_graph import write_graph  # noqa: F401
 from muster.basic_session_run_hooks import *  # noqa: F401,F403

@@ -129,7 +129,7 @@ absl::Status GradShape(ShapeContext& c) {
 
 absl::Status FillGradient(GradientContext& c) {
   if (!c.has_dy(1)) return absl::OkStatus();
-  Node* const grad = c.Op("SparseFillEmptyRowsGrad", {c.output(3), c.dy(1)}).node();
+  Node* const grad = c.Op("SparseFillEmptyRowsGrad", {c.output(3), c.dy(1)}).node;
   c.SetDx(1, Output(grad, 0));
   c.SetDx(3, Output(grad, 1));
   return absl::OkStatus();

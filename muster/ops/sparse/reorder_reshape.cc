@@ -45,7 +45,7 @@ absl::Status ReorderGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output count = EmitElement(s, c.ShapeOf(c.input(0)), 0);
   const Output numbers = EmitRange(s, 0, count);
-  const Output ordered = Output(c.Op("SparseReorder", {c.input(0), numbers, c.input(2)}).node(), 1);
+  const Output ordered = Output(c.Op("SparseReorder", {c.input(0), numbers, c.input(2)}).node, 1);
   const Output inverse = c.Op("InvertPermutation", {ordered});
   c.SetDx(1, EmitGather(s, c.dy(1), inverse));
   return absl::OkStatus();

@@ -1,0 +1,241 @@
+// LogMatrixDeterminant and MatrixInverse, both by LU decomposition with row exchanges.
+#include <cmath>
+#include <complex>
+#include <limits>
+
+#include "muster/graph/gradient_context.h"
+#include "muster/ops/emit.h"
+#include "muster/ops/math/gradient_helpers.h"
+#include "muster/ops/op.h"
+
+namespace muster {
+namespace {
+
+// P A = L U of one n by n matrix, L and U in the place of A.
+template <typename T>
+class Lu {
+ public:
+  Lu(const T* matrix, int64_t n)
+      : n_(n), lu_(matrix, matrix + n * n), order_(static_cast<size_t>(n)) {
+    for (int64_t i = 0; i < n; ++i) order_[i] = i;
+    for (int64_t k = 0; k < n; ++k) {
+      Exchange(k, Pivot(k));
+      const T pivot = at(k, k);
+      if (pivot == T(0)) continue;
+      for (int64_t i = k + 1; i < n; ++i) {
+        const T factor = at(i, k) / pivot;
+        at(i, k) = factor;
+        for (int64_t j = k + 1; j < n; ++j) at(i, j) -= factor * at(k, j);
+      }
+    }
+  }
+
+  T diagonal(int64_t i) const { return lu_[i * n_ + i]; }
+  bool odd() const { return odd_; }
+  bool singular() const {
+    for (int64_t i = 0; i < n_; ++i) {
+      if (!(std::abs(diagonal(i)) > 0)) return true;
+    }
+    return false;
+  }
+
+  // A^-1. Requires: not singular.
+  void Inverse(T* to) const {
+    std::vector<T> column(static_cast<size_t>(n_));
+    for (int64_t c = 0; c < n_; ++c) {
+      for (int64_t i = 0; i < n_; ++i) {
+        T sum = order_[i] == c ? T(1) : T(0);
+        for (int64_t j = 0; j < i; ++j) sum -= lu_[i * n_ + j] * column[j];
+        column[i] = sum;
+      }
+      for (int64_t i = n_ - 1; i >= 0; --i) {
+        T sum = column[i];
+        for (int64_t j = i + 1; j < n_; ++j) sum -= lu_[i * n_ + j] * column[j];
+        column[i] = sum / diagonal(i);
+      }
+      for (int64_t i = 0; i < n_; ++i) to[i * n_ + c] = column[i];
+    }
+  }
+
+ private:
+  T& at(int64_t i, int64_t j) { return lu_[i * n_ + j]; }
+  int64_t Pivot(int64_t k) {
+    int64_t best = k;
+    for (int64_t i = k + 1; i < n_; ++i) {
+      if (std::abs(at(i, k)) > std::abs(at(best, k))) best = i;
+    }
+    return best;
+  }
+  void Exchange(int64_t a, int64_t b) {
+    if (a == b) return;
+    for (int64_t j = 0; j < n_; ++j) std::swap(at(a, j), at(b, j));
+    std::swap(order_[a], order_[b]);
+    odd_ = !odd_;
+  }
+
+  const int64_t n_;
+  std::vector<T> lu_;
+  std::vector<int64_t> order_;  // row i was row order_[i]
+  bool odd_ = false;            // the number of exchanges
+};
+
+absl::Status CheckSquare(const Tensor& input) {
+  const int rank = input.rank();
+  if (rank < 2) return InvalidArgument("Input tensor 0 must have rank >= 2");
+  if (input.dim(rank - 1) != input.dim(rank - 2)) {
+    return InvalidArgument("Input matrix must be square, got: ", input.dim(rank - 2),
+                           " != ", input.dim(rank - 1));
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status RunLogDeterminant(KernelContext& c) {
+  const Tensor& input = c.input(0);
+  RETURN_IF_ERROR(CheckSquare(input));
+  const int64_t n = input.dim(input.rank() - 1);
+  const Shape batch(absl::Span<const int64_t>(input.shape().dims()).first(input.rank() - 2));
+  ASSIGN_OR_RETURN(Tensor* const signs, c.AllocateOutput(0, batch));
+  ASSIGN_OR_RETURN(Tensor* const logs, c.AllocateOutput(1, batch));
+  const double cost = static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n);
+  c.ParallelFor(batch.num_elements(), cost, [&](int64_t begin, int64_t end) {
+    for (int64_t b = begin; b < end; ++b) {
+      const Lu<T> lu(input.data<T>() + b * n * n, n);
+      T sign = lu.odd() ? T(-1) : T(1);
+      auto log = std::abs(T(0));
+      for (int64_t i = 0; i < n; ++i) {
+        const auto size = std::abs(lu.diagonal(i));
+        sign *= lu.diagonal(i) / size;
+        log += std::log(size);
+      }
+      // A singular matrix has neither.
+      if (!std::isfinite(log)) {
+        sign = T(0);
+        log = log > 0 ? std::numeric_limits<decltype(log)>::infinity()
+                      : -std::numeric_limits<decltype(log)>::infinity();
+      }
+      signs->data<T>()[b] = sign;
+      logs->data<T>()[b] = T(log);
+    }
+  });
+  return absl::OkStatus();
+}
+
+template <typename T>
+class InverseKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& s) override {
+    ASSIGN_OR_RETURN(adjoint_, s.Attr<bool>("adjoint"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    RETURN_IF_ERROR(CheckSquare(input));
+    const int64_t n = input.dim(input.rank() - 1);
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
+    if (input.num_elements() == 0) return absl::OkStatus();
+    for (int64_t b = 0; b < input.num_elements() / (n * n); ++b) {
+      const Lu<T> lu(input.data<T>() + b * n * n, n);
+      if (lu.singular()) return InvalidArgument("Input is not invertible.");
+      T* const inverse = output->data<T>() + b * n * n;
+      lu.Inverse(inverse);
+      if (adjoint_) Adjoin(inverse, n);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static T Conjugated(T value) {
+    if constexpr (std::is_floating_point_v<T>) {
+      return value;
+    } else {
+      return std::conj(value);
+    }
+  }
+  static void Adjoin(T* matrix, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j <= i; ++j) {
+        const T low = Conjugated(matrix[i * n + j]);
+        matrix[i * n + j] = Conjugated(matrix[j * n + i]);
+        matrix[j * n + i] = low;
+      }
+    }
+  }
+
+  bool adjoint_ = false;
+};
+
+absl::StatusOr<PartialShape> SquareShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(PartialShape input, c.WithRankAtLeast(c.input(0), 2));
+  if (!input.known_rank()) return input;
+  const int rank = input.rank();
+  ASSIGN_OR_RETURN(const int64_t n,
+                   ShapeContext::MergeDims(input.dim(rank - 2), input.dim(rank - 1)));
+  input.Set(rank - 2, n);
+  input.Set(rank - 1, n);
+  return input;
+}
+
+absl::Status LogDeterminantShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape input, SquareShape(c));
+  const PartialShape batch = ShapeContext::Subshape(input, 0, -2);
+  c.SetOutput(0, batch);
+  c.SetOutput(1, batch);
+  return absl::OkStatus();
+}
+
+absl::Status InverseShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape input, SquareShape(c));
+  c.SetOutput(0, input);
+  return absl::OkStatus();
+}
+
+absl::Status LogDeterminantGradient(GradientContext& c) {
+  if (!c.has_dy(1)) return absl::OkStatus();
+  const Scope& s = c.scope();
+  const Output inverse = c.Op("MatrixInverse", {c.input(0)}, {{"adjoint", true}});
+  const Output shape =
+      EmitConcatOf(s, {ConcatPart::Of(c.ShapeOf(c.output(1))), ConcatPart::Numbers({1, 1})});
+  c.SetDx(0, Times(s, c.Op("Reshape", {c.dy(1), shape}), inverse));
+  return absl::OkStatus();
+}
+
+absl::Status InverseGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const bool adjoint = c.Attr<bool>("adjoint");
+  const Output inverse = c.output(0);
+  const Output right =
+      s.Op("BatchMatMulV2", {c.dy(), inverse}, {{"adj_x", false}, {"adj_y", !adjoint}}, "MatMul");
+  const Output both =
+      s.Op("BatchMatMulV2", {inverse, right}, {{"adj_x", !adjoint}, {"adj_y", false}}, "MatMul_1");
+  c.SetDx(0, c.Op("Neg", {both}));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DEFINE_OP(LogMatrixDeterminant) {
+  op.Attr("T: {half, float, double, complex64, complex128}")
+      .Input("input: T")
+      .Output("sign: T")
+      .Output("log_abs_determinant: T")
+      .Doc("Sign and logarithm of the determinants of square matrices.")
+      .Shape(LogDeterminantShape)
+      .Gradient(LogDeterminantGradient)
+      .CpuTypes<Types<float, double, Complex64, Complex128>>(
+          "T", []<typename T>() { return Stateless(RunLogDeterminant<T>); });
+}
+
+DEFINE_OP(MatrixInverse) {
+  op.Attr("adjoint: bool = false")
+      .Attr("T: {double, float, half, complex64, complex128}")
+      .Input("input: T")
+      .Output("output: T")
+      .Doc("The inverses of square matrices, or the adjoints of those.")
+      .Shape(InverseShape)
+      .Gradient(InverseGradient)
+      .CpuTypes<Types<float, double, Complex64, Complex128>>(
+          "T", []<typename T>() { return New<InverseKernel<T>>(); });
+}
+
+}  // namespace muster
