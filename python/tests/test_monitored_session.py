@@ -309,6 +309,7 @@ def test_run_options_and_metadata(model):
 
 # --- What is written. ---
 def _events(folder):
+    tf.summary.FileWriterCache.clear()
     path, = folder.glob("events.out.tfevents.*")
     return list(tf.train.summary_iterator(str(path)))
 
