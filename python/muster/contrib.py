@@ -49,7 +49,9 @@ _LOOKUP = (
     "index_to_string_table_from_tensor").split()
 _lookup = _part("lookup", {name: _from("lookup", name) for name in _LOOKUP})
 
+_staging = _part("staging", {"StagingArea": _from("data_flow_ops", "StagingArea")})
+
 sys.modules[__name__] = _absent.Absent("contrib", _absent.REASONS["contrib"], {
     "framework": lambda: _framework, "layers": lambda: _layers, "learn": lambda: _learn,
     "lookup": lambda: _lookup,
-    "training": lambda: _training})
+    "training": lambda: _training, "staging": lambda: _staging})

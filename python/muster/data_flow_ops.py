@@ -302,3 +302,211 @@ class SparseConditionalAccumulator(ConditionalAccumulatorBase):
     def take_indexed_slices_grad(self, num_required, name=None):
         taken = self.take_grad(num_required, name=name)
         return framework.IndexedSlices(values=taken.values, indices=taken.indices, dense_shape=taken.shape)
+
+
+class Barrier(object):
+    """Components of one key come at different times and leave together."""
+
+    def __init__(self, types, shapes=None, shared_name=None, name="barrier"):
+        self._types = _type_list(types)
+        if shapes is None:
+            self._shapes = [tensor_shape.unknown_shape() for _ in self._types]
+        else:
+            self._shapes = _shape_list(shapes)
+            for i, shape in enumerate(self._shapes):
+                if shape.num_elements() == 0:
+                    raise ValueError("Empty tensors are not supported, but received shape '%s' at index %d" % (shape, i))
+        self._barrier_ref = call("Barrier", name=name, component_types=self._types, shapes=self._shapes,
+                                 shared_name=shared_name)
+        self._name = self._barrier_ref.op.name.split("/")[-1]
+
+    barrier_ref = property(lambda self: self._barrier_ref)
+    name = property(lambda self: self._barrier_ref.op.name)
+
+    def _call(self, op_type, name=None, **arguments):
+        name = "%s_%s" % (self._name, op_type) if name is None else name
+        return call(op_type, name=name, handle=self._barrier_ref, **arguments)
+
+    def insert_many(self, component_index, keys, values, name=None):
+        return self._call("BarrierInsertMany", name, keys=keys, values=values, component_index=component_index)
+
+    def take_many(self, num_elements, allow_small_batch=False, timeout=None, name=None):
+        taken = self._call("BarrierTakeMany", name, num_elements=num_elements, component_types=self._types,
+                           allow_small_batch=allow_small_batch, wait_for_incomplete=timeout)
+        batch = [None if allow_small_batch else _batch_size(taken[0].op, 1)]
+        for tensor in (taken.indices, taken.keys):
+            tensor.set_shape(tensor_shape.TensorShape(batch))
+        for tensor, shape in zip(taken.values, self._shapes):
+            tensor.set_shape(tensor_shape.TensorShape(batch).concatenate(shape))
+        return taken
+
+    def close(self, cancel_pending_enqueues=False, name=None):
+        return self._call("BarrierClose", name, cancel_pending_enqueues=cancel_pending_enqueues)
+
+    def ready_size(self, name=None):
+        return self._call("BarrierReadySize", name)
+
+    def incomplete_size(self, name=None):
+        return self._call("BarrierIncompleteSize", name)
+
+
+class BaseStagingArea(object):
+    """Tuples put aside on a device, to be taken in a later step."""
+
+    def __init__(self, dtypes, shapes=None, names=None, shared_name=None, capacity=0, memory_limit=0):
+        if shared_name is None:
+            self._name = framework.get_default_graph().unique_name(type(self).__name__)
+        elif isinstance(shared_name, str):
+            self._name = shared_name
+        else:
+            raise ValueError("shared_name must be a string")
+        self._dtypes = dtypes
+        if shapes is not None and len(shapes) != len(dtypes):
+            raise ValueError("StagingArea shapes must be the same length as dtypes")
+        self._shapes = [tensor_shape.as_shape(s) for s in shapes or [None] * len(dtypes)]
+        if names is not None and len(names) != len(dtypes):
+            raise ValueError("StagingArea names must be the same length as dtypes")
+        self._names = names
+        self._capacity = capacity
+        self._memory_limit = memory_limit
+        # All ops of the area are where this one is.
+        with name_scope("%s_root" % self._name):
+            self._coloc_op = control_flow_ops.no_op()
+
+    name = property(lambda self: self._name)
+    dtypes = property(lambda self: self._dtypes)
+    shapes = property(lambda self: self._shapes)
+    names = property(lambda self: self._names)
+    capacity = property(lambda self: self._capacity)
+    memory_limit = property(lambda self: self._memory_limit)
+
+    def _call(self, op_type, suffix, name=None, **arguments):
+        name = "%s_%s" % (self._name, suffix) if name is None else name
+        arguments.setdefault("dtypes", self._dtypes)
+        return call(op_type, name=name, shared_name=self._name, capacity=self._capacity,
+                    memory_limit=self._memory_limit, **arguments)
+
+    def _components(self, vals, indices=None):
+        """(tensors, the places where they belong)."""
+        if isinstance(vals, dict):
+            if not self._names:
+                raise ValueError("Staging areas must have names to enqueue a dictionary")
+            if not set(vals).issubset(self._names):
+                raise ValueError("Keys in dictionary to put do not match names of staging area. Dictionary: (%s), "
+                                 "Queue: (%s)" % (sorted(vals), sorted(self._names)))
+            indices = [i for i, name in enumerate(self._names) if name in vals]
+            vals = [vals[self._names[i]] for i in indices]
+        else:
+            if self._names:
+                raise ValueError("You must enqueue a dictionary in a staging area with names")
+            if indices is None:
+                raise ValueError("Indices must be supplied when inserting a list of tensors")
+            if len(indices) != len(vals):
+                raise ValueError("Number of indices '%s' doesn't match number of values '%s'"
+                                 % (len(indices), len(vals)))
+        if len(vals) > len(self._dtypes):
+            raise ValueError("Unexpected number of inputs '%s' vs '%s'" % (len(vals), len(self._dtypes)))
+        tensors = []
+        for value, i in zip(vals, indices):
+            value = convert_to_tensor(value, dtype=self._dtypes[i], name="component_%d" % i)
+            value.get_shape().assert_is_compatible_with(self._shapes[i])
+            tensors.append(value)
+        return tensors, list(indices)
+
+    def _elsewhere(self, tensors):
+        """The tensors, copied when they are wanted on another device."""
+        if control_flow_ops.no_op().device != self._coloc_op.device:
+            tensors = [array_ops.identity(t) for t in tensors]
+        return tensors
+
+    def _taken(self, tensors, indices):
+        tensors = self._elsewhere(tensors)
+        for tensor, i in zip(tensors, indices):
+            tensor.set_shape(self._shapes[i])
+        return {self._names[i]: t for t, i in zip(tensors, indices)} if self._names else tensors
+
+
+class StagingArea(BaseStagingArea):
+    """The oldest tuple is taken first."""
+
+    def put(self, values, name=None):
+        with name_scope(name, "%s_put" % self._name, _values(values)) as scope:
+            if not isinstance(values, (list, tuple, dict)):
+                values = [values]
+            tensors, _ = self._components(values, range(len(values)))
+            with colocate_with(self._coloc_op):
+                return self._call("Stage", "put", name=scope, values=tensors,
+                                  dtypes=[t.dtype.base_dtype for t in tensors])
+
+    def get(self, name=None):
+        with colocate_with(self._coloc_op):
+            tensors = self._call("Unstage", "get", name=name)
+        return self._taken(tensors, range(len(self._dtypes)))
+
+    def peek(self, index, name=None):
+        with colocate_with(self._coloc_op):
+            tensors = self._call("StagePeek", "peek", name=name, index=index)
+        return self._taken(tensors, range(len(self._dtypes)))
+
+    def size(self, name=None):
+        return self._call("StageSize", "size", name=name)
+
+    def clear(self, name=None):
+        return self._call("StageClear", "clear", name=name)
+
+
+class MapStagingArea(BaseStagingArea):
+    """Tuples have keys; their components may come, and go, one by one."""
+
+    def __init__(self, dtypes, shapes=None, names=None, shared_name=None, ordered=False, capacity=0, memory_limit=0):
+        super(MapStagingArea, self).__init__(dtypes, shapes, names, shared_name, capacity, memory_limit)
+        self._prefix = "OrderedMap" if ordered else "Map"
+
+    def put(self, key, vals, indices=None, name=None):
+        with name_scope(name, "%s_put" % self._name, _values(vals)) as scope:
+            tensors, indices = self._components(vals, indices)
+            with colocate_with(self._coloc_op):
+                return self._call(self._prefix + "Stage", "put", name=scope, key=key, indices=indices, values=tensors)
+
+    def _places(self, indices):
+        if indices is None:
+            indices = list(range(len(self._dtypes)))
+        if not isinstance(indices, (tuple, list)):
+            raise TypeError("Invalid indices type '%s'" % type(indices))
+        if not indices:
+            raise ValueError("Empty indices")
+        if all(isinstance(i, str) for i in indices):
+            if self._names is None:
+                raise ValueError("String indices provided '%s', but this Staging Area was not created with names."
+                                 % indices)
+            if not set(indices).issubset(self._names):
+                raise ValueError("Named index '%s' not in Staging Area names '%s'" % (indices, self._names))
+            indices = [self._names.index(i) for i in indices]
+        elif not all(isinstance(i, int) for i in indices):
+            raise TypeError("Mixed types in indices '%s'. May only be str or int" % indices)
+        return list(indices), [self._dtypes[i] for i in indices]
+
+    def peek(self, key, indices=None, name=None):
+        indices, dtypes = self._places(indices)
+        with colocate_with(self._coloc_op):
+            tensors = self._call(self._prefix + "Peek", "pop", name=name, key=key, indices=indices, dtypes=dtypes)
+        return self._taken(tensors, indices)
+
+    def get(self, key=None, indices=None, name=None):
+        indices, dtypes = self._places(indices)
+        with colocate_with(self._coloc_op):
+            if key is not None:
+                tensors = self._call(self._prefix + "Unstage", "get", name=name, key=key, indices=indices,
+                                     dtypes=dtypes)
+                return key, self._taken(tensors, indices)
+            taken = self._call(self._prefix + "UnstageNoKey", "get_nokey", name=name, indices=indices, dtypes=dtypes)
+        return self._elsewhere([taken.key])[0], self._taken(taken.values, indices)
+
+    def size(self, name=None):
+        return self._call(self._prefix + "Size", "size", name=name)
+
+    def incomplete_size(self, name=None):
+        return self._call(self._prefix + "IncompleteSize", "incomplete_size", name=name)
+
+    def clear(self, name=None):
+        return self._call(self._prefix + "Clear", "clear", name=name)

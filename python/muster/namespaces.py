@@ -37,7 +37,8 @@ _CONTENTS = {
     "io": (
         "decode_base64 encode_base64 decode_raw read_file write_file matching_files parse_tensor serialize_tensor "
         "parse_example parse_single_example decode_csv "
-        "FixedLenFeature VarLenFeature SparseFeature FixedLenSequenceFeature QueueBase FIFOQueue",
+        "FixedLenFeature VarLenFeature SparseFeature FixedLenSequenceFeature QueueBase "
+        "PaddingFIFOQueue PriorityQueue RandomShuffleQueue",
         {"gfile": "gfile_v2:", "TFRecordWriter": "python_io:TFRecordWriter", "TFRecordOptions": "python_io:TFRecordOptions",
          "TFRecordCompressionType": "python_io:TFRecordCompressionType",
          "tf_record_iterator": "python_io:tf_record_iterator"}),
@@ -59,7 +60,8 @@ _CONTENTS = {
          "orthogonal": "orthogonal_initializer", "identity": "init_ops:Identity", "he_normal": "init_ops:he_normal",
          "he_uniform": "init_ops:he_uniform", "lecun_normal": "init_ops:lecun_normal",
          "lecun_uniform": "init_ops:lecun_uniform"}),
-    "sparse": ("SparseTensor", {
+    "queue": ("QueueBase FIFOQueue PaddingFIFOQueue PriorityQueue RandomShuffleQueue", {}),
+    "sparse": ("SparseTensor SparseConditionalAccumulator", {
         "placeholder": "sparse_placeholder", "reorder": "sparse_reorder", "reshape": "sparse_reshape",
         "fill_empty_rows": "sparse_fill_empty_rows", "matmul": "sparse_tensor_dense_matmul",
         "sparse_dense_matmul": "sparse_tensor_dense_matmul", "reduce_sum": "sparse_reduce_sum",

@@ -42,8 +42,9 @@ def register_session_run_conversion_functions(tensor_type, fetch_function, feed_
 class _Fetches(object):
     """The structure of a fetches argument: unique tensors and operations, and how to put the values back together."""
 
-    def __init__(self, graph, fetches):
+    def __init__(self, graph, fetches, session=None):
         self._graph = graph
+        self._session = session
         self.outputs, self._output_at = [], {}
         self.targets, self._target_seen = [], set()
         self.build = self._structure(fetches)
@@ -92,9 +93,15 @@ class _Fetches(object):
                 elements, contract = expand(fetch)
                 places = [self._add(_fetch_element(self._graph, e)) for e in elements]
                 return lambda values: contract([None if p is None else values[p] for p in places])
-        at = self._add(_fetch_element(self._graph, fetch))
+        element = _fetch_element(self._graph, fetch)
+        at = self._add(element)
         if at is None:
             return lambda values: None
+        if self._session is not None and element.op.type == "GetSessionHandle":
+            from muster import session_ops
+
+            session, dtype = self._session, element.op.inputs[0].dtype.base_dtype
+            return lambda values: session_ops.fetched(session, values[at], dtype)
         return lambda values: values[at]
 
     def _sequence(self, fetch):
@@ -164,6 +171,8 @@ def _feed_array(tensor, value):
                         "scalars, strings, lists, numpy ndarrays, or TensorHandles. For reference, the tensor object "
                         "was %s which was passed to the feed with key %s." % (value, tensor))
     dtype = tensor.dtype.base_dtype
+    if hasattr(value, "get_raw_handle"):  # a TensorHandle stands for what it names
+        value = value.eval()
     if dtype == dtypes.string:
         # As objects: numpy's own strings lose zero bytes at their end.
         array = np.asarray(value) if isinstance(value, np.ndarray) else np.asarray(value, dtype=object)
@@ -292,7 +301,7 @@ class BaseSession(object):
         if self._graph.version == 0:
             raise RuntimeError("The Session graph is empty.  Add operations to the graph before calling run().")
         feed_tensors, feeds, plain = self._feeds(feed_dict)
-        structure = _Fetches(self._graph, fetches)
+        structure = _Fetches(self._graph, fetches, self)
         build = structure.build
         if any(t.dtype.base_dtype == dtypes.bfloat16 for t in getattr(structure, "tensors", ())):
             build = functools.partial(_view_bfloat16, structure.tensors, build)
@@ -328,7 +337,7 @@ class BaseSession(object):
         if feed_list is not None and not isinstance(feed_list, (list, tuple)):
             raise TypeError("`feed_list` must be a list or tuple.")
         tensors = [self._graph.as_graph_element(f, allow_operation=False) for f in feed_list or ()]
-        structure = _Fetches(self._graph, fetches)
+        structure = _Fetches(self._graph, fetches, self)
         try:
             plan = self._session.prepare([t._output for t in tensors], structure.outputs, structure.targets)
         except errors.OpError as e:
@@ -351,7 +360,7 @@ class BaseSession(object):
         return run_callable
 
     def partial_run_setup(self, fetches, feeds=None):
-        structure = _Fetches(self._graph, fetches)
+        structure = _Fetches(self._graph, fetches, self)
         tensors = []
         for feed in feeds or ():
             tensors.extend(part for part, _ in _expand_feed(feed, (None, None, None)))
@@ -363,7 +372,7 @@ class BaseSession(object):
 
     def partial_run(self, handle, fetches, feed_dict=None):
         tensors, arrays, _ = self._feeds(feed_dict)
-        structure = _Fetches(self._graph, fetches)
+        structure = _Fetches(self._graph, fetches, self)
         try:
             return structure.build(self._session.partial_run(
                 handle, [(t._output, a) for t, a in zip(tensors, arrays)], structure.outputs))

@@ -21,7 +21,6 @@ SCENARIOS = [
 RECORDED = ["e_errors", "l_clusterspec"]
 # What cannot be tried before Muster has these ops; tests/missing_ops.txt says when it has.
 WAITING = {
-    "e_timeout_cancel": "FIFOQueueV2",
     "i_close_idle_ps_down": "FIFOQueueV2",
     "i_close_ps_down": "FIFOQueueV2",
     "i_create_ps_down": "FIFOQueueV2",
