@@ -4,12 +4,9 @@
 #include <cmath>
 #include <memory>
 
-#include "tensorflow/core/framework/graph.pb.h"
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 #include <google/protobuf/text_format.h>
-
-#include "muster/graph/graph_proto.h"
 
 namespace muster {
 namespace {
@@ -66,14 +63,6 @@ absl::StatusOr<std::string> MessageText(const std::string& full_name, absl::stri
   if (!message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
     return InvalidArgument("These bytes are not a ", full_name);
   return MessageText(*message);
-}
-
-absl::StatusOr<std::string> GraphText(const Graph& graph, bool add_shapes) {
-  ExportOptions options;
-  options.add_shapes = add_shapes;
-  tensorflow::GraphDef proto;
-  RETURN_IF_ERROR(GraphToProto(graph, options, proto));
-  return MessageText(proto);
 }
 
 }  // namespace muster

@@ -13,16 +13,12 @@ class Message;
 
 namespace muster {
 
-class Graph;
-
 // Two-space indents, maps sorted by key, floats as Python prints them widened to double (0.01f is
 // 0.009999999776482582).
 std::string MessageText(const google::protobuf::Message& message);
 // The same from bytes of the message with that name ("tensorflow.GraphDef"). NotFound for a name
 // that no message has, InvalidArgument for bytes that are none.
 absl::StatusOr<std::string> MessageText(const std::string& full_name, absl::string_view bytes);
-// graph.pbtxt: the graph, every node with outputs having their shapes where asked for.
-absl::StatusOr<std::string> GraphText(const Graph& graph, bool add_shapes = true);
 // What Python's repr() gives.
 std::string PythonFloat(double value);
 

@@ -3,9 +3,9 @@
 #include "tensorflow/core/framework/graph.pb.h"
 #include "tensorflow/core/protobuf/meta_graph.pb.h"
 #include "tensorflow/core/protobuf/saver.pb.h"
-#include <google/protobuf/text_format.h>
 
 #include "muster/graph/graph_proto.h"
+#include "muster/graph/message_text_proto.h"
 
 namespace muster {
 namespace {
@@ -20,10 +20,7 @@ absl::StatusOr<tensorflow::GraphDef> WithShapes(const Graph& graph) {
 
 absl::StatusOr<std::string> GraphText(const Graph& graph) {
   ASSIGN_OR_RETURN(const tensorflow::GraphDef message, WithShapes(graph));
-  std::string text;
-  if (!google::protobuf::TextFormat::PrintToString(message, &text))
-    return Internal("the graph cannot be written as text");
-  return text;
+  return MessageText(message);
 }
 
 absl::StatusOr<std::string> SerializeGraphWithShapes(const Graph& graph) {

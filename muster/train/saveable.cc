@@ -1,6 +1,5 @@
 #include "muster/train/saveable.h"
 
-
 #include "muster/graph/emit.h"
 
 namespace muster {
@@ -112,6 +111,16 @@ absl::StatusOr<Saveable> VariableSaveable(Output variable) {
   if (node->op() == "VarHandleOp") return ResourceSaveable(node->name(), variable);
   const Output handle = node->input(0);
   return ResourceSaveable(handle.node->name(), handle, "", variable);
+}
+
+absl::StatusOr<Saveable> VariableSaveable(const TrainVariable& variable) {
+  if (!variable.save_slice.has_value()) {
+    return VariableSaveable(variable.is_resource && variable.snapshot ? variable.snapshot
+                                                                      : variable.handle);
+  }
+  const SaveSlice& slice = *variable.save_slice;
+  if (variable.is_resource) return ResourceSaveable(slice.full_name, variable.handle, slice.Spec());
+  return ReferenceSaveable(slice.full_name, variable.handle, slice.Spec(), variable.snapshot);
 }
 
 }  // namespace muster

@@ -9,6 +9,7 @@
 
 #include "muster/base/status.h"
 #include "muster/graph/scope.h"
+#include "muster/train/variables.h"
 
 namespace muster {
 
@@ -50,6 +51,8 @@ absl::StatusOr<Saveable> ResourceSaveable(std::string name, Output handle, std::
 // Either of them, under the variable's own name. `variable` is a reference, a handle or what reads
 // one. InvalidArgument when it is none of these.
 absl::StatusOr<Saveable> VariableSaveable(Output variable);
+// A variable of C++'s training library, a slice of a partitioned one included.
+absl::StatusOr<Saveable> VariableSaveable(const TrainVariable& variable);
 // Whether `output` is a variable's reference, handle or value read from a handle.
 bool ComesFromVariable(Output output);
 

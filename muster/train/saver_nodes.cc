@@ -9,7 +9,7 @@
 #include "muster/device/device_name.h"
 #include "muster/graph/cond_context.h"
 #include "muster/graph/emit.h"
-#include "muster/train/group.h"
+#include "muster/train/variables.h"
 #include "muster/train/saver.h"
 
 namespace muster {
@@ -308,7 +308,7 @@ class NodeBuilder {
       ASSIGN_OR_RETURN(Node * node, saveable.restore(scope, own, shapes));
       assigned.push_back(node);
     }
-    return AddGroup(scope, assigned, name);
+    return Group(scope, assigned, name);
   }
 
   absl::StatusOr<Node*> AddShardedRestore(Output filename, const std::vector<Shard>& shards) {
@@ -319,7 +319,7 @@ class NodeBuilder {
                                   shards[i].saveables, static_cast<int>(i), "restore_shard"));
       restored.push_back(node);
     }
-    return AddGroup(scope_, restored, "restore_all");
+    return Group(scope_, restored, "restore_all");
   }
 
   const Scope& scope_;

@@ -30,17 +30,7 @@ absl::StatusOr<Node*> LocalInitOp(const Scope& scope, const Model& model) {
 absl::StatusOr<std::shared_ptr<Saver>> MakeSaver(const Scope& scope, const Model& model) {
   std::vector<Saveable> saveables;
   for (const TrainVariable& variable : model.variables) {
-    if (variable.save_slice.has_value()) {
-      const SaveSlice& slice = *variable.save_slice;
-      if (variable.is_resource) {
-        ASSIGN_OR_RETURN(saveables.emplace_back(),
-                         ResourceSaveable(slice.full_name, variable.handle, slice.Spec()));
-      } else {
-        saveables.push_back(ReferenceSaveable(slice.full_name, variable.handle, slice.Spec()));
-      }
-      continue;
-    }
-    ASSIGN_OR_RETURN(saveables.emplace_back(), VariableSaveable(variable.handle));
+    ASSIGN_OR_RETURN(saveables.emplace_back(), VariableSaveable(variable));
   }
   SaverOptions options;
   options.sharded = true;

@@ -4,7 +4,6 @@
 #include "bindings.h"
 
 #include "muster/graph/gradients.h"
-#include "muster/train/group.h"
 
 namespace muster {
 namespace {
@@ -136,12 +135,6 @@ void BindSaveables(nb::module_& m) {
   m.def("custom_saveable", &SaveableFromPython, nb::arg("name"), nb::arg("specs"),
         nb::arg("op").none(), nb::arg("restore"));
   m.def("comes_from_variable", &ComesFromVariable);
-  m.def(
-      "group",
-      [](const Scope& scope, const std::vector<Node*>& nodes, const std::string& name) {
-        return BuildValue(AddGroup(scope, nodes, name));
-      },
-      nb::rv_policy::reference);
 }
 
 void BindSaverDef(nb::module_& m) {

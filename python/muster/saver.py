@@ -131,6 +131,13 @@ class Saver(object):
         saver = self._native()
         if not isinstance(sess, BaseSession):
             raise TypeError("'sess' must be a Session; %s" % sess)
+        if self._write_version != _V2:
+            tf_logging.warning("*******************************************************")
+            tf_logging.warning("TensorFlow's V1 checkpoint format has been deprecated.")
+            tf_logging.warning("Consider switching to the more efficient V2 format:")
+            tf_logging.warning("   `tf.train.Saver(write_version=tf.train.SaverDef.V2)`")
+            tf_logging.warning("now on by default.")
+            tf_logging.warning("*******************************************************")
         if save_debug_info:
             raise errors.UnimplementedError(None, None, "Saver.save: save_debug_info (nodes keep no stack traces)")
         if global_step is not None and not isinstance(global_step, (int, np.integer)):

@@ -266,6 +266,24 @@ def test_recovers_what_was_kept(tmp_path):
         assert not os.path.exists(folder + "/m-2.index")
 
 
+@pytest.mark.parametrize("sharded", [False, True])
+def test_the_old_format(tmp_path, sharded):
+    v = tf.Variable([1.0, 2.0], name="v")
+    tf.get_variable("p", [4], initializer=tf.zeros_initializer(), partitioner=tf.fixed_size_partitioner(2))
+    saver = tf.train.Saver(write_version=tf.train.SaverDef.V1, sharded=sharded, max_to_keep=1)
+    with tf.Session() as session:
+        _started(session)
+        first = saver.save(session, str(tmp_path / "m"), global_step=1)
+        assert first == str(tmp_path / "m-1") + ("-?????-of-00001" if sharded else "")
+        session.run(v.assign([3.0, 4.0]))
+        path = saver.save(session, str(tmp_path / "m"), global_step=2)
+        assert sorted(os.listdir(tmp_path)) == ["checkpoint", "m-2" + ("-00000-of-00001" if sharded else ""), "m-2.meta"]
+        session.run(v.assign([0.0, 0.0]))
+        saver.restore(session, path)
+        assert session.run(v).tolist() == [3, 4]
+        assert tf.train.latest_checkpoint(str(tmp_path)) == path
+
+
 # --- Files that do not fit. ---
 def test_damaged_files(tmp_path):
     v = tf.Variable(np.arange(6, dtype=np.float32), name="v")

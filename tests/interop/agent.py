@@ -51,6 +51,11 @@ def run_train(tf, client, call):
     return interop_training.losses(tf, call)
 
 
+def run_saving(tf, client, call):
+    import interop_saving
+    return interop_saving.run(tf, call)
+
+
 def run_lost(name):
     def run(tf, client, call):
         import interop_lost
@@ -60,7 +65,8 @@ def run_lost(name):
 
 
 CALLS = {
-    "case": run_case, "reset": run_reset, "train": run_train, "open": run_lost("open_session"), "try": run_lost("try_step"),
+    "case": run_case, "reset": run_reset, "train": run_train, "saving": run_saving,
+    "open": run_lost("open_session"), "try": run_lost("try_step"),
     "close": run_lost("close"), "start_endless": run_lost("start_endless"), "end_endless": run_lost("end_endless"),
 }
 

@@ -150,6 +150,12 @@ absl::Status VarIsInitialized(KernelContext& c) {
   return absl::OkStatus();
 }
 
+// Readers share a variable's value until it changes: there is no copy that could be left out.
+absl::Status DisableCopyOnRead(KernelContext& c) {
+  ASSIGN_OR_RETURN(const ResourceHandle* handle, InputHandle(c, 0));
+  return HandleVariable(c, *handle).status();
+}
+
 class DestroyResourceKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
@@ -405,6 +411,13 @@ DEFINE_OP(VarIsInitializedOp) {
 DEFINE_OP(DestroyResourceOp) {
   op.Attr("ignore_lookup_error: bool = true").Input("resource: resource").Stateful();
   op.Doc("Forgets the named resource.").Shape(NoOutputs).Cpu(New<DestroyResourceKernel>());
+}
+
+DEFINE_OP(DisableCopyOnRead) {
+  op.Input("resource: resource").Stateful();
+  op.Doc("Lets reads share the variable's value; savers of TensorFlow 2.x put it before theirs.")
+      .Shape(NoOutputs)
+      .Cpu(DisableCopyOnRead);
 }
 
 DEFINE_OP(VariableShape) {
