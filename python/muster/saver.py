@@ -162,6 +162,10 @@ class Saver(object):
         if save_path is None:
             raise ValueError("Can't load save_path when it is None.")
         prefix = compat.as_str(compat.path_to_str(save_path))
+        if hasattr(sess, "_tf_sess"):  # a monitored session
+            sess = sess._tf_sess()
+        if not isinstance(sess, BaseSession):
+            raise TypeError("'sess' must be a Session; %s" % sess)
         try:
             self._native().restore(sess._session, prefix)
         except errors.NotFoundError as e:

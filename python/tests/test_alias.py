@@ -19,6 +19,9 @@ from tensorflow.python.platform import tf_logging as logging
 from tensorflow.python.lib.io import file_io
 from tensorflow.python.util import compat, nest
 from tensorflow.python.training import optimizer, gradient_descent, training_util
+from tensorflow.python.training import saver as saver_lib
+from tensorflow.python.framework import meta_graph
+from tensorflow.python.saved_model import builder as saved_model_builder, loader, tag_constants, signature_constants
 import tensorflow.python.framework.ops as ops_again
 from tensorflow.core.framework import graph_pb2, node_def_pb2, attr_value_pb2, types_pb2, step_stats_pb2, summary_pb2
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, saver_pb2, tensorflow_server_pb2, cluster_pb2
@@ -46,6 +49,11 @@ assert config_pb2.ConfigProto is tf.ConfigProto and config_pb2.RunOptions.FULL_T
 assert summary_pb2.HistogramProto is tf.HistogramProto and event_pb2.Event is tf.Event
 assert example_pb2.Example is tf.train.Example and cluster_pb2.ClusterDef is tf.train.ClusterDef
 assert optimizer.Optimizer is tf.train.Optimizer
+assert saver_lib.Saver is tf.train.Saver and saver_lib.latest_checkpoint is tf.train.latest_checkpoint
+assert issubclass(saver_lib.BulkSaverBuilder, saver_lib.BaseSaverBuilder) and saver_lib.BaseSaverBuilder.SaveableObject
+assert callable(meta_graph.read_meta_graph_file) and saved_model_builder.SavedModelBuilder is tf.saved_model.Builder
+assert loader.load is tf.saved_model.loader.load and tag_constants.SERVING == tf.saved_model.tag_constants.SERVING
+assert signature_constants.PREDICT_METHOD_NAME == "tensorflow/serving/predict"
 assert gradient_descent.GradientDescentOptimizer is tf.train.GradientDescentOptimizer
 assert tf.contrib.framework.get_or_create_global_step is tf.train.get_or_create_global_step is get_or_create_global_step
 assert training_util.get_global_step() is None and get_or_create_global_step().name == "global_step:0"

@@ -73,6 +73,49 @@ def test_tensorflows_file_comes_in_and_goes_out(name):
         assert _collection(out, key) == _collection(golden, key), key
 
 
+def _golden_program():
+    """What generate/gen_misc.py did with TensorFlow 1.15.5."""
+    step = tf.train.get_or_create_global_step()
+    x = tf.placeholder(tf.float32, [None, 3], name="x")
+    w = tf.get_variable("w", [3, 4], initializer=tf.constant_initializer(0.5),
+                        partitioner=tf.fixed_size_partitioner(2, axis=1))
+    r = tf.get_variable("r", [4], use_resource=True, initializer=tf.zeros_initializer())
+    tf.get_variable("loc", [], collections=[tf.GraphKeys.LOCAL_VARIABLES], trainable=False)
+    h = tf.matmul(x, w) + r
+    _, acc = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a + tf.reduce_sum(h)),
+                           [tf.constant(0), tf.constant(0.0)], name="loop")
+    c = tf.cond(acc > 0, lambda: acc * 2.0, lambda: acc - 1.0, name="branch")
+    queue = tf.train.string_input_producer(["a.txt", "b.txt"], num_epochs=2, shuffle=False)
+    tf.train.batch([queue.dequeue()], 2)
+    tf.losses.add_loss(c)
+    tf.summary.scalar("c", c)
+    tf.train.ExponentialMovingAverage(0.9, step).apply([r])
+    tf.train.GradientDescentOptimizer(0.1).minimize(c, global_step=step)
+    for key, value in (("strings", "one"), ("strings", b"two"), ("ints", 5), ("ints", -6), ("floats", 0.25),
+                       ("object", object()), ("tensors", c), ("ops", c.op), ("mixed", 1), ("mixed", "a"),
+                       ("bools", True)):
+        tf.add_to_collection(key, value)
+    saver = tf.train.Saver(max_to_keep=3)
+    tf.add_to_collection(tf.GraphKeys.SAVERS, saver)
+    tf.global_variables_initializer()
+    tf.local_variables_initializer()
+    return saver
+
+
+def test_our_program_writes_tensorflows_file():
+    golden = _golden()
+    with tf.Graph().as_default():
+        ours = _golden_program().export_meta_graph()
+    assert [n.name for n in ours.graph_def.node] == [n.name for n in golden.graph_def.node]
+    mine, theirs = _nodes(ours.graph_def), _nodes(golden.graph_def)
+    for name in theirs:
+        assert mine[name] == theirs[name]
+    assert ours.saver_def == golden.saver_def and ours.graph_def.versions == golden.graph_def.versions
+    assert sorted(ours.collection_def) == sorted(golden.collection_def)
+    for key in golden.collection_def:
+        assert _collection(ours, key) == _collection(golden, key), key
+
+
 def test_without_defaults():
     golden = _golden("stripped.meta")
     with tf.Graph().as_default():
