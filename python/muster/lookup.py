@@ -372,8 +372,8 @@ class _ChangingTable(LookupInterface):
 
     default_value = property(lambda self: self._default_value)
 
-    def _call(self, op, name, suffix, values, **arguments):
-        with name_scope(name, "%s_%s" % (self.name, suffix), [self.resource_handle] + values):
+    def _call(self, op, name, suffix, inputs, **arguments):
+        with name_scope(name, "%s_%s" % (self.name, suffix), [self.resource_handle] + inputs):
             arguments = {key: convert_to_tensor(value, dtype, name=key) for key, (value, dtype) in arguments.items()}
             with framework.colocate_with(self.resource_handle):
                 return call(op, table_handle=self.resource_handle, **arguments)
