@@ -3,7 +3,7 @@ import numpy as np
 
 from muster import array_ops, dtypes, framework, math_ops, sparse_tensor
 from muster.array_ops import _merge_deprecated
-from muster.convert import convert_to_tensor
+from muster.convert import constant, convert_to_tensor
 from muster.framework import name_scope
 from muster.op_library import call
 from muster.sparse_tensor import SparseTensor
@@ -57,7 +57,10 @@ def _axes(sp_input, axis):
     """As a tensor; all axes where none are given."""
     if axis is not None:
         return axis
-    return math_ops.range(array_ops.size(sp_input.dense_shape))
+    rank = sp_input.dense_shape.get_shape()[0].value
+    if rank is not None:
+        return constant(np.arange(rank), dtype=dtypes.int32)
+    return math_ops.range(0, array_ops.size(sp_input.dense_shape))
 
 
 def sparse_reduce_sum(sp_input, axis=None, keepdims=None, reduction_axes=None, keep_dims=None):

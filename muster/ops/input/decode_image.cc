@@ -199,8 +199,6 @@ class EncodePngKernel : public Kernel {
     const int64_t channels = images.dim(rank - 1);
     if (channels < 1 || channels > 4)
       return InvalidArgument("image must have 1, 2, 3, or 4 channels, got ", channels);
-    if (images.num_elements() == 0)
-      return InvalidArgument("Invalid image provided: ", images.shape().ToString());
     const Shape batch(absl::Span<const int64_t>(images.shape().dims()).first(rank - 3));
     ASSIGN_OR_RETURN(Tensor* const contents, c.AllocateOutput(0, batch));
     const int64_t bytes =

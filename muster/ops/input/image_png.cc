@@ -175,7 +175,8 @@ absl::StatusOr<Tensor> DecodePng(absl::string_view bytes, int channels, DType dt
 absl::StatusOr<std::string> EncodePng(const char* pixels, DType dtype, int64_t height,
                                       int64_t width, int channels, int compression) {
   if (height <= 0 || width <= 0 || height > PNG_USER_HEIGHT_MAX || width > PNG_USER_WIDTH_MAX)
-    return InvalidArgument("image must be non-empty and not too large: ", height, " by ", width);
+    return Internal("PNG encoding failed: images have at least one pixel, and not ", height, " by ",
+                    width);
   std::string bytes;
   Writer writer(&bytes);
   if (!writer.Write(pixels, dtype == DType::kUint16, height, width, channels, compression))

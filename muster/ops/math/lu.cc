@@ -200,15 +200,21 @@ absl::Status LogDeterminantGradient(GradientContext& c) {
   return absl::OkStatus();
 }
 
+// tf.matmul: plain matrices of real numbers have an op of their own.
+Output EmitMatMul(const Scope& s, Output a, Output b, bool adjoint_a, bool adjoint_b) {
+  const bool is_real = a.base_dtype() != DType::kComplex64 && a.base_dtype() != DType::kComplex128;
+  if (is_real && a.shape().rank() == 2 && b.shape().rank() == 2) {
+    return s.Op("MatMul", {a, b}, {{"transpose_a", adjoint_a}, {"transpose_b", adjoint_b}});
+  }
+  return s.Op("BatchMatMulV2", {a, b}, {{"adj_x", adjoint_a}, {"adj_y", adjoint_b}}, "MatMul");
+}
+
 absl::Status InverseGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const bool adjoint = c.Attr<bool>("adjoint");
   const Output inverse = c.output(0);
-  const Output right =
-      s.Op("BatchMatMulV2", {c.dy(), inverse}, {{"adj_x", false}, {"adj_y", !adjoint}}, "MatMul");
-  const Output both =
-      s.Op("BatchMatMulV2", {inverse, right}, {{"adj_x", !adjoint}, {"adj_y", false}}, "MatMul_1");
-  c.SetDx(0, c.Op("Neg", {both}));
+  const Output right = EmitMatMul(s, c.dy(), inverse, adjoint, !adjoint);
+  c.SetDx(0, c.Op("Neg", {EmitMatMul(s, inverse, right, !adjoint, false)}));
   return absl::OkStatus();
 }
 

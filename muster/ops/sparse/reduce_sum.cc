@@ -24,7 +24,7 @@ absl::StatusOr<Reduction> PlanReduction(KernelContext& c, bool keep_dims) {
   RETURN_IF_ERROR(Shape::Make(shape).status());
   RETURN_IF_ERROR(CheckIndices(c.input(0), shape));
   const int rank = static_cast<int>(shape.size());
-  std::vector<bool> reduced(static_cast<size_t>(rank), c.input(3).num_elements() == 0);
+  std::vector<bool> reduced(static_cast<size_t>(rank));
   for (const int32_t axis : c.input(3).values<int32_t>()) {
     if (axis < -rank || axis >= rank) {
       return InvalidArgument("Invalid reduction dimension ", axis, ", for input with ", rank,
@@ -125,7 +125,7 @@ absl::Status DenseShape(ShapeContext& c) {
   c.SetOutput(0, PartialShape());
   if (!shape.known_rank() || !axes) return absl::OkStatus();
   const int rank = shape.rank();
-  std::vector<bool> reduced(static_cast<size_t>(rank), axes->num_elements() == 0);
+  std::vector<bool> reduced(static_cast<size_t>(rank));
   for (const int32_t axis : axes->values<int32_t>()) {
     if (axis < -rank || axis >= rank)
       return InvalidArgument("Invalid reduction dimension ", axis, " for input with ", rank,
@@ -151,7 +151,7 @@ absl::Status SparseOutputShape(ShapeContext& c) {
 absl::Status SumGradient(GradientContext& c) {
   const Scope& s = c.scope();
   const Output shape = c.input(2);
-  const Output kept = EmitReducedShape(s, shape, c.input(3));
+  const Output kept = EmitReducedShape(s, EmitCast(s, shape, DType::kInt32), c.input(3));
   const Output gradient = c.Op("Reshape", {c.dy(), kept});
   const Output scale = s.Op("FloorDiv", {shape, EmitCast(s, kept, DType::kInt64)}, {}, "floordiv");
   const Output places = s.Op("FloorDiv", {c.input(0), scale}, {}, "floordiv_1");
