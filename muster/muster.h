@@ -8,6 +8,12 @@
 //   auto session = Session::Create(graph);
 //   auto result = (*session)->Run({{x, Tensor::Scalar<float>(3)}}, {y});
 //
+// Variables are made with MakeVariable and trained by an optimizer:
+//
+//   TrainVariable w = *MakeVariable(scope, "w", GlorotUniform({784, 10}));
+//   AdamOptimizer adam(0.001);
+//   Node* train = *adam.Minimize(scope, loss, {w});
+//
 // In a cluster, every process has a Server, and SessionOptions::master says which of them runs the
 // session:
 //
@@ -22,4 +28,9 @@
 #include "muster/ops.h"
 #include "muster/server/server.h"
 #include "muster/tensor/tensor.h"
+#include "muster/train/decay.h"
+#include "muster/train/device_setter.h"
+#include "muster/train/moving_average.h"
+#include "muster/train/optimizers.h"
+#include "muster/train/variables.h"
 #include "muster/transport/cluster.h"

@@ -19,8 +19,9 @@ DType TypeOf(Number number) {
   return fits ? DType::kInt32 : DType::kInt64;
 }
 
-// "float32" where C++ says "float": the name that Python's messages have.
-std::string PythonName(DType dtype) {
+}  // namespace
+
+std::string PythonTypeName(DType dtype) {
   switch (BaseType(dtype)) {
     case DType::kFloat:
       return "float32";
@@ -32,8 +33,6 @@ std::string PythonName(DType dtype) {
       return DTypeName(BaseType(dtype));
   }
 }
-
-}  // namespace
 
 DType Operand::dtype() const {
   if (const Output* o = output()) return o->dtype();
@@ -52,11 +51,11 @@ Output Convert(const Scope& scope, const Operand& value, absl::string_view name,
   return Value(scope, *value.variable());
 }
 
-Operand Cast(const Scope& scope, const Operand& value, DType dtype) {
+Operand Cast(const Scope& scope, const Operand& value, DType dtype, absl::string_view name) {
   const TrainVariable* variable = value.variable();
   const bool as_it_is = value.output() != nullptr || (variable != nullptr && variable->is_resource);
   if (as_it_is && value.dtype() == dtype) return value;
-  const Scope own = scope.NameScope("Cast");
+  const Scope own = scope.NameScope(name);
   const Output x = Convert(own, value, "x");
   if (!x || x.base_dtype() == dtype) return x;
   return OpNamed(own, "Cast", {x}, {{"DstT", dtype}});
@@ -89,11 +88,12 @@ Output Operator(const Scope& scope, absl::string_view op, absl::string_view name
   if (!a || !b) return Output();
   if (a.base_dtype() != b.base_dtype()) {
     scope.UpdateStatus(WithErrorKind(
-        name == "truediv" ? InvalidArgument("x and y must have the same dtype, got tf.",
-                                            PythonName(a.dtype()), " != tf.", PythonName(b.dtype()))
-                          : InvalidArgument("Input 'y' of '", op, "' Op has type ",
-                                            PythonName(b.dtype()), " that does not match type ",
-                                            PythonName(a.dtype()), " of argument 'x'."),
+        name == "truediv"
+            ? InvalidArgument("x and y must have the same dtype, got tf.",
+                              PythonTypeName(a.dtype()), " != tf.", PythonTypeName(b.dtype()))
+            : InvalidArgument("Input 'y' of '", op, "' Op has type ", PythonTypeName(b.dtype()),
+                              " that does not match type ", PythonTypeName(a.dtype()),
+                              " of argument 'x'."),
         kTypeError));
     return Output();
   }
@@ -132,8 +132,8 @@ Node* CallOp(const Scope& scope, absl::string_view op,
     if (known != types.end() && input.base_dtype() != wanted) {
       scope.UpdateStatus(WithErrorKind(
           InvalidArgument("Input '", arg.name, "' of '", op, "' Op has type ",
-                          PythonName(input.dtype()), " that does not match type ",
-                          PythonName(wanted), " of argument '", known->second.second, "'."),
+                          PythonTypeName(input.dtype()), " that does not match type ",
+                          PythonTypeName(wanted), " of argument '", known->second.second, "'."),
           kTypeError));
       return nullptr;
     }

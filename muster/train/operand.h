@@ -47,8 +47,11 @@ class Operand {
 Output Convert(const Scope& scope, const Operand& value, absl::string_view name = "Const",
                DType dtype = DType::kInvalid);
 // tf.cast: nothing where the type is right already; a variable then stays one.
-Operand Cast(const Scope& scope, const Operand& value, DType dtype);
-// The same, converted.
+Operand Cast(const Scope& scope, const Operand& value, DType dtype,
+             absl::string_view name = "Cast");
+// "float32" where DTypeName says "float": what Python's messages call a type.
+std::string PythonTypeName(DType dtype);
+// Cast, converted.
 Output CastToOutput(const Scope& scope, const Operand& value, DType dtype);
 
 // Python's x * y and so on: `name` is the operator's ("mul", "truediv"). A variable on the left is

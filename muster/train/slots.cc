@@ -18,7 +18,13 @@ absl::StatusOr<InitialValue> InitialOf(const Scope& scope, const TrainVariable& 
       return filled->ones ? Ones(*shape, variable.dtype)
                           : Constant(filled->value, *shape, variable.dtype);
     }
-    if (filled->ones) return InvalidArgument("If initializer is a constant, do not specify shape.");
+    if (filled->ones) {
+      const Scope own = scope.NameScope("ones_like");
+      const Output dims = EmitShape(own, Value(own, variable));
+      const Output ones = OpNamed(own, "Fill", {dims, EmitScalar(own, variable.dtype, 1)});
+      RETURN_IF_ERROR(own.status());
+      return ones;
+    }
     const double number = filled->value;
     return InitialValueFunction([variable, number](const Scope& at) -> absl::StatusOr<Output> {
       const Output dims = EmitShape(at, Value(at, variable), "Shape", DType::kInt32, false);

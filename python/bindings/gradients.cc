@@ -33,10 +33,7 @@ namespace {
 // A gradient function written in Python: called with the node, the gradients of its outputs and the
 // scope in which to build; returns one gradient per input.
 GradientFunction WrapGradientFunction(nb::object function) {
-  auto held = std::shared_ptr<nb::object>(new nb::object(std::move(function)), [](nb::object* p) {
-    nb::gil_scoped_acquire gil;
-    delete p;
-  });
+  auto held = HoldPython(std::move(function));
   return [held](GradientContext& c) -> absl::Status {
     return CallPython([&] {
       nb::list gradients;

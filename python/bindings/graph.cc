@@ -1,12 +1,20 @@
 #include "muster/graph/graph.h"
 
 #include "bindings.h"
+#include "train_bindings.h"
 
 #include "muster/graph/op_registry.h"
 #include "muster/graph/scope.h"
 #include "muster/graph/shape_context.h"
 
 namespace muster {
+
+std::shared_ptr<nb::object> HoldPython(nb::object object) {
+  return std::shared_ptr<nb::object>(new nb::object(std::move(object)), [](nb::object* p) {
+    nb::gil_scoped_acquire gil;
+    delete p;
+  });
+}
 
 nb::object ShapeToPython(const PartialShape& shape) {
   if (!shape.known_rank()) return nb::none();
@@ -167,11 +175,7 @@ std::vector<NodeInput> InputsFromPython(const nb::list& given) {
 }
 
 DeviceFunction WrapDeviceFunction(nb::object function) {
-  // Shared so that the last copy, wherever it dies, gives the reference back under the GIL.
-  auto held = std::shared_ptr<nb::object>(new nb::object(std::move(function)), [](nb::object* p) {
-    nb::gil_scoped_acquire gil;
-    delete p;
-  });
+  auto held = HoldPython(std::move(function));
   return [held](const Node& node) -> absl::StatusOr<std::string> {
     std::string device;
     RETURN_IF_ERROR(CallPython([&] {

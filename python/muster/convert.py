@@ -280,12 +280,12 @@ def operand(value):
     """A value as functions of the C++ core take it: an output, a variable, a number without a type, or a constant."""
     if isinstance(value, framework.Tensor):
         return value._output
+    if hasattr(value, "_parent_op") or hasattr(value, "_get_variable_list"):
+        return convert_to_tensor(value)._output  # A variable after a change, or in parts.
     if hasattr(value, "_train_variable"):
         return value._train_variable()
     if type(value) in (int, float):
         return value
-    if hasattr(value, "_as_graph_element") or hasattr(value, "_get_variable_list"):
-        return convert_to_tensor(value)._output
     return value_tensor(value)
 
 

@@ -1,6 +1,6 @@
-"""Averages of variables and tensors over steps, in which older values count less and less."""
-from muster import control_flow_ops, convert, dtypes, framework, init_ops, math_ops, state_ops, variable_scopes, variables
-from muster.framework import GraphKeys, name_scope
+"""Averages of variables and tensors over steps: the variables that muster/train/moving_average.h keeps them in."""
+from muster import _muster, convert, framework, init_ops, math_ops, variable_scopes, variables
+from muster.framework import GraphKeys
 from muster.optimizer import create_slot, create_zeros_slot
 
 
@@ -9,13 +9,12 @@ def assign_moving_average(variable, value, decay, zero_debias=True, name=None):
 
     A variable that starts at 0 is drawn to 0; zero_debias divides that out with the help of two more variables.
     """
-    with name_scope(name, "AssignMovingAvg", [variable, value, decay]) as scope:
-        rate = convert.convert_to_tensor(1.0 - decay, name="decay")
-        if rate.dtype != variable.dtype.base_dtype:
-            rate = math_ops.cast(rate, variable.dtype.base_dtype)
-        if zero_debias:
-            return _zero_debias(variable, value, rate)
-        return state_ops.assign_sub(variable, (variable - value) * rate, name=scope)
+    graph = framework.get_default_graph()
+    node, changed = _muster.assign_moving_average(
+        graph._building_scope(), variable, convert.operand(value), convert.operand(decay),
+        _Debiasing() if zero_debias else None, "AssignMovingAvg" if name is None else name)
+    changed = graph._tensor(changed)
+    return variable._lazy_read(graph._operation(node), changed) if variable._is_resource else changed
 
 
 def weighted_moving_average(value, decay, weight, truediv=True, collections=None, name=None):
@@ -46,23 +45,22 @@ def _unique_in_scope(name):
     return name + ("_%d" % at if at else "")
 
 
-def _zero_debias(unbiased, value, rate):
-    with variable_scopes.variable_scope(unbiased.name[:-len(":0")], values=[unbiased, value, rate]):
-        with framework.colocate_with(unbiased):
+class _Debiasing(object):
+    """Makes the variables that divide out that an average starts at 0."""
+
+    def _make_debiasing(self, scope, unbiased):
+        with framework.get_default_graph()._in_scope(scope), variable_scopes.variable_scope(
+                unbiased.name[:-len(":0")], values=[unbiased]), framework.colocate_with(unbiased):
             biased = variable_scopes.get_variable(
                 _unique_in_scope("biased"), initializer=init_ops.zeros_initializer(), shape=unbiased.get_shape(),
                 dtype=unbiased.dtype.base_dtype, trainable=False)
             local_step = variable_scopes.get_variable(
                 _unique_in_scope("local_step"), initializer=init_ops.zeros_initializer(), shape=[],
                 dtype=unbiased.dtype.base_dtype, trainable=False)
-    update_biased = state_ops.assign_sub(biased, (biased - value) * rate)
-    update_local_step = local_step.assign_add(1)
-    factor = 1 - math_ops.pow(1.0 - rate, update_local_step)
-    return state_ops.assign(unbiased, update_biased / factor,
-                            name=framework.get_default_graph().get_name_scope() + "/")
+        return biased, local_step
 
 
-class ExponentialMovingAverage(object):
+class ExponentialMovingAverage(_Debiasing):
     """Keeps a shadow variable with the average of each variable or tensor given to apply()."""
 
     def __init__(self, decay, num_updates=None, zero_debias=False, name="ExponentialMovingAverage"):
@@ -74,26 +72,20 @@ class ExponentialMovingAverage(object):
         return self._name
 
     def apply(self, var_list=None):
-        var_list = variables.trainable_variables() if var_list is None else var_list
-        debiased = set()
-        for var in var_list:
-            if var.dtype.base_dtype not in (dtypes.bfloat16, dtypes.float16, dtypes.float32, dtypes.float64):
-                raise TypeError("The variables must be half, float, or double: %s" % var.name)
-            if var in self._averages:
-                continue
-            with framework.control_dependencies(None):
-                average = self._make_average(var)
-            if self._zero_debias and not isinstance(var, variables.Variable):
-                debiased.add(average)
-            self._averages[var] = average
-        with name_scope(self._name) as scope:
-            decay = convert.convert_to_tensor(self._decay, name="decay")
-            if self._num_updates is not None:
-                num_updates = math_ops.cast(self._num_updates, dtypes.float32, name="num_updates")
-                decay = math_ops.minimum(decay, (1.0 + num_updates) / (10.0 + num_updates))
-            updates = [assign_moving_average(self._averages[var], var, decay,
-                                             zero_debias=self._averages[var] in debiased) for var in var_list]
-            return control_flow_ops.group(*updates, name=scope)
+        var_list = list(variables.trainable_variables() if var_list is None else var_list)
+        graph = framework.get_default_graph()
+        return graph._operation(_muster.apply_moving_averages(
+            graph._building_scope(), self, var_list, [convert.operand(var) for var in var_list],
+            convert.operand(self._decay), None if self._num_updates is None else convert.operand(self._num_updates),
+            bool(self._zero_debias), self._name))
+
+    def _get_or_make(self, scope, var):
+        """(the average, whether it is new)."""
+        is_new = var not in self._averages
+        if is_new:
+            with framework.get_default_graph()._in_scope(scope):
+                self._averages[var] = self._make_average(var)
+        return self._averages[var], is_new
 
     def _make_average(self, var):
         if isinstance(var, variables.Variable):

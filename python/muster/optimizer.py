@@ -8,6 +8,8 @@ from muster.op_library import call
 
 # --- Slots. ---
 def _create_slot_var(primary, val, scope, validate_shape, shape, dtype):
+    if not callable(val):
+        shape = None  # A value has a shape already.
     current = variable_scopes.get_variable_scope()
     partitioner = current.partitioner
     current.set_partitioner(None)

@@ -510,9 +510,9 @@ class ResourceVariable(Variable):
                 value = self._read()
         return array_ops.identity(value)
 
-    def _lazy_read(self, op):
-        """The variable after `op`, read where someone asks for its value."""
-        return _ChangedVariable(self, op)
+    def _lazy_read(self, op, read=None):
+        """The variable after `op`, read where someone asks for its value; `read` is a read after it that exists."""
+        return _ChangedVariable(self, op, read)
 
     def _variable_value_for_eval(self):
         return self._graph_element
@@ -579,14 +579,14 @@ _add_resource_scatters()
 class _ChangedVariable(ResourceVariable):
     """What assign returns: a variable whose reads and changes come after that assignment."""
 
-    def __init__(self, variable, op):
+    def __init__(self, variable, op, read=None):
         self._handle = self._variable = variable._handle
         self._parent_op = op
         self._value_dtype, self._graph = variable._value_dtype, variable._graph
         self._trainable, self._constraint, self._save_slice_info = False, None, None
         self._synchronization, self._aggregation = variable._synchronization, variable._aggregation
         self._initializer_op, self._initial_value = None, None
-        self._graph_element = self._snapshot = self._read()
+        self._graph_element = self._snapshot = self._read() if read is None else read
         if variable.shape.ndims is not None:
             self._graph_element.set_shape(variable.shape)
 
