@@ -51,7 +51,7 @@ absl::Status AdagradDAOptimizer::PrepareStep(const Scope& scope, const Operand& 
   if (!learning_rate) return FailedPrecondition("Optimizer ", name(), " has no learning rate yet");
   const Scope beside = scope.ColocatedWith(*learning_rate.node);
   const Output step = CallOpOutput(beside, "Identity", {{"input", global_step}});
-  step_taken_ = operator_add(beside, step, Operand(1));
+  step_taken_ = Plus(beside, step, Operand(1));
   return scope.status();
 }
 

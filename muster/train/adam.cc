@@ -49,8 +49,7 @@ absl::StatusOr<ApplyOpOptimizer::Arguments> AdamOptimizer::Numbers(const Scope& 
 
 absl::StatusOr<Output> AdamOptimizer::DecayAndAdd(const Scope& scope, const TrainVariable& slot,
                                                   Output beta, Output rows, Output indices) {
-  const Assigned decayed =
-      Assign(scope, slot, operator_mul(scope, slot, beta), "Assign", use_locking());
+  const Assigned decayed = Assign(scope, slot, Times(scope, slot, beta), "Assign", use_locking());
   RETURN_IF_ERROR(scope.status());
   const Scope after = scope.WithControlDependencies({decayed.node});
   if (!slot.is_resource) {
@@ -73,27 +72,24 @@ absl::StatusOr<Node*> AdamOptimizer::ApplySparse(const Scope& scope, const Index
                         [&](const auto& candidate) { return candidate.first == name; })
         ->second;
   };
-  const Output root = scope.Op("Sqrt", {operator_sub(scope, Operand(1), number("beta2_power"))});
-  const Output scaled = operator_mul(scope, number("lr"), root);
-  const Output rate =
-      operator_div(scope, scaled, operator_sub(scope, Operand(1), number("beta1_power")));
+  const Output root = scope.Op("Sqrt", {Minus(scope, Operand(1), number("beta2_power"))});
+  const Output scaled = Times(scope, number("lr"), root);
+  const Output rate = Over(scope, scaled, Minus(scope, Operand(1), number("beta1_power")));
 
   ASSIGN_OR_RETURN(const TrainVariable m, slots().Get(variable, "m"));
-  const Output m_rows =
-      operator_mul(scope, gradient.values, operator_sub(scope, Operand(1), number("beta1")));
+  const Output m_rows = Times(scope, gradient.values, Minus(scope, Operand(1), number("beta1")));
   ASSIGN_OR_RETURN(const Output m_now,
                    DecayAndAdd(scope, m, *number("beta1").output(), m_rows, gradient.indices));
 
   ASSIGN_OR_RETURN(const TrainVariable v, slots().Get(variable, "v"));
-  const Output squares = operator_mul(scope, gradient.values, gradient.values);
-  const Output v_rows =
-      operator_mul(scope, squares, operator_sub(scope, Operand(1), number("beta2")));
+  const Output squares = Times(scope, gradient.values, gradient.values);
+  const Output v_rows = Times(scope, squares, Minus(scope, Operand(1), number("beta2")));
   ASSIGN_OR_RETURN(const Output v_now,
                    DecayAndAdd(scope, v, *number("beta2").output(), v_rows, gradient.indices));
 
   const Output v_root = scope.Op("Sqrt", {v_now});
-  const Output step = operator_mul(scope, rate, m_now);
-  const Output delta = operator_div(scope, step, operator_add(scope, v_root, number("epsilon")));
+  const Output step = Times(scope, rate, m_now);
+  const Output delta = Over(scope, step, Plus(scope, v_root, number("epsilon")));
   const Assigned updated = Assign(scope, variable, delta, "AssignSub", use_locking());
   RETURN_IF_ERROR(scope.status());
   return Group(scope, {updated.node, m_now.node, v_now.node});
@@ -110,8 +106,7 @@ absl::StatusOr<Node*> AdamOptimizer::Finish(const Scope& scope, absl::Span<Node*
   for (const auto& [power, beta] :
        {std::make_pair(beta1_power, "beta1"), std::make_pair(beta2_power, "beta2")}) {
     ASSIGN_OR_RETURN(const Output factor, GetTensor(beta));
-    all.push_back(
-        Assign(after, power, operator_mul(after, power, factor), "Assign", use_locking()).node);
+    all.push_back(Assign(after, power, Times(after, power, factor), "Assign", use_locking()).node);
   }
   RETURN_IF_ERROR(after.status());
   return Group(scope, all, name);

@@ -20,8 +20,8 @@ Output Unary(const Scope& scope, absl::string_view op, Output x) {
 }
 
 // A binary function of the front end, not an operator: its name is the op's or `name`.
-Output Function(const Scope& scope, absl::string_view op, const Operand& x, const Operand& y,
-                absl::string_view name = "") {
+Output CallBinary(const Scope& scope, absl::string_view op, const Operand& x, const Operand& y,
+                  absl::string_view name = "") {
   return CallOpOutput(scope, op, {{"x", x}, {"y", y}}, {}, name);
 }
 
@@ -52,27 +52,27 @@ absl::StatusOr<Output> Exponential(const Scope& scope, const Operand& learning_r
   const Schedule s(scope, NameOr(name, "ExponentialDecay"), learning_rate);
   const Operand steps = s.AsRate(decay_steps);
   const Operand rate = s.AsRate(decay_rate);
-  Output done = operator_div(s.own, s.AsRate(global_step), steps);
+  Output done = Over(s.own, s.AsRate(global_step), steps);
   if (staircase) done = Unary(s.own, "Floor", done);
-  const Output factor = Function(s.own, "Pow", rate, done);
-  return Checked(s.own, Function(s.own, "Mul", s.rate, factor, s.own.prefix()));
+  const Output factor = CallBinary(s.own, "Pow", rate, done);
+  return Checked(s.own, CallBinary(s.own, "Mul", s.rate, factor, s.own.prefix()));
 }
 
 // 1 + cos(pi * fraction), halved or scaled by `factor`.
 Output CosineOf(const Scope& own, Output fraction) {
   const Output pi = own.ConstScalar<float>(std::numbers::pi_v<float>);
-  const Output cosine = Unary(own, "Cos", operator_mul(own, pi, fraction));
-  return operator_add(own, Operand(1.0), cosine);
+  const Output cosine = Unary(own, "Cos", Times(own, pi, fraction));
+  return Plus(own, Operand(1.0), cosine);
 }
 
 // (1 - alpha) * decayed + alpha, where a number alpha is reckoned with beforehand.
 Output AboveFloor(const Scope& own, const Operand& alpha, Output decayed) {
   if (const Number* number = alpha.number()) {
     const Number rest{1 - number->value, number->is_integer};
-    return operator_add(own, operator_mul(own, rest, decayed), alpha);
+    return Plus(own, Times(own, rest, decayed), alpha);
   }
-  const Output rest = operator_sub(own, Operand(1), alpha);
-  return operator_add(own, operator_mul(own, rest, decayed), alpha);
+  const Output rest = Minus(own, Operand(1), alpha);
+  return Plus(own, Times(own, rest, decayed), alpha);
 }
 
 }  // namespace
@@ -101,11 +101,11 @@ absl::StatusOr<Output> InverseTimeDecay(const Scope& scope, const Operand& learn
   const Schedule s(scope, NameOr(name, "InverseTimeDecay"), learning_rate);
   const Operand steps = s.AsRate(decay_steps);
   const Operand rate = s.AsRate(decay_rate);
-  Output done = operator_div(s.own, s.AsRate(global_step), steps);
+  Output done = Over(s.own, s.AsRate(global_step), steps);
   if (staircase) done = Unary(s.own, "Floor", done);
   const Operand one = s.AsRate(s.own.ConstScalar<int32_t>(1));
-  const Output divisor = Function(s.own, "Add", one, Function(s.own, "Mul", rate, done));
-  return Checked(s.own, Function(s.own, "RealDiv", s.rate, divisor, s.own.prefix()));
+  const Output divisor = CallBinary(s.own, "Add", one, CallBinary(s.own, "Mul", rate, done));
+  return Checked(s.own, CallBinary(s.own, "RealDiv", s.rate, divisor, s.own.prefix()));
 }
 
 absl::StatusOr<Output> PolynomialDecay(const Scope& scope, const Operand& learning_rate,
@@ -119,33 +119,34 @@ absl::StatusOr<Output> PolynomialDecay(const Scope& scope, const Operand& learni
   RETURN_IF_ERROR(s.own.status());
   if (options.cycle) {
     // The end of the cycle that the step is in; step 0 is in the first.
-    const Output at_start = Function(s.own, "Equal", step, Operand(0));
+    const Output at_start = CallBinary(s.own, "Equal", step, Operand(0));
     RETURN_IF_ERROR(s.own.status());
-    if (s.rate.base_dtype() != DType::kFloat) {
-      return InvalidArgument("Outputs of true_fn and false_fn must have the same type: float32, ",
-                             PythonTypeName(s.rate.dtype()));
-    }
-    ASSIGN_OR_RETURN(const std::vector<Output> cycles,
-                     Cond(
-                         s.own, at_start,
-                         [&](const Scope& at) -> absl::StatusOr<std::vector<BranchResult>> {
-                           return std::vector<BranchResult>{at.ConstScalar<float>(1)};
-                         },
-                         [&](const Scope& at) -> absl::StatusOr<std::vector<BranchResult>> {
-                           ASSIGN_OR_RETURN(
-                               const Output whole,
-                               Checked(at, Unary(at, "Ceil", operator_div(at, step, decay_steps))));
-                           return std::vector<BranchResult>{whole};
-                         }));
-    steps = Function(s.own, "Mul", steps, cycles[0]);
+    ASSIGN_OR_RETURN(
+        const std::vector<Output> cycles,
+        Cond(
+            s.own, at_start,
+            [&](const Scope& at) -> absl::StatusOr<std::vector<BranchResult>> {
+              return std::vector<BranchResult>{at.ConstScalar<float>(1)};
+            },
+            [&](const Scope& at) -> absl::StatusOr<std::vector<BranchResult>> {
+              ASSIGN_OR_RETURN(const Output whole,
+                               Checked(at, Unary(at, "Ceil", Over(at, step, decay_steps))));
+              if (whole.base_dtype() != DType::kFloat) {
+                return InvalidArgument(
+                    "Outputs of true_fn and false_fn must have the same type: float32, ",
+                    PythonTypeName(whole.dtype()));
+              }
+              return std::vector<BranchResult>{whole};
+            }));
+    steps = CallBinary(s.own, "Mul", steps, cycles[0]);
   } else {
-    step = Function(s.own, "Minimum", step, decay_steps);
+    step = CallBinary(s.own, "Minimum", step, decay_steps);
   }
-  const Output done = operator_div(s.own, step, steps);
-  const Output range = operator_sub(s.own, s.rate, end);
-  const Output left = Function(s.own, "Pow", operator_sub(s.own, Operand(1), done), power);
-  const Output above = Function(s.own, "Mul", range, left);
-  return Checked(s.own, Function(s.own, "Add", above, end, s.own.prefix()));
+  const Output done = Over(s.own, step, steps);
+  const Output range = Minus(s.own, s.rate, end);
+  const Output left = CallBinary(s.own, "Pow", Minus(s.own, Operand(1), done), power);
+  const Output above = CallBinary(s.own, "Mul", range, left);
+  return Checked(s.own, CallBinary(s.own, "Add", above, end, s.own.prefix()));
 }
 
 namespace {
@@ -264,10 +265,10 @@ absl::StatusOr<Output> CosineDecay(const Scope& scope, const Operand& learning_r
                                    const Operand& alpha, absl::string_view name) {
   const Schedule s(scope, NameOr(name, "CosineDecay"), learning_rate);
   const Operand steps = s.AsRate(decay_steps);
-  const Output step = Function(s.own, "Minimum", s.AsRate(global_step), steps);
-  const Output cosine = CosineOf(s.own, operator_div(s.own, step, steps));
-  const Output decayed = operator_mul(s.own, Operand(0.5), cosine);
-  return Checked(s.own, Function(s.own, "Mul", s.rate, AboveFloor(s.own, alpha, decayed)));
+  const Output step = CallBinary(s.own, "Minimum", s.AsRate(global_step), steps);
+  const Output cosine = CosineOf(s.own, Over(s.own, step, steps));
+  const Output decayed = Times(s.own, Operand(0.5), cosine);
+  return Checked(s.own, CallBinary(s.own, "Mul", s.rate, AboveFloor(s.own, alpha, decayed)));
 }
 
 absl::StatusOr<Output> CosineDecayRestarts(const Scope& scope, const Operand& learning_rate,
@@ -279,8 +280,8 @@ absl::StatusOr<Output> CosineDecayRestarts(const Scope& scope, const Operand& le
   const Operand alpha = s.AsRate(options.alpha);
   const Operand t_mul = s.AsRate(options.t_mul);
   const Operand m_mul = s.AsRate(options.m_mul);
-  const Output done = operator_div(s.own, s.AsRate(global_step), first);
-  const Output equal = Function(s.own, "Equal", t_mul, Operand(1.0));
+  const Output done = Over(s.own, s.AsRate(global_step), first);
+  const Output equal = CallBinary(s.own, "Equal", t_mul, Operand(1.0));
   RETURN_IF_ERROR(s.own.status());
   const auto results = [](const Scope& at, Output restarts,
                           Output fraction) -> absl::StatusOr<std::vector<BranchResult>> {
@@ -288,29 +289,28 @@ absl::StatusOr<Output> CosineDecayRestarts(const Scope& scope, const Operand& le
     return std::vector<BranchResult>{restarts, fraction};
   };
   // How many periods are over, and how much of the present one.
-  ASSIGN_OR_RETURN(
-      const std::vector<Output> merged,
-      Cond(
-          s.own, equal,
-          [&](const Scope& at) {
-            const Output restarts = Unary(at, "Floor", done);
-            return results(at, restarts, operator_sub(at, done, restarts));
-          },
-          [&](const Scope& at) {
-            const Output shorter = operator_sub(at, Operand(1.0), t_mul);
-            const Output inner = operator_sub(at, Operand(1.0), operator_mul(at, done, shorter));
-            const Output log = Unary(at, "Log", inner);
-            const Output log_of_t = CallOpOutput(at, "Log", {{"x", t_mul}});
-            const Output restarts = Unary(at, "Floor", operator_div(at, log, log_of_t));
-            const Output grown = operator_sub(at, Operand(1.0), Power(at, t_mul, restarts));
-            const Output before = operator_div(at, grown, operator_sub(at, Operand(1.0), t_mul));
-            const Output since = operator_sub(at, done, before);
-            return results(at, restarts, operator_div(at, since, Power(at, t_mul, restarts)));
-          }));
-  const Output lowered = operator_mul(s.own, Operand(0.5), Power(s.own, m_mul, merged[0]));
-  const Output decayed = operator_mul(s.own, lowered, CosineOf(s.own, merged[1]));
-  return Checked(s.own,
-                 Function(s.own, "Mul", s.rate, AboveFloor(s.own, alpha, decayed), s.own.prefix()));
+  ASSIGN_OR_RETURN(const std::vector<Output> merged,
+                   Cond(
+                       s.own, equal,
+                       [&](const Scope& at) {
+                         const Output restarts = Unary(at, "Floor", done);
+                         return results(at, restarts, Minus(at, done, restarts));
+                       },
+                       [&](const Scope& at) {
+                         const Output shorter = Minus(at, Operand(1.0), t_mul);
+                         const Output inner = Minus(at, Operand(1.0), Times(at, done, shorter));
+                         const Output log = Unary(at, "Log", inner);
+                         const Output log_of_t = CallOpOutput(at, "Log", {{"x", t_mul}});
+                         const Output restarts = Unary(at, "Floor", Over(at, log, log_of_t));
+                         const Output grown = Minus(at, Operand(1.0), Power(at, t_mul, restarts));
+                         const Output before = Over(at, grown, Minus(at, Operand(1.0), t_mul));
+                         const Output since = Minus(at, done, before);
+                         return results(at, restarts, Over(at, since, Power(at, t_mul, restarts)));
+                       }));
+  const Output lowered = Times(s.own, Operand(0.5), Power(s.own, m_mul, merged[0]));
+  const Output decayed = Times(s.own, lowered, CosineOf(s.own, merged[1]));
+  return Checked(
+      s.own, CallBinary(s.own, "Mul", s.rate, AboveFloor(s.own, alpha, decayed), s.own.prefix()));
 }
 
 namespace {
@@ -319,12 +319,12 @@ namespace {
 absl::StatusOr<Output> CosineTimes(const Schedule& s, Output linear, Output step,
                                    const Operand& steps, const Operand& num_periods,
                                    const Operand& alpha, const Operand& beta) {
-  const Output done = operator_div(s.own, step, steps);
-  const Output fraction = operator_mul(s.own, operator_mul(s.own, Operand(2.0), num_periods), done);
-  const Output decayed = operator_mul(s.own, Operand(0.5), CosineOf(s.own, fraction));
-  const Output scaled = operator_mul(s.own, operator_add(s.own, alpha, linear), decayed);
-  const Output factor = operator_add(s.own, scaled, beta);
-  return Checked(s.own, Function(s.own, "Mul", s.rate, factor, s.own.prefix()));
+  const Output done = Over(s.own, step, steps);
+  const Output fraction = Times(s.own, Times(s.own, Operand(2.0), num_periods), done);
+  const Output decayed = Times(s.own, Operand(0.5), CosineOf(s.own, fraction));
+  const Output scaled = Times(s.own, Plus(s.own, alpha, linear), decayed);
+  const Output factor = Plus(s.own, scaled, beta);
+  return Checked(s.own, CallBinary(s.own, "Mul", s.rate, factor, s.own.prefix()));
 }
 
 // random_normal of float32 with a tensor for its deviation.
@@ -361,8 +361,8 @@ absl::StatusOr<Output> LinearCosineDecay(const Scope& scope, const Operand& lear
   const Operand num_periods = s.AsRate(options.num_periods);
   const Operand alpha = s.AsRate(options.alpha);
   const Operand beta = s.AsRate(options.beta);
-  const Output step = Function(s.own, "Minimum", s.AsRate(global_step), steps);
-  const Output linear = operator_div(s.own, operator_sub(s.own, steps, step), steps);
+  const Output step = CallBinary(s.own, "Minimum", s.AsRate(global_step), steps);
+  const Output linear = Over(s.own, Minus(s.own, steps, step), steps);
   return CosineTimes(s, linear, step, steps, num_periods, alpha, beta);
 }
 
@@ -377,14 +377,13 @@ absl::StatusOr<Output> NoisyLinearCosineDecay(const Scope& scope, const Operand&
   const Operand num_periods = s.AsRate(options.linear.num_periods);
   const Operand alpha = s.AsRate(options.linear.alpha);
   const Operand beta = s.AsRate(options.linear.beta);
-  const Output step = Function(s.own, "Minimum", s.AsRate(global_step), steps);
-  const Output linear = operator_div(s.own, operator_sub(s.own, steps, step), steps);
-  const Output shrink =
-      Function(s.own, "Pow", operator_add(s.own, Operand(1.0), step), variance_decay);
-  const Output deviation = Unary(s.own, "Sqrt", operator_div(s.own, initial_variance, shrink));
+  const Output step = CallBinary(s.own, "Minimum", s.AsRate(global_step), steps);
+  const Output linear = Over(s.own, Minus(s.own, steps, step), steps);
+  const Output shrink = CallBinary(s.own, "Pow", Plus(s.own, Operand(1.0), step), variance_decay);
+  const Output deviation = Unary(s.own, "Sqrt", Over(s.own, initial_variance, shrink));
   RETURN_IF_ERROR(s.own.status());
   ASSIGN_OR_RETURN(const Output noise, Noise(s.own, linear, deviation));
-  const Output noisy = operator_add(s.own, linear, noise);
+  const Output noisy = Plus(s.own, linear, noise);
   return CosineTimes(s, noisy, step, steps, num_periods, alpha, beta);
 }
 

@@ -19,12 +19,12 @@ absl::StatusOr<Node*> GradientDescentOptimizer::ApplySparseDuplicates(
   Node* node = nullptr;
   if (variable.is_resource) {
     const Output negated = scope.Op("Neg", {gradient.values});
-    const Output delta = operator_mul(scope, negated, Hyper(scope, "learning_rate", dtype));
+    const Output delta = Times(scope, negated, Hyper(scope, "learning_rate", dtype));
     node = CallOp(scope, "ResourceScatterAdd",
                   {{"resource", variable}, {"indices", gradient.indices}, {"updates", delta}},
                   {{"dtype", dtype}});
   } else {
-    const Output delta = operator_mul(scope, gradient.values, Hyper(scope, "learning_rate", dtype));
+    const Output delta = Times(scope, gradient.values, Hyper(scope, "learning_rate", dtype));
     node = CallOp(scope, "ScatterSub",
                   {{"ref", variable}, {"indices", gradient.indices}, {"updates", delta}},
                   {{"use_locking", use_locking()}});

@@ -22,7 +22,7 @@ Output After(const Scope& scope, const TrainVariable& variable, const Assigned& 
 
 // (variable - value) * rate.
 Output Delta(const Scope& scope, const TrainVariable& variable, const Operand& value, Output rate) {
-  return operator_mul(scope, operator_sub(scope, variable, value), rate);
+  return Times(scope, Minus(scope, variable, value), rate);
 }
 
 Assigned NamedAssign(const Scope& own, const TrainVariable& variable, Output value) {
@@ -53,12 +53,12 @@ absl::StatusOr<Assigned> AssignDebiased(const Scope& own, const TrainVariable& v
     if (counted.node != nullptr) counted.value = counted.node->output(0);
   }
   RETURN_IF_ERROR(own.status());
-  const Output kept = operator_sub(own, Operand(1.0), rate);
+  const Output kept = Minus(own, Operand(1.0), rate);
   const Scope power = own.NameScope("Pow");
   const Output steps = After(power, more.local_step, counted);
   const Output remaining = OpNamed(power, "Pow", {kept, steps});
-  const Output factor = operator_sub(own, Operand(1), remaining);
-  const Output average = operator_div(own, After(own, more.biased, biased), factor);
+  const Output factor = Minus(own, Operand(1), remaining);
+  const Output average = Over(own, After(own, more.biased, biased), factor);
   const Assigned assigned = NamedAssign(own, variable, average);
   RETURN_IF_ERROR(own.status());
   return assigned;
@@ -72,7 +72,7 @@ absl::StatusOr<Assigned> AssignMovingAverage(const Scope& scope, const TrainVari
   ASSIGN_OR_RETURN(const Scope own, scope.TryNameScope(name));
   const Output rate = decay.number() != nullptr
                           ? Convert(own, Operand(1.0 - decay.number()->value), "decay")
-                          : operator_sub(own, Operand(1.0), decay);
+                          : Minus(own, Operand(1.0), decay);
   const Output rate_as = CastToOutput(own, rate, variable.dtype);
   RETURN_IF_ERROR(own.status());
   if (debias != nullptr) return AssignDebiased(own, variable, value, rate_as, *debias);
@@ -114,8 +114,8 @@ absl::StatusOr<Node*> ApplyMovingAverages(const Scope& scope, absl::Span<const O
   Output rate = Convert(own, decay, "decay");
   if (options.num_updates.has_value()) {
     const Operand updates = Cast(own, *options.num_updates, DType::kFloat, "num_updates");
-    const Output more = operator_add(own, Operand(1.0), updates);
-    const Output quick = operator_div(own, more, operator_add(own, Operand(10.0), updates));
+    const Output more = Plus(own, Operand(1.0), updates);
+    const Output quick = Over(own, more, Plus(own, Operand(10.0), updates));
     rate = CallOpOutput(own, "Minimum", {{"x", rate}, {"y", quick}});
   }
   RETURN_IF_ERROR(own.status());

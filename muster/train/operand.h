@@ -58,16 +58,16 @@ Output CastToOutput(const Scope& scope, const Operand& value, DType dtype);
 // read before the operator's scope opens, as Python does; a number takes the type of the other.
 Output Operator(const Scope& scope, absl::string_view op, absl::string_view name, const Operand& x,
                 const Operand& y);
-inline Output operator_mul(const Scope& s, const Operand& x, const Operand& y) {
+inline Output Times(const Scope& s, const Operand& x, const Operand& y) {
   return Operator(s, "Mul", "mul", x, y);
 }
-inline Output operator_sub(const Scope& s, const Operand& x, const Operand& y) {
+inline Output Minus(const Scope& s, const Operand& x, const Operand& y) {
   return Operator(s, "Sub", "sub", x, y);
 }
-inline Output operator_add(const Scope& s, const Operand& x, const Operand& y) {
+inline Output Plus(const Scope& s, const Operand& x, const Operand& y) {
   return Operator(s, "AddV2", "add", x, y);
 }
-inline Output operator_div(const Scope& s, const Operand& x, const Operand& y) {
+inline Output Over(const Scope& s, const Operand& x, const Operand& y) {
   return Operator(s, "RealDiv", "truediv", x, y);
 }
 

@@ -99,7 +99,7 @@ TEST_F(OptimizerTest, AnOptimizerOfTheProgramsOwn) {
     absl::StatusOr<Node*> ApplyDense(const Scope& scope, Output gradient,
                                      const TrainVariable& variable) override {
       const Output sign = scope.Op("Sign", {gradient});
-      const Output step = operator_mul(scope, Hyper(scope, "learning_rate", variable.dtype), sign);
+      const Output step = Times(scope, Hyper(scope, "learning_rate", variable.dtype), sign);
       Node* update = Assign(scope, variable, step, "AssignSub").node;
       RETURN_IF_ERROR(scope.status());
       return update;

@@ -137,15 +137,20 @@ void BindDecays(nb::module_& m) {
   });
 }
 
+// A device function as a class of its own: the caster of std::function would wrap it once more.
+struct DeviceChooser {
+  DeviceFunction function;
+};
+
 void BindDeviceSetter(nb::module_& m) {
   nb::class_<GreedyLoads>(m, "GreedyLoads")
       .def(nb::init<int>())
       .def("place", &GreedyLoads::Place)
       .def_prop_ro("loads", [](const GreedyLoads& loads) { return loads.loads(); });
   m.def("byte_size_load", [](const Node& node) { return BuildValue(ByteSizeLoad(node)); });
-  nb::class_<DeviceFunction>(m, "DeviceFunction")
-      .def("__call__", [](const DeviceFunction& function, const Node& node) {
-        return BuildValue(function(node));
+  nb::class_<DeviceChooser>(m, "DeviceChooser")
+      .def("__call__", [](const DeviceChooser& chooser, const Node& node) {
+        return BuildValue(chooser.function(node));
       });
   m.def(
       "replica_device_setter",
@@ -167,7 +172,7 @@ void BindDeviceSetter(nb::module_& m) {
             return task;
           };
         }
-        return ReplicaDeviceSetter(ps_tasks, std::move(options));
+        return DeviceChooser{ReplicaDeviceSetter(ps_tasks, std::move(options))};
       },
       nb::arg("ps_tasks"), nb::arg("ps_device"), nb::arg("worker_device"), nb::arg("merge_devices"),
       nb::arg("ps_ops").none(), nb::arg("strategy").none());

@@ -112,6 +112,9 @@ class Optimizer(object):
             var_list = flat
         if not var_list:
             raise ValueError("No variables to optimize.")
+        for v in var_list:
+            if v.op.type != "VarHandleOp" and not isinstance(v, (variables.Variable, framework.Tensor)):
+                raise NotImplementedError("Trying to optimize unsupported type ", v)
         grads = gradients_impl.gradients(loss, var_list, grad_ys=grad_loss,
                                          gate_gradients=(gate_gradients == Optimizer.GATE_OP),
                                          aggregation_method=aggregation_method,

@@ -89,7 +89,7 @@ def test_subclass_of_a_built_in_one():
         def apply_gradients(self, grads_and_vars, global_step=None, name=None):
             update = super(ClippedAdam, self).apply_gradients(grads_and_vars, global_step, name)
             with tf.control_dependencies([update]):
-                return tf.group(*[v.assign(v * (1.0 - self._lr * 0.1)) for _, v in grads_and_vars])
+                return tf.group(*[v.assign(v.read_value() * (1.0 - self._lr * 0.1)) for _, v in grads_and_vars])
 
     def run(own):
         with tf.Graph().as_default():
@@ -101,7 +101,7 @@ def test_subclass_of_a_built_in_one():
                 adam = tf.train.AdamOptimizer(0.1)
                 update = adam.apply_gradients([(tf.constant([1.0, 0.5]), v)])
                 with tf.control_dependencies([update]):
-                    train = v.assign(v * 0.99)
+                    train = v.assign(v.read_value() * 0.99)
             return _run(tf, train, v, steps=3)
 
     np.testing.assert_allclose(run(True), run(False), rtol=1e-6)
@@ -295,6 +295,8 @@ def test_gates(gate):
         train = optimizer.minimize(loss, gate_gradients=gate)
         tuples = [op.name for op in graph.get_operations() if op.name.startswith("tuple/")]
         assert bool(tuples) == (gate == 2)
+        if gate == 0:
+            return  # Values depend on which update comes first.
         value, rows = _run(tf, train, [v, table])
     np.testing.assert_allclose(value, [[0.0]])
     np.testing.assert_allclose(rows, [[1.0], [0.0]])
