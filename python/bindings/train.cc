@@ -8,6 +8,9 @@
 #include "muster/train/session_manager.h"
 
 namespace muster {
+
+void BindSupervisor(nb::module_& m);  // supervisor.cc
+
 namespace {
 
 // A Python function that C++ keeps and lets go on any thread.
@@ -370,6 +373,7 @@ void BindTrain(nb::module_& m) {
   BindCoordinator(m);
   BindQueueRunner(m);
   BindSessionManager(m);
+  BindSupervisor(m);
   m.def("set_notices", [](nb::object sink) {
     SetNotices([call = Callback(std::move(sink))](LogLevel level, const std::string& line) {
       CallPython([&] { call(static_cast<int>(level), line); }).IgnoreError();

@@ -99,11 +99,14 @@ class Coordinator(object):
         try:
             self._coordinator.join(given, stop_grace_period_secs, ignore_live_threads)
         finally:
-            # What C++ calls ended is on its way out of Python.
-            for thread in list(self._joinables):
-                if isinstance(thread, Thread) and thread is not threading.current_thread() and (
-                        thread.is_alive() and not self._joinables[thread].is_alive()):
-                    thread.join(1.0)
+            self._settle()
+
+    def _settle(self):
+        """Threads that C++ calls ended are on their way out of Python: waits for that."""
+        for thread in list(self._joinables):
+            if isinstance(thread, Thread) and thread is not threading.current_thread() and (
+                    thread.is_alive() and not self._joinables[thread].is_alive()):
+                thread.join(1.0)
 
     @property
     def joined(self):

@@ -20,6 +20,7 @@ from muster.session_manager import *  # noqa: F401,F403
 from muster.session_run_hook import *  # noqa: F401,F403
 from muster.summary import SummaryWriter, summary_iterator  # noqa: F401
 from muster.sync_replicas import *  # noqa: F401,F403
+from muster.supervisor import *  # noqa: F401,F403
 from muster.training_util import *  # noqa: F401,F403
 
 
