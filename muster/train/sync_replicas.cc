@@ -68,7 +68,7 @@ absl::StatusOr<Node*> SyncReplicas::ApplyGradients(const Scope& scope,
                            .Op("QueueDequeueV2", {token_queue_},
                                {{"component_types", std::vector<DType>{global_step.dtype}}},
                                absl::StrCat(LastPart(token_queue_.node->name()), "_Dequeue"));
-  Node* const train = Assign(at_step, local_step_, token, "Assign", true).node;
+  train_ = Assign(at_step, local_step_, token, "Assign", true).node;
   ASSIGN_OR_RETURN(tokens_, EnqueueTokens(at_step.WithControlDependencies({update}),
                                           std::max(total(), options_.replicas_to_aggregate)));
   Node* sync = tokens_.enqueue;
@@ -82,7 +82,7 @@ absl::StatusOr<Node*> SyncReplicas::ApplyGradients(const Scope& scope,
   chief_queue_runner_.on_clean_stop = [this](Session& session) { return ReleaseWorkers(session); };
   ASSIGN_OR_RETURN(chief_init_, AddChiefInit(own));
   RETURN_IF_ERROR(scope.status());
-  return train;
+  return train_;
 }
 
 absl::StatusOr<Gradient> SyncReplicas::AddAccumulator(const Scope& scope,

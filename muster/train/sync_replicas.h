@@ -6,6 +6,7 @@
 //   ASSIGN_OR_RETURN(Node* train, sync.ApplyGradients(scope, gradients, step, parts));
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
@@ -64,6 +65,10 @@ class SyncReplicas {
   // What the chief runs beside its own steps.
   const QueueRunnerDef& chief_queue_runner() const { return chief_queue_runner_; }
   Output token_queue() const { return token_queue_; }
+  Node* train() const { return train_; }
+  // Whether somebody does the chief's work in this process.
+  bool chief_started() const { return chief_started_.load(); }
+  void NoteChiefStarted() const { chief_started_.store(true); }
 
  private:
   struct Accumulator {
@@ -89,6 +94,8 @@ class SyncReplicas {
   TrainVariable local_step_;
   Node* local_step_init_ = nullptr;
   Node* chief_init_ = nullptr;
+  Node* train_ = nullptr;
+  mutable std::atomic<bool> chief_started_{false};
   Output ready_for_local_init_;
   Output token_queue_;
   Tokens tokens_;

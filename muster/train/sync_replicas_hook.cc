@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_join.h"
 
 #include "muster/train/notice.h"
@@ -46,8 +47,86 @@ absl::Status SyncReplicasHook::AfterCreateSession(const std::shared_ptr<Session>
   RETURN_IF_ERROR(session->Run({}, {}, {init}).status());
   if (!is_chief_) return absl::OkStatus();
   RETURN_IF_ERROR(session->Run({}, {}, {init_tokens_}).status());
+  sync_->NoteChiefStarted();
   runner_->Start(session, coordinator);
   return absl::OkStatus();
+}
+
+// What the thread and the hook share.
+struct MissingChiefHook::Watch {
+  std::shared_ptr<Session> session;
+  Mutex mutex;
+  std::optional<absl::Duration> started ABSL_GUARDED_BY(mutex);  // of the run under way
+};
+
+MissingChiefHook::MissingChiefHook(std::shared_ptr<const SyncReplicas> sync,
+                                   absl::Duration patience)
+    : sync_(std::move(sync)), patience_(patience) {}
+
+MissingChiefHook::~MissingChiefHook() = default;
+
+absl::Status MissingChiefHook::AfterCreateSession(const std::shared_ptr<Session>& session,
+                                                  const std::shared_ptr<Coordinator>& coordinator) {
+  watch_ = std::make_shared<Watch>();
+  watch_->session = session;
+  const auto body = [watch = watch_, sync = sync_, patience = patience_, coordinator] {
+    while (!sync->chief_started() && !coordinator->WaitForStop(patience / 10)) {
+      {
+        MutexLock lock(watch->mutex);
+        if (!watch->started || Timer::Real().Now() - *watch->started < patience) continue;
+      }
+      coordinator
+          ->RequestStop(RuntimeError(
+              "SyncReplicasOptimizer '", sync->name(), "': the chief has waited ",
+              absl::FormatDuration(patience),
+              " for a token, but nobody applies the gradients. Add optimizer.make_session_run_hook("
+              "is_chief) to the hooks of every worker's session, or start the optimizer's "
+              "get_chief_queue_runner() on the chief."))
+          .IgnoreError();
+      // Its step waits for a token that never comes.
+      watch->session->Close().IgnoreError();
+    }
+    watch->session.reset();
+    return absl::OkStatus();
+  };
+  const std::shared_ptr<Thread> thread = Thread::Create("MissingChiefHook", body);
+  coordinator->Register(thread);
+  thread->Start();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<RunArgs>> MissingChiefHook::BeforeRun(RunContext& context) {
+  if (!sync_->chief_started() && Trains(context.original_args())) {
+    MutexLock lock(watch_->mutex);
+    watch_->started = Timer::Real().Now();
+  }
+  return std::nullopt;
+}
+
+absl::Status MissingChiefHook::AfterRun(RunContext&, const RunValues&) {
+  MutexLock lock(watch_->mutex);
+  watch_->started.reset();
+  return absl::OkStatus();
+}
+
+// Whether what the run asks for needs the node that waits for a token.
+bool MissingChiefHook::Trains(const RunArgs& args) {
+  std::vector<const Node*> asked(args.targets.begin(), args.targets.end());
+  for (const Output& fetch : args.fetches) asked.push_back(fetch.node);
+  const auto [found, is_new] = trains_.try_emplace(asked, false);
+  if (!is_new) return found->second;
+  absl::flat_hash_set<const Node*> seen(asked.begin(), asked.end());
+  std::vector<const Node*> open = asked;
+  while (!open.empty()) {
+    const Node* node = open.back();
+    open.pop_back();
+    if (node == sync_->train()) return found->second = true;
+    for (const Output& input : node->inputs())
+      if (seen.insert(input.node).second) open.push_back(input.node);
+    for (const Node* before : node->control_inputs())
+      if (seen.insert(before).second) open.push_back(before);
+  }
+  return false;
 }
 
 }  // namespace muster

@@ -1,7 +1,9 @@
 // The hook that a worker of synchronous training needs.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <vector>
 
 #include "muster/train/hook.h"
 #include "muster/train/sync_replicas.h"
@@ -26,6 +28,27 @@ class SyncReplicasHook : public SessionRunHook {
   const int num_tokens_;
   std::shared_ptr<QueueRunner> runner_;
   Node* init_tokens_ = nullptr;
+};
+
+// For a chief whose program forgot that hook: no update is ever made, and its first step would wait
+// for ever. After some seconds the session ends with an error that says what is missing.
+class MissingChiefHook : public SessionRunHook {
+ public:
+  explicit MissingChiefHook(std::shared_ptr<const SyncReplicas> sync,
+                            absl::Duration patience = absl::Seconds(5));
+  ~MissingChiefHook() override;
+  absl::Status AfterCreateSession(const std::shared_ptr<Session>& session,
+                                  const std::shared_ptr<Coordinator>& coordinator) override;
+  absl::StatusOr<std::optional<RunArgs>> BeforeRun(RunContext& context) override;
+  absl::Status AfterRun(RunContext& context, const RunValues& values) override;
+
+ private:
+  struct Watch;
+  bool Trains(const RunArgs& args);
+  const std::shared_ptr<const SyncReplicas> sync_;
+  const absl::Duration patience_;
+  std::shared_ptr<Watch> watch_;
+  std::map<std::vector<const Node*>, bool> trains_;  // by what a run asks for
 };
 
 }  // namespace muster

@@ -47,6 +47,8 @@ T RunValue(absl::StatusOr<T> value) {
 // The trampoline rule: C++ that calls Python takes the GIL here; a Python exception travels as a
 // status that keeps it, to be raised again at the border, on whatever thread that is.
 absl::Status CallPython(const std::function<void()>& call);
+// A Python object that C++ may drop on any thread, with or without the interpreter's lock.
+std::shared_ptr<nb::object> HoldPython(nb::object object);
 // Raises the kept Python exception if `status` carries one; otherwise returns.
 void RaiseKeptPythonError(const absl::Status& status);
 // A status that keeps `exception`; its code is that of a tf.errors class, Unknown for others.
@@ -81,6 +83,7 @@ void BindSession(nb::module_& m);
 void BindServer(nb::module_& m);
 void BindTrain(nb::module_& m);
 void BindSyncReplicas(nb::module_& m);
+void BindFunctions(nb::module_& m);
 void BindSummaries(nb::module_& m);
 void BindSaver(nb::module_& m);
 void BindMetaGraph(nb::module_& m);

@@ -1,7 +1,6 @@
 // What the bindings of hooks and of the monitored session share.
 #pragma once
 
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -9,8 +8,6 @@
 
 namespace muster {
 
-// A Python object that C++ may drop on any thread, with or without the interpreter's lock.
-std::shared_ptr<nb::object> HoldPython(nb::object object);
 // [(output, array or tensor)]
 std::vector<std::pair<Output, Tensor>> FeedsFromPython(const nb::object& pairs);
 // Arrays; handles and variants as they are.

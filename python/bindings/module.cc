@@ -19,5 +19,6 @@ NB_MODULE(_muster, m) {
   muster::BindMonitored(m);
   muster::BindHooks(m);
   muster::BindSyncReplicas(m);
+  muster::BindFunctions(m);
   muster::BindCheckpoint(m);
 }

@@ -261,14 +261,6 @@ void Unlocked(const Call& call) {
 
 }  // namespace
 
-std::shared_ptr<nb::object> HoldPython(nb::object object) {
-  return std::shared_ptr<nb::object>(new nb::object(std::move(object)), [](nb::object* held) {
-    if (!nb::is_alive()) return;
-    nb::gil_scoped_acquire gil;
-    delete held;
-  });
-}
-
 std::vector<std::pair<Output, Tensor>> FeedsFromPython(const nb::object& pairs) {
   Feeds feeds;
   for (nb::handle feed : pairs) {

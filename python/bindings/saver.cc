@@ -8,14 +8,6 @@
 namespace muster {
 namespace {
 
-// A Python callable that C++ may keep and drop on any thread.
-std::shared_ptr<nb::object> Held(nb::object function) {
-  return std::shared_ptr<nb::object>(new nb::object(std::move(function)), [](nb::object* p) {
-    nb::gil_scoped_acquire gil;
-    delete p;
-  });
-}
-
 [[noreturn]] void ThrowSaverError(const absl::Status& status) {
   throw StatusError{status, ErrorKind(status).empty()};
 }
@@ -53,7 +45,8 @@ SaveSpec SpecFromPython(nb::handle given) {
   spec.slice = nb::cast<std::string>(given[1]);
   spec.dtype = static_cast<DType>(nb::cast<int>(given[2]));
   spec.device = nb::cast<std::string>(given[3]);
-  spec.tensor = [held = Held(nb::borrow(given[4]))](const Scope& scope) -> absl::StatusOr<Output> {
+  spec.tensor =
+      [held = HoldPython(nb::borrow(given[4]))](const Scope& scope) -> absl::StatusOr<Output> {
     Output tensor;
     RETURN_IF_ERROR(CallPython([&] { tensor = nb::cast<Output>((*held)(scope)); }));
     return tensor;
@@ -67,7 +60,7 @@ Saveable SaveableFromPython(std::string name, const nb::list& specs, Node* op, n
   saveable.op = op;
   for (nb::handle spec : specs) saveable.specs.push_back(SpecFromPython(spec));
   saveable.restore =
-      [held = Held(std::move(restore))](
+      [held = HoldPython(std::move(restore))](
           const Scope& scope, const std::vector<Output>& tensors,
           const std::optional<std::vector<RestoredShape>>& shapes) -> absl::StatusOr<Node*> {
     Node* node = nullptr;
@@ -81,7 +74,7 @@ Saveable SaveableFromPython(std::string name, const nb::list& specs, Node* op, n
 SaverNodes NodesFromPython(nb::object save, nb::object restore) {
   SaverNodes nodes;
   if (!save.is_none()) {
-    nodes.save = [held = Held(std::move(save))](
+    nodes.save = [held = HoldPython(std::move(save))](
                      const Scope& scope, Output filename,
                      const std::vector<Saveable>& saveables) -> absl::StatusOr<Node*> {
       Node* node = nullptr;
@@ -91,7 +84,7 @@ SaverNodes NodesFromPython(nb::object save, nb::object restore) {
     };
   }
   if (!restore.is_none()) {
-    nodes.restore = [held = Held(std::move(restore))](
+    nodes.restore = [held = HoldPython(std::move(restore))](
                         const Scope& scope, Output filename, const std::vector<Saveable>& saveables,
                         int preferred_shard) -> absl::StatusOr<std::vector<Output>> {
       std::vector<Output> tensors;
@@ -183,7 +176,8 @@ nb::object Save(Saver& saver, Session& session, const std::string& path,
   options.meta_graph_suffix = meta_graph_suffix;
   options.write_state = write_state;
   if (!meta_graph.is_none()) {
-    options.meta_graph = [held = Held(std::move(meta_graph))]() -> absl::StatusOr<std::string> {
+    options.meta_graph = [held =
+                              HoldPython(std::move(meta_graph))]() -> absl::StatusOr<std::string> {
       std::string bytes;
       RETURN_IF_ERROR(CallPython([&] {
         const nb::bytes result = nb::cast<nb::bytes>((*held)());

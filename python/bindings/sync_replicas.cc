@@ -87,6 +87,7 @@ void BindSyncReplicas(nb::module_& m) {
       .def_prop_ro(
           "cancel_op", [](const SyncReplicas& sync) { return sync.chief_queue_runner().cancel_op; },
           nb::rv_policy::reference)
+      .def("note_chief_started", &SyncReplicas::NoteChiefStarted)
       .def_prop_ro("queue_name",
                    [](const SyncReplicas& sync) { return sync.chief_queue_runner().queue_name; })
       .def(
@@ -108,6 +109,10 @@ void BindSyncReplicas(nb::module_& m) {
     def.on_clean_stop = [sync](Session& session) { return sync->ReleaseWorkers(session); };
     return QueueRunnerFromDef(std::move(def), std::move(on_error));
   });
+  m.def("new_missing_chief_hook",
+        [](std::shared_ptr<SyncReplicas> sync) -> std::shared_ptr<SessionRunHook> {
+          return std::make_shared<MissingChiefHook>(std::move(sync));
+        });
   m.def(
       "new_sync_replicas_hook",
       [](std::shared_ptr<SyncReplicas> sync, const Scope& scope, bool is_chief, int num_tokens,

@@ -17,9 +17,6 @@ Operand OperandFromPython(nb::handle value);
 // Of objects with the method _train_variable.
 std::vector<TrainVariable> VariablesFromPython(nb::handle values);
 
-// Shared so that the last copy, wherever it dies, gives the reference back under the GIL.
-std::shared_ptr<nb::object> HoldPython(nb::object object);
-
 // None, an Output, or a tuple (values, indices, dense_shape or None).
 nb::object GradientToPython(const Gradient& gradient);
 Gradient GradientFromPython(nb::handle value);

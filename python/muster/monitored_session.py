@@ -2,7 +2,7 @@
 import inspect
 
 from muster import (_muster, array_ops, basic_session_run_hooks, control_flow_ops, errors, framework, resources,
-                    session as session_lib, session_run_hook, tf_logging, variables)
+                    session as session_lib, session_run_hook, sync_replicas, tf_logging, variables)
 from muster.framework import GraphKeys
 
 USE_DEFAULT = object()
@@ -381,6 +381,8 @@ def MonitoredTrainingSession(master="", is_chief=True, checkpoint_dir=None, scaf
             all_hooks.append(basic_session_run_hooks.CheckpointSaverHook(
                 checkpoint_dir, save_steps=checkpoint_steps, save_secs=checkpoint_secs, scaffold=scaffold))
     all_hooks.extend(hooks or [])
+    all_hooks.extend(sync_replicas.MissingChiefHook(optimizer)
+                     for optimizer in getattr(framework.get_default_graph(), "_sync_replicas", ()))
     return MonitoredSession(session_creator=creator, hooks=all_hooks, stop_grace_period_secs=stop_grace_period_secs)
 
 

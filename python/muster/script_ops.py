@@ -1,17 +1,71 @@
-"""Names of tf that Muster knows and does not offer: each says so when it is called."""
-from muster import errors
+"""Python functions inside graphs, and names of tf that Muster knows and does not offer: each says so when called."""
+import itertools
+import weakref
+
+import numpy as np
+
+from muster import _muster, convert, dtypes, errors, framework
 
 
 def _unimplemented(text):
     raise errors.UnimplementedError(None, None, text)
 
 
+# Functions that graphs of this process call, by token. A graph keeps its own alive.
+_functions = {}
+_next_token = itertools.count()
+
+
+def _as_value(value):
+    """What a function returned, as an array that C++ can take over."""
+    array = np.asarray(value, order="C")
+    if array.dtype.kind == "U":
+        array = np.vectorize(lambda text: text.encode("utf-8"), otypes=[object])(array)
+    elif array.dtype.kind == "S":
+        array = np.asarray(value, order="C", dtype=object)
+    return array
+
+
+def _call(token, inputs):
+    function = _functions.get(token)
+    if function is None:
+        raise ValueError("callback %s is not found" % token)
+    values = function(*inputs)
+    if values is None:
+        return []
+    arrays = [_as_value(v) for v in (values if isinstance(values, (list, tuple)) else [values])]
+    return [(a, dtypes.as_dtype(a.dtype).as_datatype_enum if a.dtype.kind != "O" else dtypes.string.as_datatype_enum)
+            for a in arrays]
+
+
+_muster.set_front_end_functions(_call)
+
+
 def py_func(func, inp, Tout, stateful=True, name=None):
-    _unimplemented("tf.py_func: Muster does not run Python functions inside a graph")
+    """A node that calls `func` with arrays when it runs, in this process only."""
+    graph = framework.get_default_graph()
+    token = "pyfunc_%d" % next(_next_token)
+    _functions[token] = func
+    weakref.finalize(graph, _functions.pop, token, None)
+    is_list = isinstance(Tout, (list, tuple))
+    types = [dtypes.as_dtype(t) for t in (Tout if is_list else [Tout])]
+    inputs = [convert.convert_to_tensor(x) for x in inp]
+    with framework.name_scope(name, "PyFunc" if stateful else "PyFuncStateless", inputs) as scope:
+        op = graph.create_op("PyFunc" if stateful else "PyFuncStateless", inputs, types, name=scope,
+                             attrs={"token": token, "Tin": [t.dtype.base_dtype for t in inputs], "Tout": types})
+    outputs = list(op.outputs)
+    if not outputs:
+        return op
+    return outputs if is_list else outputs[0]
 
 
 def numpy_function(func, inp, Tout, name=None):
-    _unimplemented("tf.numpy_function: Muster does not run Python functions inside a graph")
+    return py_func(func, inp, Tout, stateful=True, name=name)
+
+
+def py_function(func, inp, Tout, name=None):
+    _unimplemented("tf.py_function: Muster runs graphs only; tf.py_func gives the function arrays instead of eager "
+                   "tensors")
 
 
 def load_op_library(library_filename):
@@ -44,5 +98,5 @@ def executing_eagerly():
     return False
 
 
-__all__ = ["py_func", "numpy_function", "load_op_library", "load_file_system_library", "enable_eager_execution",
-           "enable_v2_behavior", "disable_eager_execution", "disable_v2_behavior", "executing_eagerly"]
+__all__ = ["py_func", "numpy_function", "py_function", "load_op_library", "load_file_system_library",
+           "enable_eager_execution", "enable_v2_behavior", "disable_eager_execution", "disable_v2_behavior", "executing_eagerly"]

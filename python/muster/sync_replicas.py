@@ -52,10 +52,9 @@ class _ChiefQueueRunner(queue_runner.QueueRunner):
         self._runner = _muster.new_chief_queue_runner(
             core, functools.partial(queue_runner._with_op, weakref.ref(graph)))
         self._sess = None
-        self.started = False
 
     def create_threads(self, sess, coord=None, daemon=False, start=False):
-        self.started = True
+        self._core.note_chief_started()
         self._sess = weakref.ref(sess)
         _running_chiefs.add(self)
         return super(_ChiefQueueRunner, self).create_threads(sess, coord=coord, daemon=daemon, start=start)
@@ -183,9 +182,14 @@ class _SyncReplicasOptimizerHook(basic_session_run_hooks._NativeHook):
             self._hook = _muster.new_sync_replicas_hook(
                 optimizer_._core, framework.get_default_graph()._scope, self._is_chief, self._num_tokens,
                 None if runner is None else runner._runner)
-            if runner is not None:
-                runner.started = True
         return self._hook
+
+
+class MissingChiefHook(basic_session_run_hooks._NativeHook):
+    """Ends the session of a chief that waits for updates which nobody makes, and says why."""
+
+    def __init__(self, sync_optimizer):
+        self._core = _muster.new_missing_chief_hook(sync_optimizer._core)
 
 
 SyncReplicasOptimizerV2 = SyncReplicasOptimizer

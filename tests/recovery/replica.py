@@ -41,13 +41,11 @@ def build(flags, cluster):
     with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=own)):
         step = tf.train.get_or_create_global_step()
         counters = [tf.Variable(0.0, name="v%d" % i) for i in range(2)]
-        values = counters
+        loss = -(counters[0] + counters[1])
         if flags.slow:
-            with tf.device(own):
-                values = [tf.py_func(lambda v: time.sleep(flags.slow) or v, [v], tf.float32) for v in counters[:1]]
-                loss = -(counters[0] + counters[1]) + 0.0 * tf.stop_gradient(tf.reshape(values[0], []))
-        else:
-            loss = -(counters[0] + counters[1])
+            with tf.device(own):  # the gradients wait for it
+                one = tf.py_func(lambda v: time.sleep(flags.slow) or v ** 0, [counters[0]], tf.float32)
+            loss *= tf.stop_gradient(tf.reshape(one, []))
         optimizer = tf.train.GradientDescentOptimizer(1.0)
         if flags.sync:
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=flags.aggregate,
