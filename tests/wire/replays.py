@@ -5,6 +5,7 @@ import fnmatch
 import itertools
 import json
 import os
+import pathlib
 import random
 import re
 import select
@@ -12,25 +13,17 @@ import subprocess
 
 from cluster_ports import free_ports
 
+HERE = pathlib.Path(__file__).resolve().parent
 VERSIONS = ["2.21", "1.15.5"]
 SCENARIOS = [
     "n_worker_errors", "n_register_graph", "n_master_errors", "a_session", "b_ps_worker", "b_three_tasks", "c_while",
     "c_while_nested", "d_cond", "e_errors", "e_timeout_cancel", "f_partial_run", "g_callables", "h_reset",
     "h_reset_containers", "j_full_trace", "k_tensors", "o_resource_variable", "o_control_flow_v2", "o_require_ack"
 ]
-RECORDED = ["e_errors", "l_clusterspec"]
-# What cannot be tried before Muster has these ops; tests/missing_ops.txt says when it has.
-WAITING = {
-    "i_close_idle_ps_down": "FIFOQueueV2",
-    "i_close_ps_down": "FIFOQueueV2",
-    "i_create_ps_down": "FIFOQueueV2",
-    "i_master_killed": "FIFOQueueV2",
-    "i_ps_killed_idle": "FIFOQueueV2",
-    "i_ps_killed_idle_wait": "FIFOQueueV2",
-    "i_ps_killed_mid_step": "FIFOQueueV2",
-    "i_ps_restarted_idle": "FIFOQueueV2",
-    "m_sync": "ConditionalAccumulator",
-}
+RECORDED = [
+    "e_errors", "l_clusterspec", "m_sync", "i_close_idle_ps_down", "i_close_ps_down", "i_create_ps_down",
+    "i_master_killed", "i_ps_killed_idle", "i_ps_killed_idle_wait", "i_ps_killed_mid_step", "i_ps_restarted_idle"
+]
 # Clusters of the recordings that are not ps:0, worker:0, worker:1.
 OTHER_CLUSTERS = {
     "a_session": ["local:0"],
@@ -68,7 +61,8 @@ def read_differences(report):
         if not line.strip():
             continue
         if line.startswith("      ") and found:
-            found[-1].lines.append(line.strip())
+            sign, _, text = line.strip().partition(" ")
+            found[-1].lines.append(sign + " " + text)
         else:
             found.append(Difference(line.strip()))
     return found
@@ -79,6 +73,7 @@ class Deviation(object):
 
     def __init__(self, name):
         self.name, self.why, self.where, self.patterns, self.used = name, "", [], [], False
+        self.is_chance = False
 
     def explains(self, version, scenario, difference, line):
         applies = any(
@@ -93,8 +88,12 @@ def read_deviations(path):
             deviations.append(Deviation(line.strip("[]")))
         elif line.startswith("why: "):
             deviations[-1].why = line[len("why: "):]
+        elif line == "chance: yes":
+            deviations[-1].is_chance = True
         elif line.startswith("where: "):
             deviations[-1].where.append(line[len("where: "):])
+        elif line.startswith("= "):
+            deviations[-1].patterns.append(re.compile(line[len("= "):]))
         elif re.match(r"(-|\+|\[\+-\]) ", line):
             sign, pattern = line.split(" ", 1)
             deviations[-1].patterns.append(re.compile((re.escape(sign) if len(sign) == 1 else sign) + " " + pattern))
@@ -122,8 +121,12 @@ HEAD = re.compile(r" *\+\d+\.\d+  (?:\[(\d+)\] \S+ (->|<-|x-) \S+  (\S+)|--)")
 STEP = re.compile(r"^ {4}step_id: (\d+)", re.M)
 
 
-def without_transfers_of_failed_steps(transcript):
-    """Which transfers a step has begun when it fails is chance, and compare.py would pair them with those of others."""
+def comparable(transcript):
+    """A transcript without what compare.py cannot judge.
+
+    Which transfers a step has begun when it fails is chance, and they would be paired with those of others. Muster's
+    tasks watch each other by a call of their own.
+    """
     blocks = []  # [lines, number, method]
     for line in transcript.splitlines(keepends=True):
         head = HEAD.match(line)
@@ -136,7 +139,7 @@ def without_transfers_of_failed_steps(transcript):
     failed = {steps.get(number) for text, number, method in blocks if method == "RunGraph"
               and ("    status_code: " in text or "gRPC status" in text or " x- " in text.split("\n")[0])}
     dropped = {number for _, number, method in blocks
-               if method == "WorkerService/RecvTensor" and steps.get(number) in failed}
+               if method == "WorkerService/RecvTensor" and steps.get(number) in failed or (method or "").endswith("/Hello")}
     return "".join(text for text, number, _ in blocks if number is None or number not in dropped)
 
 
@@ -229,13 +232,14 @@ class Tools(object):
         with live_cluster(self._muster, tasks, environment) as addresses:
             return read_differences(self._run(REPLAY_SECONDS, words + ["--target", addresses[role]], environment))
 
-    def recording(self, folder):
-        if "record" not in self._started:
-            self._started["record"] = self._pool.submit(self.record, RECORDED, folder)
-        return self._started["record"]
+    def recording(self, scenario, folder):
+        key = "record", scenario
+        if key not in self._started:
+            self._started[key] = self._pool.submit(self.record, scenario, folder)
+        return self._started[key]
 
-    def record(self, scenarios, folder):
-        words = [self._tools / "record.py"] + scenarios + ["--client", self._python, "--out", folder]
+    def record(self, scenario, folder):
+        words = [HERE / "record.py", self._tools, scenario, "--client", self._python, "--out", folder]
         words += ["--task", self._task_command(), "--base-port", next(self._bases), "--limit", RECORD_SECONDS // 2]
         self._run(RECORD_SECONDS, words, _environment())
         return folder
@@ -245,6 +249,6 @@ class Tools(object):
         for kind, source in ("golden", self._golden / version), ("new", folder):
             paths.append(folder / kind / (scenario + ".txt"))
             paths[-1].parent.mkdir(exist_ok=True)
-            paths[-1].write_text(without_transfers_of_failed_steps((source / (scenario + ".txt")).read_text()))
+            paths[-1].write_text(comparable((source / (scenario + ".txt")).read_text()))
         words = [self._tools / "compare.py"] + paths + ["--no-graphs", "--codes-only"]
         return read_differences(self._run(REPLAY_SECONDS, words, _environment()))

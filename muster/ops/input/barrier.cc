@@ -171,7 +171,9 @@ class BarrierKernel : public ResourceKernel {
     ASSIGN_OR_RETURN(shapes_, setup.Attr<std::vector<PartialShape>>("shapes"));
     if (shapes_.size() != dtypes_.size())
       return InvalidArgument("All of the component shapes must be specified");
-    for (const PartialShape& shape : shapes_) {
+    for (PartialShape& shape : shapes_) {
+      // What nothing is known of has always been taken for scalars.
+      if (!shape.known_rank()) shape = PartialShape::Scalar();
       if (!shape.fully_known())
         return InvalidArgument("Shape ", shape.ToString(), " is not fully defined");
     }

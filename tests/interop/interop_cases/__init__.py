@@ -6,7 +6,7 @@ The cluster has the jobs ps (one task) and worker (two tasks); its master is wor
 
 import importlib
 
-MODULES = ("sessions", "fetching", "values", "state", "flow", "control_flow", "failures", "options", "concurrency")
+MODULES = ("sessions", "fetching", "values", "state", "flow", "control_flow", "failures", "options", "concurrency", "queues")
 PS, WORKER, OTHER = "/job:ps/task:0", "/job:worker/task:0", "/job:worker/task:1"
 
 
