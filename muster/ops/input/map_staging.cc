@@ -1,5 +1,6 @@
 // Staging areas with keys: parts of a tuple may come, and go, one by one.
 #include <map>
+#include <memory>
 
 #include "muster/ops/input/wait_list.h"
 #include "muster/ops/resource_kernel.h"
@@ -23,12 +24,11 @@ class StagingMap : public WaitList {
            TupleDone done) {
     absl::Status valid = CheckPut(components, indices, values.size());
     if (!valid.ok()) return std::move(done)(valid);
-    Await(
-        [this, key, components, indices = std::move(indices),
-         values = std::move(values)]() mutable ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-          return TryPut(key, components, indices, values);
-        },
-        on_wait, std::move(done));
+    Await([this, key, components, indices = std::move(indices),
+           values = std::make_shared<Tuple>(std::move(values))]()
+              ABSL_EXCLUSIVE_LOCKS_REQUIRED(
+                  mutex_) { return TryPut(key, components, indices, *values); },
+          on_wait, std::move(done));
   }
   // Components of the tuple with that key, which are gone afterwards when `removes`.
   void Get(int64_t key, Dims indices, bool removes, OnWait on_wait, TupleDone done) {

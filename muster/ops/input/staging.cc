@@ -1,5 +1,6 @@
 // Staging areas: Stage puts a tuple aside, Unstage takes the oldest one.
 #include <deque>
+#include <memory>
 
 #include "muster/ops/input/wait_list.h"
 #include "muster/ops/resource_kernel.h"
@@ -30,15 +31,15 @@ class StagingArea : public WaitList {
                        "' bytes into Staging Area with a memory limit of '", memory_limit_, "'.")));
     }
     Await(
-        [this, bytes, tuple = std::move(tuple)]() mutable ABSL_EXCLUSIVE_LOCKS_REQUIRED(
-            mutex_) -> std::optional<absl::StatusOr<Tuple>> {
-          if (capacity_ > 0 && static_cast<int64_t>(tuples_.size()) >= capacity_)
-            return std::nullopt;
-          if (memory_limit_ > 0 && bytes_ + bytes > memory_limit_) return std::nullopt;
-          bytes_ += bytes;
-          tuples_.push_back(std::move(tuple));
-          return Tuple();
-        },
+        [this, bytes, tuple = std::make_shared<Tuple>(std::move(tuple))]()
+            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> std::optional<absl::StatusOr<Tuple>> {
+              if (capacity_ > 0 && static_cast<int64_t>(tuples_.size()) >= capacity_)
+                return std::nullopt;
+              if (memory_limit_ > 0 && bytes_ + bytes > memory_limit_) return std::nullopt;
+              bytes_ += bytes;
+              tuples_.push_back(std::move(*tuple));
+              return Tuple();
+            },
         on_wait, std::move(done));
   }
   void Get(OnWait on_wait, TupleDone done) {
