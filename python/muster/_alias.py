@@ -43,7 +43,7 @@ _MODULES = {
         "variable_scope": "variable_scopes", "control_flow_ops": "control_flow_ops", "init_ops": "init_ops",
         "gradients": "gradients_impl", "gradients_impl": "gradients_impl", "nn": "nn", "nn_ops": "nn_ops nn",
         "nn_impl": "nn_ops nn", "random_ops": "random_ops", "clip_ops": "clip_ops", "check_ops": "check_ops",
-        "logging_ops": "logging_ops", "string_ops": "string_ops", "sparse_ops": "sparse_tensor",
+        "logging_ops": "logging_ops", "string_ops": "string_ops", "sparse_ops": "sparse_ops sparse_tensor",
         "embedding_ops": "embedding_ops", "tensor_array_ops": "tensor_array_ops", "functional_ops": "functional_ops",
         "map_fn": "functional_ops", "linalg_ops": "linalg_ops", "data_flow_ops": "data_flow_ops",
         "session_ops": "session_ops",

@@ -24,7 +24,8 @@ def _part(name, members):
 
 
 _mnist = _from("examples.tutorials.mnist.input_data")
-_datasets = _part("learn.datasets", {"mnist": _mnist})
+_datasets = _part("learn.datasets", {
+    "mnist": _mnist, "base": _mnist, "load_dataset": _from("examples.tutorials.mnist.input_data", "load_dataset")})
 _learn = _part("learn", {"datasets": lambda: _datasets})
 _framework = _part("framework", {
     "get_or_create_global_step": _from("training_util", "get_or_create_global_step"),

@@ -5,8 +5,9 @@ import os
 
 import numpy as np
 
-from muster import dtypes
+from muster import dtypes, framework
 
+Dataset = collections.namedtuple("Dataset", ["data", "target"])
 Datasets = collections.namedtuple("Datasets", ["train", "validation", "test"])
 SOURCE_URL = "https://storage.googleapis.com/cvdf-datasets/mnist/"
 _FILES = {
@@ -71,9 +72,10 @@ class DataSet(object):
         dtype = dtypes.as_dtype(dtype).base_dtype
         if dtype not in (dtypes.uint8, dtypes.float32):
             raise TypeError("Invalid image dtype %r, expected uint8 or float32" % dtype)
-        # TensorFlow seeds numpy's global generator when it is given a seed, and leaves it alone otherwise.
-        if seed is not None:
-            np.random.seed(seed)
+        # TensorFlow seeds numpy's global generator: with the graph's seed where it is given none, from the system
+        # where there is none either.
+        graph_seed, op_seed = framework.get_seed(seed)
+        np.random.seed(graph_seed if seed is None else op_seed)
         self.one_hot = one_hot
         if fake_data:
             self._num_examples = 10000
@@ -124,8 +126,7 @@ def read_data_sets(train_dir, fake_data=False, one_hot=False, dtype=dtypes.float
                    seed=None, source_url=SOURCE_URL):
     options = dict(dtype=dtype, reshape=reshape, seed=seed)
     if fake_data:
-        fake = DataSet([], [], fake_data=True, one_hot=one_hot, dtype=dtype, seed=seed)
-        return Datasets(train=fake, validation=fake, test=fake)
+        return Datasets(*[DataSet([], [], fake_data=True, one_hot=one_hot, dtype=dtype, seed=seed) for _ in range(3)])
     loaded = {}
     for part in ("train_images", "train_labels", "test_images", "test_labels"):
         with open(maybe_download(_FILES[part], train_dir, source_url), "rb") as f:
@@ -138,3 +139,14 @@ def read_data_sets(train_dir, fake_data=False, one_hot=False, dtype=dtypes.float
         train=DataSet(images[validation_size:], labels[validation_size:], **options),
         validation=DataSet(images[:validation_size], labels[:validation_size], **options),
         test=DataSet(loaded["test_images"], loaded["test_labels"], **options))
+
+
+def load_mnist(train_dir="MNIST-data"):
+    return read_data_sets(train_dir)
+
+
+def load_dataset(name, size="small", test_with_fake_data=False):
+    """tf.contrib.learn.datasets.load_dataset: of its sets there is MNIST."""
+    if name != "mnist":
+        raise ValueError("Name of dataset is not found: %s" % name)
+    return read_data_sets("MNIST-data", fake_data=True) if test_with_fake_data else load_mnist()
