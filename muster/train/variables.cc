@@ -29,6 +29,18 @@ Scope BesideVariable(const Scope& own) {
   return own.WithAttr("_class", AttrValue(std::vector<std::string>{absl::StrCat("loc:@", name)}));
 }
 
+absl::StatusOr<Output> Guarded(const Scope& scope, Output initial, const VariableOptions& options) {
+  if (!options.guard) return initial;
+  return options.guard(scope, initial);
+}
+
+// Where reads are cached; nothing when they are not.
+std::optional<Scope> Caching(const Scope& own, const VariableOptions& options) {
+  if (options.caching_function) return own.WithDeviceFunction(options.caching_function);
+  if (!options.caching_device.empty()) return own.WithDevice(options.caching_device);
+  return std::nullopt;
+}
+
 absl::Status MakeReference(const Scope& own, const InitialValue& initial,
                            const VariableOptions& options, TrainVariable& variable) {
   Scope at = own;
@@ -51,11 +63,12 @@ absl::Status MakeReference(const Scope& own, const InitialValue& initial,
   variable.handle = OpNamed(at, "VariableV2", {},
                             {{"shape", AttrValue(variable.shape)}, {"dtype", variable.dtype}});
   RETURN_IF_ERROR(own.status());
-  variable.initializer = own.Add("Assign", {variable.handle, variable.initial_value},
-                                 {{"validate_shape", options.validate_shape}});
-  const Scope reading = options.caching_device.empty() ? own.ColocatedWith(variable.node())
-                                                       : own.WithDevice(options.caching_device);
-  variable.snapshot = reading.Op("Identity", {variable.handle}, {}, "read");
+  ASSIGN_OR_RETURN(const Output assigned, Guarded(own, variable.initial_value, options));
+  variable.initializer =
+      own.Add("Assign", {variable.handle, assigned}, {{"validate_shape", options.validate_shape}});
+  variable.snapshot = Caching(own, options)
+                          .value_or(own.ColocatedWith(variable.node()))
+                          .Op("Identity", {variable.handle}, {}, "read");
   return own.status();
 }
 
@@ -67,7 +80,7 @@ absl::Status MakeResource(const Scope& own, const InitialValue& initial,
                    InitialOutput(at.NameScope("Initializer").WithoutDevices(), initial));
   RETURN_IF_ERROR(own.status());
   variable.dtype = variable.initial_value.base_dtype();
-  variable.shape = variable.initial_value.shape();
+  variable.shape = options.shape.value_or(variable.initial_value.shape());
   const std::string name = own.prefix().substr(0, own.prefix().size() - 1);
   variable.handle = OpNamed(at, "VarHandleOp", {},
                             {{"shape", AttrValue(variable.shape)},
@@ -76,12 +89,13 @@ absl::Status MakeResource(const Scope& own, const InitialValue& initial,
   RETURN_IF_ERROR(own.status());
   const std::string device = variable.node().device();
   own.NameScope("IsInitialized").Add("VarIsInitializedOp", {variable.handle});
-  variable.initializer = AddNamed(own.NameScope("Assign").WithoutColocation().WithDevice(device),
-                                  "AssignVariableOp", {variable.handle, variable.initial_value});
+  const Scope assigning = own.NameScope("Assign").WithoutColocation().WithDevice(device);
+  ASSIGN_OR_RETURN(const Output assigned, Guarded(assigning, variable.initial_value, options));
+  variable.initializer = AddNamed(assigning, "AssignVariableOp", {variable.handle, assigned});
   variable.snapshot = own.NameScope("Read").WithDevice(device).Op(
       "ReadVariableOp", {variable.handle}, {{"dtype", variable.dtype}});
-  if (!options.caching_device.empty()) {
-    variable.cached = own.WithDevice(options.caching_device).Op("Identity", {variable.snapshot});
+  if (const std::optional<Scope> caching = Caching(own, options)) {
+    variable.cached = caching->Op("Identity", {variable.snapshot});
   }
   return own.status();
 }
@@ -100,9 +114,15 @@ absl::StatusOr<TrainVariable> MakeVariable(const Scope& scope, absl::string_view
                                            const VariableOptions& options) {
   ASSIGN_OR_RETURN(const Scope own, scope.WithoutControlDependencies().TryNameScope(
                                         name.empty() ? "Variable" : name));
+  return MakeVariableIn(own, initial_value, options);
+}
+
+absl::StatusOr<TrainVariable> MakeVariableIn(const Scope& own, const InitialValue& initial_value,
+                                             const VariableOptions& options) {
+  const Scope bare = own.WithoutControlDependencies();
   TrainVariable variable;
-  RETURN_IF_ERROR(options.use_resource ? MakeResource(own, initial_value, options, variable)
-                                       : MakeReference(own, initial_value, options, variable));
+  RETURN_IF_ERROR(options.use_resource ? MakeResource(bare, initial_value, options, variable)
+                                       : MakeReference(bare, initial_value, options, variable));
   return variable;
 }
 

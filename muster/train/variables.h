@@ -69,6 +69,13 @@ struct VariableOptions {
   bool validate_shape = true;
   // The read is cached there instead of lying with the variable.
   std::string caching_device = {};
+  // The same, chosen by a function.
+  DeviceFunction caching_function = {};
+  // Of the values that a resource may hold: the initial value's where this is absent.
+  std::optional<PartialShape> shape = {};
+  // What the initializer assigns, given the initial value, where that is not the value itself; made
+  // after the variable's node. Python guards against other variables without a value here.
+  std::function<absl::StatusOr<Output>(const Scope&, Output)> guard = {};
 };
 
 // The nodes of a variable under `name` (relative to the scope, made unique; as it stands where it
@@ -77,6 +84,10 @@ struct VariableOptions {
 absl::StatusOr<TrainVariable> MakeVariable(const Scope& scope, absl::string_view name,
                                            const InitialValue& initial_value,
                                            const VariableOptions& options = {});
+
+// The same in a scope that was opened for it: the variable is called like the scope.
+absl::StatusOr<TrainVariable> MakeVariableIn(const Scope& own, const InitialValue& initial_value,
+                                             const VariableOptions& options = {});
 
 // --- Reading and changing. Errors go to the scope.
 // What an op that takes the variable's value reads: the snapshot, or for a resource a new read.

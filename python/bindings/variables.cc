@@ -60,6 +60,47 @@ nb::object AssignedToPython(const Assigned& assigned) {
                         nb::cast(assigned.value));
 }
 
+// An initial value: an Output, or a function that makes one in the scope it is given.
+InitialValue InitialFromPython(nb::object initial) {
+  if (nb::isinstance<Output>(initial)) return nb::cast<Output>(initial);
+  return InitialValueFunction(
+      [held = HoldPython(std::move(initial))](const Scope& scope) -> absl::StatusOr<Output> {
+        Output value;
+        RETURN_IF_ERROR(CallPython([&] { value = nb::cast<Output>((*held)(scope)); }));
+        return value;
+      });
+}
+
+TrainVariable MakeFromPython(const Scope& own, nb::object initial, bool use_resource,
+                             bool validate_shape, bool has_shape, nb::handle shape,
+                             nb::object caching, nb::object guard) {
+  VariableOptions options;
+  options.use_resource = use_resource;
+  options.validate_shape = validate_shape;
+  if (has_shape) options.shape = ShapeFromPython(shape);
+  if (nb::isinstance<nb::str>(caching)) {
+    options.caching_device = nb::cast<std::string>(caching);
+  } else if (!caching.is_none()) {
+    options.caching_function =
+        [held = HoldPython(std::move(caching))](const Node& node) -> absl::StatusOr<std::string> {
+      std::string device;
+      RETURN_IF_ERROR(CallPython([&] {
+        device = nb::cast<std::string>(
+            (*held)(nb::cast(const_cast<Node*>(&node), nb::rv_policy::reference)));
+      }));
+      return device;
+    };
+  }
+  options.guard = [held = HoldPython(std::move(guard))](const Scope& scope,
+                                                        Output value) -> absl::StatusOr<Output> {
+    Output guarded;
+    RETURN_IF_ERROR(CallPython([&] { guarded = nb::cast<Output>((*held)(scope, value)); }));
+    return guarded;
+  };
+  return BuildValue(
+      MakeVariableIn(own.WithFreshStatus(), InitialFromPython(std::move(initial)), options));
+}
+
 void BindAverages(nb::module_& m) {
   m.def(
       "apply_moving_averages",
@@ -202,6 +243,15 @@ void BindVariables(nb::module_& m) {
           nb::arg("initial_value").none(), nb::arg("cached").none())
       .def_ro("handle", &TrainVariable::handle)
       .def_ro("is_resource", &TrainVariable::is_resource)
+      .def_ro("initial_value", &TrainVariable::initial_value)
+      .def_ro("snapshot", &TrainVariable::snapshot)
+      .def_prop_ro("cached",
+                   [](const TrainVariable& v) -> nb::object {
+                     return v.cached ? nb::cast(v.cached) : nb::none();
+                   })
+      .def_prop_ro(
+          "initializer", [](const TrainVariable& v) { return v.initializer; },
+          nb::rv_policy::reference)
       .def_prop_ro("name", [](const TrainVariable& v) { return v.name(); });
   m.def(
       "group",
@@ -216,6 +266,9 @@ void BindVariables(nb::module_& m) {
                                    const std::string& name) {
     return BuildValue(ReportUninitialized(scope.WithFreshStatus(), variables, name));
   });
+  m.def("make_variable", &MakeFromPython, nb::arg("own"), nb::arg("initial"),
+        nb::arg("use_resource"), nb::arg("validate_shape"), nb::arg("has_shape"),
+        nb::arg("shape").none(), nb::arg("caching").none(), nb::arg("guard"));
   BindAverages(m);
   BindDecays(m);
   BindDeviceSetter(m);

@@ -384,6 +384,13 @@ def _device_string(device):
     return DeviceSpec.from_string(str(device)).to_string()
 
 
+def _device_choice(graph, choice):
+    """A device as the C++ core takes it: a string, or a function from a node to one."""
+    if callable(choice) and not isinstance(choice, DeviceSpec):
+        return lambda node: _device_result(choice(graph._operation(node)))
+    return _device_string(choice)
+
+
 def _device_result(device):
     """What a device function returned, word for word: TensorFlow does not complete it."""
     if device is None:
@@ -442,6 +449,14 @@ class Graph(object):
     def _check_not_finalized(self):
         if self._finalized:
             raise RuntimeError("Graph is finalized and cannot be modified.")
+
+    def _override_gradients(self, first):
+        """gradient_override_map for nodes from number `first` on, which the C++ core has made."""
+        overrides = getattr(self._local, "gradient_overrides", None)
+        for i in range(first, self._g.num_nodes) if overrides else ():
+            node = self._g.node(i)
+            if node.op in overrides:
+                node.set_attr("_gradient_op_type", overrides[node.op])
 
     def _building_scope(self):
         """Where functions of the C++ core make their nodes."""
@@ -694,9 +709,8 @@ class Graph(object):
         scope = self._scope
         if choice is None:
             return scope.without_devices()
-        if callable(choice) and not isinstance(choice, DeviceSpec):
-            return scope.with_device_function(lambda node: _device_result(choice(self._operation(node))))
-        return scope.with_device(_device_string(choice))
+        choice = _device_choice(self, choice)
+        return scope.with_device_function(choice) if callable(choice) else scope.with_device(choice)
 
     @contextlib.contextmanager
     def control_dependencies(self, control_inputs):

@@ -160,6 +160,10 @@ class TensorShape(object):
     def dims(self):
         return self._dims
 
+    def _list(self):
+        """As the C++ core takes a shape: None, or sizes of which some are None."""
+        return None if self._dims is None else self.as_list()
+
     @property
     def ndims(self):
         return None if self._dims is None else len(self._dims)

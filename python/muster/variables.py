@@ -104,6 +104,48 @@ class Variable(metaclass=_VariableMeta):
             collections = list(collections) + [GraphKeys.TRAINABLE_VARIABLES]
         return list(collections)
 
+    def _make(self, initial_value, dtype, name, validate_shape, shape=None):
+        """The nodes of the variable, in a scope `name` that is open already."""
+        from muster import initialized_values
+
+        graph = framework.get_default_graph()
+        caching = self._caching_device
+
+        def converted():
+            tensor = convert.convert_to_tensor(initial_value() if callable(initial_value) else initial_value,
+                                               name="initial_value", dtype=dtype)
+            if not self._is_resource and validate_shape and not tensor.get_shape().is_fully_defined():
+                raise ValueError("initial_value must have a shape specified: %s" % tensor)
+            return tensor
+
+        def initial(scope):
+            with graph._in_scope(scope), device(None):
+                return converted()._output
+
+        def guarded(scope, value):
+            with graph._in_scope(scope):
+                return initialized_values.guard(graph._tensor(value), name[:-1])._output
+
+        if caching is not None:
+            caching = framework._device_choice(graph, caching)
+        if not callable(initial_value) and not self._is_resource:
+            tensor = converted()
+            if not _muster.is_fetchable(tensor.op._node):
+                raise ValueError("Initializer for variable %s is from inside a control-flow construct, such as a loop or "
+                                 "conditional. When creating a variable inside a loop or conditional, use a lambda as "
+                                 "the initializer." % name)
+            initial = tensor._output
+        first = graph.version
+        made = _muster.make_variable(graph._building_scope(), initial, self._is_resource, validate_shape,
+                                     shape is not None, None if shape is None else tensor_shape.as_shape(shape)._list(),
+                                     caching, guarded)
+        graph._override_gradients(first)
+        self._variable = graph._tensor(made.handle)
+        self._initial_value = graph._tensor(made.initial_value)
+        self._initializer_op = graph._operation(made.initializer)
+        self._snapshot = graph._tensor(made.snapshot)
+        return None if made.cached is None else graph._tensor(made.cached)
+
     # --- Properties. ---
     @property
     def name(self):
@@ -165,13 +207,10 @@ class Variable(metaclass=_VariableMeta):
         initializer = self._initializer_op
         cached = getattr(self, "_cached_value", None)
         return _muster.TrainVariable(
-            self._variable._output, self._is_resource, int(self.dtype), self._shape_list(),
+            self._variable._output, self._is_resource, int(self.dtype), self.shape._list(),
             self._snapshot._output, None if initializer is None else initializer._node,
             None if self._initial_value is None else self._initial_value._output,
             None if cached is None else cached._output)
-
-    def _shape_list(self):
-        return None if self.shape.ndims is None else self.shape.as_list()
 
     def _set_save_slice_info(self, info):
         self._save_slice_info = info
@@ -309,51 +348,11 @@ class RefVariable(Variable):
             return
         collections = self._setup(initial_value, trainable, collections, name, dtype, constraint, synchronization,
                                   aggregation)
-        init_from_fn = callable(initial_value)
         self._caching_device = caching_device
         with self._graph.control_dependencies(None):
-            with name_scope(name, "Variable", [] if init_from_fn else [initial_value]) as name:
-                if init_from_fn:
-                    true_name = name[:-1]
-                    with self._graph._attr_scope({"_class": ["loc:@%s" % true_name]}):
-                        with name_scope("Initializer"), device(None):
-                            self._initial_value = convert.convert_to_tensor(initial_value(), name="initial_value",
-                                                                            dtype=dtype)
-                            shape = self._initial_value.get_shape() if validate_shape else tensor_shape.unknown_shape()
-                        self._variable = self._make_node(shape, self._initial_value.dtype.base_dtype, name)
-                else:
-                    self._initial_value = convert.convert_to_tensor(initial_value, name="initial_value", dtype=dtype)
-                    if not _muster.is_fetchable(self._initial_value.op._node) and self._in_control_flow(
-                            self._initial_value):
-                        raise ValueError("Initializer for variable %s is from inside a control-flow construct, such as "
-                                         "a loop or conditional. When creating a variable inside a loop or "
-                                         "conditional, use a lambda as the initializer." % name)
-                    shape = self._initial_value.get_shape() if validate_shape else tensor_shape.unknown_shape()
-                    self._variable = self._make_node(shape, self._initial_value.dtype.base_dtype, name)
-                if validate_shape and not self._initial_value.get_shape().is_fully_defined():
-                    raise ValueError("initial_value must have a shape specified: %s" % self._initial_value)
-                self._initializer_op = state_ops.assign(
-                    self._variable, self._try_guard(self._initial_value), validate_shape=validate_shape).op
-                if caching_device is not None:
-                    with device(caching_device):
-                        self._snapshot = array_ops.identity(self._variable, name="read")
-                else:
-                    with colocate_with(self._variable.op):
-                        self._snapshot = array_ops.identity(self._variable, name="read")
+            with name_scope(name, "Variable", [] if callable(initial_value) else [initial_value]) as name:
+                self._make(initial_value, dtype, name, validate_shape)
         self._graph.add_to_collections(collections, self)
-
-    @staticmethod
-    def _in_control_flow(tensor):
-        return True
-
-    def _make_node(self, shape, dtype, name):
-        return call("VariableV2", name=name, shape=shape, dtype=dtype)
-
-    def _try_guard(self, initial_value):
-        """Initial values that read other variables see them initialized."""
-        from muster import initialized_values
-
-        return initialized_values.guard(initial_value, self.op.name)
 
     # --- Reading. ---
     def value(self):
@@ -440,36 +439,12 @@ class ResourceVariable(Variable):
             return
         collections = self._setup(initial_value, trainable, collections, name, dtype, constraint, synchronization,
                                   aggregation)
-        init_from_fn = callable(initial_value)
         self._caching_device = caching_device
         with self._graph.control_dependencies(None):
-            with name_scope(name, "Variable", [] if init_from_fn else [initial_value]) as name:
-                handle_name = name[:-1]
-                with self._graph._attr_scope({"_class": ["loc:@%s" % handle_name]}):
-                    with name_scope("Initializer"), device(None):
-                        self._initial_value = convert.convert_to_tensor(
-                            initial_value() if init_from_fn else initial_value, name="initial_value", dtype=dtype)
-                    shape = shape if shape is not None else self._initial_value.get_shape()
-                    self._value_dtype = self._initial_value.dtype.base_dtype
-                    self._handle = call("VarHandleOp", name=name, shape=shape, dtype=self._value_dtype,
-                                        shared_name=handle_name)
-                self._variable = self._handle
-                with name_scope("IsInitialized"):
-                    self._is_initialized_op = call("VarIsInitializedOp", resource=self._handle)
-                from muster import initialized_values
-
-                with name_scope("Assign") as assign_name, colocate_with(None, ignore_existing=True), device(
-                        self._handle.device):
-                    self._initializer_op = call("AssignVariableOp", name=assign_name, resource=self._handle,
-                                                value=initialized_values.guard(self._initial_value, handle_name))
-                with name_scope("Read"), device(self._handle.device):
-                    value = self._read()
-                self._graph_element = value
-                self._snapshot = value
-                self._cached_value = None
-                if caching_device is not None:
-                    with device(caching_device):
-                        self._cached_value = array_ops.identity(value)
+            with name_scope(name, "Variable", [] if callable(initial_value) else [initial_value]) as name:
+                self._cached_value = self._make(initial_value, dtype, name, validate_shape, shape)
+        self._handle, self._graph_element = self._variable, self._snapshot
+        self._value_dtype = self._initial_value.dtype.base_dtype
         self._graph.add_to_collections(collections, self)
 
     def _read(self):
