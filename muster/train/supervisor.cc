@@ -237,7 +237,6 @@ absl::Status Supervisor::SaveCheckpoint(Session& session) {
   }
   RETURN_IF_ERROR(options_.save(session, save_path_, step));
   if (options_.events == nullptr || !has_step()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(step, StepOf(session));
   return options_.events->AddSessionLog(SessionStatus::kCheckpoint, save_path_, step);
 }
 
