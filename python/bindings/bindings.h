@@ -20,6 +20,37 @@ namespace nb = nanobind;
 
 namespace muster {
 
+// Around waits and work: other Python threads run meanwhile. When the program ends, threads other
+// than its main one stop here for ever: Python would end them by unwinding C++, which cannot be.
+class ReleasedGil {
+ public:
+  ReleasedGil() : state_(PyEval_SaveThread()) {}
+  ~ReleasedGil() {
+    StopIfExiting();
+    PyEval_RestoreThread(state_);
+  }
+  ReleasedGil(const ReleasedGil&) = delete;
+  ReleasedGil& operator=(const ReleasedGil&) = delete;
+  static void StopIfExiting();
+
+ private:
+  PyThreadState* const state_;
+};
+// Around calls into Python from any thread.
+class HeldGil {
+ public:
+  HeldGil() {
+    ReleasedGil::StopIfExiting();
+    state_ = PyGILState_Ensure();
+  }
+  ~HeldGil() { PyGILState_Release(state_); }
+  HeldGil(const HeldGil&) = delete;
+  HeldGil& operator=(const HeldGil&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
+
 // Thrown inside the bindings only. `while_running` errors become tf.errors.OpError, others
 // ValueError and its kin.
 struct StatusError {

@@ -58,7 +58,7 @@ void BindCheckpoint(nb::module_& m) {
             const std::string wanted = FromText(name);
             absl::StatusOr<Tensor> tensor;
             {
-              nb::gil_scoped_release release;
+              ReleasedGil release;
               tensor = r.GetTensor(wanted);
             }
             return TensorToNumpy(RunValue(std::move(tensor)));
@@ -72,7 +72,7 @@ void BindCheckpoint(nb::module_& m) {
         const std::string path = FromText(prefix);
         absl::StatusOr<std::unique_ptr<CheckpointReader>> reader;
         {
-          nb::gil_scoped_release release;
+          ReleasedGil release;
           reader = CheckpointReader::Open(path);
         }
         return RunValue(std::move(reader));

@@ -1,7 +1,12 @@
+#include <atomic>
+#include <thread>
+
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
+#include "absl/time/clock.h"
 #include "bindings.h"
+#include <unistd.h>
 
 #include "muster/base/mutex.h"
 #include "muster/graph/gradients.h"
@@ -9,6 +14,9 @@
 
 namespace muster {
 namespace {
+
+std::atomic<bool> exiting{false};
+std::thread::id main_thread;  // set before `exiting`
 
 constexpr absl::string_view kPythonErrorPayload = "muster/python-exception";
 
@@ -122,7 +130,7 @@ absl::Status KeepException(nb::handle exception) {
 }
 
 absl::Status CallPython(const std::function<void()>& call) {
-  nb::gil_scoped_acquire gil;
+  HeldGil gil;
   try {
     call();
     return absl::OkStatus();
@@ -161,7 +169,23 @@ absl::Status RunSignalHandlers() {
   });
 }
 
+void ReleasedGil::StopIfExiting() {
+  if (!exiting.load(std::memory_order_acquire) || std::this_thread::get_id() == main_thread) return;
+  for (;;) pause();
+}
+
 void BindErrors(nb::module_& m) {
+  m.def(
+      "prepare_exit",
+      [] {
+        main_thread = std::this_thread::get_id();
+        exiting.store(true, std::memory_order_release);
+        // Threads that are about to take the lock get it before the interpreter ends.
+        ReleasedGil unlocked;
+        absl::SleepFor(absl::Milliseconds(20));
+      },
+      "Called last at the end of the program: see ReleasedGil.");
+
   nb::register_exception_translator(
       [](const std::exception_ptr& thrown, void*) {
         try {

@@ -19,7 +19,7 @@ absl::StatusCode CodeFor(const nb::python_error& error) {
 
 absl::StatusOr<std::vector<Tensor>> Call(const nb::object& function, const std::string& token,
                                          std::vector<Tensor> inputs) {
-  nb::gil_scoped_acquire gil;
+  HeldGil gil;
   try {
     std::vector<Tensor> outputs;
     const nb::object values = function(token, TensorsToPython(std::move(inputs)));

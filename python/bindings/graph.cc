@@ -12,7 +12,7 @@ namespace muster {
 std::shared_ptr<nb::object> HoldPython(nb::object object) {
   return std::shared_ptr<nb::object>(new nb::object(std::move(object)), [](nb::object* p) {
     if (!nb::is_alive()) return;
-    nb::gil_scoped_acquire gil;
+    HeldGil gil;
     delete p;
   });
 }

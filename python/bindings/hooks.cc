@@ -242,7 +242,7 @@ void BindHooks(nb::module_& m) {
       .def("save", [](CheckpointSaverHook& h, Session& session, int64_t step) {
         absl::StatusOr<bool> stop = false;
         {
-          nb::gil_scoped_release unlocked;
+          ReleasedGil unlocked;
           stop = h.Save(session, step);
         }
         return RunValue(std::move(stop));

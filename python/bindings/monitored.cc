@@ -128,14 +128,14 @@ class PyMonitoredSession {
     auto creation = std::make_shared<PythonSessionCreator>(std::move(creator));
     absl::StatusOr<std::unique_ptr<MonitoredSession>> session = absl::UnknownError("");
     {
-      nb::gil_scoped_release unlocked;
+      ReleasedGil unlocked;
       session = MonitoredSession::Create(std::move(creation), std::move(options));
     }
     return new PyMonitoredSession(RunValue(std::move(session)));
   }
 
   ~PyMonitoredSession() {
-    nb::gil_scoped_release unlocked;
+    ReleasedGil unlocked;
     session_.reset();
   }
 
@@ -152,7 +152,7 @@ class PyMonitoredSession {
     RunMetadata metadata;
     absl::StatusOr<std::vector<Tensor>> values = absl::UnknownError("");
     {
-      nb::gil_scoped_release unlocked;
+      ReleasedGil unlocked;
       values = run(args, want_metadata ? &metadata : nullptr);
     }
     nb::list list = TensorsToPython(RunValue(std::move(values)));
@@ -164,7 +164,7 @@ class PyMonitoredSession {
   void RunStep(const nb::object& step) {
     absl::Status done;
     {
-      nb::gil_scoped_release unlocked;
+      ReleasedGil unlocked;
       done = session_->RunStep([&](StepContext& context) {
         return CallPython([&] {
           step(SessionToPython(context.session()),
@@ -183,7 +183,7 @@ class PyMonitoredSession {
   bool ShouldStop() {
     absl::StatusOr<bool> stop = false;
     {
-      nb::gil_scoped_release unlocked;
+      ReleasedGil unlocked;
       stop = session_->CheckStop();
     }
     return RunValue(std::move(stop));
@@ -192,7 +192,7 @@ class PyMonitoredSession {
   void Close(bool clean) {
     absl::Status closed;
     {
-      nb::gil_scoped_release unlocked;
+      ReleasedGil unlocked;
       // Which error the body ended with is the caller's business.
       closed = clean ? session_->Close() : session_->CloseAfterError();
     }
@@ -216,7 +216,7 @@ class CalledHook {
     RunContext context(none, session);
     absl::StatusOr<std::optional<RunArgs>> request = std::nullopt;
     {
-      nb::gil_scoped_release unlocked;
+      ReleasedGil unlocked;
       request = hook.BeforeRun(context);
     }
     const std::optional<RunArgs> args = RunValue(std::move(request));
@@ -241,7 +241,7 @@ class CalledHook {
     RunContext context(none, session);
     absl::Status done;
     {
-      nb::gil_scoped_release unlocked;
+      ReleasedGil unlocked;
       done = hook.AfterRun(context, RunValues{tensors, run_options, run_metadata});
     }
     ThrowIfRunError(done);
@@ -253,7 +253,7 @@ template <typename Call>
 void Unlocked(const Call& call) {
   absl::Status done;
   {
-    nb::gil_scoped_release unlocked;
+    ReleasedGil unlocked;
     done = call();
   }
   ThrowIfRunError(done);

@@ -188,7 +188,7 @@ nb::object Save(Saver& saver, Session& session, const std::string& path,
   }
   absl::StatusOr<std::optional<std::string>> prefix = absl::UnknownError("");
   {
-    nb::gil_scoped_release unlocked;
+    ReleasedGil unlocked;
     prefix = saver.Save(session, path, step, options);
   }
   if (!prefix.ok()) ThrowSaverError(prefix.status());
@@ -220,7 +220,7 @@ void BindSaver(nb::module_& m) {
            [](Saver& saver, Session& session, const std::string& prefix) {
              absl::Status status;
              {
-               nb::gil_scoped_release unlocked;
+               ReleasedGil unlocked;
                status = saver.Restore(session, prefix);
              }
              if (!status.ok()) ThrowSaverError(status);

@@ -20,7 +20,7 @@ std::unique_ptr<Server> NewServer(const nb::bytes& server_def, const std::string
   if (!tls_key.empty()) options.security.key_file = tls_key;
   if (!tls_ca.empty()) options.security.ca_file = tls_ca;
   if (!auth_token_file.empty()) options.security.token = RunValue(ReadAuthToken(auth_token_file));
-  nb::gil_scoped_release unlocked;  // names are looked up
+  ReleasedGil unlocked;  // names are looked up
   return RunValue(Server::Create(std::move(options)));
 }
 
@@ -29,7 +29,7 @@ void Join(Server& server) {
   for (;;) {
     bool stopped;
     {
-      nb::gil_scoped_release unlocked;
+      ReleasedGil unlocked;
       stopped = server.JoinFor(absl::Milliseconds(200));
     }
     if (stopped) return;
@@ -42,14 +42,13 @@ void Join(Server& server) {
 void BindServer(nb::module_& m) {
   nb::class_<Server>(m, "Server")
       .def(
-          "start", [](Server& s) { ThrowIfRunError(s.Start()); },
-          nb::call_guard<nb::gil_scoped_release>())
+          "start", [](Server& s) { ThrowIfRunError(s.Start()); }, nb::call_guard<ReleasedGil>())
       .def(
           "stop",
           [](Server& s, double grace) {
             grace < 0 ? s.Stop() : s.StopWithin(absl::Seconds(grace));
           },
-          nb::call_guard<nb::gil_scoped_release>())
+          nb::call_guard<ReleasedGil>())
       .def("join", &Join)
       .def_prop_ro("target", &Server::target);
   m.def("new_server", &NewServer, nb::arg("server_def"), nb::arg("bind"), nb::arg("tls_cert"),

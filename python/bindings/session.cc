@@ -98,7 +98,7 @@ std::unique_ptr<Session> ConnectSession(const Graph& graph, const std::string& t
   options.target = target;
   options.config = ConfigFromPython(config);
   options.interrupted = RunSignalHandlers;
-  nb::gil_scoped_release unlocked;  // names are looked up
+  ReleasedGil unlocked;  // names are looked up
   options.master = RunValue(ConnectMaster(target, options.config));
   return RunValue(Session::Create(graph, std::move(options)));
 }
@@ -121,7 +121,7 @@ void BindSession(nb::module_& m) {
              std::vector<Tensor> tensors = FeedsFromPython(plan.signature, feeds);
              absl::StatusOr<std::vector<Tensor>> result = absl::UnknownError("");
              {
-               nb::gil_scoped_release unlocked;
+               ReleasedGil unlocked;
                result = s.Run(*plan.plan, std::move(tensors));
              }
              return ToNumpyList(RunValue(std::move(result)));
@@ -137,7 +137,7 @@ void BindSession(nb::module_& m) {
              RunMetadata metadata;
              absl::StatusOr<std::vector<Tensor>> result = absl::UnknownError("");
              {
-               nb::gil_scoped_release unlocked;
+               ReleasedGil unlocked;
                result = s.Run(*plan.plan, std::move(tensors), options, &metadata);
              }
              nb::list values = ToNumpyList(RunValue(std::move(result)));
@@ -149,7 +149,7 @@ void BindSession(nb::module_& m) {
       .def("partial_run_setup",
            [](Session& s, std::vector<Output> feeds, std::vector<Output> fetches,
               std::vector<Node*> targets) {
-             nb::gil_scoped_release unlocked;
+             ReleasedGil unlocked;
              return RunValue(
                  s.PartialRunSetup({std::move(feeds), std::move(fetches), std::move(targets)}));
            })
@@ -163,20 +163,19 @@ void BindSession(nb::module_& m) {
              }
              absl::StatusOr<std::vector<Tensor>> result = absl::UnknownError("");
              {
-               nb::gil_scoped_release unlocked;
+               ReleasedGil unlocked;
                result = s.PartialRun(handle, given, fetches);
              }
              return ToNumpyList(RunValue(std::move(result)));
            })
       .def(
-          "close", [](Session& s) { ThrowIfRunError(s.Close()); },
-          nb::call_guard<nb::gil_scoped_release>())
+          "close", [](Session& s) { ThrowIfRunError(s.Close()); }, nb::call_guard<ReleasedGil>())
       .def_prop_ro("closed", &Session::closed)
       .def("explain_placement",
            [](const Session& s, const std::string& node) {
              absl::StatusOr<std::vector<std::string>> reasons = absl::UnknownError("");
              {
-               nb::gil_scoped_release unlocked;
+               ReleasedGil unlocked;
                reasons = s.ExplainPlacement(node);
              }
              return RunValue(std::move(reasons));
@@ -185,7 +184,7 @@ void BindSession(nb::module_& m) {
            [](const Session& s) {
              std::vector<DeviceAttributes> devices;
              {
-               nb::gil_scoped_release unlocked;
+               ReleasedGil unlocked;
                devices = s.ListDevices();
              }
              nb::list list;
@@ -200,7 +199,7 @@ void BindSession(nb::module_& m) {
           [](Session& s, const std::vector<std::string>& containers) {
             ThrowIfRunError(s.ClearContainers(containers));
           },
-          nb::call_guard<nb::gil_scoped_release>());
+          nb::call_guard<ReleasedGil>());
   m.def(
       "new_session",
       [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize,
@@ -222,7 +221,7 @@ void BindSession(nb::module_& m) {
       "reset_containers",
       [](const std::string& target, std::vector<std::string> containers, const nb::bytes& config) {
         const SessionConfig parsed = ConfigFromPython(config);
-        nb::gil_scoped_release unlocked;
+        ReleasedGil unlocked;
         ThrowIfRunError(ResetContainers(target, std::move(containers), parsed));
       },
       nb::arg("target"), nb::arg("containers"), nb::arg("config"));

@@ -19,7 +19,7 @@ std::unique_ptr<RecordReader> OpenRecords(const std::string& path, const std::st
 nb::bytes NextRecord(RecordReader& reader) {
   absl::StatusOr<std::string> record = absl::UnknownError("not read");
   {
-    nb::gil_scoped_release unlocked;
+    ReleasedGil unlocked;
     record = reader.Next();
   }
   if (absl::IsOutOfRange(record.status())) throw nb::stop_iteration();
@@ -59,7 +59,7 @@ void Add(EventWriter& writer, const nb::bytes& serialized, EventWriter::Step ste
   const absl::string_view view = View(serialized);
   absl::Status status;
   {
-    nb::gil_scoped_release unlocked;
+    ReleasedGil unlocked;
     status = (writer.*add)(view, step);
   }
   ThrowIfBuildError(status);
@@ -96,7 +96,7 @@ void BindSummaries(nb::module_& m) {
           [](EventWriter& w, const nb::bytes& metadata, const std::string& tag,
              EventWriter::Step step) {
             const absl::string_view view = View(metadata);
-            nb::gil_scoped_release unlocked;
+            ReleasedGil unlocked;
             ThrowIfBuildError(w.AddRunMetadata(view, tag, step));
           },
           nb::arg("run_metadata"), nb::arg("tag"), nb::arg("step").none())
@@ -104,20 +104,18 @@ void BindSummaries(nb::module_& m) {
           "add_event",
           [](EventWriter& w, const nb::bytes& event) {
             std::string copy(event.c_str(), event.size());
-            nb::gil_scoped_release unlocked;
+            ReleasedGil unlocked;
             ThrowIfRunError(w.AddEvent(std::move(copy)));
           },
           nb::arg("event"))
       // What goes wrong with the file is logged and loses events; it does not end the training.
       .def(
-          "flush", [](EventWriter& w) { (void)w.Flush(); },
-          nb::call_guard<nb::gil_scoped_release>())
+          "flush", [](EventWriter& w) { (void)w.Flush(); }, nb::call_guard<ReleasedGil>())
       .def(
-          "close", [](EventWriter& w) { (void)w.Close(); },
-          nb::call_guard<nb::gil_scoped_release>())
+          "close", [](EventWriter& w) { (void)w.Close(); }, nb::call_guard<ReleasedGil>())
       .def(
           "reopen", [](EventWriter& w) { ThrowIfRunError(w.Reopen()); },
-          nb::call_guard<nb::gil_scoped_release>())
+          nb::call_guard<ReleasedGil>())
       .def_prop_ro("is_closed", &EventWriter::is_closed)
       .def_prop_ro("directory", &EventWriter::directory);
   m.def("new_event_writer", &NewEventWriter, nb::arg("directory"), nb::arg("max_queue"),
@@ -126,8 +124,8 @@ void BindSummaries(nb::module_& m) {
       "cached_event_writer",
       [](const std::string& directory) { return RunValue(EventWriterCache::Get(directory)); },
       nb::arg("directory"), "The writer that hooks of this process share.");
-  m.def("clear_event_writers", &EventWriterCache::Clear, nb::call_guard<nb::gil_scoped_release>());
-  m.def("flush_event_writers", &EventWriter::FlushAll, nb::call_guard<nb::gil_scoped_release>());
+  m.def("clear_event_writers", &EventWriterCache::Clear, nb::call_guard<ReleasedGil>());
+  m.def("flush_event_writers", &EventWriter::FlushAll, nb::call_guard<ReleasedGil>());
 }
 
 }  // namespace muster

@@ -88,10 +88,10 @@ void BindSupervisor(nb::module_& m) {
           [](const Supervisor::Service& service) {
             if (service.calls.start) ThrowIfRunError(service.calls.start());
           },
-          nb::call_guard<nb::gil_scoped_release>())
+          nb::call_guard<ReleasedGil>())
       .def(
           "run", [](const Supervisor::Service& service) { ThrowIfRunError(service.calls.run()); },
-          nb::call_guard<nb::gil_scoped_release>());
+          nb::call_guard<ReleasedGil>());
   nb::class_<Supervisor>(m, "Supervisor")
       .def("prepare_or_wait_for_session",
            [](Supervisor& supervisor, nb::object open, bool start_standard_services) {
@@ -101,18 +101,18 @@ void BindSupervisor(nb::module_& m) {
                    CallPython([&] { session = nb::cast<std::shared_ptr<Session>>(open()); }));
                return session;
              };
-             nb::gil_scoped_release unlocked;
+             ReleasedGil unlocked;
              ThrowIfRunError(
                  supervisor.PrepareOrWaitForSession(factory, start_standard_services).status());
            })
       .def("services",
            [](Supervisor& supervisor, std::shared_ptr<Session> session) {
-             nb::gil_scoped_release unlocked;
+             ReleasedGil unlocked;
              return RunValue(supervisor.Services(session));
            })
       .def("stop", [](Supervisor& supervisor, std::vector<std::shared_ptr<Joinable>> threads,
                       bool close_events, bool ignore_live_threads) {
-        nb::gil_scoped_release unlocked;
+        ReleasedGil unlocked;
         ThrowIfRunError(supervisor.Stop({std::move(threads), close_events, ignore_live_threads}));
       });
   m.def("new_supervisor", &NewSupervisor, nb::arg("front"), nb::arg("coordinator"),

@@ -95,7 +95,7 @@ void BindSyncReplicas(nb::module_& m) {
           [](const SyncReplicas& sync, Session& session) {
             ThrowIfRunError(sync.ReleaseWorkers(session));
           },
-          nb::call_guard<nb::gil_scoped_release>());
+          nb::call_guard<ReleasedGil>());
   m.def("new_sync_replicas", [](int aggregate, int total, std::string name) {
     SyncReplicasOptions options;
     options.replicas_to_aggregate = aggregate;

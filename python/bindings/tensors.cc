@@ -142,7 +142,7 @@ Tensor TensorFromNumpy(nb::handle array, DType dtype) {
   }
   HeldBuffer* owned = held.release();
   Buffer buffer = Buffer::AdoptExternal(owned->view.buf, bytes, [owned] {
-    nb::gil_scoped_acquire gil;
+    HeldGil gil;
     PyBuffer_Release(&owned->view);
     std::unique_ptr<HeldBuffer>(owned).reset();
   });

@@ -19,7 +19,7 @@ class Callback {
   explicit Callback(nb::object function)
       : function_(new nb::object(std::move(function)), [](nb::object* object) {
           if (!Py_IsInitialized()) return;
-          nb::gil_scoped_acquire gil;
+          HeldGil gil;
           delete object;
         }) {}
   explicit operator bool() const { return !function_->is_none(); }
@@ -95,7 +95,7 @@ bool WaitForStop(Coordinator& coordinator, std::optional<double> timeout) {
     bool stopped;
     const absl::Duration slice = std::min(left, kInterruptInterval);
     {
-      nb::gil_scoped_release unlocked;
+      ReleasedGil unlocked;
       stopped = coordinator.WaitForStop(slice);
     }
     left -= slice;
@@ -107,7 +107,7 @@ bool WaitForStop(Coordinator& coordinator, std::optional<double> timeout) {
 void RequestStop(Coordinator& coordinator, nb::object exception) {
   absl::Status why;
   if (!exception.is_none()) why = KeepException(exception);
-  nb::gil_scoped_release unlocked;
+  ReleasedGil unlocked;
   ThrowIfRunError(coordinator.RequestStop(std::move(why)));
 }
 
@@ -117,7 +117,7 @@ void Join(Coordinator& coordinator, std::vector<std::shared_ptr<Joinable>> threa
   options.grace = absl::Seconds(grace);
   options.ignore_live_threads = ignore_live_threads;
   options.interrupted = RunSignalHandlers;
-  nb::gil_scoped_release unlocked;
+  ReleasedGil unlocked;
   ThrowIfRunError(coordinator.Join(std::move(threads), std::move(options)));
 }
 
@@ -129,8 +129,7 @@ void BindCoordinator(nb::module_& m) {
   nb::class_<Thread, Joinable>(m, "Thread")
       .def("mark_started", &Thread::MarkStarted)
       .def(
-          "run", [](Thread& t) { ThrowIfRunError(t.Run()); },
-          nb::call_guard<nb::gil_scoped_release>())
+          "run", [](Thread& t) { ThrowIfRunError(t.Run()); }, nb::call_guard<ReleasedGil>())
       .def(
           "run_loop",
           [](Thread& t, Coordinator& coordinator, std::optional<double> interval, nb::object start,
@@ -139,7 +138,7 @@ void BindCoordinator(nb::module_& m) {
                                   StatusCall(std::move(stop))};
             std::optional<absl::Duration> every;
             if (interval) every = absl::Seconds(*interval);
-            nb::gil_scoped_release unlocked;
+            ReleasedGil unlocked;
             ThrowIfRunError(t.Run([&] { return RunLoop(coordinator, every, calls); }));
           },
           nb::arg("coordinator"), nb::arg("interval").none(), nb::arg("start").none(),
@@ -301,7 +300,7 @@ nb::object PrepareSession(const SessionManager& manager, nb::object make, const 
   options.init_fn_name = std::move(init_fn_name);
   const CheckpointSource from = SourceFrom(source, sessions);
   {
-    nb::gil_scoped_release unlocked;
+    ReleasedGil unlocked;
     ThrowIfRunError(manager.PrepareSession(sessions.factory(), options, from).status());
   }
   return sessions.newest();
@@ -312,7 +311,7 @@ nb::object RecoverSession(const SessionManager& manager, nb::object make, const 
   const CheckpointSource from = SourceFrom(source, sessions);
   bool ready;
   {
-    nb::gil_scoped_release unlocked;
+    ReleasedGil unlocked;
     ready = RunValue(manager.RecoverSession(sessions.factory(), from)).ready;
   }
   return nb::make_tuple(sessions.newest(), ready);
@@ -322,7 +321,7 @@ nb::object WaitForSession(const SessionManager& manager, nb::object make,
                           std::optional<double> max_wait) {
   PySessions sessions(std::move(make));
   {
-    nb::gil_scoped_release unlocked;
+    ReleasedGil unlocked;
     ThrowIfRunError(manager.WaitForSession(sessions.factory(), DurationFrom(max_wait)).status());
   }
   return sessions.newest();

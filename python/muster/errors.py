@@ -1,4 +1,5 @@
 """tf.errors: exceptions of running ops, one class per status code."""
+import atexit
 import re
 
 from muster import _muster
@@ -127,3 +128,4 @@ def _make(code, message, while_running, kind):
 
 
 _muster.set_error_maker(_make)
+atexit.register(_muster.prepare_exit)  # the first to be registered runs last
