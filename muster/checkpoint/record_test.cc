@@ -1,10 +1,12 @@
 // Framing of TFRecord files: exact bytes, every truncation, every flipped bit, compression.
+#include <csignal>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -158,6 +160,43 @@ TEST(RecordTest, ErrorsOfFilesNameThem) {
   EXPECT_EQ(RecordWriter::Open(TemporaryPath("x"), options).status().code(),
             absl::StatusCode::kInvalidArgument);
   EXPECT_FALSE(ParseRecordCompression("BZ2").ok());
+}
+
+// Files of this process may not grow beyond `bytes` while it lives, as on a full disk.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : signal_(std::signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &old_);
+    rlimit limit = old_;
+    limit.rlim_cur = bytes;
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() {
+    setrlimit(RLIMIT_FSIZE, &old_);
+    std::signal(SIGXFSZ, signal_);
+  }
+
+ private:
+  void (*signal_)(int);
+  rlimit old_;
+};
+
+TEST(RecordTest, NoHalfRecordStaysOnAFullDisk) {
+  const std::string path = TemporaryPath("limited");
+  auto writer = RecordWriter::Open(path);
+  ASSERT_TRUE(writer.ok());
+  EXPECT_TRUE((*writer)->Write(std::string(300, 'x')).ok());
+  EXPECT_TRUE((*writer)->Flush().ok());
+  {
+    FileSizeLimit limit(1000);
+    EXPECT_TRUE((*writer)->Write(std::string(2000, 'y')).ok());
+    EXPECT_FALSE((*writer)->Flush().ok());
+  }
+  EXPECT_FALSE((*writer)->Close().ok());
+  const auto [records, status] = ReadAll(Contents(path));
+  EXPECT_EQ(records, std::vector<std::string>{std::string(300, 'x')});
+  EXPECT_EQ(status.code(), absl::StatusCode::kOutOfRange);
+  unlink(path.c_str());
 }
 
 TEST(RecordTest, AFullDiskIsAnErrorThatStays) {

@@ -1,6 +1,7 @@
 // The writer of event files: the file it leaves, its life, its errors, and many threads at once.
 #include "muster/train/event_writer.h"
 
+#include <csignal>
 #include <filesystem>
 #include <thread>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tensorflow/core/util/event.pb.h"
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -164,6 +166,27 @@ TEST_F(EventWriterTest, ADeletedFolderIsToldOnceAndHangsNobody) {
   EXPECT_TRUE(writer->Reopen().ok());
   EXPECT_TRUE(writer->AddScalar("x", 1).ok());
   EXPECT_TRUE(writer->Flush().ok());
+  EXPECT_EQ(Events(Files()[0]).size(), 2u);
+}
+
+TEST_F(EventWriterTest, AFullDiskIsToldOnceAndHangsNobody) {
+  auto writer = Open();
+  EXPECT_TRUE(writer->AddScalar("first", 1).ok());
+  EXPECT_TRUE(writer->Flush().ok());
+  {
+    // Files may not grow beyond this, as on a full disk.
+    rlimit old;
+    getrlimit(RLIMIT_FSIZE, &old);
+    rlimit limit = old;
+    limit.rlim_cur = 200;
+    auto* const handler = std::signal(SIGXFSZ, SIG_IGN);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE(writer->AddGraph(std::string(500, 'x')).ok());
+    EXPECT_FALSE(writer->Flush().ok());
+    setrlimit(RLIMIT_FSIZE, &old);
+    std::signal(SIGXFSZ, handler);
+  }
+  EXPECT_FALSE(writer->Close().ok());
   EXPECT_EQ(Events(Files()[0]).size(), 2u);
 }
 
