@@ -16,6 +16,8 @@ WORKLOADS = [
     ("matmul_2048", "ms", 1e3, 1 / 0.95),
     ("import_time", "s", 1, 1 / 5),
     ("memory", "MB", 1, 1 / 5),
+    ("checkpoint_write", "ms", 1e3, 1),  # 256 MB; ours is on the disk at the end
+    ("checkpoint_read", "ms", 1e3, 1),
 ]
 CLUSTER_WORKLOADS = [
     ("null_outside", "us", 1e6, 0.7),

@@ -17,5 +17,6 @@ void AddOpsCommand(CLI::App& app, Command& chosen);
 void AddLaunchCommand(CLI::App& app, Command& chosen);
 void AddServeCommand(CLI::App& app, Command& chosen);
 void AddExplainCommand(CLI::App& app, Command& chosen);
+void AddCheckpointCommand(CLI::App& app, Command& chosen);
 
 }  // namespace muster

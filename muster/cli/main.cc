@@ -15,6 +15,7 @@ int main(int argc, char** argv) {
   muster::AddLaunchCommand(app, chosen);
   muster::AddServeCommand(app, chosen);
   muster::AddExplainCommand(app, chosen);
+  muster::AddCheckpointCommand(app, chosen);
   if (const char* level = std::getenv("TF_CPP_MIN_LOG_LEVEL")) {
     muster::SetLogLevel(static_cast<muster::LogLevel>(std::atoi(level)));
   }

@@ -1,4 +1,7 @@
 // Tensors into checkpoints: SaveV2, and Save and SaveSlices for the V1 format.
+#include <algorithm>
+#include <numeric>
+
 #include "muster/checkpoint/bundle_writer.h"
 #include "muster/checkpoint/v1_proto.h"
 #include "muster/ops/state/file_kernel.h"
@@ -76,7 +79,13 @@ absl::Status SaveV1(KernelContext& c, bool has_slices) {
         " names, but received ", c.num_inputs(), " inputs");
   }
   V1Writer writer(file.scalar<std::string>());
-  for (int i = 0; i < count; ++i) {
+  // In order of their names, as TensorFlow does it for this format.
+  std::vector<int> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return names.data<std::string>()[a] < names.data<std::string>()[b];
+  });
+  for (int i : order) {
     const std::string& name = names.data<std::string>()[i];
     const Tensor& tensor = c.input(fixed + i);
     ASSIGN_OR_RETURN(
