@@ -14,6 +14,11 @@
 //   AdamOptimizer adam(0.001);
 //   Node* train = *adam.Minimize(scope, loss, {w});
 //
+// A MonitoredTrainingSession (train/training_session.h) initializes, saves and recovers:
+//
+//   auto session = *MonitoredTrainingSession(std::move(options));
+//   while (!session->ShouldStop()) session->Run(feeds, {loss}, {train}).value();
+//
 // In a cluster, every process has a Server, and SessionOptions::master says which of them runs the
 // session:
 //
@@ -30,7 +35,9 @@
 #include "muster/tensor/tensor.h"
 #include "muster/train/decay.h"
 #include "muster/train/device_setter.h"
+#include "muster/train/hooks.h"
 #include "muster/train/moving_average.h"
 #include "muster/train/optimizers.h"
+#include "muster/train/training_session.h"
 #include "muster/train/variables.h"
 #include "muster/transport/cluster.h"

@@ -285,19 +285,13 @@ void BindHooks(nb::module_& m) {
   m.def("nan_tensor", &MakeNan, nb::arg("loss"), nb::arg("on_nan").none());
   m.def("final_ops", &MakeFinalOps);
   m.def("feed_fn", &MakeFeedFn);
-  m.def(
-      "read_global_step",
-      [](const Scope& scope, Output source, std::optional<Output> initial_value) {
-        if (!initial_value.has_value())
-          return BuildValue(ReadGlobalStep(scope, source, source.node->name())).read;
-        TrainVariable variable;
-        variable.handle = source;
-        variable.is_resource = source.base_dtype() == DType::kResource;
-        variable.initial_value = *initial_value;
-        variable.dtype = initial_value->base_dtype();
-        return BuildValue(ReadGlobalStep(scope, variable)).read;
-      },
-      nb::arg("scope"), nb::arg("source"), nb::arg("initial_value").none());
+  // Of a variable, or of a tensor that somebody else counts.
+  m.def("read_global_step", [](const Scope& scope, const TrainVariable& variable) {
+    return BuildValue(ReadGlobalStep(scope, variable)).read;
+  });
+  m.def("read_global_step", [](const Scope& scope, Output value) {
+    return BuildValue(ReadGlobalStep(scope, value, value.node->name())).read;
+  });
 }
 
 }  // namespace muster

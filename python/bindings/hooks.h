@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "bindings.h"
+#include "train_bindings.h"
 
 namespace muster {
 

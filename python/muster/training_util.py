@@ -1,6 +1,4 @@
 """The global step."""
-import os
-
 from muster import _muster, dtypes, framework, init_ops, tf_logging, variable_scopes, variables
 from muster.framework import GraphKeys
 
@@ -73,12 +71,8 @@ def _get_or_create_global_step_read(graph=None):
     step = get_global_step(graph)
     if step is None:
         return None
-    graph._check_not_finalized()
-    if isinstance(step, variables.Variable):
-        source = step.handle if step._is_resource else step._ref()
-        read = _muster.read_global_step(graph._scope, source._output, step.initial_value._output)
-    else:
-        read = _muster.read_global_step(graph._scope, step._output, None)
+    source = step._train_variable() if isinstance(step, variables.Variable) else step._output
+    read = _muster.read_global_step(graph._building_scope(), source)
     graph.add_to_collection(GLOBAL_STEP_READ_KEY, graph._tensor(read))
     return _get_global_step_read(graph)
 
