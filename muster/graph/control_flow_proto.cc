@@ -9,6 +9,7 @@
 
 #include "muster/graph/build_state.h"
 #include "muster/graph/cond_context.h"
+#include "muster/graph/frames.h"
 #include "muster/graph/while_context.h"
 
 namespace muster {
@@ -98,7 +99,101 @@ absl::Status NestedFromProto(Graph& graph, absl::string_view scope, const Proto&
   return absl::OkStatus();
 }
 
+using Contexts = absl::flat_hash_set<ControlFlowContext*>;
+
+void AddWithNested(ControlFlowContext* context, Contexts& all) {
+  if (!all.insert(context).second) return;
+  for (ControlFlowContext* nested : context->nested()) AddWithNested(nested, all);
+}
+
+bool IsControlFlow(const Node& node) {
+  return IsSwitch(node) || IsMerge(node) || IsLoopEnter(node) || IsLoopExit(node) ||
+         node.op() == "NextIteration" || node.op() == "RefNextIteration" || node.op() == "LoopCond";
+}
+
+// The name of the loop that a context is in; "" outside of loops.
+absl::string_view FrameOf(ControlFlowContext* context) {
+  WhileContext* loop = context == nullptr ? nullptr : context->while_context();
+  return loop == nullptr ? absl::string_view() : absl::string_view(loop->name());
+}
+
+absl::Status CheckBranch(const CondContext& branch) {
+  const Node& pivot = *branch.pivot().node;
+  const bool is_side = pivot.op() == "Identity" && IsSwitch(*pivot.input(0).node) &&
+                       pivot.input(0).index == branch.branch();
+  if (!is_side || branch.pred().base_dtype() != DType::kBool) {
+    return InvalidArgument("'", branch.name(), "' is no branch of a conditional on '",
+                           branch.pred().name(), "'");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckLoop(const WhileContext& loop) {
+  const auto belongs = [&](const Output& output) {
+    return output.node->control_flow_context() == &loop;
+  };
+  bool good = loop.pivot().node->op() == "LoopCond" && belongs(loop.pivot()) &&
+              belongs(loop.pivot_for_pred()) && belongs(loop.pivot_for_body()) &&
+              loop.loop_enters().size() == loop.loop_exits().size();
+  for (const Output& enter : loop.loop_enters())
+    good = good && IsLoopEnter(*enter.node) && belongs(enter);
+  for (const Output& exit : loop.loop_exits())
+    good = good && IsLoopExit(*exit.node) && belongs(exit);
+  return good ? absl::OkStatus()
+              : InvalidArgument("'", loop.name(), "' is not a loop of the graph");
+}
+
+absl::Status CheckNodes(Graph& graph, const Contexts& restored) {
+  const Frames frames = FindFrames(graph);
+  absl::flat_hash_set<std::string> names;
+  for (ControlFlowContext* context : restored) {
+    if (context->AsWhile() != nullptr) names.insert(context->name());
+  }
+  for (const std::unique_ptr<Node>& node : graph.nodes()) {
+    const size_t id = static_cast<size_t>(node->id());
+    const int where = IsLoopEnter(*node) ? frames.outputs[id] : frames.inside[id];
+    const std::string& frame = frames.frames[static_cast<size_t>(where)].name;
+    ControlFlowContext* context = node->control_flow_context();
+    if (restored.contains(context)) {
+      if (FrameOf(context) == frame) continue;
+      // TensorFlow names the start values of counters among a loop's own values.
+      ControlFlowContext* around = context;
+      while (around != nullptr && FrameOf(around) != frame) around = around->outer();
+      if (IsControlFlow(*node) || FrameOf(around) != frame) {
+        return InvalidArgument("The control-flow context '", context->name(), "' has the node '",
+                               node->name(), "', which runs in the frame '", frame, "'");
+      }
+      node->set_control_flow_context(around);
+    } else if (IsControlFlow(*node) && names.contains(frame)) {
+      return InvalidArgument("The control-flow context '", frame, "' lacks its node '",
+                             node->name(), "'");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAll(Graph& graph, const Contexts& restored) {
+  for (ControlFlowContext* context : restored) {
+    if (const CondContext* branch = context->AsCond()) RETURN_IF_ERROR(CheckBranch(*branch));
+    if (const WhileContext* loop = context->AsWhile()) RETURN_IF_ERROR(CheckLoop(*loop));
+  }
+  return CheckNodes(graph, restored);
+}
+
 }  // namespace
+
+absl::Status CheckRestoredContexts(Graph& graph, absl::Span<ControlFlowContext* const> roots) {
+  Contexts restored;
+  for (ControlFlowContext* root : roots) AddWithNested(root, restored);
+  if (restored.empty()) return absl::OkStatus();
+  absl::Status status = CheckAll(graph, restored);
+  if (!status.ok()) {
+    for (const std::unique_ptr<Node>& node : graph.nodes()) {
+      if (restored.contains(node->control_flow_context())) node->set_control_flow_context(nullptr);
+    }
+  }
+  return status;
+}
 
 std::vector<ControlFlowContext*> RootContexts(Graph& graph) {
   std::vector<ControlFlowContext*> roots;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 #include "muster/base/status.h"
 #include "muster/graph/control_flow.h"
@@ -33,5 +34,10 @@ absl::StatusOr<CondContext*> CondContextFromProto(Graph& graph, absl::string_vie
 absl::StatusOr<WhileContext*> WhileContextFromProto(Graph& graph, absl::string_view import_scope,
                                                     const tensorflow::WhileContextDef& proto,
                                                     ControlFlowContext* outer = nullptr);
+
+// Whether restored contexts are what the nodes themselves say: every node of a loop's frame that
+// belongs to control flow is in the loop's context, and no node of another frame is.
+// InvalidArgument otherwise; the nodes then belong to no context.
+absl::Status CheckRestoredContexts(Graph& graph, absl::Span<ControlFlowContext* const> roots);
 
 }  // namespace muster

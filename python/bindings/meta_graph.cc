@@ -51,6 +51,9 @@ void BindMetaGraph(nb::module_& m) {
   m.def("root_contexts", &RootContexts, nb::rv_policy::reference);
   m.def("context_to_proto", &ContextToProto);
   m.def("context_from_proto", &ContextFromProto, nb::rv_policy::reference);
+  m.def("check_contexts", [](Graph& graph, const std::vector<ControlFlowContext*>& roots) {
+    ThrowIfBuildError(CheckRestoredContexts(graph, roots));
+  });
   m.def("message_text", [](const std::string& full_name, const nb::bytes& bytes) {
     return BuildValue(MessageText(full_name, absl::string_view(bytes.c_str(), bytes.size())));
   });

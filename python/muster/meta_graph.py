@@ -446,10 +446,15 @@ def import_scoped_meta_graph_with_return_elements(
             if proto.meta_info_def.HasField("stripped_op_list") else None)
         have_trainable = _variables_have_trainable(proto.meta_info_def.tensorflow_version)
         known_variables = {}
+        contexts_before = {key: len(graph.get_collection(key)) for key in (
+            GraphKeys.COND_CONTEXT, GraphKeys.WHILE_CONTEXT)}
         # Trainable variables first: the others may be the same ones.
         for key in sorted(proto.collection_def, key=lambda k: (k != GraphKeys.TRAINABLE_VARIABLES, k)):
             if key != unbound_inputs_col_name and restore_collections_predicate(key):
                 _import_collection(graph, key, proto.collection_def[key], scope, known_variables, have_trainable)
+        _muster.check_contexts(graph._g, [
+            item._context for key in (GraphKeys.COND_CONTEXT, GraphKeys.WHILE_CONTEXT)
+            for item in graph.get_collection(key)[contexts_before[key]:]])
         imported = {strip_name_scope(v.name, scope): v
                     for v in graph.get_collection(GraphKeys.GLOBAL_VARIABLES, scope=scope or None)}
     return imported, elements

@@ -266,3 +266,73 @@ def test_contexts_that_do_not_fit():
         broken.collection_def[key].bytes_list.value[0] = context.SerializeToString()
         with tf.Graph().as_default(), pytest.raises(ValueError, match="names 'gone:0', which is no output"):
             tf.train.import_meta_graph(broken)
+
+
+_BROKEN_CONTEXTS = r"""
+import random
+import muster as tf
+from muster import _protos
+
+def model():
+    w = tf.get_variable("w", initializer=tf.constant([[1.0], [2.0]]))
+    x = tf.placeholder(tf.float32, [None, 2], name="x")
+    loop = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a * tf.reduce_sum(w)), [0, tf.reduce_sum(x)])[1]
+    choice = tf.cond(loop > 0, lambda: tf.while_loop(lambda a: a < 100.0, lambda a: a * 2.0, [loop]),
+                     lambda: loop * w[0, 0])
+    return tf.identity(tf.reduce_sum(choice) + tf.reduce_sum(tf.matmul(x, w)), name="y")
+
+with tf.Graph().as_default() as graph:
+    model()
+    proto = tf.train.export_meta_graph()
+    names = [t.name for op in graph.get_operations() for t in op.outputs]
+
+def contexts(proto):
+    yield proto
+    for nested in proto.nested_contexts:
+        for found in contexts(getattr(nested, nested.WhichOneof("ctxt"))):
+            yield found
+
+def damage(context):
+    kind = random.randrange(4)
+    if kind == 0:
+        fields = [f.name for f in context.DESCRIPTOR.fields if f.name.endswith("_name")]
+        setattr(context, random.choice(fields), random.choice(names))
+    elif kind == 1 and context.values_def.values:
+        at = random.randrange(len(context.values_def.values))
+        context.values_def.values[at] = random.choice(names)
+    elif kind == 2 and context.values_def.values:
+        del context.values_def.values[random.randrange(len(context.values_def.values))]
+    elif kind == 3:
+        context.values_def.external_values[random.choice(names)] = random.choice(names)
+
+random.seed(5)
+outcomes = set()
+for _ in range(150):
+    broken = tf.MetaGraphDef()
+    broken.CopyFrom(proto)
+    for key, kind in (("while_context", "WhileContextDef"), ("cond_context", "CondContextDef")):
+        values = broken.collection_def[key].bytes_list.value
+        for i in range(len(values)):
+            context = _protos.get("tensorflow." + kind).FromString(values[i])
+            for _ in range(random.randrange(3)):
+                damage(random.choice(list(contexts(context))))
+            values[i] = context.SerializeToString()
+    with tf.Graph().as_default() as graph:
+        try:
+            tf.train.import_meta_graph(broken)
+            tf.gradients(graph.get_tensor_by_name("y:0"), tf.global_variables()[0])
+            outcomes.add("fine")
+        except (ValueError, KeyError, tf.errors.OpError) as e:
+            outcomes.add(type(e).__name__)
+print(sorted(outcomes))
+"""
+
+
+def test_damaged_contexts_crash_nothing():
+    import subprocess
+    import sys
+
+    said = subprocess.run([sys.executable, "-c", _BROKEN_CONTEXTS], capture_output=True, text=True, timeout=200,
+                          env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
+    assert said.returncode == 0, said.stderr
+    assert "ValueError" in said.stdout

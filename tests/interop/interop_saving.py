@@ -80,6 +80,33 @@ def imported(tf, call):
             return [float(s.run([loss, train])[0]) for _ in range(call["steps"])]
 
 
+def loops(tf, call):
+    """Writes a graph of loops in branches in loops, differentiated once, or differentiates the other's."""
+    with tf.Graph().as_default() as graph:
+        if call.get("restore"):
+            tf.train.import_meta_graph(call["restore"], import_scope=call.get("scope"))
+        else:
+            w = tf.get_variable("w", initializer=np.float32([[1.5], [-0.5]]))
+            x = tf.placeholder(tf.float32, [None, 2], name="x")
+
+            def inner(a):
+                return tf.cond(a > 4.0, lambda: tf.while_loop(lambda b: b < 50.0, lambda b: b * w[0, 0], [a]),
+                               lambda: a * tf.reduce_sum(w) + 1.0)
+
+            total = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, inner(a)), [0, tf.reduce_sum(tf.matmul(x, w))])[1]
+            y = tf.identity(total * 2.0, name="y")
+            tf.gradients(y, w)
+        prefix = call["scope"] + "/" if call.get("scope") else ""
+        gradient = tf.gradients(graph.get_tensor_by_name(prefix + "y:0"), tf.global_variables()[0])[0]
+        path = os.path.join(call["folder"], "graph.meta")
+        if not call.get("restore"):
+            tf.train.export_meta_graph(path)
+        with tf.Session(call["target"]) as s:
+            s.run(tf.global_variables_initializer())
+            fed = {prefix + "x:0": np.float32([[1, 2], [3, 1]])}
+            return {"gradient": s.run(gradient, fed).tolist(), "path": path}
+
+
 def _typed(tf, name):
     """An array of every kind of value that the type has, and what a variable starts from."""
     if name == "string":
@@ -118,7 +145,7 @@ def every_type(tf, call):
             return [name for name in DTYPES if np.asarray(got[name]).tolist() != np.asarray(wanted[name]).tolist()]
 
 
-PROGRAMS = {"training": training, "imported": imported, "every_type": every_type}
+PROGRAMS = {"training": training, "imported": imported, "loops": loops, "every_type": every_type}
 
 
 def run(tf, call):

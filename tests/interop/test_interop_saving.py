@@ -66,6 +66,16 @@ def test_the_others_graph(clients, whole, tmp_path, writer, reader, resource):
     np.testing.assert_allclose(first["losses"] + losses, whole(resource=False), rtol=1e-5)
 
 
+@pytest.mark.parametrize("scope", [None, "inner/most"])
+@pytest.mark.parametrize("writer,reader", BOTH + [("muster", "muster")])
+def test_the_others_loops(clients, tmp_path, writer, reader, scope):
+    """Loops and conditionals of a meta graph can be differentiated by whoever imports it."""
+    first = _call(clients(writer), "loops", tmp_path)
+    second = _call(clients(reader), "loops", tmp_path, restore=first["path"], scope=scope)
+    np.testing.assert_allclose(second["gradient"], first["gradient"], rtol=1e-5)
+    assert np.abs(first["gradient"]).sum() > 0
+
+
 @pytest.mark.parametrize("writer,reader", BOTH)
 def test_every_type(clients, tmp_path, writer, reader):
     path = _call(clients(writer), "every_type", tmp_path)
