@@ -3,7 +3,7 @@ import os
 
 import numpy as np
 
-from muster import _muster, framework, session as session_lib, training_util
+from muster import _muster, compat, framework, session as session_lib, training_util
 from muster.session_run_hook import SessionRunArgs, SessionRunHook, metadata_message, options_message, options_tuple
 
 
@@ -253,6 +253,7 @@ class CheckpointSaverHook(_NativeHook):
         if saver is not None and scaffold is not None:
             raise ValueError("You cannot provide both saver and scaffold.")
         _check_interval(save_secs, save_steps)
+        checkpoint_dir = compat.as_text(os.fspath(checkpoint_dir))
         self._saver, self._scaffold = saver, scaffold
         self._checkpoint_dir = checkpoint_dir
         self._save_path = os.path.join(checkpoint_dir, checkpoint_basename)
@@ -418,6 +419,7 @@ class ProfilerHook(_NativeHook):
 
     def __init__(self, save_steps=None, save_secs=None, output_dir="", show_dataflow=True, show_memory=False):
         _check_interval(save_secs, save_steps)
+        output_dir = compat.as_text(os.fspath(output_dir))
         self._show_dataflow, self._show_memory = show_dataflow, show_memory
         self._core = _muster.profiler(step=_global_step, folder=output_dir, sink=_events_of(None, output_dir),
                                       save_steps=save_steps, save_secs=save_secs, save=self._write)
