@@ -130,8 +130,8 @@ TEST_P(Twin, HasTheLossesOfTensorFlow) {
 INSTANTIATE_TEST_SUITE_P(All, Twin,
                          testing::Values(TwinCase{"adam", false}, TwinCase{"adam", true},
                                          TwinCase{"momentum", false}, TwinCase{"momentum", true}),
-                         [](const testing::TestParamInfo<TwinCase>& info) {
-                           return info.param.optimizer + (info.param.resource ? "Resource" : "Ref");
+                         [](const testing::TestParamInfo<TwinCase>& twin) {
+                           return twin.param.optimizer + (twin.param.resource ? "Resource" : "Ref");
                          });
 
 }  // namespace
