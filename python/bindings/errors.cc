@@ -18,6 +18,11 @@ namespace {
 std::atomic<bool> exiting{false};
 std::thread::id main_thread;  // set before `exiting`
 
+// Whether the program ends, on a thread that is not its main one.
+bool IsExiting() {
+  return exiting.load(std::memory_order_acquire) && std::this_thread::get_id() != main_thread;
+}
+
 constexpr absl::string_view kPythonErrorPayload = "muster/python-exception";
 
 nb::object* error_maker = nullptr;  // muster.errors._make(code, message, while_running, kind)
@@ -65,7 +70,7 @@ class KeptExceptions {
       dropped_.push_back(found->second);
       kept_.erase(found);
     }
-    if (Py_IsInitialized()) {
+    if (Py_IsInitialized() && !IsExiting()) {
       Py_AddPendingCall(
           [](void*) {
             Get().LetGo();
@@ -130,6 +135,8 @@ absl::Status KeepException(nb::handle exception) {
 }
 
 absl::Status CallPython(const std::function<void()>& call) {
+  // A step must end even then: the session that it belongs to waits for it.
+  if (IsExiting()) return absl::CancelledError("The interpreter is going down");
   HeldGil gil;
   try {
     call();
@@ -170,8 +177,7 @@ absl::Status RunSignalHandlers() {
 }
 
 void ReleasedGil::StopIfExiting() {
-  if (!exiting.load(std::memory_order_acquire) || std::this_thread::get_id() == main_thread) return;
-  for (;;) pause();
+  while (IsExiting()) pause();
 }
 
 void BindErrors(nb::module_& m) {

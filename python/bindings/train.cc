@@ -16,12 +16,7 @@ namespace {
 // A Python function that C++ keeps and lets go on any thread.
 class Callback {
  public:
-  explicit Callback(nb::object function)
-      : function_(new nb::object(std::move(function)), [](nb::object* object) {
-          if (!Py_IsInitialized()) return;
-          HeldGil gil;
-          delete object;
-        }) {}
+  explicit Callback(nb::object function) : function_(HoldPython(std::move(function))) {}
   explicit operator bool() const { return !function_->is_none(); }
   // Requires: the GIL is held.
   template <typename... Args>
@@ -32,6 +27,13 @@ class Callback {
  private:
   std::shared_ptr<nb::object> function_;
 };
+
+// What a Python object holds, kept with that object, on any thread. Null for None.
+template <typename T>
+std::shared_ptr<T> Shared(nb::object object) {
+  if (object.is_none()) return nullptr;
+  return std::shared_ptr<T>(HoldPython(object), nb::cast<T*>(object));
+}
 
 // threading.Thread, which cannot tell C++ that it has ended. Held weakly: the interpreter keeps
 // threads that run.
@@ -193,8 +195,12 @@ std::shared_ptr<QueueRunner> NewQueueRunner(std::string queue_name, std::vector<
 
 void BindQueueRunner(nb::module_& m) {
   nb::class_<QueueRunner>(m, "QueueRunner")
-      .def("create_threads", &QueueRunner::CreateThreads, nb::arg("session"),
-           nb::arg("coordinator").none())
+      .def(
+          "create_threads",
+          [](QueueRunner& runner, nb::object session, nb::object coordinator) {
+            return runner.CreateThreads(Shared<Session>(session), Shared<Coordinator>(coordinator));
+          },
+          nb::arg("session"), nb::arg("coordinator").none())
       .def_prop_ro("exceptions", [](const QueueRunner& runner) {
         nb::list list;
         for (const absl::Status& status : runner.errors()) list.append(ExceptionFor(status));

@@ -1,4 +1,6 @@
 """tf.train.QueueRunner and start_queue_runners (recovery-semantics, section 3.1)."""
+import subprocess
+import sys
 import threading
 import time
 
@@ -91,8 +93,8 @@ def test_a_full_queue_is_cancelled_at_the_stop():
         assert time.time() - start < 0.9
 
 
-@pytest.mark.parametrize("remote", [False, True])
-def test_a_step_that_waits_for_something_else_is_cancelled(remote, server):
+@pytest.mark.parametrize("where", ["local", "master", "grpc"])
+def test_a_step_that_waits_for_something_else_is_cancelled(where, server):
     """The chief of a synchronous run waits for gradients; TensorFlow waits 120 s for it."""
     accumulator = tf.ConditionalAccumulator(tf.float32, shape=[], shared_name="acc")
     queue = tf.FIFOQueue(10, tf.float32, shapes=[()], name="dummy_queue")
@@ -102,7 +104,9 @@ def test_a_step_that_waits_for_something_else_is_cancelled(remote, server):
     runner = tf.train.QueueRunner(queue, [enqueue])
     apply = accumulator.apply_grad(2.0, local_step=10)
     got = queue.dequeue()
-    with tf.Session(server.target if remote else "") as sess:
+    config = tf.ConfigProto()
+    config.rpc_options.use_rpc_for_inprocess_master = where == "grpc"
+    with tf.Session("" if where == "local" else server.target, config=config) as sess:
         coord = tf.train.Coordinator()
         threads = runner.create_threads(sess, coord, daemon=True, start=True)
         sess.run(apply)
@@ -158,3 +162,37 @@ def test_start_queue_runners_rules(caplog):
     with tf.Session(), caplog.at_level("WARNING", logger="tensorflow"):
         assert tf.train.start_queue_runners() == []
     assert "was called when no queue runners were defined" in caplog.text
+
+
+_LEFT_RUNNING = """
+import threading, time
+import numpy as np
+import muster as tf
+
+def value():
+    time.sleep(0.001)
+    return np.float32(1.0)
+
+made = tf.py_func(value, [], tf.float32)
+made.set_shape(())
+queue = tf.FIFOQueue(10, tf.float32, shapes=[()])
+tf.train.add_queue_runner(tf.train.QueueRunner(queue, [queue.enqueue(made)] * 2))
+got = queue.dequeue()
+sess = tf.Session()
+coord = tf.train.Coordinator()
+tf.train.start_queue_runners(sess, coord)
+tf.train.LooperThread.loop(coord, 0.001, lambda: None)
+
+def drain():
+    while True:
+        sess.run(got)
+
+threading.Thread(target=drain, daemon=True).start()
+time.sleep(0.1)
+"""
+
+
+def test_a_program_may_end_while_its_threads_run():
+    for _ in range(2):
+        result = subprocess.run([sys.executable, "-c", _LEFT_RUNNING], capture_output=True, timeout=60)
+        assert result.returncode == 0 and result.stderr == b""
