@@ -9,6 +9,7 @@
 #include "muster/graph/gradients.h"
 #include "muster/graph/scope.h"
 #include "muster/graph/while_context.h"
+#include "muster/runtime/cancellation.h"
 #include "muster/runtime/resource_manager.h"
 #include "muster/runtime/trace.h"
 
@@ -55,6 +56,24 @@ TEST_F(SessionTest, ErrorsNameTheNodeOnce) {
   EXPECT_EQ(status.message(),
             "You must feed a value for placeholder tensor 'input' with dtype float\n\t [[{{node "
             "input}}]]");
+}
+
+TEST_F(SessionTest, ARunCanBeCancelledByItsCaller) {
+  const Output queue =
+      scope_.Op("FIFOQueueV2", {}, {{"component_types", std::vector<DType>{DType::kFloat}}});
+  const Output got = scope_.Op("QueueDequeueV2", {queue},
+                               {{"component_types", std::vector<DType>{DType::kFloat}}}, "dequeue");
+  const Output one = Float(1);
+  auto session = NewSession();
+  RunOptions options;
+  options.cancellation = std::make_shared<Cancellation>();
+  std::thread canceller([&] { options.cancellation->Cancel(absl::AbortedError("enough")); });
+  const absl::Status status = session->Run({}, {got}, {}, options).status();
+  canceller.join();
+  EXPECT_EQ(status.message(), "enough");
+  // Once is for ever, for the runs that share it.
+  EXPECT_EQ(session->Run({}, {got}, {}, options).status().message(), "enough");
+  EXPECT_EQ(Value(session->Run({}, {one})), 1);
 }
 
 TEST_F(SessionTest, WrongFeedsAreRefused) {
