@@ -113,6 +113,7 @@ absl::StatusOr<std::optional<std::string>> Saver::Save(Session& session, const s
   std::string written = prefix;
   if (!empty_) {
     const std::string folder = ParentOf(path);
+    MutexLock lock(save_mutex_);
     absl::StatusOr<std::string> saved = RunSave(session, prefix);
     absl::Status status = saved.status();
     if (status.ok()) {
@@ -135,7 +136,6 @@ absl::StatusOr<std::optional<std::string>> Saver::Save(Session& session, const s
 
 absl::Status Saver::RecordState(const std::string& folder, const std::string& prefix,
                                 const SaveOptions& options) {
-  MutexLock lock(state_mutex_);
   RecordLast(prefix);
   ASSIGN_OR_RETURN(const CheckpointState state,
                    MakeCheckpointState(folder, prefix, last_checkpoints(), {}, std::nullopt,

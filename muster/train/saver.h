@@ -114,14 +114,15 @@ class Saver {
   double Now() const;
   absl::StatusOr<std::string> RunSave(Session& session, const std::string& prefix);
   absl::Status RecordState(const std::string& folder, const std::string& prefix,
-                           const SaveOptions& options);
+                           const SaveOptions& options) ABSL_EXCLUSIVE_LOCKS_REQUIRED(save_mutex_);
   void RecordLast(const std::string& prefix);
   void DeleteOneExpired(const std::string& meta_graph_suffix);
 
   const SaverDef def_;
   const SaverOptions options_;
   const bool empty_;
-  Mutex state_mutex_;  // held while the list changes and the state file follows it
+  // One save at a time: the state file names the one that began last.
+  Mutex save_mutex_;
   mutable Mutex mutex_;
   std::vector<std::pair<std::string, double>> last_;
   std::vector<std::pair<std::string, double>> expired_;
