@@ -2,12 +2,16 @@
 
 import os
 import pathlib
+import signal
 import subprocess
 import warnings
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parent
+
+# A shell that starts the tests in the background lets them, and all they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _tensorflow_interpreter():

@@ -11,7 +11,8 @@ constexpr absl::Duration kLongestWait = absl::Hours(24);
 class RealTimer : public Timer {
  public:
   Clock& clock() override { return Clock::Real(); }
-  void Wait(CondVar& changed, Mutex& mutex, absl::Duration timeout) override {
+  void Wait(CondVar& changed, Mutex& mutex, absl::Duration timeout)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) override {
     changed.WaitFor(mutex, std::clamp(timeout, absl::ZeroDuration(), kLongestWait));
   }
 };
