@@ -8,21 +8,29 @@
 //   auto session = Session::Create(graph);
 //   auto result = (*session)->Run({{x, Tensor::Scalar<float>(3)}}, {y});
 //
-// Variables are made with MakeVariable and trained by an optimizer:
+// A training program collects what it makes in a Model, an optimizer changes the variables, and a
+// MonitoredTrainingSession initializes, saves, recovers and calls hooks:
 //
-//   TrainVariable w = *MakeVariable(scope, "w", GlorotUniform({784, 10}));
+//   Model model;
+//   model.AddGlobalStep(scope);
+//   TrainVariable w = model.AddVariable(scope, "w", GlorotUniform({784, 10}));
+//   Output loss = ...;
 //   AdamOptimizer adam(0.001);
-//   Node* train = *adam.Minimize(scope, loss, {w});
+//   Node* train = *model.Minimize(scope, loss, adam);
 //
-// A MonitoredTrainingSession (train/training_session.h) initializes, saves and recovers:
-//
+//   MonitoredTrainingSessionOptions options;
+//   options.graph = &graph;
+//   options.model = model;
+//   options.checkpoint_dir = "model";
+//   options.last_step = 1000;
 //   auto session = *MonitoredTrainingSession(std::move(options));
 //   while (!session->ShouldStop()) session->Run(feeds, {loss}, {train}).value();
+//   session->Close();
 //
-// In a cluster, every process has a Server, and SessionOptions::master says which of them runs the
-// session:
+// In a cluster every process has a Server, and options.session says at which of them a session
+// runs. examples/mnist_replica.cc is a whole program.
 //
-//   options.master = *ConnectMaster("grpc://host:2222", options.config);
+//   options.session = *OptionsForTarget(server->target());
 #pragma once
 
 #include "muster/client/connect.h"
@@ -33,11 +41,18 @@
 #include "muster/ops.h"
 #include "muster/server/server.h"
 #include "muster/tensor/tensor.h"
+#include "muster/train/coordinator.h"
 #include "muster/train/decay.h"
 #include "muster/train/device_setter.h"
+#include "muster/train/event_writer.h"
 #include "muster/train/hooks.h"
+#include "muster/train/model.h"
 #include "muster/train/moving_average.h"
 #include "muster/train/optimizers.h"
+#include "muster/train/queue_runner.h"
+#include "muster/train/saver.h"
+#include "muster/train/supervisor.h"
+#include "muster/train/sync_replicas_hook.h"
 #include "muster/train/training_session.h"
 #include "muster/train/variables.h"
 #include "muster/transport/cluster.h"

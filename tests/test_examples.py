@@ -36,6 +36,45 @@ def test_training_in_cpp_learns_digits(root):
     assert _last_accuracy(output) >= 0.92  # its batches are not shuffled
 
 
+def _launch(root, program, logdir, steps, *flags):
+    """Trains on a local cluster; what it has printed."""
+    if program.endswith("_cc"):
+        program = _binary(root, program)
+    return _run(root, _binary(root, "muster"), "launch", "--ps", "1", "--workers", "2", program,
+                "--logdir", str(logdir), "--train_steps", str(steps), *flags)
+
+
+@pytest.mark.parametrize("flags", [(), ("--sync",)], ids=["asynchronous", "synchronous"])
+@pytest.mark.parametrize("program", ["examples/mnist_replica.py", "mnist_replica_cc"], ids=["python", "cpp"])
+def test_a_cluster_learns_digits(root, tmp_path, program, flags):
+    output = _launch(root, program, tmp_path, 600, *flags)
+    assert _last_accuracy(output) >= 0.95
+    assert len(re.findall(r"step +\d+  loss", output)) >= 12  # progress is visible on the way
+    steps = [int(n) for n in re.findall(r"worker \d made (\d+) steps", output)]
+    assert len(steps) == 2 and min(steps) > 0  # both took part
+    names = os.listdir(str(tmp_path))
+    assert "checkpoint" in names and "graph.pbtxt" in names
+    assert any(name.startswith("events.out.tfevents") for name in names)
+    latest = re.search(r'model_checkpoint_path: "(.*)"', (tmp_path / "checkpoint").read_text()).group(1)
+    assert int(latest.rsplit("-", 1)[1]) >= 600
+
+
+@pytest.mark.parametrize("first, second", [("mnist_replica_cc", "examples/mnist_replica.py"),
+                                           ("examples/mnist_replica.py", "mnist_replica_cc")], ids=["cpp first", "python first"])
+def test_a_checkpoint_goes_on_in_the_other_language(root, tmp_path, first, second):
+    trained = _last_accuracy(_launch(root, first, tmp_path, 400))
+    output = _launch(root, second, tmp_path, 450)
+    begin = re.search(r"step +(\d+)  loss \S+  test accuracy (\S+)", output)
+    assert 400 <= int(begin.group(1)) < 450
+    assert float(begin.group(2)) > trained - 0.03
+    assert _last_accuracy(output) >= 0.94
+    # Slots and the powers of Adam are the same too, not only the weights.
+    prefix = re.search(r'model_checkpoint_path: "(.*)"', (tmp_path / "checkpoint").read_text()).group(1)
+    listed = _run(root, _binary(root, "muster"), "checkpoint", "ls", str(tmp_path / os.path.basename(prefix)))
+    for name in ("conv1/kernel/Adam", "logits/bias/Adam_1", "beta1_power", "beta2_power", "global_step"):
+        assert name in listed
+
+
 def test_run_says_what_is_wrong(root):
     done = subprocess.run([_binary(root, "muster"), "run", "no/such/script.py"], cwd=root, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60)

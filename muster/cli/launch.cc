@@ -1,4 +1,5 @@
-// muster launch: a whole cluster on this machine, one process for each task, running one script.
+// muster launch: a whole cluster on this machine, one process for each task, running one script or
+// program.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -362,8 +363,8 @@ void AddLaunchCommand(CLI::App& app, Command& chosen) {
   auto flags = std::make_shared<LaunchFlags>();
   CLI::App* command = app.add_subcommand(
       "launch",
-      "Run a script as a whole cluster on this machine: muster launch --ps 1 --workers 2 "
-      "SCRIPT [ARGUMENTS]");
+      "Run a script or a program as a whole cluster on this machine: muster launch --ps 1 "
+      "--workers 2 SCRIPT [ARGUMENTS]");
   command->add_option("--ps", flags->ps, "parameter servers (1)")->check(CLI::Range(0, 1000));
   command->add_option("--workers", flags->workers, "workers (1)")->check(CLI::Range(1, 1000));
   command->add_option("--stop_seconds", flags->stop_seconds,

@@ -1,15 +1,18 @@
-// muster run script.py args: runs a script in which `tensorflow` means Muster.
+// muster run script.py args: runs a script in which `tensorflow` means Muster, or a program.
 #include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include <CLI/CLI.hpp>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "muster/cli/commands.h"
@@ -39,6 +42,17 @@ std::string PackageFolder(const std::string& program_folder) {
   return "";
 }
 
+// A program of its own: executable, and neither *.py nor a file whose first line names Python.
+bool IsProgram(const std::string& path) {
+  struct stat about {};
+  if (absl::EndsWith(path, ".py") || stat(path.c_str(), &about) != 0) return false;
+  if (!S_ISREG(about.st_mode) || access(path.c_str(), X_OK) != 0) return false;
+  std::string first_line;
+  std::ifstream file(path);
+  return file.get() != '#' || !std::getline(file, first_line) ||
+         !absl::StrContains(first_line, "python");
+}
+
 std::string Interpreter() {
   if (const char* given = std::getenv("MUSTER_PYTHON")) return given;
   if (Exists(MUSTER_DEFAULT_PYTHON)) return MUSTER_DEFAULT_PYTHON;
@@ -64,6 +78,11 @@ int Run(const std::string& script, const std::vector<std::string>& arguments) {
 absl::StatusOr<std::vector<std::string>> ScriptCommand(const std::string& script,
                                                        const std::vector<std::string>& arguments) {
   if (!Exists(script)) return NotFound("cannot read script '", script, "': ", std::strerror(errno));
+  if (IsProgram(script)) {
+    std::vector<std::string> words = {absl::StrContains(script, '/') ? script : "./" + script};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    return words;
+  }
   const std::string package = PackageFolder(FolderOfThisProgram());
   if (!package.empty()) {
     const char* old = std::getenv("PYTHONPATH");
@@ -77,8 +96,8 @@ absl::StatusOr<std::vector<std::string>> ScriptCommand(const std::string& script
 }
 
 void AddRunCommand(CLI::App& app, Command& chosen) {
-  CLI::App* command =
-      app.add_subcommand("run", "Run a script; `import tensorflow` gives it Muster");
+  CLI::App* command = app.add_subcommand(
+      "run", "Run a script; `import tensorflow` gives it Muster. A program runs as it is");
   command->prefix_command();
   command->callback([command, &chosen] {
     std::vector<std::string> words = command->remaining();

@@ -1,4 +1,4 @@
-// How a Python script is started so that its `tensorflow` is Muster.
+// How a Python script is started so that its `tensorflow` is Muster, or a program of its own.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace muster {
 
-// The words of the command; PYTHONPATH of this process is set for it. NotFound for a script that
-// cannot be read.
+// The words of the command; PYTHONPATH of this process is set for a script. Other executables are
+// started themselves. NotFound for a script that cannot be read.
 absl::StatusOr<std::vector<std::string>> ScriptCommand(const std::string& script,
                                                        const std::vector<std::string>& arguments);
 

@@ -39,6 +39,21 @@ absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view targe
   return transport->ConnectMaster(target);
 }
 
+absl::StatusOr<SessionOptions> OptionsForTarget(std::string target, SessionConfig config) {
+  SessionOptions options;
+  options.cpu_devices = config.cpu_devices;
+  options.operation_timeout = config.operation_timeout;
+  options.optimize_graph = config.optimize_graph;
+  options.log_device_placement = config.log_device_placement;
+  options.allow_soft_placement = config.allow_soft_placement;
+  options.target = std::move(target);
+  options.config = std::move(config);
+  if (!options.target.empty()) {
+    ASSIGN_OR_RETURN(options.master, ConnectMaster(options.target, options.config));
+  }
+  return options;
+}
+
 absl::Status ResetContainers(absl::string_view target, std::vector<std::string> containers,
                              const SessionConfig& config) {
   ASSIGN_OR_RETURN(const std::shared_ptr<MasterApi> master, ConnectMaster(target, config));

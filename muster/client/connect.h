@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "muster/client/session.h"
 #include "muster/transport/master_api.h"
 
 namespace muster {
@@ -14,6 +15,9 @@ namespace muster {
 // NotFound or InvalidArgument, saying what a target looks like, for other texts.
 absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target,
                                                          const SessionConfig& config);
+
+// For Session::Create: a session at that master. "" is a session in this process.
+absl::StatusOr<SessionOptions> OptionsForTarget(std::string target, SessionConfig config = {});
 
 // Removes variables and other state of the containers, all of them when none is named, from the
 // tasks of the target's cluster, and closes its sessions. Waits as long as the options' timeout.

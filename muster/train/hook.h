@@ -19,10 +19,10 @@ class Coordinator;
 
 // What one run is asked for: by the caller, or by a hook in addition.
 struct RunArgs {
-  std::vector<Output> fetches;
-  std::vector<Node*> targets;
-  std::vector<std::pair<Output, Tensor>> feeds;
-  RunOptions options;
+  std::vector<Output> fetches = {};
+  std::vector<Node*> targets = {};
+  std::vector<std::pair<Output, Tensor>> feeds = {};
+  RunOptions options = {};
 };
 
 // What a hook gets back: values in the order of its own fetches, none if it asked for nothing.

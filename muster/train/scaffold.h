@@ -7,23 +7,12 @@
 #include <utility>
 #include <vector>
 
+#include "muster/train/model.h"
 #include "muster/train/monitored_session.h"
 #include "muster/train/saver.h"
 #include "muster/train/session_manager.h"
-#include "muster/train/variables.h"
 
 namespace muster {
-
-class QueueRunner;
-
-// What a training program has made, where Python has collections.
-struct Model {
-  std::vector<TrainVariable> variables;        // saved, shared by all workers; the slots too
-  std::vector<TrainVariable> local_variables;  // of this worker
-  std::vector<Node*> table_initializers;
-  std::vector<Output> summaries;
-  std::vector<std::shared_ptr<QueueRunner>> queue_runners;
-};
 
 // What is not set is made by Finalize.
 struct Scaffold {

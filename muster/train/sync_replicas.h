@@ -24,7 +24,7 @@ namespace muster {
 struct SyncReplicasOptions {
   int replicas_to_aggregate = 1;  // gradients for one update
   // Workers that take part; more than the former are backups. None: the same number.
-  std::optional<int> total_num_replicas;
+  std::optional<int> total_num_replicas = {};
   std::string name = "sync_replicas";
 };
 

@@ -5,6 +5,7 @@
 #include "muster/train/graph_text_proto.h"
 #include "muster/train/notice.h"
 #include "muster/train/queue_runner.h"
+#include "muster/train/sync_replicas_hook.h"
 
 namespace muster {
 namespace {
@@ -121,13 +122,20 @@ absl::StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
   const std::shared_ptr<Scaffold> scaffold =
       options.scaffold != nullptr ? options.scaffold : std::make_shared<Scaffold>();
   GlobalStepSource step;
-  if (options.global_step.has_value()) step = SharedGlobalStep(scope, *options.global_step);
+  if (options.model.global_step.has_value())
+    step = SharedGlobalStep(scope, *options.model.global_step);
 
   MonitoredSessionOptions monitored;
   monitored.stop_grace_period = options.stop_grace_period;
   monitored.interrupted = options.session.interrupted;
   if (options.is_chief) monitored.hooks = ChiefHooks(options, scaffold, step);
   monitored.hooks.insert(monitored.hooks.end(), options.hooks.begin(), options.hooks.end());
+  if (options.last_step.has_value())
+    monitored.hooks.push_back(StopAtStepHook::At(step, *options.last_step));
+  if (options.model.sync != nullptr) {
+    monitored.hooks.push_back(
+        std::make_shared<SyncReplicasHook>(options.model.sync, scope, options.is_chief));
+  }
   monitored.start_queue_runners = [runners = options.model.queue_runners](
                                       const std::shared_ptr<Session>& session,
                                       const std::shared_ptr<Coordinator>& coordinator) {

@@ -21,8 +21,10 @@ struct MonitoredTrainingSessionOptions {
   std::string checkpoint_dir;  // "": nothing is saved
   std::string summary_dir;     // "": checkpoint_dir
   Model model;
-  std::optional<TrainVariable> global_step;  // needed by what saves or counts
-  std::shared_ptr<Scaffold> scaffold;        // null: one with all defaults
+  std::shared_ptr<Scaffold> scaffold;  // null: one with all defaults
+  // The loop ends when the global step is here. Needs model.global_step.
+  std::optional<int64_t> last_step;
+  // Besides those that the fields below ask for, and SyncReplicasHook where the model has `sync`.
   std::vector<std::shared_ptr<SessionRunHook>> hooks;
   std::vector<std::shared_ptr<SessionRunHook>> chief_only_hooks;
   // Nothing set: never.

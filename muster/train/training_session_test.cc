@@ -35,10 +35,10 @@ class TrainingSessionTest : public testing::Test {
     MonitoredTrainingSessionOptions options;
     options.graph = &graph;
     options.model.variables = {step, weight};
-    options.global_step = step;
+    options.model.global_step = step;
     options.checkpoint_dir = folder_;
     options.save_checkpoint = Interval::Steps(100);
-    options.hooks = {StopAtStepHook::At(SharedGlobalStep(scope, step), last_step)};
+    options.last_step = last_step;
     ASSIGN_OR_RETURN(const std::unique_ptr<MonitoredSession> session,
                      MonitoredTrainingSession(std::move(options)));
     while (!session->ShouldStop()) RETURN_IF_ERROR(session->Run({}, {}, {train}).status());
