@@ -2,6 +2,7 @@
 import importlib as _importlib
 
 from muster import errors  # noqa: F401  (first: it tells the extension how to raise)
+from muster import _absent
 from muster import proto_names as _proto_names
 from muster.dtypes import (  # noqa: F401
     DType, as_dtype, bfloat16, bool, complex64, complex128, double, float16, float32, float64, half, int8, int16, int32,
@@ -27,7 +28,7 @@ _MODULES = ("array_ops", "math_ops", "variables", "state_ops", "control_flow_ops
 _LAZY_MODULES = ("variable_scopes", "partitioned", "random_ops", "init_ops", "clip_ops", "check_ops", "logging_ops",
                  "string_ops", "sparse_tensor", "sparse_ops", "tensor_array_ops", "functional_ops", "linalg_ops", "confusion",
                  "script_ops", "importer", "queue_ops", "data_flow_ops", "io_ops", "parsing_ops", "template",
-                 "tensor_util", "session_ops")
+                 "tensor_util", "session_ops", "old_names")
 # Sub-modules, loaded when they are first named: tf's name -> module here.
 _SUBMODULES = {name: name for name in (
     "nn", "train", "layers", "losses", "metrics", "data", "image", "summary", "saved_model", "gfile", "logging", "app",
@@ -77,6 +78,8 @@ def __getattr__(name):
                 for key, member in _public(loaded).items():
                     globals().setdefault(key, member)
                 return globals()[name]
+    if value is None and name in _absent.REASONS:
+        value = _absent.Absent(name, _absent.REASONS[name])
     if value is None:
         raise AttributeError("module 'tensorflow' has no attribute %r" % name)
     globals()[name] = value

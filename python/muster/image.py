@@ -374,6 +374,9 @@ def per_image_standardization(image):
         return convert_image_dtype(image, given, saturate=True)
 
 
+per_image_whitening = per_image_standardization  # as TensorFlow 0.x has it
+
+
 def adjust_brightness(image, delta):
     with name_scope(None, "adjust_brightness", [image, delta]) as name:
         image = convert_to_tensor(image, name="image")

@@ -90,6 +90,8 @@ def test_script(tmp_path):
     ("from tensorflow.keras import layers", "ImportError", "tensorflow.keras.layers is not available: Muster has no Keras"),
     ("import tensorflow.keras.layers", "ImportError", "Muster has no Keras"),
     ("tf.estimator.Estimator", "AttributeError", "tf.estimator.Estimator is not available: Muster has no Estimators"),
+    ("tf.data.Dataset", "AttributeError", "tf.data.Dataset is not available: Muster has no tf.data yet"),
+    ("tf.distribute.MirroredStrategy", "AttributeError", "tf.distribute.MirroredStrategy is not available"),
     ("tf.contrib.slim", "AttributeError", "tf.contrib.slim is not available"),
     ("from tensorflow.contrib import slim", "ImportError", "tensorflow.contrib.slim is not available"),
     ("tf.contrib.layers.fully_connected", "AttributeError", "tf.contrib.layers.fully_connected is not available"),
@@ -106,6 +108,30 @@ def test_what_is_not_there(code, kind, text):
               "except Exception as e:\n    print(type(e).__name__, e)\n" % code)
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert run.stdout.startswith(kind + " ") and text in run.stdout, run.stdout + run.stderr
+
+
+def test_names_of_tensorflow_0(tmp_path):
+    """1.0 has dropped them; programs that use them run, and are told once."""
+    script = tmp_path / "old.py"
+    script.write_text("""
+import numpy as np
+import tensorflow as tf
+a, b = tf.constant([3., 1.]), tf.constant([2., 5.])
+rows = tf.pack([tf.mul(a, b), tf.sub(a, b), tf.neg(a), tf.select(tf.greater(a, b), a, b), tf.mul(a, a)])
+first, second = tf.unpack(tf.constant([[1, 2], [3, 4]]))
+squares = tf.batch_matmul(tf.ones([2, 3, 4]), tf.ones([2, 3, 4]), adj_y=True)
+sizes = tf.complex_abs(tf.constant([3 + 4j]))
+with tf.Session() as sess:
+    sess.run(tf.initialize_all_variables())
+    assert sess.run(rows).tolist() == [[6, 5], [1, -4], [-3, -1], [3, 5], [9, 1]]
+    assert sess.run(second).tolist() == [3, 4]
+    assert (sess.run(squares) == np.full([2, 3, 3], 4)).all()
+    assert sess.run(sizes).tolist() == [5]
+assert tf.image.per_image_whitening is tf.image.per_image_standardization
+""")
+    run = subprocess.run([sys.executable, "-m", "muster._run", str(script)], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr.count("tf.mul is tf.multiply since TensorFlow 1.0.") == 1, run.stderr
 
 
 def test_import_is_light():
