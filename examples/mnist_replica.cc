@@ -19,6 +19,8 @@
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
 #include "absl/flags/usage.h"
+#include "absl/flags/usage_config.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "idx_reader.h"
@@ -287,6 +289,11 @@ absl::Status RunTask() {
 
 int main(int argc, char** argv) {
   absl::SetProgramUsageMessage("One task of a cluster that trains on handwritten digits.");
+  absl::FlagsUsageConfig help;  // --help lists the flags above
+  help.contains_help_flags = [](absl::string_view file) {
+    return absl::EndsWith(file, "mnist_replica.cc");
+  };
+  absl::SetFlagsUsageConfig(help);
   absl::ParseCommandLine(argc, argv);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // progress is seen at once, also through a pipe
   const absl::Status status = RunTask();

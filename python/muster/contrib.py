@@ -13,10 +13,6 @@ def _from(module, attribute=None):
     return load
 
 
-def _tf(name):
-    return lambda: getattr(sys.modules["muster"], name)
-
-
 def _part(name, members):
     made = _absent.Absent("contrib." + name, _absent.REASONS["contrib"], members)
     sys.modules["muster.contrib." + name] = made
@@ -32,9 +28,7 @@ _framework = _part("framework", {
     "get_global_step": _from("training_util", "get_global_step"),
     "create_global_step": _from("training_util", "create_global_step"),
     "assert_global_step": _from("training_util", "assert_global_step"),
-    "nest": _from("nest"),
-    "sort": _tf("sort"),
-    "argsort": _tf("argsort")})
+    "nest": _from("nest")})
 _layers = _part("layers", {
     "xavier_initializer": _from("contrib_initializers", "xavier_initializer"),
     "xavier_initializer_conv2d": _from("contrib_initializers", "xavier_initializer"),

@@ -1,5 +1,5 @@
-"""Names of TensorFlow 0.x that 1.0 has dropped, for programs that still use them. 1.15 has none of them."""
-from muster import array_ops, math_ops, tf_logging
+"""Names of TensorFlow 0.x, for programs that still use them. 1.0 has dropped those that warn."""
+from muster import array_ops, dtypes, errors, math_ops, tf_logging
 
 
 _told = set()
@@ -28,4 +28,16 @@ batch_matmul = _renamed("batch_matmul", "matmul", lambda x, y, adj_x=False, adj_
 complex_abs = _renamed("complex_abs", "abs", math_ops.abs)
 batch_matrix_transpose = _renamed("batch_matrix_transpose", "matrix_transpose", array_ops.matrix_transpose)
 
-__all__ = ["mul", "sub", "neg", "pack", "unpack", "select", "batch_matmul", "complex_abs", "batch_matrix_transpose"]
+OpError = errors.OpError
+
+
+def arg_max(input, dimension, output_type=dtypes.int64, name=None):
+    return math_ops.argmax(input, dimension, name=name, output_type=output_type)
+
+
+def arg_min(input, dimension, output_type=dtypes.int64, name=None):
+    return math_ops.argmin(input, dimension, name=name, output_type=output_type)
+
+
+__all__ = ["OpError", "arg_max", "arg_min", "mul", "sub", "neg", "pack", "unpack", "select", "batch_matmul", "complex_abs",
+           "batch_matrix_transpose"]

@@ -127,6 +127,7 @@ with tf.Session() as sess:
     assert sess.run(second).tolist() == [3, 4]
     assert (sess.run(squares) == np.full([2, 3, 3], 4)).all()
     assert sess.run(sizes).tolist() == [5]
+    assert sess.run([tf.arg_max(a, 0), tf.arg_min(a, 0)]) == [0, 1]
 assert tf.image.per_image_whitening is tf.image.per_image_standardization
 """)
     run = subprocess.run([sys.executable, "-m", "muster._run", str(script)], capture_output=True, text=True, timeout=60)
