@@ -19,7 +19,10 @@ absl::StatusOr<Output> InitialOutput(const Scope& scope, const InitialValue& ini
     if (!value) return InvalidArgument("initial_value must be specified.");
     return value;
   }
-  if (const auto* output = std::get_if<Output>(&initial)) return *output;
+  if (const auto* output = std::get_if<Output>(&initial)) {
+    if (!*output) return InvalidArgument("initial_value must be specified.");
+    return *output;
+  }
   return scope.Const(std::get<Tensor>(initial), "initial_value");
 }
 
