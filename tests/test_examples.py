@@ -75,8 +75,29 @@ def test_a_checkpoint_goes_on_in_the_other_language(root, tmp_path, first, secon
         assert name in listed
 
 
+def test_installed_headers_are_enough(root, tmp_path):
+    """muster.h needs nothing of the source tree."""
+    _run(root, "cmake", "--install", os.path.join("build", PRESET), "--prefix", str(tmp_path))
+    program = tmp_path / "program.cc"
+    program.write_text('#include "muster/muster.h"\nint main() { muster::Model model; muster::AdamOptimizer adam(0.1); }\n')
+    _run(str(tmp_path), "c++", "-std=c++20", "-fsyntax-only", "-I", str(tmp_path / "include"), str(program))
+
+
 def test_run_says_what_is_wrong(root):
     done = subprocess.run([_binary(root, "muster"), "run", "no/such/script.py"], cwd=root, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, timeout=60)
     assert done.returncode == 2
     assert "no/such/script.py" in done.stdout
+
+
+def test_programs_are_started_and_python_is_not_taken_for_one(root, tmp_path):
+    tool, script = tmp_path / "tool", tmp_path / "script"
+    tool.write_text("#!/bin/sh\necho tool $1 $2\n")
+    script.write_text("#!/usr/bin/env python3\nimport tensorflow as tf\nprint(tf.GIT_VERSION)\n")
+    tool.chmod(0o755)
+    script.chmod(0o755)
+    muster = _binary(root, "muster")
+    assert _run(str(tmp_path), muster, "run", "tool", "a") == "tool a\n"
+    assert _run(str(tmp_path), muster, "run", "script") == "muster\n"
+    launched = _run(str(tmp_path), muster, "launch", "--ps", "0", "--workers", "1", "tool")
+    assert re.search(r"\[worker 0\] tool --ps_hosts= --worker_hosts=localhost:\d+", launched)

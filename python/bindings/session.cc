@@ -94,12 +94,10 @@ SessionConfig ConfigFromPython(const nb::bytes& serialized) {
 
 std::unique_ptr<Session> ConnectSession(const Graph& graph, const std::string& target,
                                         const nb::bytes& config) {
-  SessionOptions options;
-  options.target = target;
-  options.config = ConfigFromPython(config);
-  options.interrupted = RunSignalHandlers;
+  SessionConfig parsed = ConfigFromPython(config);
   ReleasedGil unlocked;  // names are looked up
-  options.master = RunValue(ConnectMaster(target, options.config));
+  SessionOptions options = RunValue(OptionsForTarget(target, std::move(parsed)));
+  options.interrupted = RunSignalHandlers;
   return RunValue(Session::Create(graph, std::move(options)));
 }
 
