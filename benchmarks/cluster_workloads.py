@@ -165,6 +165,57 @@ def idle_memory():
                     return int(line.split()[1]) / 1024.0
 
 
+class Replicas(object):
+    """A ps and two workers of replica_trainer.py, each a process as a user starts it."""
+
+    def __init__(self, arguments):
+        ports = ["127.0.0.1:%d" % port for port in free_ports(3)]
+        script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "replica_trainer.py")
+        command = [MUSTER, "run", script] if SIDE == "muster" else [sys.executable, script]
+        command += ["--ps_hosts", ports[0], "--worker_hosts", ",".join(ports[1:])] + arguments
+        environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
+        self._tasks = [
+            subprocess.Popen(command + ["--job_name", job, "--task_index", str(index)], env=environment, text=True,
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            for job, index in [("ps", 0), ("worker", 0), ("worker", 1)]]
+        self.workers = self._tasks[1:]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for task in self._tasks:
+            task.kill()
+            task.wait()
+
+    @staticmethod
+    def line(worker, accepts):
+        for line in worker.stdout:
+            if accepts(line):
+                return line
+        raise RuntimeError("a worker ended early")
+
+
+def replicas(*arguments):
+    """Seconds for a global step, as the chief sees them pass while both workers train."""
+    with Replicas(list(arguments)) as cluster:
+        for worker in cluster.workers:
+            cluster.line(worker, lambda line: line.startswith("ready"))
+        chief = cluster.workers[0]
+        chief.stdin.write("go\n")
+        chief.stdin.flush()
+        found = json.loads(cluster.line(chief, lambda line: line.startswith("{")))
+        return found["seconds"] / found["steps"]
+
+
+def replicas_async():
+    return replicas("--steps", "3000")
+
+
+def replicas_sync():
+    return replicas("--steps", "1500", "--sync")
+
+
 def serve():
     server = tf.train.Server(json.loads(sys.argv[2]), "ps", 0)
     server.join()

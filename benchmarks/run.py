@@ -30,6 +30,8 @@ CLUSTER_WORKLOADS = [
     ("pull_200", "us", 1e6, 0.7),
     ("start", "s", 1, 0.2),
     ("idle_memory", "MB", 1, 0.1),
+    ("replicas_async", "us", 1e6, 1 / 1.5),  # a whole trainer, 1 ps and 2 workers: the time of a global step
+    ("replicas_sync", "us", 1e6, 1 / 1.5),
 ]
 ROUNDS = 3
 
