@@ -7,6 +7,7 @@
 #include "muster/graph/control_flow.h"
 #include "muster/graph/control_loops.h"
 #include "muster/graph/frames.h"
+#include "muster/graph/rewriter.h"
 
 namespace muster {
 namespace {
@@ -19,6 +20,15 @@ absl::string_view TaskOf(absl::string_view device) {
 bool IsTransfer(const Node& node) {
   const std::string& op = node.op();
   return op == "_Send" || op == "_Recv" || op == "_HostSend" || op == "_HostRecv";
+}
+
+// Where the same value can be had without a message, as a constant of the reader's part.
+constexpr size_t kMaxCopiedBytes = 1 << 10;
+
+bool MayCopy(const Node& node) {
+  const Tensor* value = ConstValue(node);
+  return value != nullptr && node.control_inputs().empty() && value->dtype() != DType::kString &&
+         value->size_bytes() <= kMaxCopiedBytes;
 }
 
 class Names {
@@ -48,6 +58,7 @@ class Cutter {
   absl::StatusOr<std::vector<GraphPart>> Run() {
     RETURN_IF_ERROR(FindDevices());
     FindControlLoops();
+    FindSent();
     for (const auto& node : graph_.nodes()) RETURN_IF_ERROR(Copy(*node));
     RETURN_IF_ERROR(CloseLoops());
     for (const Crossing& crossing : crossings_) RETURN_IF_ERROR(AddSend(crossing));
@@ -112,9 +123,19 @@ class Cutter {
     }
   }
 
-  bool Crosses(const Node& from, const Node& to) const {
-    return part_of_[device_of_[from.id()]] != part_of_[device_of_[to.id()]];
+  // One output of every node that another part reads, for those that wait for its end there.
+  void FindSent() {
+    for (const auto& node : graph_.nodes()) {
+      for (const Output& input : node->inputs()) {
+        if (!Crosses(*input.node, *node) || IsRef(input.dtype())) continue;
+        if (IsControlFlow(*input.node) || frames_.outputs[input.node->id()] != 0) continue;
+        sent_.try_emplace({input.node->id(), PartIndex(*node)}, input.index);
+      }
+    }
   }
+
+  int PartIndex(const Node& node) const { return part_of_[device_of_[node.id()]]; }
+  bool Crosses(const Node& from, const Node& to) const { return PartIndex(from) != PartIndex(to); }
 
   absl::Status Copy(const Node& node) {
     Graph& part = PartOf(device_of_[node.id()]);
@@ -140,7 +161,9 @@ class Cutter {
     std::vector<const Node*> late;
     for (const Node* before : node.control_inputs()) {
       if (Crosses(*before, node)) {
-        ASSIGN_OR_RETURN(const Received received, Receive(*before, -1, node));
+        const auto sent = sent_.find({before->id(), PartIndex(node)});
+        const int output = sent == sent_.end() ? -1 : sent->second;
+        ASSIGN_OR_RETURN(const Received received, Receive(*before, output, node));
         control.push_back(received.value);
       } else if (Node* copy = copies_[before->id()]) {
         control.push_back(copy);
@@ -187,6 +210,11 @@ class Cutter {
     if (shared) {
       const auto found = received_.find(key);
       if (found != received_.end()) return found->second;
+    }
+    if (MayCopy(from)) {
+      Node* copy = PartOf(destination).AddCopy(from, FreshName(from.name()), {}, {});
+      copy->set_device(devices_[destination].name);
+      return received_[key] = Received{copy, copy};
     }
     const DType dtype = output < 0 ? DType::kFloat : BaseType(from.output_types()[output]);
     const bool cast = options_.bfloat16 && output >= 0 && dtype == DType::kFloat;
@@ -330,6 +358,8 @@ class Cutter {
   std::vector<GraphPart> parts_;
   Frames frames_;
   absl::flat_hash_map<std::pair<int, int>, const Node*> control_loops_;  // by frame and device
+  // By node and part: an output that goes there.
+  absl::flat_hash_map<std::pair<int, int>, int> sent_;
   std::vector<Node*> copies_;
   absl::flat_hash_map<std::pair<std::pair<int, int>, int>, Received> received_;
   std::vector<Crossing> crossings_;

@@ -36,11 +36,12 @@ struct PartitionOptions {
 
 // Every node's device must be the name of one of `devices`, which also tell the incarnations. Parts
 // come in the order of `devices`, those without nodes left out. A tensor goes to each other part
-// once, however many nodes read it there; so does the end of a node that others wait for.
-// References are read where they are and sent as values, after the other inputs of the reader have
-// come. Loops that span devices get control loops (control_loops.h). _Send and _Recv nodes that are
-// there already stay as they are, except that missing incarnations are filled in. InvalidArgument
-// for unknown devices, for references that would have to cross and for loops without a condition.
+// once, however many nodes read it there; so does the end of a node that others wait for, unless
+// one of its tensors goes there anyway. Small constants are copied instead of sent. References are
+// read where they are and sent as values, after the other inputs of the reader have come. Loops
+// that span devices get control loops (control_loops.h). _Send and _Recv nodes that are there
+// already stay as they are, except that missing incarnations are filled in. InvalidArgument for
+// unknown devices, for references that would have to cross and for loops without a condition.
 absl::StatusOr<std::vector<GraphPart>> PartitionGraph(const Graph& graph,
                                                       absl::Span<const DeviceAttributes> devices,
                                                       const PartitionOptions& options = {});

@@ -10,7 +10,7 @@ def trainers(tmp_path):
 
     def make(ps, workers, *arguments, **kwargs):
         start_workers = kwargs.pop("start_workers", True)
-        cluster = Trainers(tmp_path / "model", ps, workers, arguments, **kwargs)
+        cluster = Trainers(tmp_path / kwargs.pop("folder", "model"), ps, workers, arguments, **kwargs)
         made.append(cluster)
         for i in range(ps):
             cluster.start("ps", i)

@@ -122,15 +122,16 @@ class Task(object):
 
 
 class Trainers(object):
-    """A cluster of replica.py. `stock` tasks run on TensorFlow 2.21."""
+    """A cluster of replica.py or another script. `stock` tasks run on TensorFlow 2.21."""
 
-    def __init__(self, folder, ps, workers, arguments, stock=()):
+    def __init__(self, folder, ps, workers, arguments, stock=(), script="replica.py"):
         self.folder = str(folder)
         ports = free_ports(ps + workers)
         self._ps = ",".join("localhost:%d" % p for p in ports[:ps])
         self._workers = ",".join("localhost:%d" % p for p in ports[ps:])
         self._arguments = list(arguments)
         self._stock = set(stock)
+        self._script = os.path.join(HERE, script)
         self._all = []
         self.tasks = {}
 
@@ -139,11 +140,11 @@ class Trainers(object):
         stock = job in self._stock or name in self._stock
         words = ([os.environ["MUSTER_TF_PYTHON"]] if stock else
                  [os.path.join(ROOT, "build", PRESET, "bin", "muster"), "run"])
-        words = words + [os.path.join(HERE, "replica.py"), "--ps_hosts", self._ps, "--worker_hosts", self._workers,
+        words = words + [self._script, "--ps_hosts", self._ps, "--worker_hosts", self._workers,
                          "--job_name", job, "--task_index", str(index), "--checkpoint_dir", self.folder]
         task = Task(name, words + self._arguments + list(arguments),
                     dict(os.environ, PYTHONUNBUFFERED="1", TF_CPP_MIN_LOG_LEVEL="3" if stock else "0",
-                         CUDA_VISIBLE_DEVICES=""))
+                         TF_ENABLE_ONEDNN_OPTS="0", CUDA_VISIBLE_DEVICES=""))
         self._all.append(task)
         self.tasks[name] = task
         return task
