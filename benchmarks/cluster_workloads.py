@@ -209,11 +209,11 @@ def replicas(*arguments):
 
 
 def replicas_async():
-    return replicas("--steps", "3000")
+    return replicas("--steps", "2000")
 
 
 def replicas_sync():
-    return replicas("--steps", "1500", "--sync")
+    return replicas("--steps", "800", "--sync")
 
 
 def serve():
