@@ -1,0 +1,184 @@
+"""N workers that train synchronously do what one process does on their batches joined.
+
+The workers are threads with a server each. They meet before every step: tokens belong to no worker, and one that is
+fast enough may take another's and give two batches to one update, which is allowed but not what is compared here."""
+import socket
+import threading
+
+import numpy as np
+import pytest
+
+import muster as tf
+
+STEPS = 50
+ROWS = 12
+WIDTH = 5
+BATCH = 16
+
+
+def free_ports(count):
+    held = [socket.socket() for _ in range(count)]
+    for one in held:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in held]
+    for one in held:
+        one.close()
+    return ports
+
+
+def optimizer_of(name):
+    return (tf.train.GradientDescentOptimizer(0.1) if name == "sgd" else tf.train.MomentumOptimizer(0.05, 0.9))
+
+
+class Dense(object):
+    """A hidden layer; batches are rows of numbers."""
+
+    def __init__(self, dtype):
+        r = np.random.RandomState(1)
+        self.first = {"w1": r.randn(ROWS, WIDTH).astype(dtype), "b1": np.zeros(WIDTH, dtype),
+                      "w2": r.randn(WIDTH, 1).astype(dtype)}
+        self._dtype = dtype
+
+    def batch(self, step, worker):
+        r = np.random.RandomState(1000 * worker + step)
+        x = r.randn(BATCH, ROWS).astype(self._dtype)
+        return x, np.sin(x.sum(axis=1)).astype(self._dtype)
+
+    def inputs(self):
+        return tf.placeholder(self._dtype, [None, ROWS]), tf.placeholder(self._dtype, [None])
+
+    def loss(self, v, x, y):
+        hidden = tf.tanh(tf.matmul(x, v["w1"]) + v["b1"])
+        return tf.reduce_mean(tf.square(tf.reshape(tf.matmul(hidden, v["w2"]), [-1]) - y))
+
+
+class Sparse(object):
+    """A table of which rows are looked up. The mean that the sparse accumulator takes is, for every row, over the
+    gradients that have it; so workers look up the same rows in the same order, sorted and unique or anyhow."""
+
+    def __init__(self, dtype, ids):
+        r = np.random.RandomState(2)
+        self.first = {"table": r.randn(ROWS, WIDTH).astype(dtype), "w2": r.randn(WIDTH, 1).astype(dtype)}
+        self._dtype, self._ids = dtype, ids
+
+    def batch(self, step, worker):
+        if self._ids == "sorted":
+            ids = np.arange(step % 2, ROWS, 2)  # the other half stands still
+        else:
+            ids = np.random.RandomState(step).randint(0, ROWS, BATCH)
+        return ids, np.random.RandomState(1000 * worker + step).randn(len(ids)).astype(self._dtype)
+
+    def inputs(self):
+        return tf.placeholder(tf.int64, [None]), tf.placeholder(self._dtype, [None])
+
+    def loss(self, v, x, y):
+        rows = tf.tanh(tf.nn.embedding_lookup(v["table"], x))
+        return tf.reduce_mean(tf.square(tf.reshape(tf.matmul(rows, v["w2"]), [-1]) - y))
+
+
+def model_of(name, dtype):
+    return Dense(dtype) if name == "dense" else Sparse(dtype, name.partition("_")[2])
+
+
+def variables_of(model):
+    return {name: tf.get_variable(name, initializer=value) for name, value in sorted(model.first.items())}
+
+
+def joined(model, optimizer, workers):
+    """The variables after one process has trained on the joined batches."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        v = variables_of(model)
+        x, y = model.inputs()
+        train = optimizer_of(optimizer).minimize(model.loss(v, x, y))
+        session.run(tf.global_variables_initializer())
+        for step in range(STEPS):
+            parts = [model.batch(step, w) for w in range(workers)]
+            session.run(train, {x: np.concatenate([p[0] for p in parts]), y: np.concatenate([p[1] for p in parts])})
+        return session.run(v)
+
+
+class Replicas(object):
+    """The same on a ps and several workers."""
+
+    def __init__(self, model, optimizer, workers, steps=STEPS):
+        self._model, self._optimizer, self._workers, self._steps = model, optimizer, workers, steps
+        ports = ["127.0.0.1:%d" % p for p in free_ports(1 + workers)]
+        self._cluster = tf.train.ClusterSpec({"ps": ports[:1], "worker": ports[1:]})
+        self._servers = [tf.train.Server(self._cluster, "ps", 0)]
+        self._servers += [tf.train.Server(self._cluster, "worker", i) for i in range(workers)]
+        self._meet = threading.Barrier(workers, timeout=120)
+        self._failures = []
+        self.found = None
+
+    def run(self):
+        threads = [threading.Thread(target=self._guarded, args=(i,)) for i in range(self._workers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._failures:
+            raise self._failures[0]
+        return self.found
+
+    def _guarded(self, task):
+        try:
+            with tf.Graph().as_default():
+                self._train(task)
+        except Exception as e:
+            self._failures.append(e)
+            self._meet.abort()
+
+    def _train(self, task):
+        own = "/job:worker/task:%d" % task
+        with tf.device(tf.train.replica_device_setter(cluster=self._cluster, worker_device=own)):
+            step = tf.train.get_or_create_global_step()
+            v = variables_of(self._model)
+            x, y = self._model.inputs()
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer_of(self._optimizer), self._workers,
+                                                       total_num_replicas=self._workers)
+            train = optimizer.minimize(self._model.loss(v, x, y), global_step=step)
+        hook = optimizer.make_session_run_hook(task == 0, num_tokens=0)
+        config = tf.ConfigProto(device_filters=["/job:ps", own])
+        with tf.train.MonitoredTrainingSession(self._servers[1 + task].target, is_chief=task == 0, hooks=[hook],
+                                               config=config) as session:
+            for i in range(self._steps):
+                self._meet.wait()
+                batch, wanted = self._model.batch(i, task)
+                session.run(train, {x: batch, y: wanted})
+            self._meet.wait()
+            if task == 0:
+                assert session.run_step_fn(lambda step_context: step_context.session.run(step)) == self._steps
+                self.found = session.run_step_fn(lambda step_context: step_context.session.run(v))
+            self._meet.wait()
+
+
+@pytest.mark.parametrize("dtype,tolerance", [(np.float64, 1e-10), (np.float32, 1e-4)], ids=["float64", "float32"])
+@pytest.mark.parametrize("kind", ["dense", "sparse_sorted", "sparse_anyhow"])
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
+@pytest.mark.parametrize("workers", [2, 3])
+def test_workers_do_what_one_does_with_all_their_batches(workers, optimizer, kind, dtype, tolerance):
+    model = model_of(kind, dtype)
+    wanted = joined(model, optimizer, workers)
+    found = Replicas(model, optimizer, workers).run()
+    assert sorted(found) == sorted(wanted)
+    for name in wanted:
+        np.testing.assert_allclose(found[name], wanted[name], rtol=tolerance, atol=tolerance, err_msg=name)
+        assert np.abs(wanted[name] - model.first[name]).max() > 0.01, name + " did not move"
+
+
+class OwnRows(Sparse):
+    """Worker 0 has rows 0 and 1, worker 1 rows 1 and 2."""
+
+    def batch(self, step, worker):
+        return np.array([worker, worker + 1]), np.ones(2, self._dtype)
+
+    def loss(self, v, x, y):
+        return tf.reduce_sum(tf.nn.embedding_lookup(v["table"], x)) + 0 * tf.reduce_sum(v["w2"]) * tf.reduce_sum(y)
+
+
+def test_the_mean_of_a_row_is_over_the_workers_that_have_it():
+    """As TensorFlow's accumulator: rows of one worker only are not halved, unlike in the joined mean."""
+    model = OwnRows(np.float64, "sorted")
+    found = Replicas(model, "sgd", 2, steps=1).run()
+    moved = (model.first["table"] - found["table"]) / 0.1
+    np.testing.assert_allclose(moved[:4], np.array([1, 1, 1, 0])[:, None] * np.ones([1, WIDTH]), atol=1e-12)
