@@ -88,6 +88,38 @@ TEST_F(PartitionTest, WaitingCrossesAsAnEmptyTensor) {
   EXPECT_EQ(value.shape(), Shape({0}));
 }
 
+TEST_F(PartitionTest, WhatIsReadAnywayIsWaitedForByItsValue) {
+  const Output x = X(first_, "x");
+  const Output y = X(second_, "y");
+  const std::vector<Node*> before = {x.node};
+  second_.WithControlDependencies(before).Op("Neg", {y}, {}, "a");
+  second_.Op("Exp", {x}, {}, "b");
+  Cut();
+  EXPECT_THAT(NodeList(*parts_[0].graph), ElementsAre("x Placeholder", "x_G0 _Send x"));
+  EXPECT_THAT(NodeList(*parts_[1].graph),
+              ElementsAre("y Placeholder", "x_G1 _Recv", "a Neg y,^x_G1", "b Exp x_G1"));
+}
+
+TEST_F(PartitionTest, SmallConstantsAreCopied) {
+  const Output x = X(second_, "x");
+  const Output small = first_.ConstScalar<float>(2);
+  const Output large = first_.Const(Tensor(DType::kFloat, Shape({1000})));
+  const Output late = first_.WithControlDependencies({X(first_, "y").node}).ConstScalar<float>(3);
+  second_.Op("Mul", {x, small}, {}, "a");
+  second_.Op("Add", {x, small}, {}, "b");
+  second_.Op("Mul", {large, late}, {}, "c");
+  Cut();
+  EXPECT_THAT(NodeList(*parts_[0].graph),
+              ElementsAre("Const Const", "Const_1 Const", "y Placeholder", "Const_2 Const ^y",
+                          "Const_1_G1 _Send Const_1", "Const_2_G3 _Send Const_2"));
+  EXPECT_THAT(NodeList(*parts_[1].graph),
+              ElementsAre("x Placeholder", "Const_G0 Const", "a Mul x,Const_G0", "b Add x,Const_G0",
+                          "Const_1_G2 _Recv", "Const_2_G4 _Recv", "c Mul Const_1_G2,Const_2_G4"));
+  const Node* copy = parts_[1].graph->FindNode("Const_G0");
+  EXPECT_EQ(copy->device(), kSecond);
+  EXPECT_EQ(copy->Attr<Tensor>("value")->data<float>()[0], 2);
+}
+
 TEST_F(PartitionTest, ReferencesAreSentAsValuesToEachReader) {
   const Output v =
       first_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, "v");
