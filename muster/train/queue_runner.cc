@@ -11,9 +11,7 @@ namespace muster {
 
 struct QueueRunner::Group {
   std::shared_ptr<Session> session;
-  // The coordinator keeps the threads, which keep the group. Threads that run keep the coordinator.
-  std::weak_ptr<Coordinator> coordinator;
-  bool has_coordinator = false;
+  std::shared_ptr<Coordinator> coordinator;  // may be null
   // Made while the graph stands still, by whoever makes the threads.
   absl::StatusOr<std::shared_ptr<StepPlan>> close, cancel;
   // Of the enqueue steps.
@@ -74,8 +72,7 @@ std::vector<std::shared_ptr<Thread>> QueueRunner::CreateThreads(
     for (const auto& thread : threads) coordinator->Register(thread);
   }
   group->session = std::move(session);
-  group->has_coordinator = coordinator != nullptr;
-  group->coordinator = coordinator;
+  group->coordinator = std::move(coordinator);
   return threads;
 }
 
@@ -89,14 +86,12 @@ std::vector<std::shared_ptr<Thread>> QueueRunner::Start(std::shared_ptr<Session>
 
 absl::Status QueueRunner::RunEnqueue(Group& group,
                                      const absl::StatusOr<std::shared_ptr<StepPlan>>& plan) {
-  const std::shared_ptr<Coordinator> coordinator = group.coordinator.lock();
-  if (group.has_coordinator && coordinator == nullptr) return absl::OkStatus();
   {
     MutexLock lock(group.mutex);
     ++group.enqueuing;
   }
   bool closed = false;
-  absl::Status status = EnqueueUntilStop(group, coordinator.get(), plan, closed);
+  absl::Status status = EnqueueUntilStop(group, plan, closed);
   // The last one to find the queue it reads from closed closes its own.
   if (Leave(group.session.get()) && closed)
     RunAndIgnoreErrors(*group.session, group.close, absl::ZeroDuration());
@@ -109,20 +104,20 @@ absl::Status QueueRunner::RunEnqueue(Group& group,
   // A step that was cancelled after the stop is nobody's error.
   if (group.cancellation->cancelled() && absl::IsCancelled(status)) return absl::OkStatus();
   if (options_.on_error) status = options_.on_error(std::move(status));
-  if (coordinator != nullptr) return coordinator->RequestStop(std::move(status));
+  if (group.coordinator != nullptr) return group.coordinator->RequestStop(std::move(status));
   Notice(LogLevel::kError, absl::StrCat("Exception in QueueRunner: ", status.message()));
   MutexLock lock(mutex_);
   errors_.push_back(status);
   return status;
 }
 
-absl::Status QueueRunner::EnqueueUntilStop(Group& group, const Coordinator* coordinator,
+absl::Status QueueRunner::EnqueueUntilStop(Group& group,
                                            const absl::StatusOr<std::shared_ptr<StepPlan>>& plan,
                                            bool& closed) {
   RETURN_IF_ERROR(plan.status());
   RunOptions options;
   options.cancellation = group.cancellation;
-  while (coordinator == nullptr || !coordinator->ShouldStop()) {
+  while (group.coordinator == nullptr || !group.coordinator->ShouldStop()) {
     absl::Status status = group.session->Run(**plan, {}, options).status();
     if (status.ok()) continue;
     closed = std::find(def_.closed_codes.begin(), def_.closed_codes.end(), status.code()) !=
@@ -133,14 +128,12 @@ absl::Status QueueRunner::EnqueueUntilStop(Group& group, const Coordinator* coor
 }
 
 void QueueRunner::CancelOnStop(Group& group) {
-  const std::shared_ptr<Coordinator> coordinator = group.coordinator.lock();
-  if (coordinator == nullptr) return;
-  coordinator->WaitForStop();
-  if (def_.on_clean_stop && coordinator->requested().ok()) {
+  group.coordinator->WaitForStop();
+  if (def_.on_clean_stop && group.coordinator->requested().ok()) {
     const absl::Status done = def_.on_clean_stop(*group.session);
     if (!done.ok()) LOG(WARNING) << "Queue runner " << def_.queue_name << " at its stop: " << done;
   }
-  Timer& timer = coordinator->timer();
+  Timer& timer = group.coordinator->timer();
   const absl::Duration until = timer.Now() + options_.cancel_after;
   RunAndIgnoreErrors(*group.session, group.cancel, options_.cancel_after);
   // Not every step waits for this queue: that of a synchronous chief waits for gradients which

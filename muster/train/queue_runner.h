@@ -57,8 +57,7 @@ class QueueRunner : public std::enable_shared_from_this<QueueRunner> {
   // What the threads of one CreateThreads share.
   struct Group;
   absl::Status RunEnqueue(Group& group, const absl::StatusOr<std::shared_ptr<StepPlan>>& plan);
-  absl::Status EnqueueUntilStop(Group& group, const Coordinator* coordinator,
-                                const absl::StatusOr<std::shared_ptr<StepPlan>>& plan,
+  absl::Status EnqueueUntilStop(Group& group, const absl::StatusOr<std::shared_ptr<StepPlan>>& plan,
                                 bool& closed);
   void CancelOnStop(Group& group);
   // One thread less for the session. Whether it was the last.
