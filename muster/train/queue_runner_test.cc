@@ -76,10 +76,14 @@ class QueueRunnerTest : public testing::Test {
 TEST_F(QueueRunnerTest, ThreadsHaveTensorFlowsNames) {
   auto session = NewSession([](auto&, auto&) { return OutOfRange("end"); });
   std::vector<std::string> names;
-  for (const auto& thread : NewRunner({"enqueue", "enqueue_1"})
-                                ->CreateThreads(session, std::make_shared<Coordinator>())) {
+  auto coordinator = std::make_shared<Coordinator>();
+  for (const auto& thread :
+       NewRunner({"enqueue", "enqueue_1"})->CreateThreads(session, coordinator)) {
     names.push_back(thread->name());
+    thread->Start();  // threads and coordinator keep each other until they end
   }
+  ASSERT_TRUE(coordinator->RequestStop().ok());
+  EXPECT_TRUE(coordinator->Join().ok());
   EXPECT_EQ(names, (std::vector<std::string>{"QueueRunnerThread-q-enqueue",
                                              "QueueRunnerThread-q-enqueue_1",
                                              "QueueRunnerThread-q-close_on_stop"}));
