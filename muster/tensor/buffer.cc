@@ -3,13 +3,17 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <new>
 
 #include "muster/base/mutex.h"
+#include "muster/tensor/buffer_limit.h"
 
 namespace muster {
 namespace {
+
+std::atomic<size_t> max_buffer_bytes{SIZE_MAX};
 
 class ExternalRegion : public Region {
  public:
@@ -65,6 +69,7 @@ class CachingAllocator : public Allocator {
     void* block = kExactBlocks ? nullptr : TakeCached(size_class);
     if (block == nullptr) {
       const size_t bytes = kHeader + (kExactBlocks ? size_bytes : block_bytes);
+      if (bytes > max_buffer_bytes.load(std::memory_order_relaxed)) return Buffer();
       if (posix_memalign(&block, kBufferAlignment, bytes) != 0) return Buffer();
     }
     Count(static_cast<int64_t>(block_bytes));
@@ -167,6 +172,10 @@ Allocator& HostAllocator() {
   // Never destroyed: tensors in static storage may outlive every static destructor.
   static auto* allocator = new CachingAllocator;
   return *allocator;
+}
+
+void LimitBufferBytes(size_t bytes) {
+  max_buffer_bytes.store(bytes, std::memory_order_relaxed);
 }
 
 }  // namespace muster

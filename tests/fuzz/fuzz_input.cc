@@ -1,23 +1,25 @@
 #include "fuzz_input.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
 
-// A few bytes may ask for any tensor: beyond this there is no memory (-Wl,--wrap=posix_memalign).
-// What Muster makes of a tensor it has (a message, a copy) may be several times as large.
-constexpr size_t kMaxTensorBytes = size_t{16} << 20;
-
-extern "C" int __real_posix_memalign(void** block, size_t alignment, size_t bytes);
-extern "C" int __wrap_posix_memalign(void** block, size_t alignment, size_t bytes) {
-  return bytes > kMaxTensorBytes ? ENOMEM : __real_posix_memalign(block, alignment, bytes);
-}
+#include "muster/tensor/buffer_limit.h"
 
 namespace muster {
+namespace {
+
+// A few bytes may ask for any tensor: beyond this there is no memory. What Muster makes of a tensor
+// it has (a message, a copy) may be several times as large.
+const bool limited = [] {
+  LimitBufferBytes(size_t{16} << 20);
+  return true;
+}();
+
+}  // namespace
 
 uint8_t FuzzInput::Byte() {
   if (rest_.empty()) return 0;
