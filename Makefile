@@ -1,7 +1,8 @@
 # One command for each thing a developer does. `make help` lists them.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
-# Of `make train`: full MNIST lies anywhere, its output is made anew each time.
+# Of `make train`: full MNIST lies anywhere. Its own folder is made anew each time; in one that LOGDIR names training
+# goes on from what is there.
 DATA_DIR ?= data/digits
 LOGDIR ?= build/train
 TRAIN_STEPS ?= 1500
@@ -65,7 +66,7 @@ fuzz: setup-clang ## feed mutated messages and graphs to every decoder and servi
 
 train: setup build ## train on handwritten digits, 1 ps and 2 workers; DATA_DIR= for full MNIST, LOGDIR= for its output
 	@echo "train: muster launch examples/mnist_replica.py, 1 ps and 2 workers; output in $(LOGDIR)"
-	@rm -rf $(LOGDIR)
+	@rm -rf build/train
 	@$(release)/bin/muster launch --ps 1 --workers 2 examples/mnist_replica.py --train_steps=$(TRAIN_STEPS) \
 	    --data_dir=$(DATA_DIR) --logdir=$(LOGDIR)
 
