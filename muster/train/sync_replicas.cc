@@ -79,7 +79,6 @@ absl::StatusOr<Node*> SyncReplicas::ApplyGradients(const Scope& scope,
   chief_queue_runner_.enqueue_ops = {sync};
   chief_queue_runner_.close_op = AddClose(at_step, dummy_queue, false);
   chief_queue_runner_.cancel_op = AddClose(at_step, dummy_queue, true);
-  chief_queue_runner_.on_clean_stop = [this](Session& session) { return ReleaseWorkers(session); };
   ASSIGN_OR_RETURN(chief_init_, AddChiefInit(own));
   RETURN_IF_ERROR(scope.status());
   return train_;
@@ -198,6 +197,14 @@ absl::StatusOr<Node*> SyncReplicas::InitTokens(const Scope& scope, int num_token
       const Tokens tokens,
       EnqueueTokens(scope.WithDevice(global_step_.node().device()).WithPrefix(""), num_tokens));
   return tokens.enqueue;
+}
+
+QueueRunnerDef SyncReplicas::ChiefQueueRunner(std::shared_ptr<const SyncReplicas> sync) {
+  QueueRunnerDef def = sync->chief_queue_runner_;
+  def.on_clean_stop = [sync = std::move(sync)](Session& session) {
+    return sync->ReleaseWorkers(session);
+  };
+  return def;
 }
 
 absl::Status SyncReplicas::ReleaseWorkers(Session& session) const {

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -62,8 +63,10 @@ class SyncReplicas {
   Node* local_step_init() const { return local_step_init_; }
   Node* chief_init() const { return chief_init_; }
   Output ready_for_local_init() const { return ready_for_local_init_; }
-  // What the chief runs beside its own steps.
+  // What the chief runs beside its own steps; ChiefQueueRunner adds what it does at its end.
   const QueueRunnerDef& chief_queue_runner() const { return chief_queue_runner_; }
+  // Keeps `sync`.
+  static QueueRunnerDef ChiefQueueRunner(std::shared_ptr<const SyncReplicas> sync);
   Output token_queue() const { return token_queue_; }
   Node* train() const { return train_; }
   // Whether somebody does the chief's work in this process.

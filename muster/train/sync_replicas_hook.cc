@@ -25,11 +25,7 @@ absl::Status SyncReplicasHook::Begin() {
   }
   if (!is_chief_) return absl::OkStatus();
   ASSIGN_OR_RETURN(init_tokens_, sync_->InitTokens(scope_, num_tokens_));
-  if (runner_ == nullptr) {
-    QueueRunnerDef def = sync_->chief_queue_runner();
-    def.on_clean_stop = [sync = sync_](Session& session) { return sync->ReleaseWorkers(session); };
-    runner_ = QueueRunner::Create(std::move(def));
-  }
+  if (runner_ == nullptr) runner_ = QueueRunner::Create(SyncReplicas::ChiefQueueRunner(sync_));
   return absl::OkStatus();
 }
 

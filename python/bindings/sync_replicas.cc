@@ -105,9 +105,7 @@ void BindSyncReplicas(nb::module_& m) {
   });
   // The chief's queue runner: the def of `sync`, which it keeps.
   m.def("new_chief_queue_runner", [](std::shared_ptr<SyncReplicas> sync, nb::object on_error) {
-    QueueRunnerDef def = sync->chief_queue_runner();
-    def.on_clean_stop = [sync](Session& session) { return sync->ReleaseWorkers(session); };
-    return QueueRunnerFromDef(std::move(def), std::move(on_error));
+    return QueueRunnerFromDef(SyncReplicas::ChiefQueueRunner(std::move(sync)), std::move(on_error));
   });
   m.def("new_missing_chief_hook",
         [](std::shared_ptr<SyncReplicas> sync) -> std::shared_ptr<SessionRunHook> {
