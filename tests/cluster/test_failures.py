@@ -205,6 +205,9 @@ def test_missing_tasks_are_named_with_what_was_tried(start_cluster):
     assert "'localhost' is " in lines[0] and "TCP: Connection refused" in lines[0], lines[0]
 
 
+ENOUGH_CUTS = 15
+
+
 def test_steps_of_a_client_that_retries_run_exactly_once(start_cluster):
     cluster = start_cluster(ps=1, worker=1)
     proxy = CuttingProxy(cluster.jobs["worker"][0], seed=1)
@@ -215,12 +218,11 @@ def test_steps_of_a_client_that_retries_run_exactly_once(start_cluster):
             session.run(tf.variables_initializer([v]))
             proxy.start_cutting()
             done = 0
-            while done < steps:
+            while done < steps or proxy.cuts < ENOUGH_CUTS:
                 session.run(add)
                 done += 1
             proxy.stop_cutting()
-            assert session.run(v) == steps
-        assert proxy.cuts > 10
+            assert session.run(v) == done
     finally:
         proxy.close()
 
@@ -236,17 +238,16 @@ config = tf.ConfigProto()
 session = tf.Session(sys.argv[1], config=config)
 session.run(v.initializer)
 print("ready", flush=True)
-sys.stdin.readline()
 attempts = successes = 0
-while attempts < 1000:
-    attempts += 1
-    try:
-        session.run(add)
-        successes += 1
-    except tf.errors.UnavailableError:
-        pass
-print(attempts, successes, flush=True)
-sys.stdin.readline()
+while sys.stdin.readline() == "go\\n":
+    for _ in range(250):
+        attempts += 1
+        try:
+            session.run(add)
+            successes += 1
+        except tf.errors.UnavailableError:
+            pass
+    print(attempts, successes, flush=True)
 print(session.run(v), flush=True)
 """
 
@@ -260,16 +261,17 @@ def test_steps_of_a_stock_client_that_gives_up(start_cluster, tf_python):
     try:
         assert client.stdout.readline() == "ready\n", client.stderr.read()
         proxy.start_cutting()
-        client.stdin.write("go\n")
-        client.stdin.flush()
-        line = client.stdout.readline()
+        attempts = successes = 0
+        while attempts < 1000 or proxy.cuts < ENOUGH_CUTS:
+            client.stdin.write("go\n")
+            client.stdin.flush()
+            line = client.stdout.readline()
+            assert line, client.stderr.read()[-3000:]
+            attempts, successes = map(int, line.split())
         proxy.stop_cutting()
-        assert line, client.stderr.read()[-3000:]
-        attempts, successes = map(int, line.split())
-        value, errors = client.communicate("go\n", timeout=60)
+        value, errors = client.communicate("stop\n", timeout=60)
         assert value, errors[-3000:]
         assert successes <= int(value) <= attempts
-        assert proxy.cuts > 10
     finally:
         client.kill()
         client.communicate()
