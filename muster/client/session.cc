@@ -34,7 +34,7 @@ struct Lowered {
   int num_nodes = 0;  // of the graph it was made from
   size_t num_functions = 0;
   LoweredGraph graph;  // empty: no node of the graph had to be written out
-  std::unique_ptr<FunctionRuntime> functions;
+  std::shared_ptr<FunctionRuntime> functions;
 
   // Feeds go where the readers of the output are; fetches come from the node of that name, which
   // waits for its effects.
@@ -115,8 +115,12 @@ class LocalSession : public Session {
   ~LocalSession() override {
     Close().IgnoreError();
     // Partial runs hold pointers into this object until their executors are done.
-    MutexLock lock(mutex_);
-    while (steps_under_way_ > 0) idle_.Wait(mutex_);
+    {
+      MutexLock lock(mutex_);
+      while (steps_under_way_ > 0) idle_.Wait(mutex_);
+    }
+    // Iterators may still read ahead, with functions that need the devices.
+    resources_.Clear();
   }
 
   absl::StatusOr<std::shared_ptr<StepPlan>> Prepare(const StepSignature& signature) override {
@@ -367,7 +371,7 @@ class LocalSession : public Session {
     auto library = std::make_shared<Graph>();
     library->versions() = graph_.versions();
     CopyFunctions(graph_, *library);
-    lowered->functions = std::make_unique<FunctionRuntime>(std::move(library), Devices(),
+    lowered->functions = std::make_shared<FunctionRuntime>(std::move(library), Devices(),
                                                            resources_, PartitionOptions());
     lowered_ = std::move(lowered);
     return lowered_;

@@ -14,13 +14,18 @@
 namespace muster {
 
 // Thread-safe. A call has the caller's step container, cancellation and trace; values that its
-// devices exchange pass through a rendezvous of its own, since calls may run side by side.
-class FunctionRuntime : public FunctionCaller {
+// devices exchange pass through a rendezvous of its own, since calls may run side by side. Held by
+// shared pointers: what calls functions when the step is over (an iterator) keeps it.
+class FunctionRuntime : public FunctionCaller,
+                        public std::enable_shared_from_this<FunctionRuntime> {
  public:
-  // Devices and resources outlive this; the library does not change.
+  // Devices and resources outlive this, devices perhaps because `keep` does; the library does not
+  // change.
   FunctionRuntime(std::shared_ptr<const Graph> library, std::vector<Device*> devices,
-                  ResourceManager& resources, LocalPartitions::Options options)
-      : library_(std::move(library)),
+                  ResourceManager& resources, LocalPartitions::Options options,
+                  std::shared_ptr<const void> keep = nullptr)
+      : keep_(std::move(keep)),
+        library_(std::move(library)),
         devices_(std::move(devices)),
         resources_(resources),
         options_(options) {}
@@ -37,6 +42,7 @@ class FunctionRuntime : public FunctionCaller {
   };
   absl::StatusOr<std::unique_ptr<Instance>> Make(const FunctionRef& function) const;
 
+  const std::shared_ptr<const void> keep_;
   const std::shared_ptr<const Graph> library_;
   const std::vector<Device*> devices_;
   ResourceManager& resources_;

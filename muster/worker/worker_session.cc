@@ -56,9 +56,9 @@ WorkerSession::WorkerSession(Options options)
       devices_.push_back(device.get());
       continue;
     }
-    renamed_.push_back(
+    renamed_->push_back(
         NewRenamedDevice(*device, absl::StrCat(task_, "/device:", device->type(), ":", number++)));
-    devices_.push_back(renamed_.back().get());
+    devices_.push_back(renamed_->back().get());
   }
 }
 
@@ -114,8 +114,10 @@ absl::StatusOr<std::string> WorkerSession::Register(RegisterGraphRequest request
     LocalPartitions::Options options;
     options.optimize_graph = request.optimize;
     options.allow_soft_placement = true;
-    registered->functions =
-        std::make_unique<FunctionRuntime>(std::move(library), devices_, *resources_, options);
+    registered->functions = std::make_shared<FunctionRuntime>(
+        std::move(library), devices_, *resources_, options,
+        std::make_shared<std::pair<std::shared_ptr<DeviceList>, std::shared_ptr<DeviceList>>>(
+            options_.devices, renamed_));
   }
   ASSIGN_OR_RETURN(registered->partitions,
                    LocalPartitions::CreatePlaced(std::move(graph), devices_, request.optimize,

@@ -21,7 +21,7 @@ using DeviceList = std::vector<std::unique_ptr<Device>>;
 std::unique_ptr<Device> NewRenamedDevice(Device& device, std::string name);
 
 struct RegisteredGraph {
-  std::unique_ptr<FunctionRuntime> functions;  // null: the graph came without any
+  std::shared_ptr<FunctionRuntime> functions;  // null: the graph came without any
   std::unique_ptr<LocalPartitions> partitions;
   FrameIds frame_ids = FrameIds::kSince23;
 };
@@ -62,7 +62,8 @@ class WorkerSession {
 
   const Options options_;
   const std::string task_;
-  DeviceList renamed_;
+  // Shared with iterators that outlive the session.
+  const std::shared_ptr<DeviceList> renamed_ = std::make_shared<DeviceList>();
   std::vector<Device*> devices_;
   const std::shared_ptr<ResourceManager> resources_;
 

@@ -1,0 +1,49 @@
+// An iterator over a dataset that lives from step to step.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "muster/ops/data/dataset.h"
+#include "muster/tensor/handles.h"
+
+namespace muster {
+
+class ElementPump;
+
+// Thread-safe. Elements are read on a thread of the iterator's own and under its own cancellation:
+// a step that ends early withdraws its request, and the element waits for the next one.
+class IteratorResource : public Resource {
+ public:
+  static constexpr const char* kTypeName = "N10tensorflow4data16IteratorResourceE";
+  using Got = absl::AnyInvocable<void(absl::StatusOr<Element>) &&>;
+  // Told the ticket of a request before it waits; false: it is not wanted any more.
+  using Accept = absl::FunctionRef<bool(uint64_t ticket)>;
+
+  explicit IteratorResource(ElementSpec spec) : spec_(std::move(spec)) {}
+  ~IteratorResource() override;
+  std::string Describe() const override { return "Iterator"; }
+  const ElementSpec& spec() const { return spec_; }
+
+  // Starts over with `dataset`; whoever waits for an element of the last one gets Cancelled.
+  // Nothing of the last one runs any more afterwards.
+  absl::Status Initialize(DatasetPtr dataset, Scheduler& scheduler);
+  // `got` runs on the scheduler's threads, or inside this call. OutOfRange at the end;
+  // FailedPrecondition when there is no dataset yet.
+  void GetNext(Accept accept, Got got);
+  // Withdraws a request: `got` runs with Cancelled in the next Flush. False when it is too late.
+  bool Cancel(uint64_t ticket);
+  void Flush();
+
+ private:
+  std::shared_ptr<ElementPump> pump() const;
+
+  const ElementSpec spec_;
+  mutable Mutex mutex_;
+  std::shared_ptr<ElementPump> pump_ ABSL_GUARDED_BY(mutex_);
+};
+
+// InvalidArgument when elements of `given` are not of the kind that `wanted` says.
+absl::Status CheckSpec(const ElementSpec& wanted, const ElementSpec& given);
+
+}  // namespace muster

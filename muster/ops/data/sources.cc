@@ -1,0 +1,103 @@
+// Datasets over tensors: one element, slices of dimension 0, a range of numbers.
+#include "muster/ops/data/dataset.h"
+#include "muster/ops/resource_kernel.h"
+
+namespace muster {
+namespace {
+
+Element Components(const KernelContext& c) {
+  Element components;
+  for (int i = 0; i < c.num_inputs(); ++i) components.push_back(KeptTensor(c.input(i)));
+  return components;
+}
+
+absl::Status MakeTensors(KernelContext& c) {
+  return SetDataset(
+      c, [components = Components(c)](const DataContext&) -> absl::StatusOr<NextElement> {
+        return [components, given = false](const DataContext&) mutable -> MaybeElement {
+          if (given) return std::nullopt;
+          given = true;
+          return components;
+        };
+      });
+}
+
+absl::Status MakeSlices(KernelContext& c) {
+  for (int i = 0; i < c.num_inputs(); ++i) {
+    if (c.input(i).rank() == 0)
+      return InvalidArgument("All components must be at least 1-dimensional");
+    if (c.input(i).dim(0) != c.input(0).dim(0))
+      return InvalidArgument("All components must have the same size in the 0th dimension");
+  }
+  const auto components = std::make_shared<const Element>(Components(c));
+  return SetDataset(c, [components](const DataContext&) -> absl::StatusOr<NextElement> {
+    return [components, next = int64_t{0}](const DataContext&) mutable -> MaybeElement {
+      if (next >= (*components)[0].dim(0)) return std::nullopt;
+      Element element;
+      for (const Tensor& component : *components) {
+        ASSIGN_OR_RETURN(Tensor row, CopyRow(component, next));
+        element.push_back(std::move(row));
+      }
+      ++next;
+      return element;
+    };
+  });
+}
+
+absl::StatusOr<Tensor> NumberOf(DType dtype, int64_t value) {
+  if (dtype == DType::kInt64) return Tensor::Scalar(value);
+  if (dtype == DType::kInt32) return Tensor::Scalar(static_cast<int32_t>(value));
+  return Unimplemented("RangeDataset of type ", DTypeName(dtype));
+}
+
+absl::Status MakeRange(KernelContext& c) {
+  ASSIGN_OR_RETURN(const int64_t start, ScalarInteger(c.input(0), "start"));
+  ASSIGN_OR_RETURN(const int64_t stop, ScalarInteger(c.input(1), "stop"));
+  ASSIGN_OR_RETURN(const int64_t step, ScalarInteger(c.input(2), "step"));
+  if (step == 0) return InvalidArgument("step must be a non-zero integer.");
+  ASSIGN_OR_RETURN(const std::vector<DType> types,
+                   c.node().Attr<std::vector<DType>>("output_types"));
+  return SetDataset(c, [=, type = types[0]](const DataContext&) -> absl::StatusOr<NextElement> {
+    return [=, next = start, over = false](const DataContext&) mutable -> MaybeElement {
+      if (over || (step > 0 ? next >= stop : next <= stop)) return std::nullopt;
+      ASSIGN_OR_RETURN(Tensor value, NumberOf(type, next));
+      over = __builtin_add_overflow(next, step, &next);
+      return Element{std::move(value)};
+    };
+  });
+}
+
+}  // namespace
+
+DEFINE_OP(TensorDataset) {
+  op.Attr("Toutput_types: list(type) >= 1")
+      .Attr("output_shapes: list(shape) >= 1")
+      .Attr2x("metadata: string = ''")
+      .Input("components: Toutput_types")
+      .Stateful();
+  DefineDataset(op, "One element: the inputs.", MakeTensors);
+}
+
+DEFINE_OP(TensorSliceDataset) {
+  op.Attr("Toutput_types: list(type) >= 1")
+      .Attr("output_shapes: list(shape) >= 1")
+      .Attr2x("is_files: bool = false")
+      .Attr2x("metadata: string = ''")
+      .Attr2x("replicate_on_split: bool = false")
+      .Input("components: Toutput_types")
+      .Stateful();
+  DefineDataset(op, "The rows of the inputs, one after the other.", MakeSlices);
+}
+
+DEFINE_OP(RangeDataset) {
+  ElementAttrs(op)
+      .Attr2x("metadata: string = ''")
+      .Attr2x("replicate_on_split: bool = false")
+      .Input("start: int64")
+      .Input("stop: int64")
+      .Input("step: int64")
+      .Stateful();
+  DefineDataset(op, "Numbers from start to stop, which is not among them.", MakeRange);
+}
+
+}  // namespace muster
