@@ -104,6 +104,14 @@ std::unique_ptr<Session> ConnectSession(const Graph& graph, const std::string& t
 }  // namespace
 
 void BindSession(nb::module_& m) {
+  m.def(
+      "end_session",
+      [](std::unique_ptr<Session> session) {
+        // Its iterators may be reading, with functions of this interpreter.
+        ReleasedGil unlocked;
+        session.reset();
+      },
+      "Ends a session that nobody else holds; the object is then no session any more.");
   nb::class_<PyPlan>(m, "StepPlan");
   nb::class_<Session>(m, "Session")
       .def("prepare",

@@ -1,6 +1,7 @@
 """tf.Session: fetches of any structure, feeds of any tensor, over the C++ session."""
 import collections
 import functools
+import sys
 import warnings
 import weakref
 
@@ -411,6 +412,11 @@ class BaseSession(object):
     def __del__(self):
         try:
             self.close()
+            session = self._session
+            self._session = None
+            # Iterators that call Python functions must be able to come to an end.
+            if sys.getrefcount(session) <= 2:
+                _muster.end_session(session)
         except Exception:  # the interpreter may be going down
             pass
 

@@ -92,62 +92,6 @@ absl::Status MakePrefetch(KernelContext& c) {
   });
 }
 
-// --- Cache -------------------------------------------------------------------------------------
-
-// What the first complete reading gave. Thread-safe.
-class Memory {
- public:
-  using Elements = std::shared_ptr<const std::vector<Element>>;
-  Elements Get() const {
-    MutexLock lock(mutex_);
-    return elements_;
-  }
-  void Set(std::vector<Element> elements) {
-    MutexLock lock(mutex_);
-    if (elements_ == nullptr)
-      elements_ = std::make_shared<const std::vector<Element>>(std::move(elements));
-  }
-
- private:
-  mutable Mutex mutex_;
-  Elements elements_ ABSL_GUARDED_BY(mutex_);
-};
-
-NextElement FromMemory(Memory::Elements elements) {
-  return [elements = std::move(elements),
-          position = size_t{0}](const DataContext&) mutable -> MaybeElement {
-    if (position == elements->size()) return std::nullopt;
-    return (*elements)[position++];
-  };
-}
-
-absl::Status MakeCache(KernelContext& c) {
-  ASSIGN_OR_RETURN(const DatasetPtr input, InputDataset(c, 0));
-  ASSIGN_OR_RETURN(const std::string filename, ScalarString(c.input(1), "filename"));
-  if (!filename.empty()) {
-    return Unimplemented("CacheDataset in files (", filename,
-                         "): a dataset is cached in memory, with an empty filename, only");
-  }
-  const auto memory = std::make_shared<Memory>();
-  return SetDataset(c, [input, memory](const DataContext& begin) -> absl::StatusOr<NextElement> {
-    if (Memory::Elements elements = memory->Get(); elements != nullptr)
-      return FromMemory(std::move(elements));
-    ASSIGN_OR_RETURN(NextElement next, input->Read(begin));
-    return [next = std::move(next), memory, seen = std::vector<Element>(),
-            over = false](const DataContext& context) mutable -> MaybeElement {
-      if (over) return std::nullopt;
-      ASSIGN_OR_RETURN(std::optional<Element> element, next(context));
-      over = !element.has_value();
-      if (over) {
-        memory->Set(std::move(seen));
-      } else {
-        seen.push_back(*element);
-      }
-      return element;
-    };
-  });
-}
-
 // --- Hints -------------------------------------------------------------------------------------
 
 absl::Status MakePassThrough(KernelContext& c) {
@@ -202,14 +146,6 @@ DEFINE_OP(PrefetchDataset) {
       .Input("input_dataset: variant")
       .Input("buffer_size: int64");
   DefineDataset(op, "The elements, read ahead on another thread.", MakePrefetch);
-}
-
-DEFINE_OP(CacheDataset) {
-  ElementAttrs(op)
-      .Attr2x("metadata: string = ''")
-      .Input("input_dataset: variant")
-      .Input("filename: string");
-  DefineDataset(op, "The elements, remembered when they were read once.", MakeCache);
 }
 
 DEFINE_OP(OptimizeDataset) {

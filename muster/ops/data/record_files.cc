@@ -1,5 +1,6 @@
 // Datasets over files: TFRecords, lines, records of fixed length.
-#include <deque>
+#include <filesystem>
+#include <system_error>
 
 #include "muster/checkpoint/record_reader.h"
 #include "muster/ops/data/dataset.h"
@@ -29,13 +30,7 @@ absl::Status SetRecords(KernelContext& c, OpenRecords open) {
                 next = NextRecord()](const DataContext&) mutable -> MaybeElement {
           while (file < filenames.size()) {
             if (next == nullptr) {
-              absl::StatusOr<NextRecord> opened = open(filenames[file]);
-              // What cannot be opened is passed over the next time.
-              if (!opened.ok()) {
-                ++file;
-                return opened.status();
-              }
-              next = *std::move(opened);
+              ASSIGN_OR_RETURN(next, open(filenames[file]));
             }
             MaybeRecord record = next();
             if (record.ok() && record->has_value())
@@ -120,34 +115,40 @@ struct Layout {
   size_t footer = 0;
 };
 
-// A file holds header, whole records and footer; InvalidArgument where something is left over.
-absl::Status CheckLength(const std::string& name, uint64_t body, const Layout& layout) {
-  if (body % layout.record == 0) return absl::OkStatus();
-  return InvalidArgument("Excess bytes (", body % layout.record, ") detected in input file ", name,
-                         " over header size (", layout.header, ") and record size (", layout.record,
-                         ").");
+// Of a file that is not compressed, whose length is known before it is read.
+absl::Status CheckLength(const std::string& name, const Layout& layout) {
+  std::error_code error;
+  const uint64_t size = std::filesystem::file_size(name, error);
+  if (error) return absl::OkStatus();  // opening it says why
+  const uint64_t around = layout.header + layout.footer;
+  if (size < around) {
+    return InvalidArgument("Input file \"", name, "\" has ", size,
+                           " bytes, fewer than its header and footer (", around, ")");
+  }
+  if ((size - around) % layout.record == 0) return absl::OkStatus();
+  return InvalidArgument(
+      "Excluding the header (", layout.header, " bytes) and footer (", layout.footer,
+      " bytes), input file \"", name, "\" has body length ", size - around,
+      " bytes, which is not an exact multiple of the record length (", layout.record, " bytes).");
 }
 
 absl::StatusOr<NextRecord> OpenFixed(const std::string& name, RecordCompression compression,
                                      const Layout& layout) {
+  if (compression == RecordCompression::kNone) RETURN_IF_ERROR(CheckLength(name, layout));
   ASSIGN_OR_RETURN(std::unique_ptr<ByteBuffer> buffer, Open(name, compression));
   struct State {
     std::unique_ptr<ByteBuffer> buffer;
     bool begun = false;
   };
-  return [name, layout, state = State{std::move(buffer)}]() mutable -> MaybeRecord {
+  return [layout, state = State{std::move(buffer)}]() mutable -> MaybeRecord {
     if (!state.begun) {
       state.begun = true;
-      ASSIGN_OR_RETURN(const bool whole, state.buffer->Skip(layout.header));
-      if (!whole) return InvalidArgument("Input file ", name, " is shorter than its header");
+      RETURN_IF_ERROR(state.buffer->Skip(layout.header).status());
     }
+    // A record that would reach into the footer is no record.
     const size_t needed = layout.record + layout.footer;
     ASSIGN_OR_RETURN(const absl::string_view bytes, state.buffer->Peek(needed));
-    if (bytes.size() < needed) {
-      const size_t rest = bytes.size() - std::min(bytes.size(), layout.footer);
-      RETURN_IF_ERROR(CheckLength(name, rest, layout));
-      return std::nullopt;
-    }
+    if (bytes.size() < needed) return std::nullopt;
     std::string record(bytes.substr(0, layout.record));
     state.buffer->Consume(layout.record);
     return record;

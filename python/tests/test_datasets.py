@@ -1,0 +1,111 @@
+"""Pipelines of tf.data that TensorFlow 2.21 has built: Muster reads the elements that TensorFlow reads."""
+
+import pickle
+import subprocess
+import threading
+
+import dataset_programs
+import numpy as np
+import pytest
+
+import muster as tf
+
+NAMES = list(dataset_programs.PIPELINES) + [name + "/one_shot" for name in dataset_programs.ONE_SHOT]
+
+
+@pytest.fixture(scope="module")
+def cases(tf_python, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("datasets")
+    done = subprocess.run([tf_python, dataset_programs.__file__, str(folder)], capture_output=True, text=True,
+                          timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return {"folder": folder, **{case[0]: case[1:] for case in pickle.loads((folder / "cases").read_bytes())}}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_elements(cases, name):
+    serialized, initializer, outputs, readings = cases[name]
+    with tf.Graph().as_default() as graph:
+        tf.import_graph_def(tf.GraphDef.FromString(serialized), name="")
+        with tf.Session() as session:
+            for expected in readings:
+                if initializer:
+                    session.run(graph.get_operation_by_name(initializer))
+                got = dataset_programs.read(tf, session, outputs)
+                assert len(got) == len(expected), (got, expected)
+                for mine, theirs in zip(got, expected):
+                    np.testing.assert_equal(mine, theirs)
+
+
+def load(cases, name):
+    serialized, initializer, outputs, _ = cases[name]
+    tf.import_graph_def(tf.GraphDef.FromString(serialized), name="")
+    return initializer and tf.get_default_graph().get_operation_by_name(initializer), outputs
+
+
+def test_iterator_without_dataset(cases):
+    with tf.Graph().as_default(), tf.Session() as session:
+        _, outputs = load(cases, "range")
+        with pytest.raises(tf.errors.FailedPreconditionError, match="the iterator has not been initialized"):
+            session.run(outputs)
+
+
+def test_string_handles(cases):
+    """A fed string chooses the iterator."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        serialized, (first, second), (fed, element), _ = cases["feedable"]
+        tf.import_graph_def(tf.GraphDef.FromString(serialized), name="")
+        one, other = session.run([first, second])
+        got = [int(session.run(element, {fed: handle})) for handle in [one, other, one, other, one]]
+        assert got == [0, 100, 1, 101, 2]
+
+
+def test_cache_written_anew(cases):
+    """Files of a cache are written when they are not there, and read when they are."""
+    folder = cases["folder"]
+    _, _, _, readings = cases["cache_file"]
+    assert (folder / "cached.index").exists()
+    for file in folder.glob("cached*"):
+        file.unlink()
+    with tf.Graph().as_default(), tf.Session() as session:
+        initializer, outputs = load(cases, "cache_file")
+        for _ in range(2):
+            session.run(initializer)
+            np.testing.assert_equal(dataset_programs.read(tf, session, outputs), readings[0])
+            assert (folder / "cached.index").exists()
+
+
+def test_closed_while_reading_ahead(cases):
+    """A session that ends while elements are read for it ends at once."""
+    with tf.Graph().as_default():
+        initializer, outputs = load(cases, "prefetch_given_up")
+        for _ in range(20):
+            session = tf.Session()
+            session.run(initializer)
+            session.run(outputs)
+            session.close()
+            del session
+
+
+def test_many_threads_share_an_iterator(cases):
+    """Every element goes to one of the threads."""
+    with tf.Graph().as_default(), tf.Session() as session:
+        initializer, outputs = load(cases, "parallel_map")
+        session.run(initializer)
+        seen, lock = [], threading.Lock()
+
+        def take():
+            while True:
+                try:
+                    value = session.run(outputs)[0]
+                except tf.errors.OutOfRangeError:
+                    return
+                with lock:
+                    seen.append(int(value))
+
+        threads = [threading.Thread(target=take) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert sorted(seen) == [i * i for i in range(20)]
