@@ -7,16 +7,18 @@
 namespace muster {
 namespace {
 
-// A step of its own for every call.
+// A step of its own for every call: one that fails is cancelled, the others are not.
 struct CallState {
-  explicit CallState(Cancellation& cancellation) : rendezvous(NewLocalRendezvous()) {
+  explicit CallState(Cancellation& parent)
+      : cancellation(parent), rendezvous(NewLocalRendezvous()) {
     // Apart from the numbers of sessions' steps.
     static std::atomic<int64_t> next{int64_t{1} << 60};
     step.id = next.fetch_add(1, std::memory_order_relaxed);
     step.rendezvous = rendezvous.get();
-    step.cancellation = &cancellation;
+    step.cancellation = &cancellation.get();
     step.step_resources = &step_resources;
   }
+  ChildCancellation cancellation;
   std::unique_ptr<Rendezvous> rendezvous;
   ResourceManager step_resources{"step"};
   Step step;

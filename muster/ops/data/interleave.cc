@@ -125,15 +125,14 @@ class Interleaver {
   bool input_ended_ = false;
 };
 
-absl::Status MakeInterleave(KernelContext& c) {
+absl::Status SetInterleaved(KernelContext& c, bool has_num_calls, bool parallel) {
   ASSIGN_OR_RETURN(const Expansion expansion, ExpansionOf(c));
   ASSIGN_OR_RETURN(const std::vector<DType> captured,
                    c.node().Attr<std::vector<DType>>("Targuments"));
   const int first = 1 + static_cast<int>(captured.size());
   ASSIGN_OR_RETURN(int64_t cycle, ScalarInteger(c.input(first), "cycle_length"));
   ASSIGN_OR_RETURN(const int64_t block, ScalarInteger(c.input(first + 1), "block_length"));
-  bool parallel = false;
-  if (c.num_inputs() > first + 2) {
+  if (has_num_calls) {
     ASSIGN_OR_RETURN(const int64_t calls,
                      ScalarInteger(c.input(c.num_inputs() - 1), "num_parallel_calls"));
     if (calls < -1 || calls == 0)
@@ -149,6 +148,16 @@ absl::Status MakeInterleave(KernelContext& c) {
                 std::make_unique<Interleaver>(expansion, std::move(input), cycle, block, parallel)](
                const DataContext& context) { return interleaver->Next(context); };
   });
+}
+
+absl::Status MakeInterleave(KernelContext& c) {
+  return SetInterleaved(c, false, false);
+}
+absl::Status MakeParallelInterleave(KernelContext& c) {
+  return SetInterleaved(c, true, true);
+}
+absl::Status MakeAheadInterleave(KernelContext& c) {
+  return SetInterleaved(c, false, true);
 }
 
 void ExpansionArgs(OpBuilder& op) {
@@ -180,7 +189,19 @@ DEFINE_OP(ParallelInterleaveDatasetV2) {
   ExpansionArgs(op);
   op.Input("cycle_length: int64").Input("block_length: int64").Input("num_parallel_calls: int64");
   DefineDataset(op, "InterleaveDataset whose datasets are read ahead on threads of their own.",
-                MakeInterleave);
+                MakeParallelInterleave);
+}
+
+DEFINE_OP(LegacyParallelInterleaveDatasetV2) {
+  op.Attr("f: func").Attr("deterministic: string = 'default'").Attr("Targuments: list(type) >= 0");
+  ElementAttrs(op).Attr("metadata: string = ''");
+  ExpansionArgs(op);
+  op.Input("cycle_length: int64")
+      .Input("block_length: int64")
+      .Input("buffer_output_elements: int64")
+      .Input("prefetch_input_elements: int64");
+  DefineDataset(op, "InterleaveDataset whose datasets are read ahead on threads of their own.",
+                MakeAheadInterleave);
 }
 
 DEFINE_OP(ParallelInterleaveDatasetV4) {
@@ -193,7 +214,7 @@ DEFINE_OP(ParallelInterleaveDatasetV4) {
       .Input("prefetch_input_elements: int64")
       .Input("num_parallel_calls: int64");
   DefineDataset(op, "InterleaveDataset whose datasets are read ahead on threads of their own.",
-                MakeInterleave);
+                MakeParallelInterleave);
 }
 
 }  // namespace muster

@@ -53,7 +53,8 @@ absl::StatusOr<RecordCompression> CompressionOf(const Tensor& tensor) {
 
 absl::Status CheckBufferSize(const Tensor& tensor) {
   ASSIGN_OR_RETURN(const int64_t size, ScalarInteger(tensor, "buffer_size"));
-  if (size < 0) return InvalidArgument("`buffer_size` must be >= 0 (0 == default)");
+  // -1: as the library thinks best.
+  if (size < -1) return InvalidArgument("`buffer_size` must be >= 0 (0 == default)");
   return absl::OkStatus();
 }
 
