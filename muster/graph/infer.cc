@@ -194,6 +194,10 @@ absl::Status CheckInputs(const Node& node) {
       return InvalidArgument("Node '", node.name(),
                              "' had a back edge, but only Merge nodes can have back edges.");
     }
+    if (&node.input(i).node->graph() != &node.graph()) {
+      return InvalidArgument("Input ", i, " of node ", node.name(), ", ", node.input(i).name(),
+                             ", must be from the same graph as the node.");
+    }
     const DType given = node.input(i).dtype();
     if (BaseType(given) != BaseType(wanted[i]) || (IsRef(wanted[i]) && !IsRef(given))) {
       return InvalidArgument("Input ", i, " of node ", node.name(), " was passed ",

@@ -1,7 +1,9 @@
-// Python functions that graphs call (tf.py_func).
+// Functions of graphs: Python functions that nodes call (tf.py_func), and graphs that become
+// functions.
 #include "bindings.h"
 #include "hooks.h"
 
+#include "muster/graph/function_build.h"
 #include "muster/ops/control/py_func.h"
 
 namespace muster {
@@ -49,6 +51,19 @@ void BindFunctions(nb::module_& m) {
         });
       },
       "The function (token, arrays) -> [(array, dtype)] that PyFunc nodes call.");
+  m.def("return_after_effects", [](Graph& body, const std::vector<Output>& results) {
+    return BuildValue(ReturnAfterEffects(body, results));
+  });
+  m.def("define_function", [](const Graph& body, std::string name, std::vector<Output> arguments,
+                              std::vector<Output> results, bool append_digest, Graph& into) {
+    return BuildValue(DefineFunction(
+        body, {std::move(name), std::move(arguments), std::move(results), append_digest}, into));
+  });
+  nb::class_<ByValueCapture>(m, "ByValueCapture")
+      .def(nb::init<Graph&>(), nb::keep_alive<1, 2>())
+      .def("capture", [](ByValueCapture& capture, const Output& outer) {
+        return BuildValue(capture.Capture(outer));
+      });
 }
 
 }  // namespace muster

@@ -20,7 +20,9 @@ def group(*inputs, **kwargs):
         if not hasattr(inp, "device"):
             raise TypeError("Expected tf.group() expected Tensor objects not None with type '%s'" % type(inp))
     ops = [getattr(inp, "op", inp) for inp in inputs]
-    graph = ops[0].graph if ops else framework.get_default_graph()
+    graph = framework.graph_for(ops)
+    if graph.building_function:
+        ops = [op for op in ops if op.graph is graph]  # A function does not wait for what is outside.
     return graph._operation(_muster.group(graph._building_scope(), [op._node for op in ops],
                                           "group_deps" if name is None else name))
 

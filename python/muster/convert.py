@@ -280,8 +280,9 @@ def operand(value):
     """A value as functions of the C++ core take it: an output, a variable, a number without a type, or a constant."""
     if isinstance(value, framework.Tensor):
         return value._output
-    if hasattr(value, "_parent_op") or hasattr(value, "_get_variable_list"):
-        return convert_to_tensor(value)._output  # A variable after a change, or in parts.
+    if (hasattr(value, "_parent_op") or hasattr(value, "_get_variable_list") or
+            (hasattr(value, "_train_variable") and framework.get_default_graph().building_function)):
+        return convert_to_tensor(value)._output  # A variable after a change, in parts, or read by a function.
     if hasattr(value, "_train_variable"):
         return value._train_variable()
     if type(value) in (int, float):
@@ -293,11 +294,11 @@ def constant_value(tensor, partial=False):
     """The value of a tensor as a numpy array, where building the graph can know it; else None."""
     if not isinstance(tensor, framework.Tensor):
         return None
-    value = tensor._output.constant_value()
+    value = tensor._handle.constant_value()
     if value is None:
         return None
     return np.asarray(value.numpy())
 
 
 def constant_value_as_shape(tensor):
-    return tensor_shape.TensorShape(tensor._output.constant_value_as_shape())
+    return tensor_shape.TensorShape(tensor._handle.constant_value_as_shape())

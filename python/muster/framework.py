@@ -53,15 +53,24 @@ def _not_allowed(what):
 class Tensor(object):
     """A symbolic handle on one output of an operation. Operators are attached by math_ops and array_ops."""
 
-    __slots__ = ("_op", "_value_index", "_dtype", "_output", "__weakref__", "__dict__")
+    __slots__ = ("_op", "_value_index", "_dtype", "_handle", "__weakref__", "__dict__")
     __array_priority__ = 100
     OVERLOADABLE_OPERATORS = set()
 
     def __init__(self, op, value_index, dtype=None):
         self._op = op
         self._value_index = value_index
-        self._output = op._node.output(value_index)
-        self._dtype = dtypes._BY_NUMBER[self._output.dtype]
+        self._handle = op._node.output(value_index)
+        self._dtype = dtypes._BY_NUMBER[self._handle.dtype]
+
+    @property
+    def _output(self):
+        """What nodes of the graph being built read: in a function, tensors from outside become arguments."""
+        if _functions_being_built:
+            graph = get_default_graph()
+            if graph._building_function and graph is not self._op._graph:
+                return graph._capture(self)._handle
+        return self._handle
 
     @property
     def op(self):
@@ -94,20 +103,20 @@ class Tensor(object):
 
     @property
     def shape(self):
-        return tensor_shape.TensorShape(self._output.shape)
+        return tensor_shape.TensorShape(self._handle.shape)
 
     def get_shape(self):
         return self.shape
 
     def _shape_as_list(self):
-        return self._output.shape
+        return self._handle.shape
 
     def set_shape(self, shape):
         shape = tensor_shape.as_shape(shape)
         if shape.dims is None:
             return
         try:
-            self._output.set_shape(shape.as_list())
+            self._handle.set_shape(shape.as_list())
         except ValueError as e:
             raise ValueError(str(e))
 
@@ -324,7 +333,7 @@ class IndexedSlices(object):
     def shape(self):
         if self._dense_shape is None:
             return tensor_shape.TensorShape(None)
-        return tensor_shape.TensorShape(self._dense_shape._output.constant_value_as_shape())
+        return tensor_shape.TensorShape(self._dense_shape._handle.constant_value_as_shape())
 
     def __str__(self):
         return "IndexedSlices(indices=%s, values=%s%s)" % (
@@ -827,6 +836,22 @@ class _DefaultStack(threading.local):
 _default_graph_stack = _DefaultStack()
 _default_session_stack = _DefaultStack()
 _global_default_graph = None
+_functions_being_built = 0  # in all threads together: while it is 0, no tensor has to ask where it is read
+
+
+def _set_functions_being_built(change):
+    global _functions_being_built
+    _functions_being_built += change
+
+
+def graph_for(values):
+    """Where nodes that read these belong: the graph of the first tensor, or the function being built."""
+    graph = get_default_graph()
+    if not graph._building_function:
+        for value in values:
+            if isinstance(value, (Tensor, Operation)):
+                return value.graph
+    return graph
 
 
 def get_default_graph():
@@ -913,11 +938,7 @@ class name_scope(object):
         return self._name
 
     def __enter__(self):
-        graph = get_default_graph()
-        for value in self._values or ():
-            if isinstance(value, (Tensor, Operation)):
-                graph = value.graph
-                break
+        graph = graph_for(self._values or ())
         self._graph_context = graph.as_default() if graph is not get_default_graph() else None
         if self._graph_context is not None:
             self._graph_context.__enter__()

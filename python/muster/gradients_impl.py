@@ -62,11 +62,7 @@ def gradients(ys, xs, grad_ys=None, name="gradients", colocate_gradients_with_op
         unconnected = UnconnectedGradients(unconnected_gradients)
     except ValueError:
         raise ValueError("Unknown value for unconnected_gradients: %r" % unconnected_gradients)
-    graph = framework.get_default_graph()
-    for value in ys + xs:
-        if isinstance(value, framework.Tensor):
-            graph = value.graph
-            break
+    graph = framework.graph_for(ys + xs)
     with graph.as_default():
         y_outputs = [(convert.convert_to_tensor(y, name="y") if not isinstance(y, framework.Tensor) else y)._output
                      for y in ys]

@@ -247,6 +247,8 @@ def apply_op(op_type, name=None, **arguments):
 
 def _graph_of(arguments):
     """The graph of the first tensor argument, like TensorFlow's _get_graph_from_inputs."""
+    if framework.get_default_graph().building_function:
+        return None
     for value in arguments.values():
         values = value if isinstance(value, (list, tuple)) else (value,)
         for v in values:

@@ -4,7 +4,7 @@ import weakref
 
 import numpy as np
 
-from muster import _muster, convert, dtypes, errors, framework
+from muster import _muster, convert, dtypes, errors, framework, functions
 
 
 def _unimplemented(text):
@@ -46,7 +46,7 @@ def py_func(func, inp, Tout, stateful=True, name=None):
     graph = framework.get_default_graph()
     token = "pyfunc_%d" % next(_next_token)
     _functions[token] = func
-    weakref.finalize(graph, _functions.pop, token, None)
+    weakref.finalize(functions.outermost(graph), _functions.pop, token, None)
     is_list = isinstance(Tout, (list, tuple))
     types = [dtypes.as_dtype(t) for t in (Tout if is_list else [Tout])]
     inputs = [convert.convert_to_tensor(x) for x in inp]

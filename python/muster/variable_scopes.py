@@ -477,11 +477,7 @@ class variable_scope(object):
 
     def __enter__(self):
         self._contexts = contextlib.ExitStack()
-        graph = framework.get_default_graph()
-        for value in self._values:
-            if isinstance(value, framework.Tensor) and value.graph is not graph:
-                graph = value.graph
-                break
+        graph = framework.graph_for(self._values)
         if graph is not framework.get_default_graph():
             self._contexts.enter_context(graph.as_default())
         try:
