@@ -36,7 +36,6 @@ REASONS = {
     "estimator": "Muster has no Estimators; use tf.train.MonitoredTrainingSession or a tf.Session",
     "keras": "Muster has no Keras; build the model from tf.layers or plain ops",
     "contrib": "Muster has only the members of tf.contrib that docs/migrating.md lists",
-    "data": "Muster has no tf.data yet; use queues (tf.train.batch, tf.train.string_input_producer) or feeds",
     "distribute": "Muster has no distribution strategies; use between-graph replication with tf.train.Server",
     "lite": "Muster does not convert models for TensorFlow Lite",
     "python.eager": "Muster runs graphs only",

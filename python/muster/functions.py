@@ -47,7 +47,10 @@ class FunctionGraph(framework.Graph):
         if tensor.dtype._is_ref_dtype:
             raise ValueError("%s is a reference to a variable, which a function cannot take: read it outside, or use a "
                              "resource variable (tf.get_variable(use_resource=True))" % tensor)
-        return self.add_input(tensor.dtype, tensor.shape, tensor.op.name)
+        argument = self.add_input(tensor.dtype, tensor.shape, tensor.op.name)
+        if tensor.dtype == dtypes.resource:
+            _muster.copy_handle_shapes(tensor._handle, argument._handle)
+        return argument
 
     def add_input(self, dtype, shape, name):
         """A placeholder that stands for an argument."""

@@ -1,0 +1,12 @@
+"""tf.data: input pipelines as chains of datasets, run by iterators."""
+from muster.data.dataset import (  # noqa: F401
+    Dataset, get_legacy_output_classes as get_output_classes, get_legacy_output_shapes as get_output_shapes,
+    get_legacy_output_types as get_output_types, make_initializable_iterator, make_one_shot_iterator)
+from muster.data.iterator import Iterator  # noqa: F401
+from muster.data.options import Options  # noqa: F401
+from muster.data.readers import FixedLengthRecordDataset, TextLineDataset, TFRecordDataset  # noqa: F401
+from muster.data import experimental  # noqa: F401
+
+__all__ = ["Dataset", "FixedLengthRecordDataset", "Iterator", "Options", "TFRecordDataset", "TextLineDataset",
+           "experimental", "get_output_classes", "get_output_shapes", "get_output_types", "make_initializable_iterator",
+           "make_one_shot_iterator"]
