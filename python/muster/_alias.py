@@ -32,7 +32,7 @@ _MODULES = {
         "errors": "errors", "errors_impl": "errors", "constant_op": "convert", "importer": "importer",
         "graph_util": "graph_util", "graph_util_impl": "graph_util", "tensor_util": "tensor_util",
         "random_seed": "framework", "sparse_tensor": "sparse_tensor", "device": "framework",
-        "common_shapes": "tensor_shape", "load_library": "script_ops", "test_util": "test", "function": "",
+        "common_shapes": "tensor_shape", "load_library": "script_ops", "test_util": "test", "function": "functions",
         "meta_graph": "meta_graph", "op_def_library": "op_library"},
     "client": {"session": "session", "timeline": "timeline", "device_lib": "device_lib"},
     "platform": {
@@ -59,6 +59,7 @@ _MODULES = {
         "rmsprop", "ftrl", "learning_rate_decay", "sync_replicas_optimizer", "summary_io",
         "slot_creator")},
     "checkpoint": {"checkpoint_management": "checkpoint_management"},
+    "data.ops": {"dataset_ops": "data.dataset data", "iterator_ops": "data.iterator data", "readers": "data.readers"},
     "tools": {"inspect_checkpoint": "inspect_checkpoint"},
     "": {"pywrap_tensorflow": "checkpoint_utils"},
     "lib.io": {"file_io": "file_io", "tf_record": "python_io", "python_io": "python_io"},

@@ -44,9 +44,16 @@ _LOOKUP = (
     "index_to_string_table_from_tensor").split()
 _lookup = _part("lookup", {name: _from("lookup", name) for name in _LOOKUP})
 
+_DATA = ("AUTOTUNE Counter batch_and_drop_remainder enumerate_dataset ignore_errors map_and_batch "
+         "padded_batch_and_drop_remainder parallel_interleave prefetch_to_device shuffle_and_repeat unbatch").split()
+_data = _part("data", dict(
+    {name: _from("data.experimental", name) for name in _DATA},
+    **{name: _from("data", name) for name in (
+        "Dataset", "FixedLengthRecordDataset", "Iterator", "TFRecordDataset", "TextLineDataset")}))
+
 _staging = _part("staging", {"StagingArea": _from("data_flow_ops", "StagingArea")})
 
 sys.modules[__name__] = _absent.Absent("contrib", _absent.REASONS["contrib"], {
     "framework": lambda: _framework, "layers": lambda: _layers, "learn": lambda: _learn,
-    "lookup": lambda: _lookup,
+    "data": lambda: _data, "lookup": lambda: _lookup,
     "training": lambda: _training, "staging": lambda: _staging})

@@ -1,7 +1,9 @@
 """tf.data.Dataset: a chain of nodes, each a dataset made from those before it; an iterator runs it."""
+import functools
+
 import numpy as np
 
-from muster import array_ops, check_ops, convert, dtypes, framework, functions, math_ops, tensor_shape
+from muster import _muster, array_ops, convert, dtypes, errors, framework, functions, math_ops, tensor_shape
 from muster.data import structure
 from muster.data.function import StructuredFunction
 from muster.data.iterator import Iterator
@@ -9,6 +11,11 @@ from muster.data.options import Options
 from muster.op_library import call
 
 AUTOTUNE = -1
+
+
+@functools.lru_cache(maxsize=None)
+def _known_ops():
+    return frozenset(_muster.op_names())
 
 
 def _int64(value, name, default=None):
@@ -53,6 +60,8 @@ class Dataset(object):
 
     def _then(self, op_type, spec=None, others=(), **arguments):
         """The dataset that a node makes from this one."""
+        if op_type not in _known_ops():
+            raise errors.UnimplementedError(None, None, "%s: Muster has no such op" % op_type)
         spec = self._spec if spec is None else spec
         variant = call(op_type, input_dataset=self._variant_tensor, **dict(structure.flat_attrs(spec), **arguments))
         return Dataset(variant, spec, [self] + list(others))
