@@ -54,6 +54,12 @@ void BindFunctions(nb::module_& m) {
   m.def("return_after_effects", [](Graph& body, const std::vector<Output>& results) {
     return BuildValue(ReturnAfterEffects(body, results));
   });
+  m.def(
+      "copy_handle_shapes",
+      [](const Output& from, const Output& to) {
+        to.node->set_output_handle(to.index, from.node->output_handle(from.index));
+      },
+      "Makes known what a captured resource points to.");
   m.def("define_function", [](const Graph& body, std::string name, std::vector<Output> arguments,
                               std::vector<Output> results, bool append_digest, Graph& into) {
     return BuildValue(DefineFunction(

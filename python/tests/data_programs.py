@@ -287,11 +287,6 @@ def numbered(tf, folder):
 
 
 @program
-def shuffled_and_repeated(tf, folder):
-    return tf.data.Dataset.range(6).apply(tf.data.experimental.shuffle_and_repeat(4, count=2, seed=5))
-
-
-@program
 def parallel_interleaved(tf, folder):
     return tf.data.Dataset.range(1, 4).apply(tf.data.experimental.parallel_interleave(
         lambda x: tf.data.Dataset.from_tensors(x).repeat(3), cycle_length=2, block_length=2))
