@@ -3,7 +3,7 @@
 #include "bindings.h"
 #include "hooks.h"
 
-#include "muster/graph/function_build.h"
+#include "muster/graph/function_build_proto.h"
 #include "muster/ops/control/py_func.h"
 
 namespace muster {

@@ -43,6 +43,15 @@ nb::list ToNumpyList(std::vector<Tensor> tensors) {
 struct PyPlan {
   StepSignature signature;
   std::shared_ptr<StepPlan> plan;
+
+  PyPlan() = default;
+  PyPlan(PyPlan&&) = default;
+  // With the plan go its iterators, which may wait for functions of this interpreter.
+  ~PyPlan() {
+    if (plan == nullptr) return;
+    ReleasedGil unlocked;
+    plan.reset();
+  }
 };
 
 // Names of the inputs of a node of the partitions, as a NodeDef spells them; what ran may not be in

@@ -1,4 +1,4 @@
-#include "muster/graph/function_build.h"
+#include "muster/graph/function_build_proto.h"
 
 #include <algorithm>
 #include <optional>
