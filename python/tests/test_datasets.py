@@ -60,6 +60,41 @@ def test_string_handles(cases):
         assert got == [0, 100, 1, 101, 2]
 
 
+def test_fused_shuffle_and_repeat(cases):
+    """TensorFlow 1.15 makes shuffle and repeat one where its optimizations are on: golden random_vectors.json."""
+    serialized, initializer, outputs, _ = cases["shuffle_repeat"]
+    graph_def = tf.GraphDef.FromString(serialized)
+    make = next(node for node in graph_def.node if node.op == "MakeIterator")
+    repeat = next(node for node in graph_def.node if node.op == "RepeatDataset")
+    names = graph_def.node.add(name="optimizations", op="Const")
+    names.attr["dtype"].type = tf.string.as_datatype_enum
+    tensor = names.attr["value"].tensor
+    tensor.dtype = tf.string.as_datatype_enum
+    tensor.tensor_shape.dim.add(size=2)
+    tensor.string_val.extend([b"noop_elimination", b"shuffle_and_repeat_fusion"])
+    optimize = graph_def.node.add(name="optimize", op="OptimizeDataset", input=[repeat.name, names.name])
+    for attr in ["output_types", "output_shapes"]:
+        optimize.attr[attr].CopyFrom(repeat.attr[attr])
+    make.input[0] = optimize.name
+    with tf.Graph().as_default() as graph, tf.Session() as session:
+        tf.import_graph_def(graph_def, name="")
+        session.run(graph.get_operation_by_name(initializer))
+        assert [int(element[0]) for element in dataset_programs.read(tf, session, outputs)] == [
+            2, 3, 0, 7, 4, 8, 6, 11, 5, 10, 9, 1, 3, 2, 5, 4, 0, 8, 10, 1, 9, 6, 11, 7, 2, 1, 5, 0, 3, 9, 4, 11, 6, 10,
+            8, 7]
+
+
+def test_server(cases):
+    """The pipeline and its functions live on a server and outlast the step that made them."""
+    server = tf.train.Server.create_local_server()
+    with tf.Graph().as_default(), tf.Session(server.target) as session:
+        initializer, outputs = load(cases, "training")
+        for expected in cases["training"][3]:
+            session.run(initializer)
+            for mine, theirs in zip(dataset_programs.read(tf, session, outputs), expected, strict=True):
+                np.testing.assert_equal(mine, theirs)
+
+
 def test_cache_written_anew(cases):
     """Files of a cache are written when they are not there, and read when they are."""
     folder = cases["folder"]
