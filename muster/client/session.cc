@@ -112,14 +112,21 @@ class LocalSession : public Session {
     }
   }
 
-  ~LocalSession() override {
+  ~LocalSession() override ABSL_NO_THREAD_SAFETY_ANALYSIS {
     Close().IgnoreError();
     // Partial runs hold pointers into this object until their executors are done.
     {
       MutexLock lock(mutex_);
       while (steps_under_way_ > 0) idle_.Wait(mutex_);
     }
-    // Iterators may still read ahead, with functions that need the devices.
+    // Iterators may still read ahead, with functions that need the devices; whoever holds a plan
+    // must not keep them.
+    for (const auto& [key, plan] : plans_) {
+      plan->partitions.reset();
+      plan->lowered.reset();
+    }
+    kernels_.clear();
+    lowered_.reset();
     resources_.Clear();
   }
 
