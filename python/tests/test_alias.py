@@ -90,7 +90,6 @@ def test_script(tmp_path):
     ("from tensorflow.keras import layers", "ImportError", "tensorflow.keras.layers is not available: Muster has no Keras"),
     ("import tensorflow.keras.layers", "ImportError", "Muster has no Keras"),
     ("tf.estimator.Estimator", "AttributeError", "tf.estimator.Estimator is not available: Muster has no Estimators"),
-    ("tf.data.Dataset", "AttributeError", "tf.data.Dataset is not available: Muster has no tf.data yet"),
     ("tf.distribute.MirroredStrategy", "AttributeError", "tf.distribute.MirroredStrategy is not available"),
     ("tf.contrib.slim", "AttributeError", "tf.contrib.slim is not available"),
     ("from tensorflow.contrib import slim", "ImportError", "tensorflow.contrib.slim is not available"),
