@@ -94,8 +94,10 @@ def test_two_workers_learn_together(train, judge, stock, sync):
     own = judge(*arguments)
     chief = found[0]
     assert chief[max(chief)] < own[1] / 2
-    if sync:  # every step took a batch of each
-        assert abs(len(found[0]) - 100) <= 1 and abs(len(found[1]) - 100) <= 1
+    if sync:
+        # Two tokens for each step; mostly one for each worker, but whoever is faster may take both.
+        assert len(set(found[0]) | set(found[1])) >= 99
+        assert len(found[0]) >= 50 and len(found[1]) >= 50
 
 
 def scalar_summaries(folder):
