@@ -90,7 +90,7 @@ def test_a_full_queue_is_cancelled_at_the_stop():
         start = time.time()
         coord.request_stop()
         coord.join(threads)
-        assert time.time() - start < 0.9
+        assert time.time() - start < 5
 
 
 @pytest.mark.parametrize("where", ["local", "master", "grpc"])
@@ -115,7 +115,7 @@ def test_a_step_that_waits_for_something_else_is_cancelled(where, server):
         start = time.time()
         coord.request_stop()
         coord.join(threads)
-        assert time.time() - start < 2
+        assert time.time() - start < 6
         # What was cancelled has taken nothing.
         sess.run(apply)
         assert sess.run(taken) == 2.0

@@ -158,7 +158,7 @@ def test_waits_until_the_chief_has_initialized(server, caplog):
     threading.Timer(1.0, initialize).start()
     with caplog.at_level("INFO", logger="tensorflow"):
         sess = manager.wait_for_session(server.target)
-    assert time.time() - ready_at[0] < 1.0  # TensorFlow: up to 30
+    assert time.time() - ready_at[0] < 3.0  # TensorFlow: up to 30
     assert sess.run([model.v, model.local]) == [1.0, 5.0]
     waiting = [r.getMessage() for r in caplog.records if "Waiting for model" in r.getMessage()]
     assert waiting == ["Waiting for model to be ready.  Ready_for_local_init_op:  Variables not initialized: v, ready: "
@@ -171,7 +171,7 @@ def test_gives_up_at_max_wait_secs():
     start = time.time()
     with pytest.raises(tf.errors.DeadlineExceededError, match="^Session was not ready after waiting 1 secs.$"):
         tf.train.SessionManager(ready_op=model.ready).wait_for_session("", max_wait_secs=1)
-    assert 1.0 <= time.time() - start < 3
+    assert 1.0 <= time.time() - start < 9
 
 
 def test_ctrl_c_ends_the_wait():
@@ -180,7 +180,7 @@ def test_ctrl_c_ends_the_wait():
     start = time.time()
     with pytest.raises(KeyboardInterrupt):
         tf.train.SessionManager(ready_op=model.ready).wait_for_session("")
-    assert time.time() - start < 3
+    assert time.time() - start < 9
 
 
 def test_recover_never_initializes():

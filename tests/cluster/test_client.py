@@ -241,7 +241,7 @@ def test_wrong_targets_are_refused_at_once(target):
     started = time.time()
     with pytest.raises(tf.errors.OpError, match="grpc://"):
         tf.Session(target)
-    assert time.time() - started < 5
+    assert time.time() - started < 15
 
 
 def test_a_closed_session_says_so(shared_cluster):

@@ -117,7 +117,7 @@ def test_bind_overrides(start_task):
 def test_starts_without_python_and_fast(start_task):
     started = time.time()
     task = start_task(["--cluster", "ps=127.0.0.1:%d" % _port()])
-    assert time.time() - started < 5
+    assert time.time() - started < 15
     with open("/proc/%d/maps" % task.process.pid) as maps:
         assert "libpython" not in maps.read()
     task.end()
