@@ -1,13 +1,36 @@
 """Ports for servers of tests."""
+import os
+import random
 import socket
+
+# Below those that the system gives to connections: between the choice and the server's start nobody takes one by chance.
+_RANGE = range(10000, 20000)
+_given = set()
+_random = random.Random(os.getpid() ^ random.SystemRandom().getrandbits(32))
+
+
+def _is_free(port):
+    for family, address in (socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::"):
+        try:
+            with socket.socket(family) as one:
+                if family == socket.AF_INET6:
+                    one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                # As a server that was there a moment ago may be started again at its port.
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                one.bind((address, port))
+        except OSError as error:
+            # A machine without IPv6 has nobody there either.
+            if family == socket.AF_INET or "in use" in str(error):
+                return False
+    return True
 
 
 def free_ports(count):
-    """Ports nobody listens on; all are held until the last is chosen, so that they differ."""
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
+    """Ports nobody listens on, none of them given out before."""
+    ports = []
+    while len(ports) < count:
+        port = _random.choice(_RANGE)
+        if port not in _given and _is_free(port):
+            _given.add(port)
+            ports.append(port)
     return ports

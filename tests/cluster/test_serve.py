@@ -8,6 +8,7 @@ import subprocess
 import time
 
 import pytest
+from cluster_ports import free_ports
 
 
 def _fails(program, *words, environment=None):
@@ -15,12 +16,6 @@ def _fails(program, *words, environment=None):
                           timeout=60, env=dict(os.environ, **(environment or {})))
     assert done.returncode != 0
     return done.stderr
-
-
-def _port():
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return held.getsockname()[1]
 
 
 def test_says_where_it_serves_and_ends_with_sigterm(start_cluster):
@@ -39,7 +34,7 @@ def test_signals_end_it_with_status_0(start_cluster, number):
 
 @pytest.mark.parametrize("form", ["ours", "tensorflow", "json", "tf_config", "config_text", "config_binary"])
 def test_every_way_to_name_the_cluster(start_task, tmp_path, form):
-    port = _port()
+    port = free_ports(1)[0]
     address = "localhost:%d" % port
     words, environment = [], {}
     if form == "ours":
@@ -90,7 +85,7 @@ def test_a_taken_port_is_named(muster_program):
 
 
 def test_binds_to_its_address_only(start_task):
-    port = _port()
+    port = free_ports(1)[0]
     task = start_task(["--cluster", "ps=127.0.0.1:%d" % port])
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
     with pytest.raises(OSError):
@@ -99,7 +94,7 @@ def test_binds_to_its_address_only(start_task):
 
 
 def test_warns_when_everybody_can_reach_it(start_task):
-    task = start_task(["--cluster", "ps=no-such-host.invalid:%d" % _port()])
+    task = start_task(["--cluster", "ps=no-such-host.invalid:%d" % free_ports(1)[0]])
     code, errors = task.end()
     assert code == 0
     assert "no address of this machine" in errors
@@ -107,7 +102,7 @@ def test_warns_when_everybody_can_reach_it(start_task):
 
 
 def test_bind_overrides(start_task):
-    port = _port()
+    port = free_ports(1)[0]
     task = start_task(["--cluster", "ps=no-such-host.invalid:%d" % port, "--bind", "127.0.0.1"])
     socket.create_connection(("127.0.0.1", port), timeout=5).close()
     code, errors = task.end()
@@ -116,7 +111,7 @@ def test_bind_overrides(start_task):
 
 def test_starts_without_python_and_fast(start_task):
     started = time.time()
-    task = start_task(["--cluster", "ps=127.0.0.1:%d" % _port()])
+    task = start_task(["--cluster", "ps=127.0.0.1:%d" % free_ports(1)[0]])
     assert time.time() - started < 15
     with open("/proc/%d/maps" % task.process.pid) as maps:
         assert "libpython" not in maps.read()

@@ -2,11 +2,11 @@
 
 The workers are threads with a server each. They meet before every step: tokens belong to no worker, and one that is
 fast enough may take another's and give two batches to one update, which is allowed but not what is compared here."""
-import socket
 import threading
 
 import numpy as np
 import pytest
+from cluster_ports import free_ports
 
 import muster as tf
 
@@ -14,16 +14,6 @@ STEPS = 50
 ROWS = 12
 WIDTH = 5
 BATCH = 16
-
-
-def free_ports(count):
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def optimizer_of(name):

@@ -4,10 +4,11 @@ import json
 import os
 import pathlib
 import select
-import socket
 import subprocess
 import sys
 import tempfile
+
+from cluster_ports import free_ports
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -22,16 +23,6 @@ CLUSTERS = {
     "muster_master": {"ps/0": "stock", "worker/0": "muster", "worker/1": "stock"},
     "stock": {"ps/0": "stock", "worker/0": "stock", "worker/1": "stock"},
 }
-
-
-def free_ports(count):
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 def _environment():

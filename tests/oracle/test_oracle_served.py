@@ -12,6 +12,7 @@ import subprocess
 import sys
 
 import pytest
+from cluster_ports import free_ports
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
@@ -28,24 +29,13 @@ FULL = os.environ.get("MUSTER_ORACLE_FULL") == "1"
 JOBS = 2  # processes with clients, each with its own part of the table
 
 
-def _ports():
-    import socket
-    held = [socket.socket() for _ in range(2)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
-
-
 @pytest.fixture(scope="module")
 def target(root):
     """The master of a cluster of two tasks; the ps computes."""
     program = root / "build" / os.environ.get("MUSTER_BUILD", "release") / "bin" / "muster"
     if not program.exists():
         pytest.fail("%s is not built" % program)
-    ps, worker = _ports()
+    ps, worker = free_ports(2)
     tasks = []
     try:
         for job in ("ps", "worker"):

@@ -3,10 +3,11 @@ import ctypes
 import os
 import queue
 import signal
-import socket
 import subprocess
 import threading
 import time
+
+from cluster_ports import free_ports
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
@@ -18,16 +19,6 @@ SLACK = 3
 
 def _die_with_parent():
     _libc.prctl(1, signal.SIGKILL)
-
-
-def free_ports(count):
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
 
 
 class Event(object):
