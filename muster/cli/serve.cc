@@ -33,6 +33,7 @@ struct ServeFlags {
   double warn_seconds = 5;
   double fail_seconds = 30;
   double orphan_seconds = 10;
+  double master_seconds = 600;
   SecurityOptions security;
 };
 
@@ -80,6 +81,7 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   options.liveness.warn_after = absl::Seconds(flags.warn_seconds);
   options.liveness.fail_after = absl::Seconds(flags.fail_seconds);
   options.orphan_grace = absl::Seconds(flags.orphan_seconds);
+  options.master_timeout = absl::Seconds(flags.master_seconds);
   for (const char* name : {"MUSTER_CACHE_RPC_RESPONSE", "WIRE_CACHE_RPC_RESPONSE"}) {
     const char* value = std::getenv(name);
     if (value != nullptr && std::strcmp(value, "1") == 0) options.cache_rpc_response = true;
@@ -170,6 +172,8 @@ void AddServeCommand(CLI::App& app, Command& chosen) {
           "Seconds of silence after which calls to a task fail");
   seconds("--orphan-grace", flags->orphan_seconds, "MUSTER_ORPHAN_GRACE",
           "Seconds that a vanished client has to come back");
+  seconds("--master-timeout", flags->master_seconds, "MUSTER_MASTER_TIMEOUT",
+          "Seconds after which a session goes whose master is not heard of any more");
   command->add_option("--tls-cert", flags->security.certificate_file, "Our certificate (PEM)")
       ->envname("MUSTER_TLS_CERT");
   command->add_option("--tls-key", flags->security.key_file, "Its private key (PEM)")

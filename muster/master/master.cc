@@ -184,11 +184,13 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
 
   void RunCallable(CallOptions options, RunCallableRequest request,
                    CallDone<RunCallableReply> done) override {
-    absl::Status status = requests_->Admit("RunCallable", request.session, request.request_id);
     const auto session = Find(request.session);
-    if (status.ok() && session == nullptr) status = Missing(request.session);
-    if (!status.ok()) return std::move(done)(std::move(status));
-    session->RunCallable(options, std::move(request), Tracked(session, options, std::move(done)));
+    if (session != nullptr) done = Tracked(session, options, std::move(done));
+    auto admission = requests_->AdmitCallable(options, request, std::move(done));
+    if (!admission) return;
+    if (session == nullptr) return std::move(admission->done)(Missing(request.session));
+    options.cancellation = admission->cancellation;
+    session->RunCallable(options, std::move(request), std::move(admission->done));
   }
 
   void ReleaseCallable(CallOptions options, std::string session, int64_t callable,

@@ -463,6 +463,66 @@ TEST_F(MasterTest, AStepSentAgainJoinsTheOneUnderWay) {
   EXPECT_EQ(master_->counts().sessions, 1);
 }
 
+TEST_F(MasterTest, CallablesSentAgainRunOnce) {
+  const std::string session = Create().value();
+  MakeCallableRequest make;
+  make.session = session;
+  make.feeds = {"x:0"};
+  make.fetches = {"z:0"};
+  RunCallableRequest step;
+  step.session = session;
+  step.callable =
+      Wait<int64_t>([&](auto done) { master_->MakeCallable({}, make, std::move(done)); }).value();
+  step.feeds = {Tensor::Scalar<float>(1)};
+  step.request_id = 4713;
+  const auto run = [&](const RunCallableRequest& request) {
+    return Wait<RunCallableReply>(
+        [&](auto done) { master_->RunCallable({}, request, std::move(done)); });
+  };
+  EXPECT_TRUE(run(step).ok());
+  const int runs = Count("RunGraph");
+  const auto again = run(step);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->fetches.at(0).scalar<float>(), 7);
+  EXPECT_EQ(Count("RunGraph"), runs);
+  RunCallableRequest other = step;
+  other.callable = 77;
+  EXPECT_THAT(Text(run(other)),
+              HasSubstr("ABORTED: The same RunCallable (Master) request was received twice. "));
+  RunStepRequest whole = Step(session, {"x:0"}, {"z:0"});
+  whole.request_id = step.request_id;
+  EXPECT_THAT(Text(Run(whole)),
+              HasSubstr("ABORTED: The same RunStep (Master) request was received twice. "));
+}
+
+TEST_F(MasterTest, ACallableSentAgainJoinsTheOneUnderWay) {
+  const std::string session = Create().value();
+  MakeCallableRequest make;
+  make.session = session;
+  make.targets = {"go"};
+  make.options.timeout = absl::Seconds(30);
+  RunCallableRequest step;
+  step.session = session;
+  step.callable =
+      Wait<int64_t>([&](auto done) { master_->MakeCallable({}, make, std::move(done)); }).value();
+  step.request_id = 99;
+  workers_[kPs]->run = [](const RunGraphRequest&) { return std::nullopt; };
+  CallOptions lost;
+  lost.cancellation = std::make_shared<Cancellation>();
+  std::vector<std::string> replies;
+  const auto record = [&](absl::StatusOr<RunCallableReply> r) { replies.push_back(Text(r)); };
+  master_->RunCallable(lost, step, record);
+  Advance(absl::Seconds(1));
+  lost.cancellation->Cancel(absl::UnavailableError("Socket closed"));
+  Advance(absl::Seconds(1));
+  EXPECT_THAT(replies, ElementsAre("UNAVAILABLE: Socket closed"));
+  master_->RunCallable({}, step, record);
+  scheduler_->RunUntil([&] { return replies.size() == 2; });
+  EXPECT_EQ(replies[1], "DEADLINE_EXCEEDED: Deadline Exceeded");
+  EXPECT_EQ(Count("RunGraph"), 1);
+  EXPECT_EQ(master_->counts().sessions, 1);
+}
+
 TEST_F(MasterTest, SessionsOfVanishedClientsAreClosed) {
   const std::string quiet = Create().value();
   const std::string lost = Create().value();

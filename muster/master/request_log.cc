@@ -21,8 +21,27 @@ absl::Status Twice(absl::string_view method, absl::string_view session, int64_t 
 size_t Fingerprint(const RunStepRequest& request) {
   std::vector<std::string> feeds;
   for (const NamedTensor& feed : request.feeds) feeds.push_back(feed.name);
-  return absl::HashOf(request.session, feeds, request.fetches, request.targets,
-                      request.partial_run);
+  return absl::HashOf(feeds, request.fetches, request.targets, request.partial_run);
+}
+
+size_t Fingerprint(const RunCallableRequest& request) {
+  return absl::HashOf(request.callable, request.feeds.size());
+}
+
+absl::StatusOr<RunStepReply> AsStepReply(absl::StatusOr<RunCallableReply> reply) {
+  if (!reply.ok()) return reply.status();
+  RunStepReply step;
+  for (Tensor& fetch : reply->fetches) step.tensors.push_back({"", std::move(fetch)});
+  step.metadata = std::move(reply->metadata);
+  return step;
+}
+
+absl::StatusOr<RunCallableReply> AsCallableReply(absl::StatusOr<RunStepReply> step) {
+  if (!step.ok()) return step.status();
+  RunCallableReply reply;
+  for (NamedTensor& fetch : step->tensors) reply.fetches.push_back(std::move(fetch.tensor));
+  reply.metadata = std::move(step->metadata);
+  return reply;
 }
 
 size_t SizeOf(const absl::StatusOr<RunStepReply>& reply) {
@@ -52,33 +71,55 @@ absl::Status RequestLog::Admit(absl::string_view method, absl::string_view sessi
   return absl::OkStatus();
 }
 
-std::optional<RequestLog::Admission> RequestLog::AdmitStep(const CallOptions& call,
-                                                           const RunStepRequest& request,
-                                                           CallDone<RunStepReply> done) {
+std::optional<RequestLog::Admission<RunStepReply>> RequestLog::AdmitStep(
+    const CallOptions& call, const RunStepRequest& request, CallDone<RunStepReply> done) {
   const int64_t id = request.request_id;
-  if (id == 0) return Admission{call.cancellation, std::move(done)};
-  absl::StatusOr<RunStepReply> answer = Twice("RunStep", request.session, id);
+  if (id == 0) return Admission<RunStepReply>{call.cancellation, std::move(done)};
+  return Begin(id, {"RunStep", request.session, Fingerprint(request)}, call.cancellation,
+               std::move(done));
+}
+
+std::optional<RequestLog::Admission<RunCallableReply>> RequestLog::AdmitCallable(
+    const CallOptions& call, const RunCallableRequest& request, CallDone<RunCallableReply> done) {
+  const int64_t id = request.request_id;
+  if (id == 0) return Admission<RunCallableReply>{call.cancellation, std::move(done)};
+  auto admission =
+      Begin(id, {"RunCallable", request.session, Fingerprint(request)}, call.cancellation,
+            [done = std::move(done)](absl::StatusOr<RunStepReply> reply) mutable {
+              std::move(done)(AsCallableReply(std::move(reply)));
+            });
+  if (!admission) return std::nullopt;
+  return Admission<RunCallableReply>{
+      admission->cancellation,
+      [end = std::move(admission->done)](absl::StatusOr<RunCallableReply> reply) mutable {
+        std::move(end)(AsStepReply(std::move(reply)));
+      }};
+}
+
+std::optional<RequestLog::Admission<RunStepReply>> RequestLog::Begin(
+    int64_t request_id, Asked asked, const std::shared_ptr<Cancellation>& caller,
+    CallDone<RunStepReply> done) {
+  absl::StatusOr<RunStepReply> answer = Twice(asked.method, asked.session, request_id);
   {
     MutexLock lock(mutex_);
-    const auto found = steps_.find(id);
-    if (found != steps_.end() && found->second.fingerprint == Fingerprint(request)) {
+    const auto found = steps_.find(request_id);
+    if (found != steps_.end() && found->second.asked == asked) {
       Step& step = found->second;
       if (!step.finished) {
-        Wait(id, step, call.cancellation, std::move(done));
+        Wait(request_id, step, caller, std::move(done));
         return std::nullopt;
       }
       answer = step.reply;
-    } else if (found == steps_.end() && !seen_.contains(id)) {
-      Remember(id);
-      Step& step = steps_[id];
-      step.fingerprint = Fingerprint(request);
-      step.session = request.session;
+    } else if (found == steps_.end() && !seen_.contains(request_id)) {
+      Remember(request_id);
+      Step& step = steps_[request_id];
+      step.asked = std::move(asked);
       step.cancellation = std::make_shared<Cancellation>();
-      Wait(id, step, call.cancellation, std::move(done));
-      return Admission{step.cancellation,
-                       [self = shared_from_this(), id](absl::StatusOr<RunStepReply> reply) {
-                         self->Finished(id, std::move(reply));
-                       }};
+      Wait(request_id, step, caller, std::move(done));
+      return Admission<RunStepReply>{step.cancellation, [self = shared_from_this(), request_id](
+                                                            absl::StatusOr<RunStepReply> reply) {
+                                       self->Finished(request_id, std::move(reply));
+                                     }};
     }
   }
   std::move(done)(std::move(answer));
@@ -138,8 +179,9 @@ void RequestLog::Finished(int64_t request_id, absl::StatusOr<RunStepReply> reply
     if (step.grace) scheduler_.CancelTimer(*std::exchange(step.grace, std::nullopt));
     step.finished = true;
     // Whoever asks again after all callers had gone must hear that this step is lost.
-    step.reply =
-        step.cancellation->cancelled() ? Twice("RunStep", step.session, request_id) : reply;
+    step.reply = step.cancellation->cancelled()
+                     ? Twice(step.asked.method, step.asked.session, request_id)
+                     : reply;
     step.cancellation = nullptr;
     step.bytes = SizeOf(step.reply);
     bytes_ += step.bytes;

@@ -27,23 +27,34 @@ class RequestLog : public std::enable_shared_from_this<RequestLog> {
 
   // A step that is to be run now, as its cancellation and `done` say. The cancellation follows the
   // callers: it is cancelled when none is left.
+  template <typename Reply>
   struct Admission {
     std::shared_ptr<Cancellation> cancellation;
-    CallDone<RunStepReply> done;
+    CallDone<Reply> done;
   };
   // Nothing where `done` gets, now or later, the reply of an earlier request: the caller has
   // nothing to do.
-  std::optional<Admission> AdmitStep(const CallOptions& call, const RunStepRequest& request,
-                                     CallDone<RunStepReply> done);
+  std::optional<Admission<RunStepReply>> AdmitStep(const CallOptions& call,
+                                                   const RunStepRequest& request,
+                                                   CallDone<RunStepReply> done);
+  std::optional<Admission<RunCallableReply>> AdmitCallable(const CallOptions& call,
+                                                           const RunCallableRequest& request,
+                                                           CallDone<RunCallableReply> done);
 
  private:
+  // What was asked for, as far as two requests with one id can be told apart.
+  struct Asked {
+    absl::string_view method;  // lives for ever
+    std::string session;
+    size_t fingerprint = 0;
+    bool operator==(const Asked&) const = default;
+  };
   struct Waiter {
     int64_t number;
     CallDone<RunStepReply> done;
   };
   struct Step {
-    size_t fingerprint = 0;
-    std::string session;
+    Asked asked;
     bool finished = false;
     // While it runs.
     std::list<Waiter> waiters;
@@ -54,6 +65,10 @@ class RequestLog : public std::enable_shared_from_this<RequestLog> {
     size_t bytes = 0;
   };
 
+  // Replies of all kinds are kept as those of steps.
+  std::optional<Admission<RunStepReply>> Begin(int64_t request_id, Asked asked,
+                                               const std::shared_ptr<Cancellation>& caller,
+                                               CallDone<RunStepReply> done);
   void Remember(int64_t request_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Wait(int64_t request_id, Step& step, const std::shared_ptr<Cancellation>& cancellation,
             CallDone<RunStepReply> done) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -280,6 +280,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   worker.transport = parts->transport.get();
   worker.cpu_devices = options.config.cpu_devices;
   worker.cache_replies = options.cache_rpc_response;
+  worker.master_timeout = options.master_timeout;
   ASSIGN_OR_RETURN(parts->worker, Worker::Create(std::move(worker)));
   MasterOptions master;
   master.self = self;

@@ -27,6 +27,8 @@ struct ServerOptions {
   // How long a client that has vanished may take to come back before its steps are cancelled and
   // its session is closed.
   absl::Duration orphan_grace = absl::Seconds(10);
+  // How long the master of a session that nobody uses may be unheard of before the session goes.
+  absl::Duration master_timeout = absl::Minutes(10);
   bool cache_rpc_response = false;
 };
 

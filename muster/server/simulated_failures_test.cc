@@ -96,6 +96,14 @@ TEST_F(FailureTest, AStoppedTaskFailsTheStepAfterItsSilence) {
               HasSubstr("/job:ps/replica:0/task:0 has been silent for 30s"));
   EXPECT_GE(took_, absl::Seconds(33));
   EXPECT_LE(took_, absl::Seconds(37));
+  // It is known to be silent: further steps do not wait again.
+  for (int i = 0; i < 3; ++i) {
+    const absl::Status again = Blocked();
+    EXPECT_EQ(again.code(), absl::StatusCode::kUnavailable) << again;
+    EXPECT_THAT(std::string(again.message()), HasSubstr("/job:ps/replica:0/task:0"));
+    EXPECT_LT(took_, absl::Seconds(1));
+    cluster_.RunFor(absl::Seconds(10));
+  }
   cluster_.network().Resume("ps0:1");
   cluster_.RunFor(absl::Seconds(5));
   EXPECT_EQ(cluster_.worker("worker1:1").counts().steps, 0);
@@ -139,6 +147,51 @@ TEST_F(FailureTest, ClosingDoesNotWaitForTheDead) {
   EXPECT_LE(cluster_.now() - start, absl::Seconds(2.1));
   cluster_.network().Resume("ps0:1");
   cluster_.RunFor(absl::Seconds(20));
+  EXPECT_EQ(cluster_.worker("ps0:1").counts().sessions, 0);
+}
+
+TEST_F(FailureTest, SessionsOfAMasterThatDiesGoAtTheWorkers) {
+  const auto sessions = [this] {
+    int64_t count = 0;
+    for (const char* task : {"ps0:1", "ps1:1", "worker1:1"})
+      count += cluster_.worker(task).counts().sessions;
+    return count;
+  };
+  EXPECT_EQ(sessions(), 3);
+  // One that is only idle, or silent for a while, is no dead one.
+  cluster_.RunFor(absl::Hours(24));
+  EXPECT_EQ(sessions(), 3);
+  cluster_.network().Pause(kMaster);
+  cluster_.RunFor(absl::Minutes(8));
+  cluster_.network().Resume(kMaster);
+  cluster_.RunFor(absl::Minutes(30));
+  EXPECT_EQ(sessions(), 3);
+  EXPECT_EQ(Value(session_->Run({}, {counters_.add[1]})), 2);
+  cluster_.RunFor(absl::Minutes(5));
+  cluster_.Kill(kMaster);
+  cluster_.RunFor(absl::Minutes(8));
+  EXPECT_EQ(sessions(), 3);
+  cluster_.RunFor(absl::Minutes(4));
+  EXPECT_EQ(sessions(), 0);
+  cluster_.Start(kMaster);
+  ExpectNextSessionWorks();
+}
+
+TEST_F(FailureTest, SessionsOfAMasterThatRestartsGoSoon) {
+  cluster_.Kill(kMaster);
+  cluster_.Start(kMaster);
+  cluster_.RunFor(absl::Minutes(2.5));
+  for (const char* task : {"ps0:1", "ps1:1", "worker1:1"})
+    EXPECT_EQ(cluster_.worker(task).counts().sessions, 0) << task;
+  ExpectNextSessionWorks();
+}
+
+TEST_F(FailureTest, AMasterThatWasNeverReachedHasTenTimesAsLong) {
+  // It calls the workers, and none of them can call it.
+  for (const char* task : {"ps0:1", "ps1:1", "worker1:1"}) cluster_.network().Cut(task, kMaster);
+  cluster_.RunFor(absl::Minutes(95));
+  EXPECT_EQ(cluster_.worker("ps0:1").counts().sessions, 1);
+  cluster_.RunFor(absl::Minutes(10));
   EXPECT_EQ(cluster_.worker("ps0:1").counts().sessions, 0);
 }
 

@@ -15,6 +15,9 @@
 namespace muster {
 namespace {
 
+// So long after the last call to it a silent task is still asked whether it is back.
+constexpr absl::Duration kKeepAsking = absl::Minutes(5);
+
 // The heart of one task, listened to while calls to it are open. Thread-safe.
 class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
  public:
@@ -30,19 +33,34 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   WorkerApi& worker() { return *worker_; }
   PeerApi* peer() const { return peer_; }
 
-  // A call has been opened; cancelling `call` ends it.
-  uint64_t Open(std::shared_ptr<Cancellation> call) {
+  // A call is opened; cancelling `call` ends it. Unavailable where the task is known to be silent.
+  absl::StatusOr<uint64_t> Open(std::shared_ptr<Cancellation> call) {
     MutexLock lock(mutex_);
+    last_wanted_ = scheduler_.clock().NowNanos();
+    if (ticking_ && IsSilentLocked()) return Silent(silence_);
     const uint64_t number = ++last_call_;
     calls_.emplace(number, OpenCall{std::move(call), std::nullopt});
     if (!ticking_) {
       ticking_ = true;
-      silence_ = absl::ZeroDuration();
+      // A task that was silent when it was last asked has less time to show that it is back.
+      silence_ = IsSilentLocked()
+                     ? std::max(absl::ZeroDuration(), options_.fail_after - options_.warn_after)
+                     : absl::ZeroDuration();
       unanswered_ = false;
       TickLaterLocked();
     }
     return number;
   }
+
+  bool IsSilent() {
+    MutexLock lock(mutex_);
+    return IsSilentLocked();
+  }
+
+  // The task has answered something that nobody here has asked.
+  void Lives() { Heard(absl::OkStatus(), 0); }
+
+  const LivenessOptions& options() const { return options_; }
 
   void Closed(uint64_t number) {
     OpenCall dropped;
@@ -60,6 +78,22 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   };
   using Calls = std::vector<std::shared_ptr<Cancellation>>;
 
+  bool IsSilentLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return silence_ >= options_.fail_after;
+  }
+  // Although no call waits for it.
+  bool AsksAgainLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return IsSilentLocked() &&
+           absl::Nanoseconds(scheduler_.clock().NowNanos() - last_wanted_) < kKeepAsking;
+  }
+
+  absl::Status Silent(absl::Duration silence) const {
+    return absl::UnavailableError(absl::StrCat(
+        task_, " has been silent for ",
+        absl::FormatDuration(absl::Floor(silence, absl::Seconds(1))),
+        ": no answer to heartbeats. The task has stopped, or the network to it is cut."));
+  }
+
   void TickLaterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     last_tick_ = scheduler_.clock().NowNanos();
     scheduler_.ScheduleAfter(options_.heartbeat, [weak = weak_from_this()] {
@@ -73,9 +107,9 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
     Calls failed;
     {
       MutexLock lock(mutex_);
-      if (calls_.empty()) {
+      if (calls_.empty() && !AsksAgainLocked()) {
         ticking_ = false;
-        warned_ = false;
+        warned_ &= IsSilentLocked();
         return;
       }
       // A time in which this process itself stood still is not the task's silence.
@@ -84,23 +118,14 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
       unanswered_ = true;
       silence = silence_;
       if (silence >= options_.warn_after && !warned_) warn = warned_ = true;
-      if (silence >= options_.fail_after) {
-        failed = TakeAllLocked();
-        silence_ = absl::ZeroDuration();
-        warned_ = false;
-      }
+      if (IsSilentLocked()) failed = TakeAllLocked();
       TickLaterLocked();
     }
     if (warn) {
       LOG(WARNING) << task_ << " has not answered for " << absl::FormatDuration(silence)
                    << "; calls to it fail after " << absl::FormatDuration(options_.fail_after);
     }
-    if (!failed.empty()) {
-      Fail(failed, absl::UnavailableError(
-                       absl::StrCat(task_, " has been silent for ", absl::FormatDuration(silence),
-                                    ": no answer to heartbeats. The task has stopped, or the "
-                                    "network to it is cut.")));
-    }
+    if (!failed.empty()) Fail(failed, Silent(silence));
     Ask();
   }
 
@@ -117,10 +142,11 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
       peer_->Hello(std::move(call), LocalPeer(),
                    [self = shared_from_this()](absl::StatusOr<PeerInfo> info) {
                      if (absl::IsUnimplemented(info.status())) {
-                       MutexLock lock(self->mutex_);
-                       self->is_stock_ = true;
-                       self->unanswered_ = false;
-                       return;
+                       {
+                         MutexLock lock(self->mutex_);
+                         self->is_stock_ = true;
+                       }
+                       return self->Lives();
                      }
                      self->Heard(info.status(), info.ok() ? info->incarnation : 0);
                    });
@@ -189,6 +215,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   uint64_t last_call_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ticking_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t last_tick_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t last_wanted_ ABSL_GUARDED_BY(mutex_) = 0;  // when a call was last made
   bool unanswered_ ABSL_GUARDED_BY(mutex_) = false;  // asked, and nothing heard since
   absl::Duration silence_ ABSL_GUARDED_BY(mutex_);
   bool warned_ ABSL_GUARDED_BY(mutex_) = false;
@@ -200,7 +227,28 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi {
   explicit WatchedWorker(std::shared_ptr<TaskWatch> watch) : watch_(std::move(watch)) {}
 
   void GetStatus(CallOptions options, CallDone<std::vector<DeviceAttributes>> done) override {
-    watch_->worker().GetStatus(std::move(options), std::move(done));
+    watch_->worker().GetStatus(std::move(options),
+                               [watch = watch_, done = std::move(done)](
+                                   absl::StatusOr<std::vector<DeviceAttributes>> devices) mutable {
+                                 if (devices.ok()) watch->Lives();
+                                 std::move(done)(std::move(devices));
+                               });
+  }
+
+  // What a silent task should drop, it should hear when it is back.
+  void DeleteWorkerSession(CallOptions options, std::string session,
+                           CallDone<Empty> done) override {
+    if (!watch_->IsSilent())
+      return ForwardingWorker::DeleteWorkerSession(std::move(options), std::move(session),
+                                                   std::move(done));
+    options.timeout = std::min(options.timeout, watch_->options().fail_after);
+    watch_->worker().DeleteWorkerSession(std::move(options), std::move(session), std::move(done));
+  }
+  void CleanupGraph(CallOptions options, int64_t step_id, CallDone<Empty> done) override {
+    if (!watch_->IsSilent())
+      return ForwardingWorker::CleanupGraph(std::move(options), step_id, std::move(done));
+    options.timeout = std::min(options.timeout, watch_->options().fail_after);
+    watch_->worker().CleanupGraph(std::move(options), step_id, std::move(done));
   }
 
   template <typename Reply, typename Call>
@@ -218,9 +266,13 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi {
       }
     }
     options.cancellation = both;
-    const uint64_t number = watch_->Open(std::move(both));
+    const absl::StatusOr<uint64_t> number = watch_->Open(std::move(both));
+    if (!number.ok()) {
+      if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
+      return std::move(done)(number.status());
+    }
     call(watch_->worker(), std::move(options),
-         [watch = watch_, number, caller, token,
+         [watch = watch_, number = *number, caller, token,
           done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
            watch->Closed(number);
            // Once it is cancelled the callback has run or is running, perhaps below us.

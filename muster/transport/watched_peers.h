@@ -18,8 +18,9 @@ struct LivenessOptions {
 };
 
 // Tasks connected through `inner`, watched while calls to them are open: by Hello where they know
-// it, by GetStatus otherwise. Calls to a silent task fail with Unavailable, calls to one that has
-// restarted meanwhile with Aborted; both name the task. GetStatus and calls that wait for a peer
+// it, by GetStatus otherwise. Calls to a silent task fail with Unavailable, further ones at once
+// until it answers again; calls to one that has restarted meanwhile with Aborted; both name the
+// task. GetStatus and calls that wait for a peer
 // are not watched, the task's own worker neither. `scheduler` outlives what is connected.
 std::unique_ptr<Transport> NewWatchedTransport(std::unique_ptr<Transport> inner,
                                                Scheduler& scheduler, LivenessOptions options);

@@ -125,6 +125,62 @@ TEST_F(WatchedPeersTest, SilenceFailsTheCall) {
   EXPECT_THAT(std::string(answer_->message()), HasSubstr("silent for 30s"));
 }
 
+TEST_F(WatchedPeersTest, FurtherCallsToASilentTaskFailAtOnce) {
+  Open();
+  task_->answers = false;
+  RunFor(absl::Seconds(33));
+  ASSERT_TRUE(answer_.has_value());
+  for (int i = 0; i < 3; ++i) {
+    Open();
+    ASSERT_TRUE(answer_.has_value()) << i;
+    EXPECT_EQ(answer_->code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(answer_->message()), HasSubstr(kTask));
+    EXPECT_THAT(std::string(answer_->message()), HasSubstr("has been silent for"));
+    RunFor(absl::Seconds(20));
+  }
+  // It is asked all the while, and used again once it has answered.
+  task_->answers = true;
+  RunFor(absl::Seconds(2));
+  Open();
+  EXPECT_FALSE(answer_.has_value());
+  RunFor(absl::Seconds(100));
+  EXPECT_FALSE(answer_.has_value());
+}
+
+TEST_F(WatchedPeersTest, ASilentTaskIsNotAskedForEver) {
+  Open();
+  task_->answers = false;
+  RunFor(absl::Minutes(20));
+  const int hellos = task_->hellos;
+  EXPECT_LT(hellos, 400);
+  RunFor(absl::Hours(1));
+  EXPECT_EQ(task_->hellos, hellos);
+  // Nobody knows whether it is back: it is given a moment.
+  Open();
+  EXPECT_FALSE(answer_.has_value());
+  RunFor(absl::Seconds(8));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->code(), absl::StatusCode::kUnavailable);
+  RunFor(absl::Hours(1));
+  task_->answers = true;
+  Open();
+  RunFor(absl::Seconds(60));
+  EXPECT_FALSE(answer_.has_value());
+}
+
+TEST_F(WatchedPeersTest, AnAnswerToAnybodyIsASignOfLife) {
+  Open();
+  task_->answers = false;
+  RunFor(absl::Seconds(33));
+  task_->answers = true;
+  bool answered = false;
+  peers_->Worker(kTask)->GetStatus(
+      {}, [&](absl::StatusOr<std::vector<DeviceAttributes>> devices) { answered = devices.ok(); });
+  EXPECT_TRUE(answered);
+  Open();
+  EXPECT_FALSE(answer_.has_value());
+}
+
 TEST_F(WatchedPeersTest, StockTasksAreAskedForTheirStatus) {
   task_->is_stock = true;
   Open();

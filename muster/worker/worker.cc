@@ -8,6 +8,7 @@
 #include "muster/transport/forwarding.h"
 #include "muster/worker/graph_run.h"
 #include "muster/worker/reply_cache.h"
+#include "muster/worker/session_table.h"
 #include "muster/worker/step_table.h"
 #include "muster/worker/transfer_key.h"
 
@@ -63,7 +64,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
       : options_(std::move(options)),
         name_(options_.self.ToString()),
         resources_(std::make_shared<ResourceManager>(options_.self.job)),
-        steps_(std::make_shared<StepTable>(*options_.control, log_)) {
+        steps_(std::make_shared<StepTable>(*options_.control, log_)),
+        sessions_(std::make_shared<SessionTable>(TableOptions())) {
     for (int i = 0; i < options_.cpu_devices; ++i) {
       devices_->push_back(
           NewCpuDevice(absl::StrCat(name_, "/device:CPU:", i), *options_.scheduler));
@@ -93,6 +95,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
       if (!stopped_.ok()) return;
       stopped_ = reason;
     }
+    sessions_->Stop();
     steps_->Stop(nullptr, reason);
   }
 
@@ -100,12 +103,9 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     Counts counts;
     counts.steps = steps_->num_running();
     counts.steps_run = steps_run_.load(std::memory_order_relaxed);
-    std::vector<std::shared_ptr<WorkerSession>> sessions = {legacy_};
-    {
-      MutexLock lock(mutex_);
-      for (const auto& [handle, session] : sessions_) sessions.push_back(session);
-    }
-    counts.sessions = static_cast<int64_t>(sessions.size()) - 1;
+    std::vector<std::shared_ptr<WorkerSession>> sessions = sessions_->All();
+    counts.sessions = static_cast<int64_t>(sessions.size());
+    sessions.push_back(legacy_);
     for (const auto& session : sessions) counts.graphs += session->num_graphs();
     return counts;
   }
@@ -127,16 +127,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   }
 
   void DeleteWorkerSession(CallOptions, std::string session, CallDone<Empty> done) override {
-    std::shared_ptr<WorkerSession> dropped;
-    {
-      MutexLock lock(mutex_);
-      const auto found = sessions_.find(session);
-      if (found != sessions_.end()) {
-        dropped = std::move(found->second);
-        sessions_.erase(found);
-      }
-    }
-    dropped = nullptr;
+    sessions_->Remove(session);
     std::move(done)(Empty());
   }
 
@@ -235,6 +226,18 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     return stopped_;
   }
 
+  SessionTable::Options TableOptions() const {
+    SessionTable::Options options;
+    options.task = name_;
+    options.scheduler = options_.control;
+    options.master_timeout = options_.master_timeout;
+    options.dropped = [steps = steps_](const std::shared_ptr<WorkerSession>& session,
+                                       const absl::Status& reason) {
+      steps->Stop(session.get(), reason);
+    };
+    return options;
+  }
+
   WorkerSession::Options SessionOptions() const {
     WorkerSession::Options options;
     options.self = options_.self;
@@ -246,55 +249,29 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 
   absl::Status CreateSession(CreateWorkerSessionRequest request) {
     if (request.session.empty()) return InvalidArgument("Session must be non-empty.");
-    DropLeftBehind(request.master_task, request.master_incarnation);
+    // Nobody will ever close those of its master's earlier life.
+    sessions_->DropLeftBehind(request.master_task, request.master_incarnation);
     WorkerSession::Options options = SessionOptions();
     options.master_task = request.master_task;
     options.master_incarnation = request.master_incarnation;
     if (request.isolate_state) options.shared = nullptr;
-    {
-      MutexLock lock(mutex_);
-      if (!stopped_.ok()) return stopped_;
-      if (sessions_.contains(request.session)) return absl::OkStatus();
-    }
+    RETURN_IF_ERROR(Stopped());
+    if (sessions_->Contains(request.session)) return absl::OkStatus();
     if (request.identity) {
       options.self = request.identity->self;
       options.rename_devices = true;
       options.peers = options_.transport->Connect(request.identity->cluster, options.self,
                                                   std::make_shared<OwnWorker>(weak_from_this()));
     }
-    auto session = std::make_shared<WorkerSession>(std::move(options));
-    MutexLock lock(mutex_);
-    sessions_.emplace(request.session, std::move(session));
+    sessions_->Add(request.session, std::make_shared<WorkerSession>(std::move(options)));
     return absl::OkStatus();
-  }
-
-  // Sessions of an earlier life of a master: nobody will ever close them.
-  void DropLeftBehind(const std::string& master_task, uint64_t incarnation) {
-    if (master_task.empty()) return;
-    std::vector<std::shared_ptr<WorkerSession>> dropped;
-    {
-      MutexLock lock(mutex_);
-      for (auto at = sessions_.begin(); at != sessions_.end();) {
-        const auto session = at++;
-        if (!session->second->IsLeftBehindBy(master_task, incarnation)) continue;
-        LOG(INFO) << "Session " << session->first << " goes: its master " << master_task
-                  << " has restarted";
-        dropped.push_back(std::move(session->second));
-        sessions_.erase(session);
-      }
-    }
-    const absl::Status reason = Derived(
-        absl::AbortedError(absl::StrCat("The master ", master_task, " of the step has restarted")));
-    for (const auto& session : dropped) steps_->Stop(session.get(), reason);
   }
 
   absl::StatusOr<std::shared_ptr<WorkerSession>> FindSession(const std::string& handle,
                                                              bool in_session) {
-    MutexLock lock(mutex_);
-    if (!stopped_.ok()) return stopped_;
+    RETURN_IF_ERROR(Stopped());
     if (!in_session) return legacy_;
-    const auto found = sessions_.find(handle);
-    if (found != sessions_.end()) return found->second;
+    if (auto session = sessions_->Find(handle); session != nullptr) return session;
     return PossiblyRestarted(absl::AbortedError(
         absl::StrCat("Session handle is not found: ", handle, ". Possibly this worker (\"", name_,
                      "\") just restarted.")));
@@ -407,6 +384,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   const std::shared_ptr<ResourceManager> resources_;
   const std::shared_ptr<TransferLog> log_ = std::make_shared<TransferLog>();
   const std::shared_ptr<StepTable> steps_;
+  const std::shared_ptr<SessionTable> sessions_;
   const std::shared_ptr<ReplyCache> cache_ = std::make_shared<ReplyCache>();
   std::shared_ptr<Peers> peers_;
   std::shared_ptr<WorkerSession> legacy_;
@@ -416,8 +394,6 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   RecentIds requests_ ABSL_GUARDED_BY(requests_mutex_){kRememberedRequests};
   mutable Mutex mutex_;
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, std::shared_ptr<WorkerSession>> sessions_
-      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -26,6 +26,8 @@ struct WorkerOptions {
   // Before a cancelled step's rendezvous is aborted, its kernels have this long to end by
   // themselves.
   absl::Duration cancel_grace = absl::Seconds(1);
+  // Sessions of a master that has not been heard of for so long go; see SessionTable.
+  absl::Duration master_timeout = absl::Minutes(10);
 };
 
 // Thread-safe. See wire-protocol §3.3 to §3.9 for what peers rely on.

@@ -43,6 +43,9 @@ class WorkerSession {
   const std::string& task() const { return task_; }
   const std::shared_ptr<Peers>& peers() const { return options_.peers; }
   ResourceManager& resources() { return *resources_; }
+  const std::string& master_task() const { return options_.master_task; }
+  uint64_t master_incarnation() const { return options_.master_incarnation; }
+  bool has_own_cluster() const { return options_.rename_devices; }
   // The same master, started anew since this session was made.
   bool IsLeftBehindBy(absl::string_view master_task, uint64_t master_incarnation) const {
     return options_.master_task == master_task && options_.master_incarnation != master_incarnation;
