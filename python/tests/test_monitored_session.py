@@ -375,7 +375,7 @@ def test_a_sync_like_thread_does_not_delay_the_close(model):
         session.run(model.train)
         time.sleep(0.1)
         start = time.time()
-    assert time.time() - start < 6
+    assert time.time() - start < 2 * 3  # two seconds, with slack for a busy machine
 
 
 def test_scaffold(model, graph):

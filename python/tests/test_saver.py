@@ -204,21 +204,35 @@ def test_protos():
 def test_keeps_as_tensorflow_did(tmp_path, monkeypatch):
     """The run of golden/files/retention: two checkpoints, and one for ever every two seconds."""
     log = json.loads((_FILES / "retention" / "log.json").read_text())
-    monkeypatch.chdir(tmp_path)
     tf.get_variable("v", initializer=tf.constant([1.0, 2.0]))
-    os.mkdir("retention")
-    saver = tf.train.Saver(max_to_keep=2, keep_checkpoint_every_n_hours=2.0 / 3600)
-    start = time.time()
     with tf.Session() as session:
         _started(session)
-        for entry in log:
-            step = int(str(entry["after"]).split()[0])
-            time.sleep(max(0.0, start + entry["time"] - time.time()))
-            saver.save(session, "retention/model.ckpt", global_step=step)
-            assert open("retention/checkpoint").read() == entry["checkpoint"]
-            assert sorted(f for f in os.listdir("retention")) == entry["files"]
-            assert saver.last_checkpoints == [path for path, _ in entry["last_checkpoints_with_time"]]
-            assert abs(saver._next_checkpoint_time - start - entry["next_checkpoint_time"]) < 0.5
+        # What is kept depends on tenths of a second: a busy machine gets more of them.
+        for slower in (1, 3, 10):
+            folder = tmp_path / str(slower)
+            (folder / "retention").mkdir(parents=True)
+            monkeypatch.chdir(folder)
+            if _keeps_as_logged(session, log, slower):
+                return
+    pytest.fail("this machine is too busy to save in time")
+
+
+def _keeps_as_logged(session, log, slower):
+    """False where a checkpoint came too late to tell."""
+    saver = tf.train.Saver(max_to_keep=2, keep_checkpoint_every_n_hours=slower * 2.0 / 3600)
+    start = saver._next_checkpoint_time - slower * log[0]["next_checkpoint_time"]
+    for entry in log:
+        step = int(str(entry["after"]).split()[0])
+        due = start + slower * entry["time"]
+        time.sleep(max(0.0, due - time.time()))
+        saver.save(session, "retention/model.ckpt", global_step=step)
+        if time.time() - due > slower * 0.1:
+            return False
+        assert open("retention/checkpoint").read() == entry["checkpoint"]
+        assert sorted(f for f in os.listdir("retention")) == entry["files"]
+        assert saver.last_checkpoints == [path for path, _ in entry["last_checkpoints_with_time"]]
+        assert abs(saver._next_checkpoint_time - start - slower * entry["next_checkpoint_time"]) < 0.01 * slower
+    return True
 
 
 def test_state_files(tmp_path, monkeypatch):

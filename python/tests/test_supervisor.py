@@ -176,7 +176,7 @@ def test_a_synchronous_chief_stops_within_two_seconds(remote):
     time.sleep(0.2)
     start = time.time()
     sv.stop()
-    assert time.time() - start < 6
+    assert time.time() - start < 2 * 3  # with slack for a busy machine
     assert not any(t.is_alive() for t in threads)
     sess.close()
 

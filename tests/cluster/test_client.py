@@ -273,8 +273,8 @@ import sys, muster as tf
 with tf.device("/job:ps/task:0"):
     total = tf.while_loop(lambda i: i >= 0, lambda i: i * 0, [tf.constant(1)])
 with tf.Session(sys.argv[1]) as session:
-    print("running", flush=True)
     try:
+        print("running", flush=True)
         session.run(total)
     except KeyboardInterrupt:
         print("interrupted", flush=True)

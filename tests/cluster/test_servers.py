@@ -144,8 +144,8 @@ def test_takes_every_form_of_a_cluster():
 JOINER = """
 import muster as tf
 server = tf.train.Server.create_local_server()
-print("joining", flush=True)
 try:
+    print("joining", flush=True)
     server.join()
 except KeyboardInterrupt:
     print("interrupted", flush=True)

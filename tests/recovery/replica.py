@@ -24,6 +24,7 @@ def parse_flags():
     parser.add_argument("--last_step", type=int, default=1000000)
     parser.add_argument("--own_steps", type=int, default=1000000)
     parser.add_argument("--save_steps", type=int, default=10)
+    parser.add_argument("--hold_at", type=int, default=1000000, help="at this step it says so and does nothing any more")
     parser.add_argument("--pause", type=float, default=0.02, help="between runs")
     parser.add_argument("--slow", type=float, default=0, help="inside a run")
     parser.add_argument("--no_filters", action="store_true")
@@ -120,6 +121,9 @@ def loop_monitored(flags, session, train, step, counters):
         _, value, first, second = session.run([train, step, counters[0], counters[1]])
         made += 1
         say("step", int(value), int(first), int(second))
+        if value >= flags.hold_at:
+            say("holds")
+            time.sleep(600)
         time.sleep(flags.pause)
     return made
 

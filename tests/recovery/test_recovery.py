@@ -14,7 +14,7 @@ def rises(task, by=5, timeout=30):
 
 def stalls(task, seconds=2.0):
     """The task makes no step for a while."""
-    time.sleep(0.7)  # steps under way
+    time.sleep(1.5)  # steps under way
     before = len([e for e in task.drain() if e.step is not None])
     time.sleep(seconds)
     after = len([e for e in task.drain() if e.step is not None])
@@ -112,10 +112,10 @@ def test_synchronous_training_ends_soon(trainers):
 
 
 def test_a_worker_with_a_token_dies(trainers):
-    cluster = trainers(1, 2, "--sync", "--pause", "0.3")
-    chief, other = cluster["worker 0"], cluster["worker 1"]
-    other.wait_for_step(8)
-    time.sleep(0.1)  # between runs
+    cluster = trainers(1, 2, "--sync", start_workers=False)
+    chief = cluster.start("worker", 0)
+    other = cluster.start("worker", 1, "--hold_at", "8")
+    other.wait_for("holds")  # between runs
     other.kill()
     stalls(chief, 3)
     again = cluster.start("worker", 1)
@@ -126,11 +126,11 @@ def test_a_worker_with_a_token_dies(trainers):
 def test_a_worker_that_waits_for_a_token_dies(trainers):
     """Its gradient counts and its token stays: the other goes on alone."""
     cluster = trainers(1, 2, "--sync", "--num_tokens", "0", start_workers=False)
-    chief = cluster.start("worker", 0, "--slow", "1.5", "--pause", "0")
+    chief = cluster.start("worker", 0, "--slow", "3", "--pause", "0")
     other = cluster.start("worker", 1)
     chief.wait_for_step(2)
     other.wait_for(lambda e: e.words[:1] == ["run"], after=time.time())
-    time.sleep(0.3)  # it has given its gradient and waits for the chief's
+    time.sleep(1)  # it has given its gradient and waits for the chief's
     other.kill()
     rises(chief, by=3)
 

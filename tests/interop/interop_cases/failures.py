@@ -160,15 +160,18 @@ def closing_ends_a_running_step(tf, c):
 
     def run():
         try:
+            begins.set()
             s.run(r)
         except tf.errors.OpError as e:
             seen.append(e)
 
+    begins = threading.Event()
     thread = threading.Thread(target=run)
     thread.start()
+    begins.wait()
     time.sleep(1)
     s.close()
-    thread.join(20)
+    thread.join(60)
     assert not thread.is_alive(), "the step goes on"
     assert len(seen) == 1 and isinstance(seen[0], (tf.errors.CancelledError, tf.errors.AbortedError)), seen
 

