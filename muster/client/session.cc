@@ -7,6 +7,7 @@
 #include <variant>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 
 #include "muster/base/check.h"
 #include "muster/client/explain.h"
@@ -16,9 +17,11 @@
 #include "muster/device/device.h"
 #include "muster/graph/function_proto.h"
 #include "muster/graph/lower.h"
+#include "muster/runtime/collective_groups.h"
 #include "muster/runtime/executor.h"
 #include "muster/runtime/function_runtime.h"
 #include "muster/runtime/local_partitions.h"
+#include "muster/runtime/step_collectives.h"
 #include "muster/runtime/trace.h"
 #include "muster/runtime/vector_call_frame.h"
 
@@ -58,6 +61,7 @@ class LocalPlan : public StepPlan {
   using StepPlan::StepPlan;
   std::shared_ptr<const Lowered> lowered;  // null: the graph has no functions
   std::unique_ptr<LocalPartitions> partitions;
+  bool has_collectives = false;
 
   std::string FeedKey(const Output& feed) const {
     const bool same = lowered == nullptr || lowered->graph.graph == nullptr;
@@ -80,7 +84,14 @@ struct StepState {
     cancellation->Register(cancellation->NewToken(),
                            [r = rendezvous, c = cancellation.get()] { r->Abort(c->reason()); });
   }
+  void UseCollectives(std::shared_ptr<CollectiveGroups> groups) {
+    collectives.emplace(std::move(groups),
+                        std::make_shared<LocalCollectiveExchange>(*step.scheduler),
+                        *step.scheduler);
+    step.collectives = &*collectives;
+  }
   std::shared_ptr<Rendezvous> rendezvous = NewLocalRendezvous();
+  std::optional<StepCollectives> collectives;
   // Shared with whoever is about to cancel the step.
   std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
   ResourceManager step_resources{"step"};
@@ -170,6 +181,7 @@ class LocalSession : public Session {
       }
     }
     if (plan.partitions->has_transfers()) state.AbortRendezvousOnCancel();
+    if (plan.has_collectives) state.UseCollectives(collective_groups_);
     RETURN_IF_ERROR(Enter(state.cancellation));
     const LinkedCancellation link(options.cancellation, state.cancellation);
     const absl::Status status = RunToEnd(plan, state, options);
@@ -195,6 +207,7 @@ class LocalSession : public Session {
       partial->pending_fetches.insert(signature.fetches.begin(), signature.fetches.end());
     }
     partial->state.AbortRendezvousOnCancel();
+    if (plan->has_collectives) partial->state.UseCollectives(collective_groups_);
     RETURN_IF_ERROR(Enter(partial->state.cancellation));
     for (const Output& fetch : signature.fetches) ReceiveFetch(partial, fetch);
     scheduler_.Schedule([this, partial] {
@@ -339,8 +352,20 @@ class LocalSession : public Session {
                                              [this](const Node& node, Device& device) {
                                                return KernelFor(node, device);
                                              }));
+    plan->has_collectives = HasCollectives(*plan);
     MutexLock lock(mutex_);
     return plans_.emplace(key, std::move(plan)).first->second;
+  }
+
+  // Functions may be called from anywhere: a library that has them counts.
+  bool HasCollectives(const LocalPlan& plan) const {
+    const auto is_collective = [](const auto& node) {
+      return absl::StartsWith(node->op(), "Collective");
+    };
+    for (const auto& graph : plan.partitions->graphs()) {
+      if (std::any_of(graph->nodes().begin(), graph->nodes().end(), is_collective)) return true;
+    }
+    return plan.lowered != nullptr;
   }
 
   std::vector<Device*> Devices() const {
@@ -496,6 +521,8 @@ class LocalSession : public Session {
   ResourceManager resources_;
   std::vector<std::unique_ptr<Device>> devices_;
   std::atomic<int64_t> next_step_{1};
+  const std::shared_ptr<CollectiveGroups> collective_groups_ =
+      std::make_shared<CollectiveGroups>(scheduler_);
 
   Mutex lowered_mutex_;
   std::shared_ptr<const Lowered> lowered_ ABSL_GUARDED_BY(lowered_mutex_);

@@ -14,6 +14,7 @@
 
 namespace muster {
 
+class CollectiveExecutor;
 class StepTrace;
 
 // Runs functions of the graph's library for kernels: their own executor, the caller's rendezvous,
@@ -45,9 +46,10 @@ struct Step {
   ResourceManager* step_resources =
       nullptr;  // stacks, tensor arrays, temporary variables: gone with the step
   Scheduler* scheduler = nullptr;
-  FunctionCaller* functions = nullptr;  // may be null: no function library
-  CallFrame* call_frame = nullptr;      // may be null: the partition has no _Arg
-  StepTrace* trace = nullptr;           // null: not traced
+  FunctionCaller* functions = nullptr;        // may be null: no function library
+  CallFrame* call_frame = nullptr;            // may be null: the partition has no _Arg
+  StepTrace* trace = nullptr;                 // null: not traced
+  CollectiveExecutor* collectives = nullptr;  // may be null: no collective operations
   FrameIds frame_ids = FrameIds::kSince23;
 };
 
