@@ -1,0 +1,52 @@
+// Ordered bytes to and from one other rank, and how a mesh gets hold of them.
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/types/span.h"
+
+#include "muster/base/status.h"
+
+namespace muster::collective {
+
+// Never blocks. Used by one thread at a time.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  // Bytes taken from or put into the pieces, in order; 0 when there is no room or nothing to read at
+  // the moment. UNAVAILABLE once the other side has closed and everything it had sent is read.
+  virtual absl::StatusOr<size_t> Write(absl::Span<const iovec> pieces) = 0;
+  virtual absl::StatusOr<size_t> Read(absl::Span<const iovec> pieces) = 0;
+  // What epoll watches; -1 for a channel that calls the waker instead.
+  virtual int fd() const { return -1; }
+  // Called, from any thread, when a Write or Read that gave 0 is worth another try.
+  virtual void SetWaker(std::function<void()> /*waker*/) {}
+  // No more bytes will be written; those that were still arrive.
+  virtual void CloseWriting() = 0;
+  // Nothing written is on its way any longer, so that the channel may go without losing it.
+  virtual bool Flushed() const = 0;
+};
+
+// Gives a mesh its channels. Thread-safe. The destructor returns when no call of `connected` is under
+// way; none comes after it.
+class Connector {
+ public:
+  using Connected = std::function<void(int peer, absl::StatusOr<std::unique_ptr<Channel>>)>;
+
+  virtual ~Connector() = default;
+  // From now on channels that other ranks open may be handed to `connected`, at any time and from any
+  // thread. Called once, before the others.
+  virtual void Open(uint64_t group, int rank, Connected connected) = 0;
+  // Asks for the channel to `peer`; both ranks do. Does not wait.
+  virtual void Connect(int peer) = 0;
+  // Other ranks that ask for a channel from now on are told `reason`. Does not wait.
+  virtual void End(const absl::Status& reason) = 0;
+};
+
+}  // namespace muster::collective

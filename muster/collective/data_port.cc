@@ -1,0 +1,413 @@
+#include "muster/collective/data_port.h"
+
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <map>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+
+#include "muster/base/clock.h"
+#include "muster/base/mutex.h"
+#include "muster/collective/tcp_channel.h"
+
+namespace muster::collective {
+namespace {
+
+constexpr char kHelloMagic[] = "MUSTERd1";
+constexpr char kReplyMagic[] = "MUSTERr1";
+constexpr size_t kHelloBytes = 56, kReplyBytes = 16, kReasonBytes = 2048;
+// Connections that have not shown the token, and those that wait for their group to be formed here.
+constexpr size_t kStrangers = 128, kParked = 1024;
+constexpr absl::Duration kParkedTime = absl::Minutes(10);
+constexpr size_t kEndedRemembered = 4096;
+
+template <typename T>
+T Get(const char* bytes, size_t offset) {
+  T value;
+  std::memcpy(&value, bytes + offset, sizeof(T));
+  return value;
+}
+
+absl::Status ErrnoStatus(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+// Takes the same time whatever differs.
+bool SameSecret(absl::string_view a, absl::string_view b) {
+  unsigned char differs = a.size() == b.size() ? 0 : 1;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    differs = static_cast<unsigned char>(differs | (a[i] ^ b[i]));
+  }
+  return differs == 0;
+}
+
+struct FreeAddresses {
+  void operator()(addrinfo* addresses) const { freeaddrinfo(addresses); }
+};
+using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
+
+absl::StatusOr<Addresses> Resolve(const std::string& host, int port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(),
+                                std::to_string(port).c_str(), &hints, &found);
+  if (error != 0) {
+    return absl::UnavailableError(absl::StrCat("no address for ", host, ": ", gai_strerror(error)));
+  }
+  return Addresses(found);
+}
+
+std::string EncodeReply(const absl::Status& status) {
+  const absl::string_view text = absl::string_view(status.message()).substr(0, kReasonBytes);
+  const std::array<uint32_t, 2> numbers{static_cast<uint32_t>(status.code()),
+                                        static_cast<uint32_t>(text.size())};
+  std::string reply(kReplyMagic, 8);
+  reply.append(reinterpret_cast<const char*>(numbers.data()), sizeof(numbers));
+  return reply.append(text.data(), text.size());
+}
+
+// A few bytes to a socket that has sent nothing else: they fit.
+void SendReply(const Descriptor& socket, const absl::Status& status) {
+  const std::string reply = EncodeReply(status);
+  [[maybe_unused]] const ssize_t sent =
+      send(socket.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+// Waits until `socket` is ready for `events`. CANCELLED when `cancel` becomes readable.
+absl::Status WaitFor(int socket, short events, int cancel) {
+  pollfd polled[2] = {{socket, events, 0}, {cancel, POLLIN, 0}};
+  while (poll(polled, 2, -1) < 0) {
+    if (errno != EINTR) return ErrnoStatus("poll");
+  }
+  return polled[1].revents != 0 ? absl::CancelledError("the group has ended") : absl::OkStatus();
+}
+
+absl::Status ReadAll(int socket, char* bytes, size_t count, int cancel) {
+  while (count > 0) {
+    RETURN_IF_ERROR(WaitFor(socket, POLLIN, cancel));
+    const ssize_t got = recv(socket, bytes, count, MSG_DONTWAIT);
+    if (got == 0) return absl::UnavailableError("it closed the connection");
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got < 0) return ErrnoStatus("connection lost");
+    bytes += got;
+    count -= static_cast<size_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Descriptor> ConnectTo(const Endpoint& endpoint, int cancel) {
+  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(endpoint.host, endpoint.port, 0));
+  absl::Status last = absl::UnavailableError("no address");
+  for (const addrinfo* address = addresses.get(); address != nullptr; address = address->ai_next) {
+    Descriptor socket(::socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (socket.get() < 0) return ErrnoStatus("no socket");
+    if (connect(socket.get(), address->ai_addr, address->ai_addrlen) == 0) return socket;
+    if (errno == EINPROGRESS) {
+      RETURN_IF_ERROR(WaitFor(socket.get(), POLLOUT, cancel));
+      socklen_t size = sizeof(int);
+      int error = 0;
+      getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+      if (error == 0) return socket;
+      errno = error;
+    }
+    last = ErrnoStatus(absl::StrCat(endpoint.host, ":", endpoint.port));
+  }
+  return last;
+}
+
+}  // namespace
+
+class DataPort::State {
+ public:
+  State(Endpoint endpoint, Descriptor listener, Descriptor wake, absl::Duration patience)
+      : endpoint_(std::move(endpoint)),
+        listener_(std::move(listener)),
+        wake_(std::move(wake)),
+        patience_(patience) {}
+
+  const Endpoint& endpoint() const { return endpoint_; }
+  void Run();
+  void Stop();
+  void Open(uint64_t group, int rank, Connector::Connected connected);
+  void Close(uint64_t group, int rank, const absl::Status& reason);
+
+ private:
+  using Place = std::pair<uint64_t, int>;
+  struct Stranger {
+    Descriptor socket;
+    std::array<char, kHelloBytes> hello;
+    size_t got = 0;
+    int64_t deadline = 0;
+  };
+  struct Parked {
+    Descriptor socket;
+    Place place;
+    int from = 0;
+    int64_t deadline = 0;
+  };
+
+  void Accept();
+  // False when the connection is done with, one way or another.
+  bool ReadHello(Stranger& stranger);
+  void Admit(Stranger& stranger);
+
+  const Endpoint endpoint_;
+  const Descriptor listener_;
+  const Descriptor wake_;
+  const absl::Duration patience_;
+  std::list<Stranger> strangers_;  // of the thread alone
+  Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<Place, Connector::Connected> open_ ABSL_GUARDED_BY(mutex_);
+  std::map<Place, absl::Status> ended_ ABSL_GUARDED_BY(mutex_);
+  std::list<Place> ended_order_ ABSL_GUARDED_BY(mutex_);
+  std::list<Parked> parked_ ABSL_GUARDED_BY(mutex_);
+
+ public:
+  std::thread thread;
+};
+
+void DataPort::State::Stop() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_.get(), &one, sizeof(one));
+  thread.join();
+}
+
+void DataPort::State::Run() {
+  while (true) {
+    std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
+    // Beyond the bound new connections wait in the kernel's queue.
+    const bool accepts = strangers_.size() < kStrangers;
+    polled.push_back({accepts ? listener_.get() : -1, POLLIN, 0});
+    for (const Stranger& stranger : strangers_) polled.push_back({stranger.socket.get(), POLLIN, 0});
+    const int timeout = strangers_.empty() ? 5000 : 100;
+    poll(polled.data(), polled.size(), timeout);
+    {
+      MutexLock lock(mutex_);
+      if (stopping_) return;
+      const int64_t now = Clock::Real().NowNanos();
+      parked_.remove_if([&](const Parked& parked) { return parked.deadline < now; });
+    }
+    size_t index = 2;
+    const int64_t now = Clock::Real().NowNanos();
+    for (auto next = strangers_.begin(); next != strangers_.end();) {
+      const auto stranger = next++;
+      const bool readable = polled[index++].revents != 0;
+      if (readable ? !ReadHello(*stranger) : stranger->deadline < now) strangers_.erase(stranger);
+    }
+    if (polled[1].revents != 0) Accept();
+  }
+}
+
+void DataPort::State::Accept() {
+  Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (socket.get() < 0) {
+    // Out of descriptors: the connection stays in the queue, and so would poll at once.
+    if (errno == EMFILE || errno == ENFILE) usleep(20000);
+    return;
+  }
+  Stranger& stranger = strangers_.emplace_back();
+  stranger.socket = std::move(socket);
+  stranger.deadline = Clock::Real().NowNanos() + absl::ToInt64Nanoseconds(patience_);
+}
+
+bool DataPort::State::ReadHello(Stranger& stranger) {
+  const ssize_t got = recv(stranger.socket.get(), stranger.hello.data() + stranger.got,
+                           kHelloBytes - stranger.got, MSG_DONTWAIT);
+  if (got < 0) return errno == EAGAIN || errno == EINTR;
+  if (got == 0) return false;
+  stranger.got += static_cast<size_t>(got);
+  // Wrong bytes are not waited for.
+  const size_t of_magic = std::min<size_t>(stranger.got, 8);
+  if (std::memcmp(stranger.hello.data(), kHelloMagic, of_magic) != 0) return false;
+  if (stranger.got < kHelloBytes) return true;
+  if (SameSecret({stranger.hello.data() + 24, kTokenBytes}, endpoint_.token)) Admit(stranger);
+  return false;
+}
+
+void DataPort::State::Admit(Stranger& stranger) {
+  const char* const hello = stranger.hello.data();
+  const Place place{Get<uint64_t>(hello, 8), Get<int32_t>(hello, 20)};
+  const int from = Get<int32_t>(hello, 16);
+  MutexLock lock(mutex_);
+  if (const auto ended = ended_.find(place); ended != ended_.end()) {
+    SendReply(stranger.socket, ended->second);
+  } else if (const auto open = open_.find(place); open != open_.end()) {
+    SendReply(stranger.socket, absl::OkStatus());
+    open->second(from, NewTcpChannel(std::move(stranger.socket)));
+  } else if (parked_.size() < kParked) {
+    parked_.push_back({std::move(stranger.socket), place, from,
+                       Clock::Real().NowNanos() + absl::ToInt64Nanoseconds(kParkedTime)});
+  } else {
+    SendReply(stranger.socket, absl::ResourceExhaustedError("too many groups are being formed"));
+  }
+}
+
+void DataPort::State::Open(uint64_t group, int rank, Connector::Connected connected) {
+  MutexLock lock(mutex_);
+  const Place place{group, rank};
+  for (auto next = parked_.begin(); next != parked_.end();) {
+    const auto parked = next++;
+    if (parked->place != place) continue;
+    SendReply(parked->socket, absl::OkStatus());
+    connected(parked->from, NewTcpChannel(std::move(parked->socket)));
+    parked_.erase(parked);
+  }
+  open_[place] = std::move(connected);
+}
+
+void DataPort::State::Close(uint64_t group, int rank, const absl::Status& reason) {
+  MutexLock lock(mutex_);
+  const Place place{group, rank};
+  if (open_.erase(place) == 0) return;
+  ended_[place] = reason;
+  ended_order_.push_back(place);
+  if (ended_order_.size() > kEndedRemembered) {
+    ended_.erase(ended_order_.front());
+    ended_order_.pop_front();
+  }
+}
+
+class TcpConnector : public Connector {
+ public:
+  TcpConnector(std::shared_ptr<DataPort::State> state, DataPort::Lookup lookup)
+      : state_(std::move(state)),
+        lookup_(std::move(lookup)),
+        cancel_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+  ~TcpConnector() override {
+    End(absl::UnavailableError("has left the group"));
+    std::vector<std::thread> threads;
+    {
+      MutexLock lock(mutex_);
+      threads.swap(threads_);
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  void Open(uint64_t group, int rank, Connected connected) override {
+    group_ = group;
+    rank_ = rank;
+    connected_ = connected;
+    state_->Open(group, rank, std::move(connected));
+  }
+
+  void Connect(int peer) override {
+    if (peer > rank_) return;  // it will come
+    MutexLock lock(mutex_);
+    if (ended_) return;
+    threads_.emplace_back([this, peer] { connected_(peer, Dial(peer)); });
+  }
+
+  void End(const absl::Status& reason) override {
+    {
+      MutexLock lock(mutex_);
+      if (std::exchange(ended_, true)) return;
+    }
+    state_->Close(group_, rank_, reason);
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(cancel_.get(), &one, sizeof(one));
+  }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Channel>> Dial(int peer) {
+    ASSIGN_OR_RETURN(const Endpoint endpoint, lookup_(peer));
+    if (endpoint.token.size() != kTokenBytes) return InvalidArgument("its token has another size");
+    ASSIGN_OR_RETURN(Descriptor socket, ConnectTo(endpoint, cancel_.get()));
+    std::string hello(kHelloMagic, 8);
+    const std::array<int32_t, 2> ranks{rank_, peer};
+    hello.append(reinterpret_cast<const char*>(&group_), 8);
+    hello.append(reinterpret_cast<const char*>(ranks.data()), 8);
+    hello.append(endpoint.token);
+    if (send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) !=
+        static_cast<ssize_t>(hello.size())) {
+      return ErrnoStatus("connection lost");
+    }
+    char reply[kReplyBytes];
+    RETURN_IF_ERROR(ReadAll(socket.get(), reply, sizeof(reply), cancel_.get()));
+    const auto code = Get<uint32_t>(reply, 8), length = Get<uint32_t>(reply, 12);
+    if (std::memcmp(reply, kReplyMagic, 8) != 0 || code > 16 || length > kReasonBytes) {
+      return absl::UnavailableError("something else answers at its port");
+    }
+    if (code == 0) return NewTcpChannel(std::move(socket));
+    std::string reason(length, '\0');
+    RETURN_IF_ERROR(ReadAll(socket.get(), reason.data(), length, cancel_.get()));
+    return absl::Status(static_cast<absl::StatusCode>(code), reason);
+  }
+
+  const std::shared_ptr<DataPort::State> state_;
+  const DataPort::Lookup lookup_;
+  const Descriptor cancel_;
+  uint64_t group_ = 0;
+  int rank_ = -1;
+  Connected connected_;
+  Mutex mutex_;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+};
+
+DataPort::DataPort(std::shared_ptr<State> state) : state_(std::move(state)) {
+  state_->thread = std::thread([state = state_.get()] { state->Run(); });
+}
+
+DataPort::~DataPort() {
+  state_->Stop();
+}
+
+absl::StatusOr<std::unique_ptr<DataPort>> DataPort::Listen(const std::string& host,
+                                                           absl::Duration patience) {
+  ASSIGN_OR_RETURN(const Addresses addresses, Resolve(host, 0, AI_PASSIVE));
+  Descriptor listener(socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (listener.get() < 0 || bind(listener.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
+      listen(listener.get(), 128) != 0) {
+    return ErrnoStatus(absl::StrCat("Cannot listen on ", host));
+  }
+  sockaddr_storage bound{};
+  socklen_t size = sizeof(bound);
+  char port[16];
+  if (getsockname(listener.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0 ||
+      getnameinfo(reinterpret_cast<sockaddr*>(&bound), size, nullptr, 0, port, sizeof(port),
+                  NI_NUMERICSERV) != 0) {
+    return ErrnoStatus("The port of a listening socket");
+  }
+  Endpoint endpoint{host, 0, std::string(kTokenBytes, '\0')};
+  if (!absl::SimpleAtoi(port, &endpoint.port)) return Internal("Port '", port, "' is no number");
+  if (getrandom(endpoint.token.data(), kTokenBytes, 0) != static_cast<ssize_t>(kTokenBytes)) {
+    return ErrnoStatus("No random bytes");
+  }
+  Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (wake.get() < 0) return ErrnoStatus("No descriptor");
+  // The thread belongs to the port; connectors may still hold the state when it is gone.
+  return std::unique_ptr<DataPort>(new DataPort(std::make_shared<State>(
+      std::move(endpoint), std::move(listener), std::move(wake), patience)));
+}
+
+const Endpoint& DataPort::endpoint() const {
+  return state_->endpoint();
+}
+
+std::unique_ptr<Connector> DataPort::NewConnector(Lookup lookup) {
+  return std::make_unique<TcpConnector>(state_, std::move(lookup));
+}
+
+}  // namespace muster::collective

@@ -1,0 +1,51 @@
+// The TCP port on which one task takes the channels of its meshes.
+//
+// Who connects says which group and ranks it means and shows the port's token, which it got where
+// tasks are authenticated already. The higher rank connects to the lower one.
+//
+//   hello: magic 8 | group 8 | from 4 | to 4 | token 32
+//   reply: magic 8 | code 4 | length 4 | message       (code 0: bytes of the mesh follow)
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+
+#include "muster/collective/channel.h"
+
+namespace muster::collective {
+
+inline constexpr size_t kTokenBytes = 32;
+
+// How to reach a data port; `token` is a secret.
+struct Endpoint {
+  std::string host;
+  int port = 0;
+  std::string token;
+};
+
+// Thread-safe. Outlives its connectors.
+class DataPort {
+ public:
+  // The endpoint of a rank of the group. May wait; called on threads of its own.
+  using Lookup = std::function<absl::StatusOr<Endpoint>(int rank)>;
+
+  // Listens on a free port of `host`, an address or a name of this machine. `patience` is how long a
+  // connection may take to say what it wants.
+  static absl::StatusOr<std::unique_ptr<DataPort>> Listen(
+      const std::string& host, absl::Duration patience = absl::Seconds(10));
+  ~DataPort();
+
+  const Endpoint& endpoint() const;
+  std::unique_ptr<Connector> NewConnector(Lookup lookup);
+
+ private:
+  class State;
+  friend class TcpConnector;
+  explicit DataPort(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace muster::collective

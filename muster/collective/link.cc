@@ -1,0 +1,339 @@
+#include "muster/collective/link.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace muster::collective {
+namespace {
+
+constexpr size_t kBufferBytes = 256 << 10;
+// Flush and Read take turns after this many bytes, so that both directions move.
+constexpr size_t kTurnBytes = 512 << 10;
+// What may lie at a peer for collectives it has not begun, and how many of them.
+constexpr size_t kUnheardBytes = 4 << 20;
+constexpr size_t kUnknownTags = 65536;
+// Shorter pieces go through the buffer: one read brings them and the next header.
+constexpr size_t kDirectReadBytes = 16 << 10;
+
+// Fills up the frames of an abandoned collective. Not const, so that it takes no room in the file.
+constinit std::array<char, kFrameBytes> zeros{};
+
+}  // namespace
+
+void Link::Attach(std::unique_ptr<Channel> channel) {
+  channel_ = std::move(channel);
+  buffer_ = std::make_unique_for_overwrite<char[]>(kBufferBytes);
+}
+
+void Link::Detach() {
+  channel_ = nullptr;
+  buffer_ = nullptr;
+  writing_ = blocked_ = in_frame_ = false;
+  target_ = nullptr;
+  begin_ = end_ = 0;
+  control_.clear();
+  senders_.clear();
+  unknown_.clear();
+}
+
+absl::Status Link::CheckSignature(uint64_t expected) const {
+  if (frame_.signature == expected) return absl::OkStatus();
+  return InvalidArgument("calls collective ", frame_.tag,
+                         " with another operation, type, size or root");
+}
+
+absl::Status Link::Join(Operation* operation) {
+  Operation::Lane& lane = *operation->FindLane(peer_);
+  if (const auto found = unknown_.find(operation->tag()); found != unknown_.end()) {
+    Unknown unknown = std::move(found->second);
+    unknown_.erase(found);
+    unknown_bytes_ -= unknown.bytes;
+    frame_.signature = unknown.signature;
+    RETURN_IF_ERROR(CheckSignature(operation->signature()));
+    lane.heard = true;
+    lane.granted_by_peer = unknown.granted;
+    for (EarlyStep& early : unknown.steps) {
+      RETURN_IF_ERROR(operation->CheckPiece(lane, early.step, early.bytes.size()));
+      lane.early.push_back(std::move(early));
+    }
+  }
+  if (!lane.sends.empty()) senders_.push_back({operation, &lane});
+  return absl::OkStatus();
+}
+
+void Link::Queue(const Frame& frame, absl::string_view text) {
+  const FrameHeader header = EncodeFrame(frame);
+  control_.append(header.data(), header.size());
+  control_.append(text.data(), text.size());
+}
+
+void Link::Abandon(const absl::Status& reason) {
+  if (writing_ && writer_.operation != nullptr) {
+    payload_ = zeros.data();
+    writer_ = {};
+  }
+  senders_.clear();
+  target_ = nullptr;
+  const absl::string_view text = absl::string_view(reason.message()).substr(0, kAbortMessageBytes);
+  Queue({.kind = FrameKind::kAbort,
+         .step = static_cast<uint32_t>(reason.code()),
+         .length = static_cast<uint32_t>(text.size())},
+        text);
+}
+
+bool Link::MaySend(Sender& sender) {
+  Operation::Lane& lane = *sender.lane;
+  if (lane.sent > 0 || lane.charged || lane.next_send < lane.granted_by_peer) return true;
+  const size_t bytes = sender.operation->NextSendBytes(lane);
+  if (bytes > kEagerBytes) return false;
+  if (lane.heard) return true;
+  if (unheard_bytes_ + bytes > kUnheardBytes) return false;
+  unheard_[sender.operation->tag()] += bytes;
+  unheard_bytes_ += bytes;
+  lane.charged = true;
+  return true;
+}
+
+bool Link::PickFrame() {
+  if (!control_.empty()) {
+    control_writing_ = std::exchange(control_, {});
+    writer_ = {};
+    header_left_ = 0;
+    payload_ = control_writing_.data();
+    payload_left_ = payload_bytes_ = control_writing_.size();
+    return true;
+  }
+  for (size_t tried = 0; tried < senders_.size(); ++tried) {
+    if (next_sender_ >= senders_.size()) next_sender_ = 0;
+    Sender& sender = senders_[next_sender_++];
+    const Operation::Piece piece = sender.operation->NextPiece(*sender.lane);
+    if (piece.bytes == 0 || !MaySend(sender)) continue;
+    writer_ = sender;
+    header_ = EncodeFrame({FrameKind::kData, sender.operation->tag(), sender.operation->signature(),
+                           piece.step, static_cast<uint32_t>(piece.bytes)});
+    header_left_ = header_.size();
+    payload_ = piece.data;
+    payload_left_ = payload_bytes_ = piece.bytes;
+    return true;
+  }
+  return false;
+}
+
+void Link::Wrote(size_t bytes) {
+  const size_t of_header = std::min(bytes, header_left_);
+  header_left_ -= of_header;
+  payload_ += bytes - of_header;
+  payload_left_ -= bytes - of_header;
+  if (header_left_ > 0 || payload_left_ > 0) return;
+  writing_ = false;
+  if (writer_.operation == nullptr) return;
+  Operation::Lane& lane = *writer_.lane;
+  writer_.operation->Sent(lane, payload_bytes_);
+  if (lane.next_send == lane.sends.size()) {
+    std::erase_if(senders_, [&](const Sender& sender) { return sender.lane == &lane; });
+  }
+}
+
+absl::Status Link::Flush(int64_t now_nanos) {
+  blocked_ = false;
+  for (size_t written = 0; written < kTurnBytes;) {
+    if (!writing_ && !(writing_ = PickFrame())) return absl::OkStatus();
+    const iovec pieces[2] = {
+        {header_.data() + (header_.size() - header_left_), header_left_},
+        {const_cast<char*>(payload_), payload_left_}};  // iovec knows no const
+    const bool has_header = header_left_ > 0;
+    ASSIGN_OR_RETURN(const size_t wrote,
+                     channel_->Write(absl::MakeSpan(pieces).subspan(has_header ? 0 : 1)));
+    if (wrote == 0) {
+      blocked_ = true;
+      return absl::OkStatus();
+    }
+    sent_nanos = now_nanos;
+    written += wrote;
+    if (writer_.operation != nullptr) writer_.operation->progress_nanos = now_nanos;
+    Wrote(wrote);
+  }
+  blocked_ = true;  // there may be more
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> Link::Read(int64_t now_nanos) {
+  size_t total = 0;
+  while (total < kTurnBytes) {
+    size_t asked, got;
+    char* const direct = in_frame_ && target_ != nullptr && begin_ == end_ &&
+                                 frame_left_ >= kDirectReadBytes
+                             ? target_->CopyTarget()
+                             : nullptr;
+    if (begin_ == end_) begin_ = end_ = 0;
+    if (direct != nullptr) {
+      const iovec pieces[2] = {{direct, frame_left_}, {buffer_.get(), kFrameHeaderBytes}};
+      asked = frame_left_ + kFrameHeaderBytes;
+      ASSIGN_OR_RETURN(got, channel_->Read(pieces));
+      const size_t copied = std::min(got, frame_left_);
+      end_ = got - copied;
+      if (copied > 0) {
+        frame_left_ -= copied;
+        in_frame_ = frame_left_ > 0;
+        Operation* const target = target_;
+        target->Copied(copied);
+        RETURN_IF_ERROR(target->AcceptEarly());
+        owner_.Touched(target);
+      }
+    } else {
+      if (begin_ > 0) {
+        std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
+        end_ -= begin_;
+        begin_ = 0;
+      }
+      asked = kBufferBytes - end_;
+      const iovec piece{buffer_.get() + end_, asked};
+      ASSIGN_OR_RETURN(got, channel_->Read({&piece, 1}));
+      end_ += got;
+    }
+    if (got == 0) break;
+    heard_nanos = now_nanos;
+    total += got;
+    RETURN_IF_ERROR(Parse());
+    if (got < asked) break;
+  }
+  return total;
+}
+
+absl::Status Link::Parse() {
+  while (end_ > begin_) {
+    if (!in_frame_) {
+      if (end_ - begin_ < kFrameHeaderBytes) break;
+      ASSIGN_OR_RETURN(frame_, DecodeFrame(buffer_.get() + begin_));
+      // A message is taken when all of it is there.
+      if (frame_.kind == FrameKind::kAbort &&
+          end_ - begin_ < kFrameHeaderBytes + frame_.length) {
+        break;
+      }
+      begin_ += kFrameHeaderBytes;
+      RETURN_IF_ERROR(BeginFrame());
+      continue;
+    }
+    ASSIGN_OR_RETURN(const size_t taken, TakePayload());
+    if (taken == 0) break;  // not a whole element yet
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Link::BeginFrame() {
+  switch (frame_.kind) {
+    case FrameKind::kPing:
+      Queue({.kind = FrameKind::kPong});
+      return absl::OkStatus();
+    case FrameKind::kPong:
+      return absl::OkStatus();
+    case FrameKind::kAbort: {
+      const bool known = frame_.step >= 1 && frame_.step <= 16;
+      abort_ = absl::Status(
+          known ? static_cast<absl::StatusCode>(frame_.step) : absl::StatusCode::kUnavailable,
+          absl::string_view(buffer_.get() + begin_, frame_.length));
+      begin_ += frame_.length;
+      return absl::OkStatus();
+    }
+    case FrameKind::kReady:
+      return TakeReady(owner_.FindOperation(frame_.tag));
+    case FrameKind::kData:
+      in_frame_ = true;
+      frame_left_ = frame_.length;
+      return BeginData(owner_.FindOperation(frame_.tag));
+  }
+  return absl::OkStatus();
+}
+
+void Link::Heard(uint64_t tag) {
+  if (const auto found = unheard_.find(tag); found != unheard_.end()) {
+    unheard_bytes_ -= found->second;
+    unheard_.erase(found);
+  }
+}
+
+absl::StatusOr<Link::Unknown*> Link::FindUnknown() {
+  if (unknown_.size() >= kUnknownTags && !unknown_.contains(frame_.tag)) {
+    return InvalidArgument("takes part in ", kUnknownTags, " collectives that were not begun here");
+  }
+  const auto [found, is_new] = unknown_.try_emplace(frame_.tag);
+  if (is_new) found->second.signature = frame_.signature;
+  RETURN_IF_ERROR(CheckSignature(found->second.signature));
+  return &found->second;
+}
+
+absl::Status Link::TakeReady(Operation* operation) {
+  if (operation == nullptr) {
+    // A rank that only sends may have ended the collective before its receiver began it.
+    if (unheard_.contains(frame_.tag)) {
+      Heard(frame_.tag);
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(Unknown* const unknown, FindUnknown());
+    unknown->granted = std::max(unknown->granted, frame_.step);
+    return absl::OkStatus();
+  }
+  Heard(frame_.tag);
+  RETURN_IF_ERROR(CheckSignature(operation->signature()));
+  Operation::Lane* const lane = operation->FindLane(peer_);
+  if (lane == nullptr) return InvalidArgument("awaits bytes of collective ", frame_.tag);
+  lane->heard = true;
+  lane->granted_by_peer = std::max(lane->granted_by_peer, frame_.step);
+  owner_.Touched(operation);
+  return absl::OkStatus();
+}
+
+absl::Status Link::BeginData(Operation* operation) {
+  Heard(frame_.tag);
+  target_ = nullptr;
+  if (operation == nullptr) {
+    if (unknown_bytes_ + frame_.length > kUnheardBytes) {
+      return InvalidArgument("sends more than ", kUnheardBytes,
+                             " bytes for collectives that were not begun here");
+    }
+    ASSIGN_OR_RETURN(Unknown* const unknown, FindUnknown());
+    unknown->bytes += frame_.length;
+    unknown_bytes_ += frame_.length;
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(CheckSignature(operation->signature()));
+  Operation::Lane* const lane = operation->FindLane(peer_);
+  if (lane == nullptr) return InvalidArgument("sends bytes of collective ", frame_.tag);
+  lane->heard = true;
+  RETURN_IF_ERROR(operation->CheckPiece(*lane, frame_.step, frame_.length));
+  if (frame_.length % operation->element_bytes() != 0) {
+    return InvalidArgument("cuts an element in two in collective ", frame_.tag);
+  }
+  if (operation->IsNext(*lane, frame_.step)) target_ = operation;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> Link::TakePayload() {
+  const char* const bytes = buffer_.get() + begin_;
+  size_t count = std::min(end_ - begin_, frame_left_);
+  Operation* touched = target_;
+  if (target_ != nullptr) {
+    count = target_->Accept(bytes, count);
+  } else {
+    touched = owner_.FindOperation(frame_.tag);
+    EarlySteps* steps;
+    if (touched != nullptr) {
+      steps = &touched->FindLane(peer_)->early;
+    } else {
+      ASSIGN_OR_RETURN(Unknown* const unknown, FindUnknown());
+      steps = &unknown->steps;
+    }
+    if (steps->empty() || steps->back().step != frame_.step) steps->push_back({frame_.step, {}});
+    steps->back().bytes.append(bytes, count);
+  }
+  begin_ += count;
+  frame_left_ -= count;
+  in_frame_ = frame_left_ > 0;
+  if (touched != nullptr) {
+    RETURN_IF_ERROR(touched->AcceptEarly());
+    owner_.Touched(touched);
+  }
+  return count;
+}
+
+}  // namespace muster::collective

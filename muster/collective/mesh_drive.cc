@@ -1,0 +1,307 @@
+// The part of Mesh that knows threads, waiting and time.
+#include <sched.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "muster/base/clock.h"
+#include "muster/collective/mesh.h"
+
+namespace muster::collective {
+namespace {
+
+// The mesh's own thread takes over this long after the last thread that helped: calls that follow one
+// another find it out of their way.
+constexpr absl::Duration kHandOver = absl::Milliseconds(5);
+
+int64_t Now() {
+  return Clock::Real().NowNanos();
+}
+
+}  // namespace
+
+void Mesh::Wake() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof(one));
+}
+
+void Mesh::Post(Event event) {
+  MutexLock lock(inbox_mutex_);
+  inbox_.push_back(std::move(event));
+  inbox_size_.store(static_cast<int>(inbox_.size()));
+}
+
+void Mesh::Kick() {
+  while (inbox_size_.load() > 0) {
+    if (!mutex_.TryLock()) return;  // who has it looks again in Release
+    DrainInbox();
+    Release(/*is_driver=*/false);
+  }
+}
+
+void Mesh::Release(bool is_driver) {
+  Finished finished = std::exchange(finished_, {});
+  mutex_.Unlock();
+  for (auto& [done, status] : finished) std::move(done)(status);
+  if (!finished.empty()) {
+    if (!is_driver && has_driver_.load()) Wake();
+    if (waiters_.load() > 0) {
+      MutexLock lock(driver_mutex_);
+      driver_changed_.NotifyAll();
+    }
+  }
+  Kick();
+}
+
+void Mesh::DrainInbox() {
+  while (inbox_size_.load() > 0) {
+    std::vector<Event> events;
+    {
+      MutexLock lock(inbox_mutex_);
+      events.swap(inbox_);
+      inbox_size_.store(0);
+    }
+    for (Event& event : events) {
+      if (event.operation != nullptr) {
+        Begin(std::move(event.operation));
+      } else if (event.peer < 0) {
+        Fail(std::move(event.status));
+      } else if (event.channel != nullptr) {
+        AttachLink(event.peer, std::move(event.channel));
+      } else {
+        Fail(absl::UnavailableError(
+            absl::StrCat(Name(event.peer), " cannot be reached: ", event.status.message())));
+      }
+    }
+  }
+}
+
+bool Mesh::Spin() {
+  bool moved = false;
+  if (!failed_.ok()) return false;
+  // Peers whose bytes are next, then those that may have something to say about ours. A list, because
+  // collectives end meanwhile.
+  int awaited[8], others[8];
+  size_t awaited_count = 0, others_count = 0;
+  for (const auto& [tag, operation] : operations_) {
+    const int next = operation->awaited_peer();
+    if (next >= 0 && awaited_count < std::size(awaited)) awaited[awaited_count++] = next;
+    for (const Operation::Lane& lane : operation->lanes()) {
+      if (lane.peer != next && others_count < std::size(others) && operation->Needs(lane)) {
+        others[others_count++] = lane.peer;
+      }
+    }
+  }
+  for (size_t i = 0; i < awaited_count; ++i) moved |= ReadLink(*links_[awaited[i]]);
+  if (!moved) {
+    for (size_t i = 0; i < others_count; ++i) moved |= ReadLink(*links_[others[i]]);
+  }
+  for (const auto& link : links_) {
+    if (link == nullptr || !link->attached() || !link->blocked() || !failed_.ok()) continue;
+    FlushLink(*link);
+    moved |= !link->blocked();
+  }
+  // The last bytes of a collective may be some that go out.
+  for (auto next = operations_.begin(); next != operations_.end();) {
+    Operation* const operation = (next++)->second.get();
+    FinishIfDone(operation);
+  }
+  return moved;
+}
+
+void Mesh::HandlePolled(int peer, bool hung_up) {
+  Link& link = *links_[peer];
+  if (!failed_.ok()) {
+    if (hung_up || !link.attached() || !link.Flush(Now()).ok()) {
+      link.Detach();
+    } else {
+      Watch(link);
+    }
+    return;
+  }
+  if (link.blocked()) FlushLink(link);
+  ReadLink(link);
+}
+
+void Mesh::WaitAndWork(bool is_driver, absl::FunctionRef<bool()> done) {
+  mutex_.Lock();
+  sleeping_.fetch_add(1);
+  DrainInbox();
+  // A peer in this process that wrote before it could see that we sleep.
+  bool moved = has_memory_links_ && Spin();
+  for (const auto& link : links_) {
+    if (link != nullptr) Watch(*link);
+  }
+  if (has_memory_links_) {
+    for (const auto& link : links_) {
+      if (link != nullptr && link->attached() && link->channel()->fd() < 0) moved |= ReadLink(*link);
+    }
+  }
+  const int timeout = moved ? 0 : PollTimeout();
+  Release(is_driver);
+  epoll_event events[64];
+  int count = 0;
+  if (!done()) count = epoll_wait(epoll_, events, std::size(events), timeout);
+  sleeping_.fetch_sub(1);
+  // A thread that helps has the say.
+  if (!is_driver && has_driver_.load()) return;
+  mutex_.Lock();
+  for (int i = 0; i < std::max(count, 0); ++i) {
+    if (events[i].data.u32 == UINT32_MAX) {
+      uint64_t ignored;
+      [[maybe_unused]] const ssize_t got = read(wake_, &ignored, sizeof(ignored));
+      continue;
+    }
+    HandlePolled(static_cast<int>(events[i].data.u32),
+                 (events[i].events & (EPOLLHUP | EPOLLERR)) != 0);
+  }
+  Spin();
+  Tick(Now());
+  Release(is_driver);
+}
+
+int Mesh::PollTimeout() const {
+  if (!failed_.ok() && busy_.load()) return 5;
+  if (operations_.empty()) return -1;
+  const absl::Duration interval = std::min(options_.silence, options_.lateness) / 8;
+  return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(interval), 5, 500));
+}
+
+void Mesh::Drive(absl::FunctionRef<bool()> done) {
+  const int64_t longest = absl::ToInt64Nanoseconds(options_.spin);
+  while (!done()) {
+    const int64_t began = Now();
+    int64_t until = began + spin_nanos_;
+    bool gave_up = false;
+    while (!done() && !gave_up) {
+      mutex_.Lock();
+      DrainInbox();
+      const bool moved = Spin();
+      Release(/*is_driver=*/true);
+      const int64_t now = Now();
+      if (moved) {
+        until = now + spin_nanos_;
+      } else {
+        gave_up = now >= until;
+        sched_yield();
+      }
+    }
+    spin_nanos_ = gave_up ? std::max(longest / 8, spin_nanos_ / 2)
+                          : std::min(longest, spin_nanos_ * 2 + 1);
+    if (gave_up) WaitAndWork(/*is_driver=*/true, done);
+  }
+}
+
+void Mesh::HelpUntil(absl::FunctionRef<bool()> done) {
+  driver_mutex_.Lock();
+  waiters_.fetch_add(1);
+  while (!done()) {
+    if (driven_) {
+      driver_changed_.Wait(driver_mutex_);
+      continue;
+    }
+    driven_ = true;
+    has_driver_.store(true);
+    waiters_.fetch_sub(1);
+    driver_mutex_.Unlock();
+    Drive(done);
+    driver_mutex_.Lock();
+    waiters_.fetch_add(1);
+    driven_ = false;
+    has_driver_.store(false);
+    driven_until_ = Now();
+    // Others that wait, or the mesh's thread when there is work left.
+    if (waiters_.load() > 1 || busy_.load()) driver_changed_.NotifyAll();
+  }
+  waiters_.fetch_sub(1);
+  driver_mutex_.Unlock();
+}
+
+void Mesh::RunThread() {
+  const int64_t hand_over = absl::ToInt64Nanoseconds(kHandOver);
+  while (true) {
+    {
+      MutexLock lock(driver_mutex_);
+      while (!stopping_ && (driven_ || (!busy_.load() && Now() - driven_until_ < hand_over))) {
+        driver_changed_.WaitFor(driver_mutex_, 2 * kHandOver);
+      }
+      if (stopping_) return;
+    }
+    WaitAndWork(/*is_driver=*/false, [this] {
+      MutexLock lock(driver_mutex_);
+      return stopping_ || driven_;
+    });
+  }
+}
+
+void Mesh::Tick(int64_t now) {
+  if (!failed_.ok()) {
+    if (CloseWrittenLinks(now)) busy_.store(false);
+    return;
+  }
+  if (operations_.empty()) return;
+  const int64_t silence = absl::ToInt64Nanoseconds(options_.silence);
+  for (const auto& link : links_) {
+    if (link == nullptr || !link->attached()) continue;
+    if (now - std::max(link->heard_nanos, busy_since_) > silence) {
+      return Fail(absl::UnavailableError(absl::StrCat(Name(link->peer()), " has been silent for ",
+                                                      absl::FormatDuration(options_.silence))));
+    }
+    if (now - std::max(link->heard_nanos, link->sent_nanos) > silence / 4) {
+      link->Queue({.kind = FrameKind::kPing});
+      FlushLink(*link);
+      if (!failed_.ok()) return;
+    }
+  }
+  CheckLateness(now);
+}
+
+void Mesh::CheckLateness(int64_t now) {
+  const int64_t lateness = absl::ToInt64Nanoseconds(options_.lateness);
+  for (const auto& [tag, operation] : operations_) {
+    const int64_t waited = now - operation->progress_nanos;
+    if (waited <= lateness) continue;
+    const Operation::Lane* culprit = nullptr;
+    for (const Operation::Lane& lane : operation->lanes()) {
+      const bool absent = !lane.heard || !links_[lane.peer]->attached();
+      if (operation->Needs(lane) && absent) {
+        culprit = &lane;
+        break;
+      }
+    }
+    if (culprit != nullptr) {
+      return Fail(absl::UnavailableError(
+          absl::StrCat(Name(culprit->peer), " has not come to collective ", tag, " for ",
+                       absl::FormatDuration(options_.lateness))));
+    }
+    // Those that came wait for another, whose neighbours will name it.
+    if (waited <= lateness + lateness / 2) continue;
+    const int awaited = operation->awaited_peer();
+    return Fail(absl::UnavailableError(
+        absl::StrCat(Name(awaited >= 0 ? awaited : operation->lanes()[0].peer),
+                     " has not gone on with collective ", tag, " for ",
+                     absl::FormatDuration(options_.lateness * 1.5))));
+  }
+}
+
+bool Mesh::CloseWrittenLinks(int64_t now) {
+  const bool expired = now - failed_nanos_ > absl::ToInt64Nanoseconds(options_.linger);
+  bool all_closed = true;
+  for (const auto& link : links_) {
+    if (link == nullptr || !link->attached()) continue;
+    bool closes = expired || !link->Flush(now).ok();
+    if (!closes && link->control_written()) {
+      link->channel()->CloseWriting();
+      closes = link->channel()->Flushed();
+    }
+    if (closes) {
+      link->Detach();
+    } else {
+      all_closed = false;
+    }
+  }
+  return all_closed;
+}
+
+}  // namespace muster::collective
