@@ -13,6 +13,7 @@ _SAME = {
     "tensorflow.compat.v1": "muster",
     "tensorflow.logging": "muster.tf_logging",
     "tensorflow.io.gfile": "muster.gfile_v2",
+    "tensorflow.contrib.tensorboard.plugins.projector": "muster.projector",
     "tensorflow.contrib.learn.python.learn.datasets.mnist": "muster.examples.tutorials.mnist.input_data",
     "tensorflow.contrib.learn.python.learn.datasets.base": "muster.examples.tutorials.mnist.input_data",
 }

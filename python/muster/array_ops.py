@@ -296,6 +296,9 @@ def _check_index(index):
 
 def _slice_helper(tensor, slice_spec, var=None):
     """x[...]: begin, end, strides and masks as TensorFlow packs them."""
+    if isinstance(slice_spec, bool) or isinstance(slice_spec, (framework.Tensor, np.ndarray)) and (
+            slice_spec.dtype == dtypes.bool):
+        return boolean_mask(tensor, slice_spec)
     if isinstance(slice_spec, (list, tuple)) and not isinstance(slice_spec, str):
         specs = list(slice_spec)
     else:

@@ -52,8 +52,10 @@ _data = _part("data", dict(
         "Dataset", "FixedLengthRecordDataset", "Iterator", "TFRecordDataset", "TextLineDataset")}))
 
 _staging = _part("staging", {"StagingArea": _from("data_flow_ops", "StagingArea")})
+_plugins = _part("tensorboard.plugins", {"projector": _from("projector")})
+_tensorboard = _part("tensorboard", {"plugins": lambda: _plugins})
 
 sys.modules[__name__] = _absent.Absent("contrib", _absent.REASONS["contrib"], {
     "framework": lambda: _framework, "layers": lambda: _layers, "learn": lambda: _learn,
     "data": lambda: _data, "lookup": lambda: _lookup,
-    "training": lambda: _training, "staging": lambda: _staging})
+    "tensorboard": lambda: _tensorboard, "training": lambda: _training, "staging": lambda: _staging})

@@ -124,6 +124,9 @@ def cond(pred, true_fn=None, false_fn=None, strict=False, name=None, fn1=None, f
     graph = framework.get_default_graph()
     with name_scope(name, "cond", [pred]):
         pred = convert.convert_to_tensor(pred) if not isinstance(pred, framework.Tensor) else pred
+        if pred.dtype.base_dtype != dtypes.bool:
+            raise TypeError("Input 'pred' of 'Switch' Op has type %s that does not match expected type of bool."
+                            % pred.dtype.base_dtype.name)
         builder = _muster.CondBuilder.create(graph._scope, pred._output)
         with graph._in_scope(builder.true_scope()):
             original_true, true_elements = _branch_results(graph, true_fn())
@@ -236,9 +239,6 @@ def _while(graph, cond, body, loop_vars, shape_invariants, parallel_iterations, 
         results = body(*variables)
         if not nest.is_sequence(results) and len(loop_vars) == 1:
             results = [results]
-        if isinstance(results, (list, type(()))) and not hasattr(results, "_fields"):
-            results = type(loop_vars)(results) if isinstance(loop_vars, (list, type(()))) and not hasattr(
-                loop_vars, "_fields") else results
         nest.assert_same_structure(list(original), list(results))
         flat_results, restore_results = _flatten_variables(results)
         next_tensors = []
@@ -251,7 +251,7 @@ def _while(graph, cond, body, loop_vars, shape_invariants, parallel_iterations, 
     values = restore_results([graph._tensor(o) for o in exits])
     if return_same_structure:
         return values
-    return values[0] if len(values) == 1 else values
+    return values[0] if len(exits) == 1 else values
 
 
 def _dims(shape):

@@ -255,12 +255,11 @@ def avg_pool(value, ksize, strides, padding, data_format="NHWC", name=None, inpu
     return _pool("AvgPool", "AvgPool", value, ksize, strides, padding, data_format, name)
 
 
+avg_pool2d = avg_pool
+
+
 def max_pool2d(input, ksize, strides, padding, data_format="NHWC", name=None):
     return _pool("MaxPool", "MaxPool2d", input, ksize, strides, padding, data_format, name)
-
-
-def avg_pool2d(input, ksize, strides, padding, data_format="NHWC", name=None):
-    return _pool("AvgPool", "AvgPool2D", input, ksize, strides, padding, data_format, name)
 
 
 def _pool1d(pool, scope, input, ksize, strides, padding, data_format, name):

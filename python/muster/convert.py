@@ -68,6 +68,14 @@ def _to_dims(values):
     return values.value if isinstance(values, tensor_shape.Dimension) else values
 
 
+def wrapped(values, dtype):
+    """Integers too large for the type, modulo its range, as numpy made them before its version 2."""
+    try:
+        return np.array(values, dtype=np.int64).astype(dtype.as_numpy_dtype)
+    except OverflowError as e:
+        raise ValueError(str(e))
+
+
 def _array_of(values, dtype):
     """A numpy array with the elements of `values` and the type they (or `dtype`) ask for, and that type."""
     if isinstance(values, (np.ndarray, np.generic)):
@@ -90,8 +98,8 @@ def _array_of(values, dtype):
         else:
             try:
                 array = np.array(values, dtype=dtype.as_numpy_dtype)
-            except OverflowError as e:
-                raise ValueError(str(e))
+            except OverflowError:
+                array = wrapped(values, dtype)
             except ValueError as e:
                 raise ValueError("Argument must be a dense tensor: %s - got shape %s, but wanted %s."
                                  % (values, [len(values)] if hasattr(values, "__len__") else [], e))

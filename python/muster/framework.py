@@ -624,7 +624,7 @@ class Graph(object):
         return tensor not in self._unfeedable
 
     def is_fetchable(self, tensor_or_op):
-        return tensor_or_op not in self._unfetchable
+        return (tensor_or_op.op if isinstance(tensor_or_op, Tensor) else tensor_or_op) not in self._unfetchable
 
     def prevent_feeding(self, tensor):
         self._unfeedable.add(tensor)

@@ -58,6 +58,11 @@ def gradients(ys, xs, grad_ys=None, name="gradients", colocate_gradients_with_op
         grad_ys = [None] * len(ys)
     else:
         grad_ys = _as_list(grad_ys)
+    if len(grad_ys) != len(ys):
+        raise ValueError("Passed %d grad_ys for %d ys" % (len(grad_ys), len(ys)))
+    if aggregation_method not in (None, AggregationMethod.ADD_N, AggregationMethod.EXPERIMENTAL_TREE,
+                                  AggregationMethod.EXPERIMENTAL_ACCUMULATE_N):
+        raise ValueError("Invalid aggregation_method specified %s." % aggregation_method)
     try:
         unconnected = UnconnectedGradients(unconnected_gradients)
     except ValueError:

@@ -108,7 +108,12 @@ floormod = mod = _binary("FloorMod", "mod")
 floor_div = _binary("FloorDiv", "floor_div")
 truncatediv = _binary("TruncateDiv", "truncatediv")
 truncatemod = _binary("TruncateMod", "truncatemod")
-atan2 = _binary("Atan2", "atan2")
+
+
+def atan2(y, x, name=None):
+    return call("Atan2", name=name, y=y, x=x)
+
+
 xdivy = _binary("Xdivy", "xdivy")
 xlogy = _binary("Xlogy", "xlogy")
 realdiv = _binary("RealDiv", "realdiv")

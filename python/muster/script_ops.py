@@ -1,5 +1,6 @@
 """Python functions inside graphs, and names of tf that Muster knows and does not offer: each says so when called."""
 import itertools
+import os
 import weakref
 
 import numpy as np
@@ -69,6 +70,9 @@ def py_function(func, inp, Tout, name=None):
 
 
 def load_op_library(library_filename):
+    if not os.path.exists(library_filename):
+        raise errors.NotFoundError(
+            None, None, "%s: cannot open shared object file: No such file or directory" % library_filename)
     _unimplemented("tf.load_op_library(%r): libraries built for TensorFlow hold code for its own runtime and cannot be "
                    "loaded" % (library_filename,))
 

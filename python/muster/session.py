@@ -22,7 +22,10 @@ def _fetch_element(graph, fetch):
         raise ValueError("Fetch argument %r cannot be interpreted as a Tensor. (%s)" % (fetch, str(e)))
     node = element._node if isinstance(element, framework.Operation) else element.op._node
     if not _muster.is_fetchable(node) or not graph.is_fetchable(element):
-        raise ValueError("Operation %r has been marked as not fetchable." % node.name)
+        raise errors.InaccessibleTensorError(
+            "Operation %r has been marked as not fetchable. Typically this happens when it is defined in another "
+            "function or code block. Use return values, explicit Python locals or TensorFlow collections to access it."
+            % node.name)
     return element
 
 
@@ -189,7 +192,12 @@ def _feed_array(tensor, value):
                 raise TypeError("Type of feed value " + str(value) + " with type " + str(type(value)) +
                                 " is not compatible with Tensor type " + str(kind) +
                                 ". Try explicitly setting the type of the feed tensor to a larger type (e.g. int64).")
-            array = np.asarray(value, dtype=kind)
+            try:
+                array = np.asarray(value, dtype=kind)
+            except OverflowError:
+                from muster import convert
+
+                array = convert.wrapped(value, dtype)
     dims = tensor._output.shape
     if dims is not None and (len(dims) != array.ndim or any(
             d is not None and d != s for d, s in zip(dims, array.shape))):
@@ -202,8 +210,10 @@ def _feed_array(tensor, value):
 
 def flatten_feeds(graph, feed_dict):
     """The fed tensors, their values as arrays, and whether every key stands for one tensor."""
+    if feed_dict is not None and not isinstance(feed_dict, collections.abc.Mapping):
+        raise TypeError("feed_dict must be a dictionary, but got %s" % type(feed_dict))
     tensors, arrays, plain = [], [], True
-    seen = set()
+    places = {}
     for key, value in (feed_dict or {}).items():
         parts = _expand_feed(key, value)
         plain = plain and len(parts) == 1 and parts[0][0] is key
@@ -214,10 +224,13 @@ def flatten_feeds(graph, feed_dict):
                 raise TypeError("Cannot interpret feed_dict key as Tensor: " + (e.args[0] if e.args else str(e)))
             if not _muster.is_feedable(tensor._output) or not graph.is_feedable(tensor):
                 raise ValueError("Tensor %s may not be fed." % tensor)
-            if tensor in seen:
-                raise RuntimeError("The tensor %s is fed more than once." % tensor.name)
-            seen.add(tensor)
-            arrays.append(_feed_array(tensor, part_value))
+            array = _feed_array(tensor, part_value)
+            if tensor in places:  # under another of its names: the last value counts
+                plain = False
+                arrays[places[tensor]] = array
+                continue
+            places[tensor] = len(tensors)
+            arrays.append(array)
             tensors.append(tensor)
     return tensors, arrays, plain
 
@@ -391,7 +404,7 @@ class BaseSession(object):
 
     @property
     def sess_str(self):
-        return self._target
+        return self._target.encode()
 
     def explain_placement(self, op=None):
         """Why `op` (an operation, a tensor or a name; None: every one) runs where it does, as a list of texts."""
@@ -483,7 +496,11 @@ class Session(BaseSession):
     @staticmethod
     def reset(target, containers=None, config=None):
         if not target:
-            raise errors.UnimplementedError(None, None, "Session.reset needs the target of a server")
+            # The containers of this process belong to its sessions, and TensorFlow closes those as well.
+            for session in list(_sessions.values()):
+                if not session._target:
+                    session.close()
+            return
         target = target.decode() if isinstance(target, bytes) else target
         _muster.reset_containers(target, [_text(c) for c in containers or ()], _serialized(config))
 

@@ -27,7 +27,9 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2, attr_value_pb2, t
 from tensorflow.core.protobuf import config_pb2, meta_graph_pb2, saver_pb2, tensorflow_server_pb2, cluster_pb2
 from tensorflow.core.util import event_pb2
 from tensorflow.core.example import example_pb2
-from tensorflow.examples.tutorials.mnist import input_data
+from tensorflow.examples.tutorials.mnist import input_data, mnist
+from tensorflow.contrib.tensorboard.plugins import projector
+import tensorflow.contrib.tensorboard.plugins.projector as projector_again
 from tensorflow.contrib.framework import get_or_create_global_step
 import tensorflow.train
 import tensorflow.nn as nn
@@ -61,6 +63,20 @@ assert tf.contrib.layers.xavier_initializer()([2, 3]).shape.as_list() == [2, 3]
 assert callable(tf.contrib.learn.datasets.mnist.read_data_sets)
 assert tf.__version__.startswith("1.15") and tf.VERSION == tf.__version__
 assert device_lib.list_local_devices()[0].device_type == "CPU"
+logits = mnist.inference(tf.zeros([2, mnist.IMAGE_PIXELS]), 4, 4)
+train = mnist.training(mnist.loss(logits, [1, 2]), 0.1)
+assert logits.op.name == "softmax_linear/add" and train.type == "AssignAdd"
+assert mnist.evaluation(logits, [1, 2]).dtype == tf.int32
+import os, tempfile
+config = projector.ProjectorConfig()
+config.embeddings.add(tensor_name="e", metadata_path="m.tsv").sprite.single_image_dim.extend([28, 28])
+with tempfile.TemporaryDirectory() as folder:
+    projector.visualize_embeddings(tf.summary.FileWriter(folder), config)
+    with open(os.path.join(folder, "projector_config.pbtxt")) as file:
+        assert 'tensor_name: "e"' in file.read()
+assert projector_again is projector is tf.contrib.tensorboard.plugins.projector
+new_gfile.makedirs(path=tempfile.gettempdir())
+assert new_gfile.exists(path=tempfile.gettempdir()) and new_gfile.isdir(path=tempfile.gettempdir())
 print("all there")
 """
 
@@ -99,7 +115,8 @@ def test_script(tmp_path):
     ("from tensorflow.models.image.cifar10 import cifar10", "ModuleNotFoundError", "tensorflow.models"),
     ("tf.nothing", "AttributeError", "module 'tensorflow' has no attribute 'nothing'"),
     ("tf.enable_eager_execution()", "UnimplementedError", "tf.enable_eager_execution: Muster runs graphs only"),
-    ("tf.load_op_library('x.so')", "UnimplementedError", "tf.load_op_library('x.so')"),
+    ("tf.load_op_library('x.so')", "NotFoundError", "x.so: cannot open shared object file"),
+    ("tf.load_op_library(tf.__file__)", "UnimplementedError", "tf.load_op_library("),
     ("tf.gfile.Exists('gs://bucket/x')", "UnimplementedError", "File system scheme 'gs' not implemented"),
 ])
 def test_what_is_not_there(code, kind, text):
