@@ -15,6 +15,8 @@
 
 namespace muster {
 
+class DirectGroups;
+
 // Numbers as on the wire.
 enum class CollectiveType : uint8_t {
   kReduce = 0,
@@ -68,6 +70,8 @@ class CollectiveExecutor {
   // `done` is called once, from any thread, when this rank has its result and nobody waits for
   // anything of it.
   virtual void Run(CollectiveCall call, Done done) = 0;
+  // The quick way, where there is one.
+  virtual DirectGroups* direct() { return nullptr; }
 };
 
 // The devices of a group in the order of their ranks.

@@ -4,6 +4,7 @@
 
 #include "muster/base/status.h"
 #include "muster/runtime/collective_run.h"
+#include "muster/runtime/direct_groups.h"
 
 namespace muster {
 namespace {
@@ -159,6 +160,7 @@ class Collective : public std::enable_shared_from_this<Collective> {
 }  // namespace
 
 void StepCollectives::Run(CollectiveCall call, Done done) {
+  if (direct_ != nullptr && direct_->TryRun(call, done)) return;
   std::make_shared<Collective>(resolver_, exchange_, scheduler_, std::move(call), std::move(done))
       ->Start();
 }

@@ -13,15 +13,21 @@ namespace muster {
 class StepCollectives : public CollectiveExecutor {
  public:
   StepCollectives(std::shared_ptr<CollectiveResolver> resolver,
-                  std::shared_ptr<CollectiveExchange> exchange, Scheduler& scheduler)
-      : resolver_(std::move(resolver)), exchange_(std::move(exchange)), scheduler_(scheduler) {}
+                  std::shared_ptr<CollectiveExchange> exchange, Scheduler& scheduler,
+                  std::shared_ptr<DirectGroups> direct = nullptr)
+      : resolver_(std::move(resolver)),
+        exchange_(std::move(exchange)),
+        scheduler_(scheduler),
+        direct_(std::move(direct)) {}
   void Run(CollectiveCall call, Done done) override;
+  DirectGroups* direct() override { return direct_.get(); }
   CollectiveExchange& exchange() { return *exchange_; }
 
  private:
   const std::shared_ptr<CollectiveResolver> resolver_;
   const std::shared_ptr<CollectiveExchange> exchange_;
   Scheduler& scheduler_;
+  const std::shared_ptr<DirectGroups> direct_;
 };
 
 // Among devices of one process.

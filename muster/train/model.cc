@@ -46,13 +46,26 @@ absl::StatusOr<Node*> Model::Minimize(const Scope& scope, Output loss, Optimizer
   apply.global_step = global_step;
   ASSIGN_OR_RETURN(const std::vector<GradientAndVariable> gradients,
                    optimizer.ComputeGradients(scope, loss, trainable, options.compute));
+  if ((options.sync.has_value() || options.all_reduce.has_value()) && !global_step.has_value()) {
+    return FailedPrecondition("Training in step needs a global step: call AddGlobalStep");
+  }
+  const auto apply_with = [&](Optimizer& with) {
+    return [&with, apply](const Scope& at, absl::Span<const GradientAndVariable> means,
+                          bool counts_step) {
+      return with.ApplyGradients(at, means, counts_step ? apply : ApplyOptions());
+    };
+  };
   Node* train = nullptr;
-  if (!options.sync.has_value()) {
-    ASSIGN_OR_RETURN(train, optimizer.ApplyGradients(scope, gradients, apply));
-  } else {
-    if (!global_step.has_value()) {
-      return FailedPrecondition("Synchronous training needs a global step: call AddGlobalStep");
-    }
+  if (options.all_reduce.has_value()) {
+    all_reduce = std::make_shared<AllReduce>(*options.all_reduce);
+    AllReduceParts parts;
+    parts.apply = apply_with(optimizer);
+    if (options.staying_optimizer != nullptr)
+      parts.apply_staying = apply_with(*options.staying_optimizer);
+    ASSIGN_OR_RETURN(train, all_reduce->ApplyGradients(scope, gradients, *global_step, parts));
+    for (const TrainVariable& variable : all_reduce->local_variables())
+      local_variables.push_back(variable);
+  } else if (options.sync.has_value()) {
     sync = std::make_shared<SyncReplicas>(*options.sync);
     SyncReplicasParts parts;
     parts.global_variables = variables;
@@ -61,8 +74,14 @@ absl::StatusOr<Node*> Model::Minimize(const Scope& scope, Output loss, Optimizer
     };
     ASSIGN_OR_RETURN(train, sync->ApplyGradients(scope, gradients, *global_step, parts));
     local_variables.push_back(sync->local_step());
+  } else {
+    ASSIGN_OR_RETURN(train, optimizer.ApplyGradients(scope, gradients, apply));
   }
-  variables.insert(variables.end(), optimizer.variables().begin(), optimizer.variables().end());
+  for (const Optimizer* made : {static_cast<const Optimizer*>(&optimizer),
+                                static_cast<const Optimizer*>(options.staying_optimizer)}) {
+    if (made == nullptr) continue;
+    variables.insert(variables.end(), made->variables().begin(), made->variables().end());
+  }
   return train;
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "muster/base/status.h"
+#include "muster/train/all_reduce.h"
 #include "muster/train/optimizer.h"
 #include "muster/train/sync_replicas.h"
 #include "muster/train/variables.h"
@@ -26,6 +27,10 @@ class QueueRunner;
 struct MinimizeOptions {
   // Set: one update takes the mean of several workers' gradients.
   std::optional<SyncReplicasOptions> sync = {};
+  // Set: every worker has the whole model, and gradients are averaged over all of them.
+  std::optional<AllReduceOptions> all_reduce = {};
+  // For variables that stay at a parameter server all the same. Another one than the model's.
+  Optimizer* staying_optimizer = nullptr;
   ComputeOptions compute = {};
 };
 
@@ -39,6 +44,7 @@ struct Model {
   std::vector<std::shared_ptr<QueueRunner>> queue_runners;
   std::optional<TrainVariable> global_step;  // needed by what saves or counts; also in `variables`
   std::shared_ptr<SyncReplicas> sync;        // its hook is then one of the session's
+  std::shared_ptr<AllReduce> all_reduce;     // so is its
 
   // --- What makes something and keeps it here. Errors go to the scope, as those of Scope::Op.
   TrainVariable AddVariable(const Scope& scope, absl::string_view name, const InitialValue& initial,
@@ -48,8 +54,8 @@ struct Model {
   Output AddScalarSummary(const Scope& scope, absl::string_view name, Output value);
 
   // The node of one training step: gradients of `loss` by the trainable variables, applied by the
-  // optimizer, one more global step. Keeps the optimizer's slots. FailedPrecondition when
-  // options.sync is set and there is no global step.
+  // optimizer, one more global step. Keeps the optimizer's slots. FailedPrecondition when workers
+  // are to be in step and there is no global step.
   absl::StatusOr<Node*> Minimize(const Scope& scope, Output loss, Optimizer& optimizer,
                                  const MinimizeOptions& options = {});
 };

@@ -16,15 +16,24 @@ absl::StatusOr<Output> ReadyOp(const Scope& scope, const std::vector<TrainVariab
   return EmitConcat(scope, {missing, none});
 }
 
-absl::StatusOr<Node*> InitOp(const Scope& scope, const std::vector<TrainVariable>& variables) {
-  ASSIGN_OR_RETURN(Node* const init, Initializer(scope, variables));
+// With an all-reduce every worker has a model of its own, which a session made anew must not forget
+// and for which it does not wait.
+absl::StatusOr<Node*> InitOp(const Scope& scope, const Model& model) {
+  if (model.all_reduce != nullptr)
+    return model.all_reduce->AddGentleInitializer(scope, model.variables, true);
+  ASSIGN_OR_RETURN(Node* const init, Initializer(scope, model.variables));
   return Group(scope, {init, scope.Add("NoOp", {}, {}, "init")});
 }
 
 absl::StatusOr<Node*> LocalInitOp(const Scope& scope, const Model& model) {
   ASSIGN_OR_RETURN(Node* const init, Initializer(scope, model.local_variables));
   ASSIGN_OR_RETURN(Node* const tables, Group(scope, model.table_initializers, "init_all_tables"));
-  return Group(scope, {init, tables, scope.Add("NoOp", {}, {}, "init")});
+  std::vector<Node*> nodes = {init, tables, scope.Add("NoOp", {}, {}, "init")};
+  if (model.all_reduce != nullptr) {
+    ASSIGN_OR_RETURN(nodes.emplace_back(),
+                     model.all_reduce->AddGentleInitializer(scope, model.variables, false));
+  }
+  return Group(scope, nodes);
 }
 
 absl::StatusOr<std::shared_ptr<Saver>> MakeSaver(const Scope& scope, const Model& model) {
@@ -51,7 +60,7 @@ absl::StatusOr<std::unique_ptr<SessionManager>> Manager(const Scaffold& scaffold
 absl::Status Scaffold::Finalize(const Scope& outer, const Model& model) {
   const Scope scope = outer.WithFreshStatus();
   if (init_op == nullptr) {
-    ASSIGN_OR_RETURN(init_op, InitOp(scope, model.variables));
+    ASSIGN_OR_RETURN(init_op, InitOp(scope, model));
   }
   if (ready_op.node == nullptr) {
     std::vector<TrainVariable> all = model.variables;
@@ -59,7 +68,9 @@ absl::Status Scaffold::Finalize(const Scope& outer, const Model& model) {
     ASSIGN_OR_RETURN(ready_op, ReadyOp(scope, all));
   }
   if (ready_for_local_init_op.node == nullptr) {
-    ASSIGN_OR_RETURN(ready_for_local_init_op, ReadyOp(scope, model.variables));
+    ASSIGN_OR_RETURN(ready_for_local_init_op,
+                     ReadyOp(scope, model.all_reduce != nullptr ? std::vector<TrainVariable>()
+                                                                : model.variables));
   }
   if (local_init_op == nullptr) {
     ASSIGN_OR_RETURN(local_init_op, LocalInitOp(scope, model));

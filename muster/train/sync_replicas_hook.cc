@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_join.h"
 
 #include "muster/train/notice.h"
@@ -92,7 +91,7 @@ absl::Status MissingChiefHook::AfterCreateSession(const std::shared_ptr<Session>
 }
 
 absl::StatusOr<std::optional<RunArgs>> MissingChiefHook::BeforeRun(RunContext& context) {
-  if (!sync_->chief_started() && Trains(context.original_args())) {
+  if (!sync_->chief_started() && trains_(context.original_args(), sync_->train())) {
     MutexLock lock(watch_->mutex);
     watch_->started = Timer::Real().Now();
   }
@@ -103,26 +102,6 @@ absl::Status MissingChiefHook::AfterRun(RunContext&, const RunValues&) {
   MutexLock lock(watch_->mutex);
   watch_->started.reset();
   return absl::OkStatus();
-}
-
-// Whether what the run asks for needs the node that waits for a token.
-bool MissingChiefHook::Trains(const RunArgs& args) {
-  std::vector<const Node*> asked(args.targets.begin(), args.targets.end());
-  for (const Output& fetch : args.fetches) asked.push_back(fetch.node);
-  const auto [found, is_new] = trains_.try_emplace(asked, false);
-  if (!is_new) return found->second;
-  absl::flat_hash_set<const Node*> seen(asked.begin(), asked.end());
-  std::vector<const Node*> open = asked;
-  while (!open.empty()) {
-    const Node* node = open.back();
-    open.pop_back();
-    if (node == sync_->train()) return found->second = true;
-    for (const Output& input : node->inputs())
-      if (seen.insert(input.node).second) open.push_back(input.node);
-    for (const Node* before : node->control_inputs())
-      if (seen.insert(before).second) open.push_back(before);
-  }
-  return false;
 }
 
 }  // namespace muster

@@ -1,11 +1,10 @@
 // The hook that a worker of synchronous training needs.
 #pragma once
 
-#include <map>
 #include <memory>
-#include <vector>
 
 #include "muster/train/hook.h"
+#include "muster/train/runs_node.h"
 #include "muster/train/sync_replicas.h"
 
 namespace muster {
@@ -44,11 +43,10 @@ class MissingChiefHook : public SessionRunHook {
 
  private:
   struct Watch;
-  bool Trains(const RunArgs& args);
   const std::shared_ptr<const SyncReplicas> sync_;
   const absl::Duration patience_;
   std::shared_ptr<Watch> watch_;
-  std::map<std::vector<const Node*>, bool> trains_;  // by what a run asks for
+  RunsNode trains_;
 };
 
 }  // namespace muster

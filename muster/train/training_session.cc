@@ -136,6 +136,15 @@ absl::StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
     monitored.hooks.push_back(
         std::make_shared<SyncReplicasHook>(options.model.sync, scope, options.is_chief));
   }
+  if (options.model.all_reduce != nullptr) {
+    AllReduceHookOptions all_reduce = options.all_reduce;
+    all_reduce.interrupted = options.session.interrupted;
+    monitored.hooks.push_back(std::make_shared<AllReduceHook>(
+        options.model.all_reduce, scope, std::move(all_reduce),
+        [variables = options.model.variables]() -> absl::StatusOr<std::vector<TrainVariable>> {
+          return variables;
+        }));
+  }
   monitored.start_queue_runners = [runners = options.model.queue_runners](
                                       const std::shared_ptr<Session>& session,
                                       const std::shared_ptr<Coordinator>& coordinator) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "muster/train/all_reduce_hook.h"
 #include "muster/train/hooks.h"
 #include "muster/train/monitored_session.h"
 #include "muster/train/scaffold.h"
@@ -24,7 +25,9 @@ struct MonitoredTrainingSessionOptions {
   std::shared_ptr<Scaffold> scaffold;  // null: one with all defaults
   // The loop ends when the global step is here. Needs model.global_step.
   std::optional<int64_t> last_step;
-  // Besides those that the fields below ask for, and SyncReplicasHook where the model has `sync`.
+  // Who takes part where the model has `all_reduce`.
+  AllReduceHookOptions all_reduce;
+  // Besides those that the fields below ask for, and the one of the model's `sync` or `all_reduce`.
   std::vector<std::shared_ptr<SessionRunHook>> hooks;
   std::vector<std::shared_ptr<SessionRunHook>> chief_only_hooks;
   // Nothing set: never.

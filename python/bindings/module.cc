@@ -18,6 +18,7 @@ NB_MODULE(_muster, m) {
   muster::BindOptimizers(m);
   muster::BindMonitored(m);
   muster::BindHooks(m);
+  muster::BindAllReduce(m);
   muster::BindSyncReplicas(m);
   muster::BindFunctions(m);
   muster::BindCheckpoint(m);

@@ -1,6 +1,6 @@
 """tf.train: clusters, optimizers, checkpoints, sessions that recover, hooks, threads and input queues."""
+from muster.all_reduce import *  # noqa: F401,F403
 from muster.basic_session_run_hooks import *  # noqa: F401,F403
-"""tf.train, as far as it exists: clusters, optimizers, learning rates, averages, the global step, threads, input queues."""
 from muster.checkpoint_init import *  # noqa: F401,F403
 from muster.checkpoint_management import *  # noqa: F401,F403
 from muster.checkpoint_utils import *  # noqa: F401,F403

@@ -1,0 +1,228 @@
+#include "muster/collective/task_groups.h"
+
+#include <cstring>
+#include <map>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "muster/base/mutex.h"
+#include "muster/collective/data_port.h"
+#include "muster/collective/mesh.h"
+
+namespace muster::collective {
+namespace {
+
+// "host|port|token"; a host may have colons.
+std::string ToText(const Endpoint& endpoint, const std::string& host) {
+  return absl::StrCat(host, "|", endpoint.port, "|", absl::BytesToHexString(endpoint.token));
+}
+
+absl::StatusOr<Endpoint> FromText(const std::string& text) {
+  const std::vector<std::string> parts = absl::StrSplit(text, '|');
+  Endpoint endpoint;
+  if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &endpoint.port) || endpoint.port <= 0 ||
+      endpoint.port > 65535 || parts[2].size() != 2 * kTokenBytes)
+    return InvalidArgument("Not the endpoint of a data port: '", parts[0], "'");
+  endpoint.host = parts[0];
+  endpoint.token = absl::HexStringToBytes(parts[2]);
+  return endpoint;
+}
+
+// The same number at all ranks: no hash of a process's own.
+uint64_t Mix(uint64_t a, uint64_t b) {
+  uint64_t x = a ^ (b + 0x9e3779b97f4a7c15 + (a << 6) + (a >> 2));
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+uint64_t Mix(uint64_t a, absl::string_view text) {
+  for (const char c : text) a = Mix(a, static_cast<unsigned char>(c));
+  return a;
+}
+
+// A group while somebody uses it.
+struct Member {
+  DirectGroup group;
+  std::shared_ptr<DataPort> port;  // outlives the mesh
+  std::unique_ptr<Mesh> mesh;
+  Mutex mutex;
+  // How often each collective has run: ranks that are in step count the same.
+  std::map<uint64_t, uint64_t> rounds ABSL_GUARDED_BY(mutex);
+
+  uint64_t NextTag(const CollectiveParams& params) {
+    const uint64_t place = Mix(Mix(params.instance_key, params.frame_and_iteration),
+                               static_cast<uint64_t>(params.type));
+    MutexLock lock(mutex);
+    return Mix(place, ++rounds[place]);
+  }
+};
+
+// One collective: its tensors stay until the mesh has done with them.
+struct Running {
+  CollectiveCall call;
+  std::shared_ptr<Member> member;
+  Scheduler* scheduler = nullptr;
+  muster::Done done;
+  Cancellation::Token token = 0;
+
+  void End(absl::Status status) {
+    if (token != 0) call.cancellation->Deregister(token);
+    muster::Done then = std::move(done);
+    call.input = call.output = Tensor();
+    std::move(then)(std::move(status));
+  }
+};
+
+class TaskGroups : public DirectGroups {
+ public:
+  explicit TaskGroups(TaskGroupsOptions options) : options_(std::move(options)) {}
+
+  absl::StatusOr<std::string> Endpoint() override {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(ListenLocked());
+    return ToText(port_->endpoint(), options_.host);
+  }
+
+  absl::Status Enter(DirectGroup group) override {
+    const int size = static_cast<int>(group.tasks.size());
+    if (group.rank < 0 || group.rank >= size || group.source < 0 || group.source >= size ||
+        group.endpoints.size() != group.tasks.size()) {
+      return InvalidArgument("A group of ", size, " tasks with ", group.endpoints.size(),
+                             " endpoints has no rank ", group.rank, " or ", group.source);
+    }
+    std::vector<collective::Endpoint> endpoints;
+    for (const std::string& text : group.endpoints) {
+      ASSIGN_OR_RETURN(collective::Endpoint endpoint, FromText(text));
+      endpoints.push_back(std::move(endpoint));
+    }
+    Leave(group.name);
+    auto member = std::make_shared<Member>();
+    MeshOptions options;
+    options.group = Mix(static_cast<uint32_t>(group.key), group.name);
+    options.rank = group.rank;
+    options.names = group.tasks;
+    options.silence = options_.silence;
+    options.lateness = options_.lateness;
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(ListenLocked());
+    ASSIGN_OR_RETURN(
+        member->mesh,
+        Mesh::Create(std::move(options),
+                     port_->NewConnector([endpoints = std::move(endpoints)](
+                                             int rank) -> absl::StatusOr<collective::Endpoint> {
+                       return endpoints[rank];
+                     })));
+    const int32_t key = group.key;
+    member->group = std::move(group);
+    by_key_[key] = std::move(member);
+    return absl::OkStatus();
+  }
+
+  void Leave(const std::string& name) override {
+    std::vector<std::shared_ptr<Member>> left;
+    MutexLock lock(mutex_);
+    for (auto member = by_key_.begin(); member != by_key_.end();) {
+      if (member->second->group.name == name) {
+        left.push_back(std::move(member->second));
+        member = by_key_.erase(member);
+      } else {
+        ++member;
+      }
+    }
+    for (const auto& member : left)
+      member->mesh->Abort(absl::AbortedError("A rank has left the group"));
+  }
+
+  bool TryRun(CollectiveCall& call, muster::Done& done) override {
+    std::shared_ptr<Member> member;
+    {
+      MutexLock lock(mutex_);
+      const auto found = by_key_.find(call.params.group_key);
+      if (found == by_key_.end()) return false;
+      member = found->second;
+    }
+    if (call.params.group_size != member->mesh->size()) {
+      std::move(done)(InvalidArgument(call.params.ToString(), ": the group has ",
+                                      member->mesh->size(), " ranks"));
+      return true;
+    }
+    auto running = std::make_shared<Running>();
+    running->call = std::move(call);
+    running->member = std::move(member);
+    running->scheduler = options_.scheduler;
+    running->done = std::move(done);
+    Start(running);
+    return true;
+  }
+
+ private:
+  absl::Status ListenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (port_ != nullptr) return absl::OkStatus();
+    absl::StatusOr<std::unique_ptr<DataPort>> port = DataPort::Listen(options_.host);
+    // An address that is not this machine's own, as behind NAT: any of its own will do.
+    if (!port.ok()) port = DataPort::Listen("0.0.0.0");
+    RETURN_IF_ERROR(port.status());
+    port_ = *std::move(port);
+    return absl::OkStatus();
+  }
+
+  static void Start(const std::shared_ptr<Running>& running) {
+    CollectiveCall& call = running->call;
+    // A step that ends must get its tensors back: the others cannot go on without this rank.
+    if (call.cancellation != nullptr) {
+      const Cancellation::Token token = call.cancellation->NewToken();
+      const bool registered = call.cancellation->Register(
+          token,
+          [member = running->member, scheduler = running->scheduler, step = call.cancellation] {
+            scheduler->Schedule([member, reason = step->reason()] { member->mesh->Abort(reason); });
+          });
+      if (!registered) return running->End(call.cancellation->reason());
+      running->token = token;
+    }
+    const auto ended = [running](const absl::Status& status) {
+      running->scheduler->Schedule([running, status] { running->End(status); });
+    };
+    Mesh& mesh = *running->member->mesh;
+    const CollectiveParams& params = call.params;
+    const uint64_t tag = running->member->NextTag(params);
+    char* const data = call.output.raw();
+    switch (params.type) {
+      case CollectiveType::kReduce: {
+        Reduction reduction;
+        reduction.dtype = params.dtype;
+        reduction.op = static_cast<ReduceOp>(params.merge);
+        reduction.mean = params.final == FinalOp::kDiv;
+        return mesh.AllReduce(tag, reduction, data, static_cast<size_t>(call.output.num_elements()),
+                              ended);
+      }
+      case CollectiveType::kBroadcast:
+        return mesh.Broadcast(tag, running->member->group.source, data, call.output.size_bytes(),
+                              ended);
+      case CollectiveType::kGather: {
+        const size_t block = call.input.size_bytes();
+        if (block > 0) std::memcpy(data + block * mesh.rank(), call.input.raw(), block);
+        return mesh.AllGather(tag, data, block, ended);
+      }
+      default:
+        return ended(Unimplemented(params.ToString(), " in a group of tasks that has met"));
+    }
+  }
+
+  const TaskGroupsOptions options_;
+  Mutex mutex_;
+  std::shared_ptr<DataPort> port_ ABSL_GUARDED_BY(mutex_);
+  std::map<int32_t, std::shared_ptr<Member>> by_key_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::shared_ptr<DirectGroups> NewTaskGroups(TaskGroupsOptions options) {
+  return std::make_shared<TaskGroups>(std::move(options));
+}
+
+}  // namespace muster::collective

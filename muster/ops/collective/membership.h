@@ -1,0 +1,95 @@
+// Who takes part in an all-reduce. Tasks gather at one of them, the leader, which gives each its
+// rank; a task that comes later, or comes back, is noticed by those who are at work already.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
+
+#include "muster/base/mutex.h"
+#include "muster/base/scheduler.h"
+#include "muster/base/status.h"
+#include "muster/tensor/handles.h"
+
+namespace muster {
+
+// What a task says when it wants to take part.
+struct JoinRequest {
+  std::string member;    // who asks
+  int index = 0;         // members are ranked by it
+  std::string host;      // the member at whose task this is
+  std::string endpoint;  // how the others reach it
+  int64_t step = 0;      // how far its model has come
+  int expected = 1;      // a group of so many is formed at once
+  int least = 1;         // a smaller one never
+  absl::Duration grace;  // how long others may take after the last one who came
+};
+
+struct GroupPlace {
+  std::string leader;  // not the host: nothing was formed here, ask there
+  int32_t key = 0;     // of the group; never the same twice
+  int rank = 0;
+  int source = 0;  // the rank whose model is the furthest
+  std::vector<std::string> members;
+  std::vector<std::string> endpoints;
+};
+
+// Thread-safe. Every task has one: the leader's forms groups, the others' tell who leads.
+class Membership : public Resource {
+ public:
+  static constexpr const char* kTypeName = "N6muster10MembershipE";
+  using Joined = absl::AnyInvocable<void(absl::StatusOr<GroupPlace>) &&>;
+  // Told the ticket of a request before it waits; false: it is not wanted any more.
+  using Accept = absl::FunctionRef<bool(uint64_t ticket)>;
+
+  Membership();
+  std::string Describe() const override { return "Membership"; }
+
+  // `joined` runs when a group is formed, in this call or another. The host must be one of it:
+  // whoever comes while the host is at work waits until it has noticed.
+  void Join(JoinRequest request, Scheduler& scheduler, Accept accept, Joined joined);
+  // Withdraws a request: `joined` runs with Cancelled in the next Flush. False when it is too late.
+  bool Cancel(uint64_t ticket);
+  void Flush();
+
+  // Where the task `host` is at work now: "" when it is in no group. Whoever waits here for it to
+  // come is sent there.
+  void NoteLeader(const std::string& host, std::string leader);
+  std::string leader() const;
+  // Whether somebody waits to take part.
+  bool is_awaited() const;
+
+ private:
+  struct Waiter {
+    uint64_t ticket;
+    JoinRequest request;
+    Joined joined;
+  };
+  struct Answer {
+    Joined joined;
+    absl::StatusOr<GroupPlace> place;
+  };
+  static void Give(std::vector<Answer> answers);
+  void Expire(uint64_t round, absl::Time due);
+  bool HostIsHereLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WaitForOthersLocked(const JoinRequest& newest, Scheduler& scheduler)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Answer> FormLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable Mutex mutex_;
+  std::string leader_ ABSL_GUARDED_BY(mutex_);
+  int32_t next_key_ ABSL_GUARDED_BY(mutex_);
+  uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
+  uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;  // of groups formed
+  // Who has come in this round, and when that is enough. Asking again is no news.
+  absl::flat_hash_set<std::string> seen_ ABSL_GUARDED_BY(mutex_);
+  absl::Time closes_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Waiter> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Joined> withdrawn_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace muster
