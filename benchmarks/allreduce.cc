@@ -2,11 +2,6 @@
 // installed, Gloo over TCP, in turns. Prints one line of JSON per size:
 //   allreduce_bench RANKS BYTES...
 // Each call reduces new values, and every result is checked.
-#include <sched.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -17,6 +12,11 @@
 #include <map>
 #include <string>
 #include <vector>
+
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "muster/collective/data_port.h"
 #include "muster/collective/mesh.h"
@@ -142,10 +142,10 @@ void AddGloo(std::vector<Contender>& contenders, const std::shared_ptr<gloo::Con
                             gloo::AllreduceOptions options(context);
                             options.setAlgorithm(algorithm);
                             options.setOutput(data.data(), data.size());
-                            options.setReduceFunction([](void* out, const void* a, const void* b,
-                                                         size_t count) {
-                              gloo::sum<float>(out, a, b, count);
-                            });
+                            options.setReduceFunction(
+                                [](void* out, const void* a, const void* b, size_t count) {
+                                  gloo::sum<float>(out, a, b, count);
+                                });
                             static uint32_t tag = 0;
                             options.setTag(++tag);
                             gloo::allreduce(options);

@@ -1,8 +1,6 @@
 // Ordered bytes to and from one other rank, and how a mesh gets hold of them.
 #pragma once
 
-#include <sys/uio.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +8,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/types/span.h"
+#include <sys/uio.h>
 
 #include "muster/base/status.h"
 
@@ -19,8 +18,8 @@ namespace muster::collective {
 class Channel {
  public:
   virtual ~Channel() = default;
-  // Bytes taken from or put into the pieces, in order; 0 when there is no room or nothing to read at
-  // the moment. UNAVAILABLE once the other side has closed and everything it had sent is read.
+  // Bytes taken from or put into the pieces, in order; 0 when there is no room or nothing to read
+  // at the moment. UNAVAILABLE once the other side has closed and everything it had sent is read.
   virtual absl::StatusOr<size_t> Write(absl::Span<const iovec> pieces) = 0;
   virtual absl::StatusOr<size_t> Read(absl::Span<const iovec> pieces) = 0;
   // What epoll watches; -1 for a channel that calls the waker instead.
@@ -33,15 +32,15 @@ class Channel {
   virtual bool Flushed() const = 0;
 };
 
-// Gives a mesh its channels. Thread-safe. The destructor returns when no call of `connected` is under
-// way; none comes after it.
+// Gives a mesh its channels. Thread-safe. The destructor returns when no call of `connected` is
+// under way; none comes after it.
 class Connector {
  public:
   using Connected = std::function<void(int peer, absl::StatusOr<std::unique_ptr<Channel>>)>;
 
   virtual ~Connector() = default;
-  // From now on channels that other ranks open may be handed to `connected`, at any time and from any
-  // thread. Called once, before the others.
+  // From now on channels that other ranks open may be handed to `connected`, at any time and from
+  // any thread. Called once, before the others.
   virtual void Open(uint64_t group, int rank, Connected connected) = 0;
   // Asks for the channel to `peer`; both ranks do. Does not wait.
   virtual void Connect(int peer) = 0;

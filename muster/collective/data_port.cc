@@ -1,15 +1,5 @@
 #include "muster/collective/data_port.h"
 
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/eventfd.h>
-#include <sys/random.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -20,6 +10,15 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include <fcntl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "muster/base/clock.h"
 #include "muster/base/mutex.h"
@@ -66,8 +65,8 @@ absl::StatusOr<Addresses> Resolve(const std::string& host, int port, int flags) 
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(),
-                                std::to_string(port).c_str(), &hints, &found);
+  const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(),
+                                &hints, &found);
   if (error != 0) {
     return absl::UnavailableError(absl::StrCat("no address for ", host, ": ", gai_strerror(error)));
   }
@@ -200,7 +199,8 @@ void DataPort::State::Run() {
     // Beyond the bound new connections wait in the kernel's queue.
     const bool accepts = strangers_.size() < kStrangers;
     polled.push_back({accepts ? listener_.get() : -1, POLLIN, 0});
-    for (const Stranger& stranger : strangers_) polled.push_back({stranger.socket.get(), POLLIN, 0});
+    for (const Stranger& stranger : strangers_)
+      polled.push_back({stranger.socket.get(), POLLIN, 0});
     const int timeout = strangers_.empty() ? 5000 : 100;
     poll(polled.data(), polled.size(), timeout);
     {

@@ -32,8 +32,8 @@ class DataPort {
   // The endpoint of a rank of the group. May wait; called on threads of its own.
   using Lookup = std::function<absl::StatusOr<Endpoint>(int rank)>;
 
-  // Listens on a free port of `host`, an address or a name of this machine. `patience` is how long a
-  // connection may take to say what it wants.
+  // Listens on a free port of `host`, an address or a name of this machine. `patience` is how long
+  // a connection may take to say what it wants.
   static absl::StatusOr<std::unique_ptr<DataPort>> Listen(
       const std::string& host, absl::Duration patience = absl::Seconds(10));
   ~DataPort();

@@ -6,7 +6,8 @@
 namespace muster::collective {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "headers are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "headers are written as they lie in memory");
 constexpr uint32_t kMagic = 0x68734D31;
 
 template <typename T>

@@ -28,8 +28,8 @@ struct Frame {
 };
 
 inline constexpr size_t kFrameHeaderBytes = 32;
-// A piece of data is at most this long, so that collectives share a channel and a failure can be told
-// soon.
+// A piece of data is at most this long, so that collectives share a channel and a failure can be
+// told soon.
 inline constexpr size_t kFrameBytes = 256 << 10;
 inline constexpr size_t kAbortMessageBytes = 2048;
 

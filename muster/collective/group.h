@@ -32,8 +32,8 @@ class Group {
   // data[i] of all ranks, reduced, in place.
   virtual void AllReduce(uint64_t tag, const Reduction& reduction, void* data, size_t count,
                          Done done) = 0;
-  // The same, but rank r holds only its part of the result: elements [count*r/size, count*(r+1)/size).
-  // The rest of `data` is left in no particular state.
+  // The same, but rank r holds only its part of the result: elements [count*r/size,
+  // count*(r+1)/size). The rest of `data` is left in no particular state.
   virtual void ReduceScatter(uint64_t tag, const Reduction& reduction, void* data, size_t count,
                              Done done) = 0;
   // `data` has size() blocks of `block_bytes`; this rank's own is filled before, all of them after.
@@ -44,8 +44,8 @@ class Group {
   virtual void Abort(absl::Status reason) = 0;
   // Why the group is unusable; OK while it is not.
   virtual absl::Status status() const = 0;
-  // Moves the group's bytes on the calling thread until `done` holds, which only a Done of this group
-  // makes true: quicker than to wait for another thread.
+  // Moves the group's bytes on the calling thread until `done` holds, which only a Done of this
+  // group makes true: quicker than to wait for another thread.
   virtual void HelpUntil(absl::FunctionRef<bool()> done) = 0;
 };
 

@@ -138,9 +138,8 @@ absl::Status Link::Flush(int64_t now_nanos) {
   blocked_ = false;
   for (size_t written = 0; written < kTurnBytes;) {
     if (!writing_ && !(writing_ = PickFrame())) return absl::OkStatus();
-    const iovec pieces[2] = {
-        {header_.data() + (header_.size() - header_left_), header_left_},
-        {const_cast<char*>(payload_), payload_left_}};  // iovec knows no const
+    const iovec pieces[2] = {{header_.data() + (header_.size() - header_left_), header_left_},
+                             {const_cast<char*>(payload_), payload_left_}};  // iovec knows no const
     const bool has_header = header_left_ > 0;
     ASSIGN_OR_RETURN(const size_t wrote,
                      channel_->Write(absl::MakeSpan(pieces).subspan(has_header ? 0 : 1)));
@@ -161,10 +160,10 @@ absl::StatusOr<size_t> Link::Read(int64_t now_nanos) {
   size_t total = 0;
   while (total < kTurnBytes) {
     size_t asked, got;
-    char* const direct = in_frame_ && target_ != nullptr && begin_ == end_ &&
-                                 frame_left_ >= kDirectReadBytes
-                             ? target_->CopyTarget()
-                             : nullptr;
+    char* const direct =
+        in_frame_ && target_ != nullptr && begin_ == end_ && frame_left_ >= kDirectReadBytes
+            ? target_->CopyTarget()
+            : nullptr;
     if (begin_ == end_) begin_ = end_ = 0;
     if (direct != nullptr) {
       const iovec pieces[2] = {{direct, frame_left_}, {buffer_.get(), kFrameHeaderBytes}};
@@ -206,8 +205,7 @@ absl::Status Link::Parse() {
       if (end_ - begin_ < kFrameHeaderBytes) break;
       ASSIGN_OR_RETURN(frame_, DecodeFrame(buffer_.get() + begin_));
       // A message is taken when all of it is there.
-      if (frame_.kind == FrameKind::kAbort &&
-          end_ - begin_ < kFrameHeaderBytes + frame_.length) {
+      if (frame_.kind == FrameKind::kAbort && end_ - begin_ < kFrameHeaderBytes + frame_.length) {
         break;
       }
       begin_ += kFrameHeaderBytes;

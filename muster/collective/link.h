@@ -1,5 +1,5 @@
-// The channel to one peer, cut into frames: which piece of which collective goes out next, and where
-// the bytes that come in belong. Guarded by its mesh.
+// The channel to one peer, cut into frames: which piece of which collective goes out next, and
+// where the bytes that come in belong. Guarded by its mesh.
 #pragma once
 
 #include <memory>
@@ -54,8 +54,8 @@ class Link {
 
   int64_t heard_nanos = 0;  // when bytes came last
   int64_t sent_nanos = 0;
-  bool requested = false;   // the connector has been asked
-  absl::Status gone;        // why there will be no more bytes
+  bool requested = false;  // the connector has been asked
+  absl::Status gone;       // why there will be no more bytes
 
  private:
   struct Sender {
@@ -94,8 +94,8 @@ class Link {
   const char* payload_ = nullptr;
   size_t payload_left_ = 0;
   size_t payload_bytes_ = 0;
-  Sender writer_{};                // of the frame under way; null for control
-  std::string control_;            // frames without data, whole
+  Sender writer_{};      // of the frame under way; null for control
+  std::string control_;  // frames without data, whole
   std::string control_writing_;
   std::vector<Sender> senders_;
   size_t next_sender_ = 0;
@@ -109,7 +109,7 @@ class Link {
   Frame frame_;
   bool in_frame_ = false;
   size_t frame_left_ = 0;
-  Operation* target_ = nullptr;   // takes the payload as it comes; else it is kept
+  Operation* target_ = nullptr;  // takes the payload as it comes; else it is kept
   absl::flat_hash_map<uint64_t, Unknown> unknown_;
   size_t unknown_bytes_ = 0;
   absl::Status abort_;

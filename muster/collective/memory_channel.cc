@@ -141,8 +141,7 @@ std::pair<std::unique_ptr<Channel>, std::unique_ptr<Channel>> NewMemoryChannels(
 std::unique_ptr<Connector> NewMixedConnector(std::function<bool(int)> is_local,
                                              std::unique_ptr<Connector> local,
                                              std::unique_ptr<Connector> remote) {
-  return std::make_unique<MixedConnector>(std::move(is_local), std::move(local),
-                                          std::move(remote));
+  return std::make_unique<MixedConnector>(std::move(is_local), std::move(local), std::move(remote));
 }
 
 struct LocalExchange::State {
@@ -166,8 +165,7 @@ struct LocalExchange::State {
 
 class LocalConnector : public Connector {
  public:
-  explicit LocalConnector(std::shared_ptr<LocalExchange::State> state)
-      : state_(std::move(state)) {}
+  explicit LocalConnector(std::shared_ptr<LocalExchange::State> state) : state_(std::move(state)) {}
   ~LocalConnector() override { End(absl::UnavailableError("has left the group")); }
 
   void Open(uint64_t group, int rank, Connected connected) override {

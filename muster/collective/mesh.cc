@@ -1,10 +1,10 @@
 #include "muster/collective/mesh.h"
 
+#include <algorithm>
+
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#include <algorithm>
 
 #include "muster/base/clock.h"
 
@@ -69,7 +69,8 @@ Mesh::Mesh(MeshOptions options, std::unique_ptr<Connector> connector, int epoll,
       watched_(options_.names.size(), -1),
       spin_nanos_(absl::ToInt64Nanoseconds(options_.spin)) {
   for (int peer = 0; peer < size(); ++peer) {
-    links_.push_back(peer == rank() ? nullptr : std::make_unique<Link>(peer, static_cast<LinkOwner&>(*this)));
+    links_.push_back(peer == rank() ? nullptr
+                                    : std::make_unique<Link>(peer, static_cast<LinkOwner&>(*this)));
   }
   connector_->Open(options_.group, rank(),
                    [this](int peer, absl::StatusOr<std::unique_ptr<Channel>> channel) {
@@ -83,7 +84,8 @@ Mesh::Mesh(MeshOptions options, std::unique_ptr<Connector> connector, int epoll,
 }
 
 Mesh::~Mesh() {
-  const absl::Status reason = absl::CancelledError(absl::StrCat(Name(rank()), " has left the group"));
+  const absl::Status reason =
+      absl::CancelledError(absl::StrCat(Name(rank()), " has left the group"));
   connector_->End(reason);
   connector_ = nullptr;
   {
@@ -122,8 +124,8 @@ void Mesh::Reduce(uint64_t kind, uint64_t tag, const Reduction& reduction, void*
       Signature({kind, static_cast<uint64_t>(reduction.dtype), static_cast<uint64_t>(reduction.op),
                  reduction.mean, count});
   Start(std::make_unique<Operation>(tag, signature, make_schedule(kernel->element_bytes),
-                                    static_cast<char*>(data), &*kernel,
-                                    reduction.mean ? size() : 0, std::move(done)));
+                                    static_cast<char*>(data), &*kernel, reduction.mean ? size() : 0,
+                                    std::move(done)));
 }
 
 void Mesh::AllReduceBy(Algorithm algorithm, uint64_t tag, const Reduction& reduction, void* data,
@@ -204,8 +206,8 @@ void Mesh::Begin(std::unique_ptr<Operation> operation) {
     return;
   }
   if (FindOperation(operation->tag()) != nullptr) {
-    finished_.emplace_back(operation->TakeDone(),
-                           InvalidArgument("Collective ", operation->tag(), " is under way already"));
+    finished_.emplace_back(operation->TakeDone(), InvalidArgument("Collective ", operation->tag(),
+                                                                  " is under way already"));
     return;
   }
   const int64_t now = Now();
@@ -231,7 +233,8 @@ void Mesh::Begin(std::unique_ptr<Operation> operation) {
   HandleTouched();
 }
 
-// A rank that waits for a large send says so; so does one whose peer would otherwise not hear of it.
+// A rank that waits for a large send says so; so does one whose peer would otherwise not hear of
+// it.
 void Mesh::SendGrants(Operation& operation) {
   for (Operation::Lane& lane : operation.lanes()) {
     const uint32_t grant = operation.NewGrant(lane);

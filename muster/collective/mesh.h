@@ -27,7 +27,8 @@ struct MeshOptions {
   int rank = 0;
   // Of all ranks, in order: the tasks, as errors name them.
   std::vector<std::string> names = {};
-  // A rank that sends not even a sign of life for this long while a collective is under way is lost.
+  // A rank that sends not even a sign of life for this long while a collective is under way is
+  // lost.
   absl::Duration silence = absl::Seconds(30);
   // A rank that lives but does not come to a collective, or does not go on with it, for this long
   // fails it.
@@ -41,8 +42,8 @@ struct MeshOptions {
 
 class Mesh : public Group, private LinkOwner {
  public:
-  // Channels are made when a collective first needs them. InvalidArgument for a rank or names that do
-  // not fit.
+  // Channels are made when a collective first needs them. InvalidArgument for a rank or names that
+  // do not fit.
   static absl::StatusOr<std::unique_ptr<Mesh>> Create(MeshOptions options,
                                                       std::unique_ptr<Connector> connector);
   // Collectives under way end with CANCELLED, here and elsewhere.
@@ -69,7 +70,7 @@ class Mesh : public Group, private LinkOwner {
  private:
   struct Event {
     std::unique_ptr<Operation> operation = nullptr;  // to begin
-    int peer = -1;  // whose channel is there, or is not to be had
+    int peer = -1;                                   // whose channel is there, or is not to be had
     std::unique_ptr<Channel> channel = nullptr;
     absl::Status status = {};  // of the channel, or a reason to abort
   };
@@ -97,8 +98,7 @@ class Mesh : public Group, private LinkOwner {
   void RunThread();
 
   void Begin(std::unique_ptr<Operation> operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void AttachLink(int peer, std::unique_ptr<Channel> channel)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AttachLink(int peer, std::unique_ptr<Channel> channel) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendGrants(Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FlushLink(Link& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool ReadLink(Link& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -147,7 +147,7 @@ class Mesh : public Group, private LinkOwner {
   int64_t driven_until_ ABSL_GUARDED_BY(driver_mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(driver_mutex_) = false;
   std::atomic<bool> has_driver_{false};
-  std::atomic<int> waiters_{0};  // threads in HelpUntil that do not drive
+  std::atomic<int> waiters_{0};   // threads in HelpUntil that do not drive
   std::atomic<int> sleeping_{0};  // threads in epoll_wait
   int64_t spin_nanos_ = 0;        // the driver's
 

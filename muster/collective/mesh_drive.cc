@@ -1,9 +1,9 @@
 // The part of Mesh that knows threads, waiting and time.
+#include <algorithm>
+
 #include <sched.h>
 #include <sys/epoll.h>
 #include <unistd.h>
-
-#include <algorithm>
 
 #include "muster/base/clock.h"
 #include "muster/collective/mesh.h"
@@ -11,8 +11,8 @@
 namespace muster::collective {
 namespace {
 
-// The mesh's own thread takes over this long after the last thread that helped: calls that follow one
-// another find it out of their way.
+// The mesh's own thread takes over this long after the last thread that helped: calls that follow
+// one another find it out of their way.
 constexpr absl::Duration kHandOver = absl::Milliseconds(5);
 
 int64_t Now() {
@@ -80,8 +80,8 @@ void Mesh::DrainInbox() {
 bool Mesh::Spin() {
   bool moved = false;
   if (!failed_.ok()) return false;
-  // Peers whose bytes are next, then those that may have something to say about ours. A list, because
-  // collectives end meanwhile.
+  // Peers whose bytes are next, then those that may have something to say about ours. A list,
+  // because collectives end meanwhile.
   int awaited[8], others[8];
   size_t awaited_count = 0, others_count = 0;
   for (const auto& [tag, operation] : operations_) {
@@ -135,7 +135,8 @@ void Mesh::WaitAndWork(bool is_driver, absl::FunctionRef<bool()> done) {
   }
   if (has_memory_links_) {
     for (const auto& link : links_) {
-      if (link != nullptr && link->attached() && link->channel()->fd() < 0) moved |= ReadLink(*link);
+      if (link != nullptr && link->attached() && link->channel()->fd() < 0)
+        moved |= ReadLink(*link);
     }
   }
   const int timeout = moved ? 0 : PollTimeout();
@@ -187,8 +188,8 @@ void Mesh::Drive(absl::FunctionRef<bool()> done) {
         sched_yield();
       }
     }
-    spin_nanos_ = gave_up ? std::max(longest / 8, spin_nanos_ / 2)
-                          : std::min(longest, spin_nanos_ * 2 + 1);
+    spin_nanos_ =
+        gave_up ? std::max(longest / 8, spin_nanos_ / 2) : std::min(longest, spin_nanos_ * 2 + 1);
     if (gave_up) WaitAndWork(/*is_driver=*/true, done);
   }
 }
@@ -271,9 +272,9 @@ void Mesh::CheckLateness(int64_t now) {
       }
     }
     if (culprit != nullptr) {
-      return Fail(absl::UnavailableError(
-          absl::StrCat(Name(culprit->peer), " has not come to collective ", tag, " for ",
-                       absl::FormatDuration(options_.lateness))));
+      return Fail(absl::UnavailableError(absl::StrCat(Name(culprit->peer),
+                                                      " has not come to collective ", tag, " for ",
+                                                      absl::FormatDuration(options_.lateness))));
     }
     // Those that came wait for another, whose neighbours will name it.
     if (waited <= lateness + lateness / 2) continue;

@@ -96,8 +96,8 @@ absl::Status Operation::CheckPiece(const Lane& lane, uint32_t step, size_t bytes
     if (early.step == step) there += early.bytes.size();
   }
   if (bytes > receive.bytes - there) {
-    return InvalidArgument("sends ", there + bytes, " bytes in step ", step, " of collective ", tag_,
-                           ", which has ", receive.bytes);
+    return InvalidArgument("sends ", there + bytes, " bytes in step ", step, " of collective ",
+                           tag_, ", which has ", receive.bytes);
   }
   return absl::OkStatus();
 }
@@ -158,8 +158,8 @@ absl::Status Operation::AcceptEarly() {
     if (lane.early.empty()) return absl::OkStatus();
     EarlyStep& early = lane.early.front();
     if (early.step != receive_steps_[current_]) {
-      return InvalidArgument("sends step ", early.step, " of collective ", tag_,
-                             " where step ", receive_steps_[current_], " is awaited");
+      return InvalidArgument("sends step ", early.step, " of collective ", tag_, " where step ",
+                             receive_steps_[current_], " is awaited");
     }
     const size_t before = current_;
     const size_t taken = Accept(early.bytes.data(), early.bytes.size());

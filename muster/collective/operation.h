@@ -1,4 +1,5 @@
-// One collective under way at one rank: how far its schedule has come. Knows no channel and no lock.
+// One collective under way at one rank: how far its schedule has come. Knows no channel and no
+// lock.
 #pragma once
 
 #include <deque>
@@ -31,12 +32,12 @@ class Operation {
     int peer = 0;
     std::vector<int> sends, receives;  // places in the schedule
     size_t next_send = 0;
-    size_t sent = 0;                // bytes of it that are written
-    uint32_t granted_by_peer = 0;   // sends that the peer awaits
-    uint32_t granted_to_peer = 0;   // receives that the peer knows we await
-    bool announced = false;         // the peer has been told that we take part
-    bool heard = false;             // the peer takes part
-    bool charged = false;           // the next send counts against what may be unheard of
+    size_t sent = 0;               // bytes of it that are written
+    uint32_t granted_by_peer = 0;  // sends that the peer awaits
+    uint32_t granted_to_peer = 0;  // receives that the peer knows we await
+    bool announced = false;        // the peer has been told that we take part
+    bool heard = false;            // the peer takes part
+    bool charged = false;          // the next send counts against what may be unheard of
     EarlySteps early;
   };
   struct Piece {
@@ -45,7 +46,8 @@ class Operation {
     uint32_t step = 0;
   };
 
-  // `kernel` is null when nothing is reduced and bytes are the elements; `divisor` 0 when nothing is divided.
+  // `kernel` is null when nothing is reduced and bytes are the elements; `divisor` 0 when nothing
+  // is divided.
   Operation(uint64_t tag, uint64_t signature, Schedule schedule, char* data,
             const ReduceKernel* kernel, int64_t divisor, Done done);
 
@@ -82,8 +84,8 @@ class Operation {
   void Copied(size_t count);
   // Takes what came early and has its turn now.
   absl::Status AcceptEarly();
-  // Receives of the lane that may now be granted: those that can be taken as they come. 0 when there
-  // is nothing new to tell the peer.
+  // Receives of the lane that may now be granted: those that can be taken as they come. 0 when
+  // there is nothing new to tell the peer.
   uint32_t NewGrant(const Lane& lane) const;
 
  private:

@@ -111,8 +111,7 @@ absl::StatusOr<ReduceKernel> KernelFor(const Reduction& reduction) {
         return InvalidArgument("Min and Max of ", DTypeName(reduction.dtype),
                                ": complex numbers have no order");
       } else {
-        kernel.combine =
-            reduction.op == ReduceOp::kMin ? &Combine<T, Min> : &Combine<T, Max>;
+        kernel.combine = reduction.op == ReduceOp::kMin ? &Combine<T, Min> : &Combine<T, Max>;
         return kernel;
       }
   }

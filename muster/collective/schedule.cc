@@ -110,8 +110,8 @@ void HalvingRounds(Builder& builder, int rank, const Fold& fold, size_t count,
     const Range own = kept.back(), other = given.back();
     kept.pop_back();
     given.pop_back();
-    builder.AddSend({partner, own.offset * element_bytes, own.bytes * element_bytes,
-                     builder.last_receive()});
+    builder.AddSend(
+        {partner, own.offset * element_bytes, own.bytes * element_bytes, builder.last_receive()});
     builder.AddReceive({partner, other.offset * element_bytes, other.bytes * element_bytes});
   }
 }

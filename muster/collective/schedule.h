@@ -1,5 +1,5 @@
-// Who sends which bytes to whom, and in which order: a collective as a list, made by a pure function
-// of rank, number of ranks and size. The mesh carries it out.
+// Who sends which bytes to whom, and in which order: a collective as a list, made by a pure
+// function of rank, number of ranks and size. The mesh carries it out.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,8 @@ struct Send {
   int peer = 0;
   size_t offset = 0;
   size_t bytes = 0;
-  // The receive that brings these bytes, or -1. A part of them may go on while the rest still comes.
+  // The receive that brings these bytes, or -1. A part of them may go on while the rest still
+  // comes.
   int after = -1;
   // The same bytes are overwritten by a receive that does not wait: send from a copy.
   bool snapshot = false;

@@ -1,5 +1,8 @@
 #include "muster/collective/tcp_channel.h"
 
+#include <cerrno>
+#include <cstring>
+
 #include <fcntl.h>
 #include <linux/sockios.h>
 #include <netinet/in.h>
@@ -7,9 +10,6 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 
 namespace muster::collective {
 namespace {

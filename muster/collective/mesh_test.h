@@ -1,0 +1,110 @@
+// N ranks as threads of a test, over TCP or memory.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+#include "muster/collective/data_port.h"
+#include "muster/collective/memory_channel.h"
+#include "muster/collective/mesh.h"
+
+namespace muster::collective {
+
+enum class Wire { kTcp, kMemory, kMixed };
+
+// The tasks: what outlives a group.
+class TestTasks {
+ public:
+  TestTasks(Wire wire, int count) : wire_(wire) {
+    for (int i = 0; i < count; ++i) {
+      absl::StatusOr<std::unique_ptr<DataPort>> port = DataPort::Listen("127.0.0.1");
+      EXPECT_TRUE(port.ok()) << port.status();
+      ports_.push_back(*std::move(port));
+    }
+  }
+  DataPort& port(int task) { return *ports_[task]; }
+
+  static std::string TaskName(int task) { return absl::StrCat("/job:worker/task:", task); }
+
+  // The mesh of `tasks[rank]` in a group of `tasks`.
+  std::unique_ptr<Mesh> Join(uint64_t group, const std::vector<int>& tasks, int rank,
+                             absl::Duration silence, absl::Duration lateness) {
+    MeshOptions options{.group = group, .rank = rank};
+    options.silence = silence;
+    options.lateness = lateness;
+    for (const int task : tasks) options.names.push_back(TaskName(task));
+    auto remote =
+        ports_[tasks[rank]]->NewConnector([this, tasks](int peer) -> absl::StatusOr<Endpoint> {
+          return ports_[tasks[peer]]->endpoint();
+        });
+    auto local = exchange_.NewConnector();
+    std::unique_ptr<Connector> connector;
+    switch (wire_) {
+      case Wire::kTcp:
+        connector = std::move(remote);
+        break;
+      case Wire::kMemory:
+        connector = std::move(local);
+        break;
+      case Wire::kMixed:  // two tasks to a process
+        connector = NewMixedConnector([rank](int peer) { return peer / 2 == rank / 2; },
+                                      std::move(local), std::move(remote));
+        break;
+    }
+    absl::StatusOr<std::unique_ptr<Mesh>> mesh = Mesh::Create(options, std::move(connector));
+    EXPECT_TRUE(mesh.ok()) << mesh.status();
+    return *std::move(mesh);
+  }
+
+ private:
+  const Wire wire_;
+  std::vector<std::unique_ptr<DataPort>> ports_;
+  LocalExchange exchange_;
+};
+
+inline std::vector<int> FirstTasks(int count) {
+  std::vector<int> tasks(count);
+  for (int i = 0; i < count; ++i) tasks[i] = i;
+  return tasks;
+}
+
+class TestGroup {
+ public:
+  TestGroup(Wire wire, int ranks, absl::Duration silence = absl::Minutes(5),
+            absl::Duration lateness = absl::Minutes(5))
+      : tasks(wire, ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      meshes.push_back(tasks.Join(1, FirstTasks(ranks), rank, silence, lateness));
+    }
+  }
+  int size() const { return static_cast<int>(meshes.size()); }
+
+  // Runs `body` for every rank at once and waits for all.
+  void Run(const std::function<void(Mesh& mesh, int rank)>& body) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        if (meshes[rank] != nullptr) body(*meshes[rank], rank);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+  TestTasks tasks;
+  std::vector<std::unique_ptr<Mesh>> meshes;
+};
+
+template <typename T>
+absl::Status AllReduceNow(Mesh& mesh, uint64_t tag, const Reduction& reduction,
+                          std::vector<T>& data) {
+  return Await(mesh, [&](Done done) {
+    mesh.AllReduce(tag, reduction, data.data(), data.size(), std::move(done));
+  });
+}
+
+}  // namespace muster::collective
