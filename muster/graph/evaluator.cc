@@ -56,6 +56,7 @@ class Evaluation {
     if (evaluator == nullptr || !IsFoldable(node) || node.num_inputs() == 0) return {};
     std::vector<Tensor> inputs;
     for (const Output& input : node.inputs()) {
+      if (!input) return {};  // a graph that is being copied: it comes later
       const std::vector<Tensor>* values = Outputs(*input.node, input.index);
       if (values == nullptr) return {};
       inputs.push_back((*values)[input.index]);
@@ -82,7 +83,9 @@ void ConstantEvaluator::Install(ConstantEvaluator* evaluator) {
 std::optional<Tensor> EvaluateFromShape(const Node& node, int index) {
   const std::string& op = node.op();
   if (op != "Shape" && op != "ShapeN" && op != "Size" && op != "Rank") return std::nullopt;
-  const PartialShape& input = node.input(op == "ShapeN" ? index : 0).shape();
+  const Output& source = node.input(op == "ShapeN" ? index : 0);
+  if (!source) return std::nullopt;
+  const PartialShape& input = source.shape();
   const DType dtype = node.output_types()[index];
   if (op == "Rank" && input.known_rank()) return Tensor::Scalar<int32_t>(input.rank());
   const std::optional<Shape> shape = input.ToShape();
@@ -140,6 +143,7 @@ bool IsFoldable(const Node& node) {
 }
 
 std::optional<Tensor> EvaluateConstant(Output output, int64_t max_elements) {
+  if (!output) return std::nullopt;
   Evaluation evaluation(max_elements);
   const std::vector<Tensor>* values = evaluation.Outputs(*output.node, output.index);
   if (values == nullptr) return std::nullopt;

@@ -1,3 +1,4 @@
+#include "muster/graph/evaluator.h"
 #include "muster/graph/passes_test_util.h"
 
 namespace muster {
@@ -82,6 +83,19 @@ TEST_F(FoldConstantsTest, LeavesEffectsErrorsAndLargeResultsAlone) {
   EXPECT_EQ(Find("random")->op(), "RandomUniform");
   EXPECT_EQ(Find("quotient")->op(), "FloorDiv");
   EXPECT_EQ(Find("checked")->op(), "CheckNumerics");
+}
+
+TEST_F(FoldConstantsTest, InputsThatAreStillOpenAreNotKnown) {
+  const Output x = scope_.Const(Tensor::Vector<int32_t>({2, 3}), "x");
+  const Output neg = scope_.Op("Neg", {x}, {}, "neg");
+  const Output shape = scope_.Op("Shape", {x}, {}, "shape");
+  Graph copy;
+  Node* const open = copy.AddCopy(*neg.node, "open", {Output()}, {});
+  Node* const behind = copy.AddCopy(*neg.node, "behind", {Output(open, 0)}, {});
+  Node* const open_shape = copy.AddCopy(*shape.node, "open_shape", {Output()}, {});
+  EXPECT_FALSE(EvaluateConstant(Output(behind, 0)));
+  EXPECT_FALSE(EvaluateConstant(Output(open_shape, 0)));
+  EXPECT_FALSE(EvaluateConstant(Output()));
 }
 
 }  // namespace

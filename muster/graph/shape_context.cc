@@ -80,7 +80,7 @@ std::optional<PartialShape> SlicedDims(const Node& node, int depth) {
 // What is known of a shape that a tensor holds, though not all of its dims may be; nothing when not
 // even its length.
 std::optional<PartialShape> ShapeHeldBy(Output output, int depth) {
-  if (depth > 20) return std::nullopt;
+  if (depth > 20 || !output) return std::nullopt;
   const Node& node = *output.node;
   const std::string& op = node.op();
   if (op == "Shape" || op == "ShapeN") {
@@ -88,7 +88,8 @@ std::optional<PartialShape> ShapeHeldBy(Output output, int depth) {
     if (shape.known_rank()) return shape;
     return std::nullopt;
   }
-  if (op == "VariableShape" && node.input(0).node->output_handle(node.input(0).index).size() == 1) {
+  if (op == "VariableShape" && node.input(0) &&
+      node.input(0).node->output_handle(node.input(0).index).size() == 1) {
     return node.input(0).node->output_handle(node.input(0).index)[0].shape;
   }
   if (op == "Cast" || op == "Identity") return ShapeHeldBy(node.input(0), depth + 1);

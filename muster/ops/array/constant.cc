@@ -1,5 +1,6 @@
 // Tensors made from a value or a shape.
 #include "muster/ops/array/strided_copy.h"
+#include "muster/ops/control/variant_math.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -153,6 +154,7 @@ DEFINE_OP(ZerosLike) {
       .Doc("Zeros with the type and shape of `x`.")
       .Shape(UnchangedShape)
       .NoGradient("the result does not depend on the values of x")
+      .Cpu(ZerosLikeVariants, {{"T", DType::kVariant}})
       .CpuDTypes("T", ZeroableDTypes(), Stateless(ZerosLike));
 }
 

@@ -1,13 +1,10 @@
 // Values that may be absent, held by variant tensors: Optional*.
+#include "muster/ops/control/optional.h"
+
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
-
-// No components: there is no value.
-struct OptionalValue {
-  std::vector<Tensor> components;
-};
 
 absl::StatusOr<const OptionalValue*> ValueIn(const Tensor& handle) {
   if (handle.rank() != 0) return InvalidArgument("Input to OptionalGetValue must be a scalar");

@@ -96,4 +96,16 @@ absl::StatusOr<PartialShape> ShapeIn(const Tensor& tensor) {
   return PartialShape(dims);
 }
 
+absl::StatusOr<PartialShape> MergeElementShapes(const PartialShape& a, const PartialShape& b) {
+  if (a.known_rank() && b.known_rank() && a.rank() != b.rank()) {
+    return InvalidArgument("Incompatible ranks during merge: ", a.rank(), " vs. ", b.rank());
+  }
+  absl::StatusOr<PartialShape> merged = a.Merge(b);
+  if (!merged.ok()) {
+    return InvalidArgument("Incompatible shapes during merge: ", a.ToString(), " vs. ",
+                           b.ToString());
+  }
+  return merged;
+}
+
 }  // namespace muster

@@ -52,4 +52,10 @@ Tensor HandleOf(std::shared_ptr<const TensorList> list);
 // A shape given as a tensor: a vector with -1 for unknown sizes, or the scalar -1.
 absl::StatusOr<PartialShape> ShapeIn(const Tensor& tensor);
 
+// The shape that both allow, for elements; InvalidArgument with both otherwise.
+absl::StatusOr<PartialShape> MergeElementShapes(const PartialShape& a, const PartialShape& b);
+
+// No list is made longer than this before its elements are there.
+inline constexpr int64_t kMostListElements = int64_t{1} << 22;
+
 }  // namespace muster

@@ -24,8 +24,8 @@ absl::StatusOr<Tensor> ElementOrZeros(KernelContext& c, const TensorList& list, 
                                       const PartialShape& wanted) {
   Tensor item = list.item(i);
   if (item.valid()) return item;
-  absl::StatusOr<PartialShape> merged = wanted.Merge(list.shape());
-  std::optional<Shape> shape = merged.ok() ? merged->ToShape() : std::nullopt;
+  ASSIGN_OR_RETURN(const PartialShape merged, MergeElementShapes(wanted, list.shape()));
+  std::optional<Shape> shape = merged.ToShape();
   for (int64_t k = 0; !shape && k < list.size(); ++k) {
     const Tensor other = list.item(k);
     if (other.valid()) shape = other.shape();
@@ -61,14 +61,13 @@ absl::StatusOr<List> NewList(KernelContext& c, int shape_input, int64_t max_size
                                             std::vector<Tensor>(size));
 }
 
-// More than this many elements are not set up before any of them is there.
-constexpr int64_t kMostReserved = int64_t{1} << 22;
-
 absl::StatusOr<int64_t> ListSize(const Tensor& tensor, absl::string_view what) {
   ASSIGN_OR_RETURN(const int64_t size, ScalarInteger(tensor, what));
+  if (size < 0 && what == "size")
+    return InvalidArgument("TensorListSlice expects size to be non-negative. Got: ", size);
   if (size < 0)
     return InvalidArgument("The ", what, " to reserve must be a non negative number, got ", size);
-  if (size > kMostReserved)
+  if (size > kMostListElements)
     return absl::ResourceExhaustedError(absl::StrCat("A list of ", size, " elements is too long"));
   return size;
 }
@@ -160,7 +159,7 @@ absl::Status SetItem(KernelContext& c) {
   ASSIGN_OR_RETURN(const int64_t index, ScalarInteger(c.input(1), "index"));
   ASSIGN_OR_RETURN(const bool grows, c.node().Attr<bool>("resize_if_index_out_of_bounds"));
   RETURN_IF_ERROR(CheckElement(*list, c.input(2), "set"));
-  if (grows && index >= list->size() && index < kMostReserved) {
+  if (grows && index >= list->size() && index < kMostListElements) {
     std::vector<Tensor> items = list->items();
     items.resize(index + 1);
     list = list->WithItems(std::move(items));
@@ -173,32 +172,23 @@ absl::Status SetItem(KernelContext& c) {
   return absl::OkStatus();
 }
 
-// Elements `indices` of the list as one tensor.
+// Elements `indices` of the list as one tensor. The texts tell why no shape could be found.
 absl::Status StackElements(KernelContext& c, const TensorList& list, const Tensor& shape_input,
-                           absl::Span<const int64_t> indices) {
+                           absl::Span<const int64_t> indices, absl::string_view empty_text,
+                           absl::string_view unset_text) {
   ASSIGN_OR_RETURN(const PartialShape wanted, ShapeIn(shape_input));
-  absl::StatusOr<PartialShape> merged = wanted.Merge(list.shape());
-  if (!merged.ok()) {
-    return InvalidArgument("Tried to stack list with element shape ", list.shape().ToString(),
-                           " as elements of shape ", wanted.ToString());
+  ASSIGN_OR_RETURN(PartialShape merged, MergeElementShapes(wanted, list.shape()));
+  if (indices.empty() && !merged.ToShape()) {
+    return InvalidArgument(empty_text, merged.ToString());
   }
   std::vector<Tensor> items;
   for (int64_t index : indices) {
     items.push_back(list.item(index));
     if (!items.back().valid()) continue;
-    absl::StatusOr<PartialShape> narrower = merged->Merge(PartialShape(items.back().shape()));
-    if (!narrower.ok()) {
-      return InvalidArgument("Tried to stack tensors with unequal shapes: ", merged->ToString(),
-                             " vs. ", items.back().shape().ToString());
-    }
-    merged = std::move(narrower);
+    ASSIGN_OR_RETURN(merged, MergeElementShapes(merged, PartialShape(items.back().shape())));
   }
-  const std::optional<Shape> shape = merged->ToShape();
-  if (!shape) {
-    return InvalidArgument("Tried to stack elements of an ",
-                           indices.empty() ? "empty" : "uninitialized",
-                           " list with non-fully-defined element_shape: ", merged->ToString());
-  }
+  const std::optional<Shape> shape = merged.ToShape();
+  if (!shape) return InvalidArgument(unset_text, merged.ToString());
   Dims dims = shape->dims();
   dims.insert(dims.begin(), static_cast<int64_t>(indices.size()));
   ASSIGN_OR_RETURN(const Shape stacked, Shape::Make(dims));
@@ -225,7 +215,11 @@ absl::Status Stack(KernelContext& c) {
   }
   std::vector<int64_t> all(list->size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
-  return StackElements(c, *list, c.input(1), all);
+  return StackElements(
+      c, *list, c.input(1), all,
+      "Tried to stack elements of an empty list with non-fully-defined element_shape: ",
+      "Tried to stack list which only contains uninitialized tensors and has a "
+      "non-fully-defined element_shape: ");
 }
 
 absl::Status Gather(KernelContext& c) {
@@ -237,7 +231,10 @@ absl::Status Gather(KernelContext& c) {
                              " elements.");
     }
   }
-  return StackElements(c, *list, c.input(2), indices);
+  return StackElements(
+      c, *list, c.input(2), indices,
+      "Tried to gather 0-elements from a list with non-fully-defined shape: ",
+      "Tried to gather uninitialized tensors from a list with non-fully-defined element_shape: ");
 }
 
 // Row i of a tensor with memory of its own.
@@ -298,7 +295,7 @@ absl::Status ScatterV2(KernelContext& c) {
     }
     size = std::max(size, index + 1);
   }
-  if (size > kMostReserved)
+  if (size > kMostListElements)
     return absl::ResourceExhaustedError(absl::StrCat("A list of ", size, " elements is too long"));
   std::vector<Tensor> items(size);
   for (size_t i = 0; i < indices.size(); ++i) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "absl/strings/match.h"
 
@@ -42,6 +43,10 @@ absl::Status Barrier::Insert(int component, const Tensor& keys, const Tensor& va
   if (!keys.shape().is_vector())
     return InvalidArgument("Keys must be a vector, but have shape ", keys.shape().ToString());
   const int64_t rows = keys.num_elements();
+  if (rows > 0 && values.num_elements() == 0) {
+    return InvalidArgument("Tensors with no elements are not supported ", name_,
+                           ": received shape ", values.shape().ToString());
+  }
   PartialShape expected({rows});
   for (const int64_t size : shapes_[component].dims()) expected.Append(size);
   if (!expected.CompatibleWith(values.shape())) {
@@ -55,7 +60,7 @@ absl::Status Barrier::Insert(int component, const Tensor& keys, const Tensor& va
   absl::Status status;
   {
     MutexLock lock(mutex_);
-    if (closed_ && (cancelled_ || incomplete_.empty())) {
+    if (closed_ && (cancelled_ || (rows > 0 && incomplete_.empty()))) {
       return absl::CancelledError(absl::StrCat(
           "Barrier ", name_, " is closed.  Pending enqueues cancelled: ", cancelled_ ? 1 : 0,
           ".  Number of new insertions: ", rows,
@@ -121,15 +126,33 @@ absl::Status Barrier::InsertOneLocked(int component, const std::string& key, int
 }
 
 void Barrier::Take(int64_t count, bool allow_fewer, Queue::OnWait on_wait, Queue::TupleDone done) {
+  const auto too_few = [this](int64_t wanted, int64_t available) {
+    return OutOfRange("Barrier '", name_, "' is closed and has insufficient elements (requested ",
+                      wanted, ", total size ", available, ")");
+  };
+  std::optional<int64_t> available;
+  {
+    MutexLock lock(mutex_);
+    if (closed_) {
+      // No new keys come any more: who takes fewer has what is ready, others wait for the keys that
+      // are not complete yet.
+      const int64_t ready = ready_->size();
+      available = allow_fewer ? ready : ready + static_cast<int64_t>(incomplete_.size());
+      if (allow_fewer) count = std::min(count, ready);
+      if (inserting_ > 0) {
+        count = std::max<int64_t>(count, 1);
+        available.reset();
+      }
+    }
+  }
+  if (available && *available < std::max<int64_t>(count, 1))
+    return std::move(done)(too_few(count, *available));
   ready_->DequeueMany(count, allow_fewer, on_wait,
-                      [this, count, allow_fewer,
+                      [this, count, allow_fewer, too_few,
                        done = std::move(done)](absl::StatusOr<Queue::Tuple> taken) mutable {
                         if (absl::IsOutOfRange(taken.status())) {
                           const int64_t size = ready_->size();
-                          taken = OutOfRange(
-                              "Barrier '", name_, "' is closed and has insufficient elements ",
-                              "(requested ", allow_fewer ? std::min(count, size) : count,
-                              ", total size ", size, ")");
+                          taken = too_few(allow_fewer ? std::min(count, size) : count, size);
                         }
                         std::move(done)(std::move(taken));
                       });

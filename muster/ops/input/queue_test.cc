@@ -256,6 +256,37 @@ TEST_F(QueueTest, NothingIsLostOrDoubledAmongThreadsThatCancel) {
   EXPECT_EQ(queue->size(), 0);
 }
 
+TEST_F(QueueTest, ClosedBarriersGiveWhatIsReady) {
+  const RefPtr<Barrier> barrier =
+      MakeRef<Barrier>("b", std::vector<DType>{DType::kInt32, DType::kInt32},
+                       std::vector<PartialShape>{PartialShape::Scalar(), PartialShape::Scalar()});
+  const Tensor keys = Tensor::Vector<std::string>({"x", "y", "z"});
+  ASSERT_TRUE(barrier->Insert(0, keys, Batch({1, 2, 3})).ok());
+  ASSERT_TRUE(barrier->Insert(1, Tensor::Vector<std::string>({"x"}), Batch({10})).ok());
+  ASSERT_TRUE(barrier->Close(false).ok());
+  const Queue::OnWait on_wait = [](uint64_t) { return false; };
+  const auto take = [&](int64_t count, bool allow_fewer) {
+    absl::StatusOr<Queue::Tuple> taken = absl::UnknownError("still waiting");
+    barrier->Take(count, allow_fewer, on_wait, [&](auto tuple) { taken = std::move(tuple); });
+    return taken;
+  };
+  EXPECT_TRUE(absl::IsOutOfRange(take(4, false).status()));
+  const auto first = take(3, true);
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ((*first)[1].num_elements(), 1);
+  EXPECT_TRUE(absl::IsOutOfRange(take(3, true).status()));
+  ASSERT_TRUE(barrier->Insert(1, Tensor::Vector<std::string>({"y"}), Batch({20})).ok());
+  const auto second = take(3, true);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*second)[2].values<int32_t>()[0], 2);
+  // Nothing is inserted, though the barrier is closed; keys without elements are refused.
+  EXPECT_TRUE(barrier->Insert(0, Tensor::Vector<std::string>({}), Batch({})).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      barrier->Insert(0, keys, *Tensor::Make(DType::kInt32, *Shape::Make(Dims{3, 0})))));
+  ASSERT_TRUE(barrier->Close(true).ok());
+  EXPECT_TRUE(absl::IsCancelled(barrier->Insert(0, Tensor::Vector<std::string>({}), Batch({}))));
+}
+
 TEST_F(QueueTest, BarriersJoinComponentsByKey) {
   const RefPtr<Barrier> barrier =
       MakeRef<Barrier>("b", std::vector<DType>{DType::kInt32, DType::kInt32},

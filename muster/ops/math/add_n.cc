@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "muster/ops/control/variant_math.h"
 #include "muster/ops/math/elementwise.h"
 
 namespace muster {
@@ -97,6 +98,7 @@ DEFINE_OP(AddN) {
       .Aggregate()
       .Shape(AddNShape)
       .Gradient(CopyGradient)
+      .Cpu(AddVariants, {{"T", DType::kVariant}})
       .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunAddN<T>); });
 }
 DEFINE_OP(AccumulateNV2) {

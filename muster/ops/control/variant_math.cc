@@ -1,0 +1,171 @@
+#include "muster/ops/control/variant_math.h"
+
+#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/control/optional.h"
+#include "muster/ops/control/tensor_list.h"
+
+namespace muster {
+namespace {
+
+// Lists may hold lists, but nobody nests them without end.
+constexpr int kMostNested = 64;
+
+absl::StatusOr<Tensor> ZerosLike(KernelContext& c, const Tensor& x, int depth);
+
+absl::StatusOr<std::vector<Tensor>> ZerosLikeAll(KernelContext& c, std::vector<Tensor> items,
+                                                 int depth) {
+  for (Tensor& item : items) {
+    // What was never set is zeros already.
+    if (!item.valid()) continue;
+    ASSIGN_OR_RETURN(item, ZerosLike(c, item, depth));
+  }
+  return items;
+}
+
+absl::StatusOr<Variant> ZerosLike(KernelContext& c, const Variant& x, int depth) {
+  if (const TensorList* const list = x.get<TensorList>()) {
+    ASSIGN_OR_RETURN(std::vector<Tensor> items, ZerosLikeAll(c, list->items(), depth));
+    return Variant(list->WithItems(std::move(items)));
+  }
+  if (const OptionalValue* const optional = x.get<OptionalValue>()) {
+    OptionalValue zeros;
+    ASSIGN_OR_RETURN(zeros.components, ZerosLikeAll(c, optional->components, depth));
+    return Variant(std::make_shared<const OptionalValue>(std::move(zeros)));
+  }
+  return InvalidArgument(
+      "No unary variant unary_op function found for unary variant op enum: ZEROS_LIKE");
+}
+
+absl::StatusOr<Tensor> ZerosLike(KernelContext& c, const Tensor& x, int depth) {
+  if (depth > kMostNested) return InvalidArgument("Lists are nested too deeply");
+  ASSIGN_OR_RETURN(Tensor zeros, c.AllocateTemporary(x.dtype(), x.shape()));
+  if (x.dtype() != DType::kVariant) {
+    ZeroElements(zeros.dtype(), zeros.raw(), zeros.num_elements());
+    return zeros;
+  }
+  for (int64_t i = 0; i < x.num_elements(); ++i) {
+    ASSIGN_OR_RETURN(zeros.data<Variant>()[i], ZerosLike(c, x.data<Variant>()[i], depth + 1));
+  }
+  return zeros;
+}
+
+template <typename T>
+void AddElements(const Tensor& a, const Tensor& b, Tensor& sum) {
+  const T* const x = a.data<T>();
+  const T* const y = b.data<T>();
+  T* const to = sum.data<T>();
+  for (int64_t i = 0; i < sum.num_elements(); ++i) {
+    to[i] = static_cast<T>(static_cast<Compute<T>>(x[i]) + static_cast<Compute<T>>(y[i]));
+  }
+}
+
+template <typename... Ts>
+bool AddTyped(Types<Ts...>, const Tensor& a, const Tensor& b, Tensor& sum) {
+  return ((a.dtype() == kDTypeOf<Ts> ? (AddElements<Ts>(a, b, sum), true) : false) || ...);
+}
+
+absl::StatusOr<Tensor> Add(KernelContext& c, const Tensor& a, const Tensor& b, int depth);
+
+absl::StatusOr<Variant> AddLists(KernelContext& c, const TensorList& a, const TensorList& b,
+                                 int depth) {
+  if (a.dtype() != b.dtype()) {
+    return InvalidArgument("Trying to add two lists of tensors of different dtypes. One is ",
+                           DTypeName(a.dtype()), " and the other is ", DTypeName(b.dtype()));
+  }
+  absl::StatusOr<PartialShape> shape = a.shape().Merge(b.shape());
+  if (!shape.ok()) {
+    return InvalidArgument(
+        "Trying to add two lists of tensors with incompatible element shapes. One is ",
+        a.shape().ToString(), " and the other is ", b.shape().ToString());
+  }
+  if (a.size() != b.size()) {
+    return InvalidArgument("Trying to add two lists of tensors with different lengths. One is ",
+                           a.size(), " and the other is ", b.size());
+  }
+  std::vector<Tensor> sums = a.items();
+  const std::vector<Tensor> others = b.items();
+  for (size_t i = 0; i < sums.size(); ++i) {
+    if (!others[i].valid()) continue;
+    if (!sums[i].valid()) {
+      sums[i] = others[i];
+      continue;
+    }
+    ASSIGN_OR_RETURN(sums[i], Add(c, sums[i], others[i], depth));
+  }
+  return Variant(std::make_shared<const TensorList>(a.dtype(), *std::move(shape), a.max_size(),
+                                                    std::move(sums)));
+}
+
+absl::StatusOr<Variant> AddOptionals(KernelContext& c, const OptionalValue& a,
+                                     const OptionalValue& b, int depth) {
+  if (a.components.empty() != b.components.empty()) {
+    return InvalidArgument("Cannot add optionals because one has a value and the other doesn't.");
+  }
+  if (a.components.size() != b.components.size()) {
+    return InvalidArgument(
+        "Cannot add optionals because they have different numbers of components (",
+        a.components.size(), " vs. ", b.components.size(), ").");
+  }
+  OptionalValue sum;
+  for (size_t i = 0; i < a.components.size(); ++i) {
+    ASSIGN_OR_RETURN(sum.components.emplace_back(),
+                     Add(c, a.components[i], b.components[i], depth));
+  }
+  return Variant(std::make_shared<const OptionalValue>(std::move(sum)));
+}
+
+absl::StatusOr<Variant> Add(KernelContext& c, const Variant& a, const Variant& b, int depth) {
+  const TensorList* const list_a = a.get<TensorList>();
+  const TensorList* const list_b = b.get<TensorList>();
+  if (list_a != nullptr && list_b != nullptr) return AddLists(c, *list_a, *list_b, depth);
+  const OptionalValue* const optional_a = a.get<OptionalValue>();
+  const OptionalValue* const optional_b = b.get<OptionalValue>();
+  if (optional_a != nullptr && optional_b != nullptr)
+    return AddOptionals(c, *optional_a, *optional_b, depth);
+  return InvalidArgument("Variants that are to be added must both hold a list, or an optional");
+}
+
+absl::StatusOr<Tensor> Add(KernelContext& c, const Tensor& a, const Tensor& b, int depth) {
+  if (depth > kMostNested) return InvalidArgument("Lists are nested too deeply");
+  if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) {
+    return InvalidArgument("Trying to add two tensors with incompatible element types or shapes: ",
+                           DTypeName(a.dtype()), a.shape().ToString(), " and ",
+                           DTypeName(b.dtype()), b.shape().ToString());
+  }
+  ASSIGN_OR_RETURN(Tensor sum, c.AllocateTemporary(a.dtype(), a.shape()));
+  if (a.dtype() == DType::kVariant) {
+    for (int64_t i = 0; i < a.num_elements(); ++i) {
+      ASSIGN_OR_RETURN(sum.data<Variant>()[i],
+                       Add(c, a.data<Variant>()[i], b.data<Variant>()[i], depth + 1));
+    }
+    return sum;
+  }
+  if (!AddTyped(Numbers(), a, b, sum))
+    return InvalidArgument("Trying to add unsupported dtype ", DTypeName(a.dtype()));
+  return sum;
+}
+
+}  // namespace
+
+absl::Status ZerosLikeVariants(KernelContext& c) {
+  ASSIGN_OR_RETURN(Tensor zeros, ZerosLike(c, c.input(0), 0));
+  c.SetOutput(0, std::move(zeros));
+  return absl::OkStatus();
+}
+
+absl::Status AddVariants(KernelContext& c) {
+  Tensor sum = c.input(0);
+  for (int i = 1; i < c.num_inputs(); ++i) {
+    if (!(c.input(i).shape() == sum.shape())) {
+      return InvalidArgument(
+          "Inputs to operation ", c.node().name(), " of type ", c.node().op(),
+          " must have the same size and shape.  Input 0: ", sum.shape().ToString(), " != input ", i,
+          ": ", c.input(i).shape().ToString());
+    }
+    ASSIGN_OR_RETURN(sum, Add(c, sum, c.input(i), 0));
+  }
+  c.SetOutput(0, std::move(sum));
+  return absl::OkStatus();
+}
+
+}  // namespace muster
