@@ -16,6 +16,7 @@
 
 #include "muster/cli/commands.h"
 #include "muster/server/server.h"
+#include "muster/server/server_environment.h"
 #include "muster/server/server_options_proto.h"
 #include "muster/transport/cluster_json.h"
 #include "muster/transport/security.h"
@@ -29,11 +30,14 @@ struct ServeFlags {
   int port = -1;
   int cpu_devices = 0;
   double grace_seconds = -1;
-  double heartbeat_seconds = 1;
-  double warn_seconds = 5;
-  double fail_seconds = 30;
-  double orphan_seconds = 10;
-  double master_seconds = 600;
+  // Negative: what the environment says, or the default.
+  double heartbeat_seconds = -1;
+  double warn_seconds = -1;
+  double fail_seconds = -1;
+  double orphan_seconds = -1;
+  double master_seconds = -1;
+  int64_t max_message_bytes = -1;
+  int64_t max_graph_nodes = -1;
   SecurityOptions security;
 };
 
@@ -77,11 +81,18 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   }
   if (flags.cpu_devices > 0) options.config.cpu_devices = flags.cpu_devices;
   if (flags.grace_seconds >= 0) options.stop_grace = absl::Seconds(flags.grace_seconds);
-  options.liveness.heartbeat = absl::Seconds(flags.heartbeat_seconds);
-  options.liveness.warn_after = absl::Seconds(flags.warn_seconds);
-  options.liveness.fail_after = absl::Seconds(flags.fail_seconds);
-  options.orphan_grace = absl::Seconds(flags.orphan_seconds);
-  options.master_timeout = absl::Seconds(flags.master_seconds);
+  RETURN_IF_ERROR(ReadServerEnvironment(options));
+  const auto seconds = [](double flag, absl::Duration& option) {
+    if (flag >= 0) option = absl::Seconds(flag);
+  };
+  seconds(flags.heartbeat_seconds, options.liveness.heartbeat);
+  seconds(flags.warn_seconds, options.liveness.warn_after);
+  seconds(flags.fail_seconds, options.liveness.fail_after);
+  seconds(flags.orphan_seconds, options.orphan_grace);
+  seconds(flags.master_seconds, options.master_timeout);
+  if (flags.max_message_bytes > 0)
+    options.max_message_bytes = static_cast<int>(flags.max_message_bytes);
+  if (flags.max_graph_nodes > 0) options.max_graph_nodes = flags.max_graph_nodes;
   for (const char* name : {"MUSTER_CACHE_RPC_RESPONSE", "WIRE_CACHE_RPC_RESPONSE"}) {
     const char* value = std::getenv(name);
     if (value != nullptr && std::strcmp(value, "1") == 0) options.cache_rpc_response = true;
@@ -157,23 +168,28 @@ void AddServeCommand(CLI::App& app, Command& chosen) {
       ->add_option("--grace", flags->grace_seconds,
                    "Seconds that steps have to end after a signal (default 2)")
       ->check(CLI::NonNegativeNumber);
-  const auto seconds = [command](const char* name, double& value, const char* variable,
-                                 const char* text) {
-    command->add_option(name, value, text)
-        ->envname(variable)
-        ->capture_default_str()
-        ->check(CLI::PositiveNumber);
+  // Their variables are read where all servers read them.
+  const auto number = [command](const char* name, auto& value, const char* text) {
+    command->add_option(name, value, text)->check(CLI::PositiveNumber);
   };
-  seconds("--heartbeat", flags->heartbeat_seconds, "MUSTER_HEARTBEAT",
-          "Seconds between questions whether a task lives, while calls to it are open");
-  seconds("--warn-after", flags->warn_seconds, "MUSTER_WARN_AFTER",
-          "Seconds of silence after which a task is named in a warning");
-  seconds("--fail-after", flags->fail_seconds, "MUSTER_FAIL_AFTER",
-          "Seconds of silence after which calls to a task fail");
-  seconds("--orphan-grace", flags->orphan_seconds, "MUSTER_ORPHAN_GRACE",
-          "Seconds that a vanished client has to come back");
-  seconds("--master-timeout", flags->master_seconds, "MUSTER_MASTER_TIMEOUT",
-          "Seconds after which a session goes whose master is not heard of any more");
+  number("--heartbeat", flags->heartbeat_seconds,
+         "Seconds between questions whether a task lives, while calls to it are open "
+         "(MUSTER_HEARTBEAT, 1)");
+  number("--warn-after", flags->warn_seconds,
+         "Seconds of silence after which a task is named in a warning (MUSTER_WARN_AFTER, 5)");
+  number("--fail-after", flags->fail_seconds,
+         "Seconds of silence after which calls to a task fail (MUSTER_FAIL_AFTER, 30)");
+  number("--orphan-grace", flags->orphan_seconds,
+         "Seconds that a vanished client has to come back (MUSTER_ORPHAN_GRACE, 10)");
+  number("--master-timeout", flags->master_seconds,
+         "Seconds after which a session goes whose master is not heard of any more "
+         "(MUSTER_MASTER_TIMEOUT, 600)");
+  command
+      ->add_option("--max-message-bytes", flags->max_message_bytes,
+                   "Larger messages are refused (MUSTER_MAX_MESSAGE_BYTES, 2147483647)")
+      ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
+  number("--max-graph-nodes", flags->max_graph_nodes,
+         "Larger graphs are refused (MUSTER_MAX_GRAPH_NODES, 10000000)");
   command->add_option("--tls-cert", flags->security.certificate_file, "Our certificate (PEM)")
       ->envname("MUSTER_TLS_CERT");
   command->add_option("--tls-key", flags->security.key_file, "Its private key (PEM)")

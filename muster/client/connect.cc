@@ -6,6 +6,7 @@
 #include "muster/transport/grpc/grpc_transport.h"
 #include "muster/transport/local_masters.h"
 #include "muster/transport/security.h"
+#include "muster/transport/watched_peers.h"
 
 namespace muster {
 namespace {
@@ -17,7 +18,9 @@ absl::StatusOr<Transport*> ClientTransport() {
     GrpcOptions options;
     options.scheduler = &DefaultScheduler();
     ASSIGN_OR_RETURN(options.security, SecurityFromEnvironment());
-    return NewGrpcTransport(std::move(options)).release();
+    ASSIGN_OR_RETURN(const LivenessOptions liveness, LivenessFromEnvironment());
+    Scheduler& scheduler = *options.scheduler;
+    return NewWatchedTransport(NewGrpcTransport(std::move(options)), scheduler, liveness).release();
   }();
   return transport;
 }

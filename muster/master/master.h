@@ -24,6 +24,7 @@ struct MasterOptions {
   // Missing tasks are named after the first, then at growing intervals up to the second.
   absl::Duration missing_first_report = absl::Seconds(2);
   absl::Duration missing_report_limit = absl::Seconds(60);
+  int64_t max_graph_nodes = 10'000'000;  // of a session
   size_t reply_cache_bytes =
       64 << 20;  // replies of finished steps, for requests that are sent again
   int reply_cache_entries = 1024;

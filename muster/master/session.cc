@@ -11,12 +11,13 @@ namespace {
 constexpr absl::Duration kDeleteTimeout = absl::Seconds(10);
 constexpr absl::Duration kIdleClient = absl::Minutes(25);
 
-SessionGraph::Options GraphOptions(const SessionConfig& config) {
+SessionGraph::Options GraphOptions(const SessionConfig& config, int64_t max_nodes) {
   SessionGraph::Options options;
   options.allow_soft_placement = config.allow_soft_placement;
   options.log_device_placement = config.log_device_placement;
   options.split.optimize = config.optimize_graph;
   options.split.bfloat16 = config.bfloat16_sendrecv;
+  options.max_nodes = max_nodes;
   return options;
 }
 
@@ -32,7 +33,7 @@ MasterSession::MasterSession(Options options, SessionConfig config, std::string 
       scheduler_(*options_->scheduler),
       config_(std::move(config)),
       handle_(std::move(handle)),
-      graph_(GraphOptions(config_)),
+      graph_(GraphOptions(config_, options_->max_graph_nodes)),
       expired_(std::move(expired)) {}
 
 std::vector<SessionTask> MasterSession::tasks() const {

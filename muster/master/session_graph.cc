@@ -25,6 +25,11 @@ absl::Status SessionGraph::Extend(GraphEdit edit) {
   for (const auto& [name, function] : graph_.functions()) old_functions_.push_back(name);
   if (!edit) return absl::OkStatus();
   absl::Status status = std::move(edit)(graph_);
+  if (status.ok() && graph_.num_nodes() > options_.max_nodes) {
+    status = absl::ResourceExhaustedError(absl::StrCat("The graph has ", graph_.num_nodes(),
+                                                       " nodes; this master takes at most ",
+                                                       options_.max_nodes));
+  }
   if (!status.ok()) RevertLocked();
   return status;
 }

@@ -19,6 +19,7 @@ class SessionGraph {
     bool allow_soft_placement = false;
     bool log_device_placement = false;
     SplitOptions split;
+    int64_t max_nodes = 0;
   };
   explicit SessionGraph(Options options) : options_(options) {}
 

@@ -148,6 +148,7 @@ class TaskServer : public Server {
     options.host = place_.bind;
     options.port = place_.port;
     options.security = options_.security;
+    options.max_message_bytes = options_.max_message_bytes;
     options.scheduler = schedulers_.control;
     // Sessions of this process and calls from outside keep the parts alive, not only the master.
     ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(),
@@ -270,6 +271,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   GrpcOptions grpc;
   grpc.scheduler = schedulers.control;
   grpc.security = options.security;
+  grpc.max_message_bytes = options.max_message_bytes;
   parts->transport =
       NewWatchedTransport(NewGrpcTransport(std::move(grpc)), *schedulers.control, options.liveness);
   WorkerOptions worker;
@@ -281,6 +283,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   worker.cpu_devices = options.config.cpu_devices;
   worker.cache_replies = options.cache_rpc_response;
   worker.master_timeout = options.master_timeout;
+  worker.max_graph_nodes = options.max_graph_nodes;
   ASSIGN_OR_RETURN(parts->worker, Worker::Create(std::move(worker)));
   MasterOptions master;
   master.self = self;
@@ -291,6 +294,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   master.local_worker = parts->worker;
   master.default_config = options.config;
   master.orphan_grace = options.orphan_grace;
+  master.max_graph_nodes = options.max_graph_nodes;
   parts->master = Master::Create(std::move(master));
   return parts;
 }

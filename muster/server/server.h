@@ -29,6 +29,9 @@ struct ServerOptions {
   absl::Duration orphan_grace = absl::Seconds(10);
   // How long the master of a session that nobody uses may be unheard of before the session goes.
   absl::Duration master_timeout = absl::Minutes(10);
+  // What strangers may send at most: a message, and the nodes of a graph with all its extensions.
+  int max_message_bytes = INT32_MAX;
+  int64_t max_graph_nodes = 10'000'000;
   bool cache_rpc_response = false;
 };
 

@@ -6,6 +6,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
+#include "absl/strings/strip.h"
 
 #include "muster/base/log.h"
 #include "muster/base/mutex.h"
@@ -222,6 +223,42 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   bool is_stock_ ABSL_GUARDED_BY(mutex_) = false;  // does not know Hello
 };
 
+// A call to `to`, of the task that `watch` watches. Either the caller or the watch ends it.
+template <typename Api, typename Reply, typename Call>
+void CallWatched(const std::shared_ptr<TaskWatch>& watch, Api& to, CallOptions options,
+                 CallDone<Reply> done, Call call) {
+  if (options.wait_for_ready) return call(to, std::move(options), std::move(done));
+  auto both = std::make_shared<Cancellation>();
+  const std::shared_ptr<Cancellation> caller = std::move(options.cancellation);
+  Cancellation::Token token = 0;
+  if (caller != nullptr) {
+    token = caller->NewToken();
+    // The caller's cancellation outlives the callback that it holds.
+    if (!caller->Register(token, [both, from = caller.get()] { both->Cancel(from->reason()); })) {
+      return std::move(done)(caller->reason());
+    }
+  }
+  options.cancellation = both;
+  const absl::StatusOr<uint64_t> number = watch->Open(std::move(both));
+  if (!number.ok()) {
+    if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
+    return std::move(done)(number.status());
+  }
+  call(to, std::move(options),
+       [watch, number = *number, caller, token,
+        done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
+         watch->Closed(number);
+         // Once it is cancelled the callback has run or is running, perhaps below us.
+         if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
+         // What a master answers may be about any task.
+         if (std::is_same_v<Api, WorkerApi> && absl::IsUnavailable(reply.status()) &&
+             !absl::StrContains(reply.status().message(), watch->task())) {
+           reply = Suffixed(reply.status(), absl::StrCat("\nwhile calling ", watch->task()));
+         }
+         std::move(done)(std::move(reply));
+       });
+}
+
 class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi {
  public:
   explicit WatchedWorker(std::shared_ptr<TaskWatch> watch) : watch_(std::move(watch)) {}
@@ -253,36 +290,7 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi {
 
   template <typename Reply, typename Call>
   void Forward(CallOptions options, CallDone<Reply> done, Call call) {
-    if (options.wait_for_ready) return call(watch_->worker(), std::move(options), std::move(done));
-    // Either the caller or the watch ends the call.
-    auto both = std::make_shared<Cancellation>();
-    const std::shared_ptr<Cancellation> caller = std::move(options.cancellation);
-    Cancellation::Token token = 0;
-    if (caller != nullptr) {
-      token = caller->NewToken();
-      // The caller's cancellation outlives the callback that it holds.
-      if (!caller->Register(token, [both, from = caller.get()] { both->Cancel(from->reason()); })) {
-        return std::move(done)(caller->reason());
-      }
-    }
-    options.cancellation = both;
-    const absl::StatusOr<uint64_t> number = watch_->Open(std::move(both));
-    if (!number.ok()) {
-      if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
-      return std::move(done)(number.status());
-    }
-    call(watch_->worker(), std::move(options),
-         [watch = watch_, number = *number, caller, token,
-          done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
-           watch->Closed(number);
-           // Once it is cancelled the callback has run or is running, perhaps below us.
-           if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
-           if (absl::IsUnavailable(reply.status()) &&
-               !absl::StrContains(reply.status().message(), watch->task())) {
-             reply = Suffixed(reply.status(), absl::StrCat("\nwhile calling ", watch->task()));
-           }
-           std::move(done)(std::move(reply));
-         });
+    CallWatched(watch_, watch_->worker(), std::move(options), std::move(done), std::move(call));
   }
 
   void Hello(CallOptions options, PeerInfo self, CallDone<PeerInfo> done) override {
@@ -332,6 +340,63 @@ class WatchedPeers : public Peers {
   absl::flat_hash_map<std::string, std::shared_ptr<WatchedWorker>> workers_ ABSL_GUARDED_BY(mutex_);
 };
 
+// The worker beside a master, connected when its silence is first worth a question.
+class WorkerBesideMaster : public ForwardingWorker<WorkerBesideMaster>, public PeerApi {
+ public:
+  explicit WorkerBesideMaster(absl::AnyInvocable<std::shared_ptr<WorkerApi>()> connect)
+      : connect_(std::move(connect)) {}
+
+  template <typename Reply, typename Call>
+  void Forward(CallOptions options, CallDone<Reply> done, Call call) {
+    const std::shared_ptr<WorkerApi> worker = Connected();
+    call(*worker, std::move(options),
+         [worker, done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
+           std::move(done)(std::move(reply));
+         });
+  }
+  void Hello(CallOptions options, PeerInfo self, CallDone<PeerInfo> done) override {
+    const std::shared_ptr<WorkerApi> worker = Connected();
+    PeerApi* const peer = PeerOf(*worker);
+    if (peer == nullptr) return std::move(done)(Unimplemented("no greeting"));
+    peer->Hello(std::move(options), std::move(self),
+                [worker, done = std::move(done)](absl::StatusOr<PeerInfo> info) mutable {
+                  std::move(done)(std::move(info));
+                });
+  }
+  void Probe(absl::AnyInvocable<void(std::string) &&> done) override { std::move(done)(""); }
+
+ private:
+  std::shared_ptr<WorkerApi> Connected() {
+    MutexLock lock(mutex_);
+    if (worker_ == nullptr) worker_ = connect_();
+    return worker_;
+  }
+
+  Mutex mutex_;
+  absl::AnyInvocable<std::shared_ptr<WorkerApi>()> connect_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<WorkerApi> worker_ ABSL_GUARDED_BY(mutex_);
+};
+
+class WatchedMaster : public ForwardingMaster<WatchedMaster> {
+ public:
+  WatchedMaster(std::shared_ptr<MasterApi> master, std::shared_ptr<TaskWatch> watch)
+      : master_(std::move(master)), watch_(std::move(watch)) {}
+
+  // Has a bound of its own, and should reach a master that is back.
+  void CloseSession(CallOptions options, std::string session, CallDone<Empty> done) override {
+    master_->CloseSession(std::move(options), std::move(session), std::move(done));
+  }
+
+  template <typename Reply, typename Call>
+  void Forward(CallOptions options, CallDone<Reply> done, Call call) {
+    CallWatched(watch_, *master_, std::move(options), std::move(done), std::move(call));
+  }
+
+ private:
+  const std::shared_ptr<MasterApi> master_;
+  const std::shared_ptr<TaskWatch> watch_;
+};
+
 class WatchedTransport : public Transport {
  public:
   WatchedTransport(std::unique_ptr<Transport> inner, Scheduler& scheduler, LivenessOptions options)
@@ -346,7 +411,17 @@ class WatchedTransport : public Transport {
   }
 
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
-    return inner_->ConnectMaster(target);
+    ASSIGN_OR_RETURN(std::shared_ptr<MasterApi> master, inner_->ConnectMaster(target));
+    // A task has its worker at the same address.
+    const TaskName name{"master", 0, 0};
+    const ClusterSpec cluster(
+        {{name.job, {{name.task, std::string(absl::StripPrefix(target, "grpc://"))}}}});
+    auto worker = std::make_shared<WorkerBesideMaster>([this, cluster, name] {
+      return inner_->Connect(cluster, {}, nullptr)->Worker(name.ToString());
+    });
+    return std::make_shared<WatchedMaster>(
+        std::move(master), std::make_shared<TaskWatch>(absl::StrCat("the master ", target),
+                                                       std::move(worker), scheduler_, options_));
   }
 
  private:

@@ -21,8 +21,15 @@ struct LivenessOptions {
 // it, by GetStatus otherwise. Calls to a silent task fail with Unavailable, further ones at once
 // until it answers again; calls to one that has restarted meanwhile with Aborted; both name the
 // task. GetStatus and calls that wait for a peer
-// are not watched, the task's own worker neither. `scheduler` outlives what is connected.
+// are not watched, the task's own worker neither. Masters are watched by the worker at their
+// address. `scheduler` and the transport outlive what is connected.
 std::unique_ptr<Transport> NewWatchedTransport(std::unique_ptr<Transport> inner,
                                                Scheduler& scheduler, LivenessOptions options);
+
+// MUSTER_HEARTBEAT, MUSTER_WARN_AFTER and MUSTER_FAIL_AFTER, in seconds. InvalidArgument naming the
+// variable for what is no positive number.
+absl::StatusOr<LivenessOptions> LivenessFromEnvironment();
+// The same for any such variable; `value` stays as it is where there is none.
+absl::Status SecondsFromEnvironment(const char* name, absl::Duration& value);
 
 }  // namespace muster

@@ -52,6 +52,21 @@ class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
   std::function<void(absl::Status)> finish;
 };
 
+// One that answers nothing.
+class FakeMaster : public ForwardingMaster<FakeMaster> {
+ public:
+  template <typename Reply, typename Call>
+  void Forward(CallOptions options, CallDone<Reply> done, Call) {
+    auto shared = std::make_shared<CallDone<Reply>>(std::move(done));
+    options.cancellation->Register(options.cancellation->NewToken(),
+                                   [shared, from = options.cancellation.get()] {
+                                     std::exchange(*shared, nullptr)(from->reason());
+                                   });
+    held.push_back(std::move(options.cancellation));
+  }
+  std::vector<std::shared_ptr<Cancellation>> held;
+};
+
 class FakeTransport : public Transport, public Peers {
  public:
   explicit FakeTransport(std::shared_ptr<FakeTask> task) : task_(std::move(task)) {}
@@ -60,7 +75,7 @@ class FakeTransport : public Transport, public Peers {
     return std::make_shared<FakeTransport>(task_);
   }
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view) override {
-    return absl::UnimplementedError("");
+    return std::make_shared<FakeMaster>();
   }
   std::vector<TaskName> Tasks() const override { return {}; }
   std::shared_ptr<WorkerApi> Worker(absl::string_view) override { return task_; }
@@ -219,6 +234,31 @@ TEST_F(WatchedPeersTest, TheCallerMayCancel) {
   Open(options);
   ASSERT_TRUE(answer_.has_value());
   EXPECT_EQ(answer_->message(), "enough");
+}
+
+TEST_F(WatchedPeersTest, ASilentMasterFailsWhatItsClientWaitsFor) {
+  const auto master = transport_->ConnectMaster("grpc://far:2222").value();
+  const auto run = [&] {
+    answer_.reset();
+    master->RunStep({}, {},
+                    [this](absl::StatusOr<RunStepReply> reply) { answer_ = reply.status(); });
+  };
+  run();
+  RunFor(absl::Seconds(100));
+  EXPECT_FALSE(answer_.has_value());
+  EXPECT_GE(task_->hellos, 99);
+  task_->answers = false;
+  RunFor(absl::Seconds(33));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(answer_->message()),
+              HasSubstr("the master grpc://far:2222 has been silent for 30s"));
+  run();
+  ASSERT_TRUE(answer_.has_value());
+  task_->answers = true;
+  RunFor(absl::Seconds(2));
+  run();
+  EXPECT_FALSE(answer_.has_value());
 }
 
 }  // namespace

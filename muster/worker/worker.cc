@@ -244,6 +244,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     options.peers = peers_;
     options.devices = devices_;
     options.shared = resources_;
+    options.max_graph_nodes = options_.max_graph_nodes;
     return options;
   }
 

@@ -28,6 +28,7 @@ struct WorkerOptions {
   absl::Duration cancel_grace = absl::Seconds(1);
   // Sessions of a master that has not been heard of for so long go; see SessionTable.
   absl::Duration master_timeout = absl::Minutes(10);
+  int64_t max_graph_nodes = 10'000'000;
 };
 
 // Thread-safe. See wire-protocol §3.3 to §3.9 for what peers rely on.

@@ -103,6 +103,11 @@ absl::StatusOr<std::shared_ptr<Kernel>> WorkerSession::KernelFor(const Node& nod
 
 absl::StatusOr<std::string> WorkerSession::Register(RegisterGraphRequest request) {
   ASSIGN_OR_RETURN(std::unique_ptr<Graph> graph, std::move(request.graph)());
+  if (graph->num_nodes() > options_.max_graph_nodes) {
+    return absl::ResourceExhaustedError(absl::StrCat("The graph has ", graph->num_nodes(),
+                                                     " nodes; this task takes at most ",
+                                                     options_.max_graph_nodes));
+  }
   RETURN_IF_ERROR(CheckDevices(*graph));
   FixIncarnations(*graph);
   auto registered = std::make_shared<RegisteredGraph>();

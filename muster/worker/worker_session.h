@@ -37,6 +37,7 @@ class WorkerSession {
     std::shared_ptr<ResourceManager> shared;  // state of the process; null: the session's own
     std::string master_task;
     uint64_t master_incarnation = 0;
+    int64_t max_graph_nodes = 0;
   };
   explicit WorkerSession(Options options);
 

@@ -3,6 +3,7 @@
 
 #include "bindings.h"
 
+#include "muster/server/server_environment.h"
 #include "muster/server/server_options_proto.h"
 #include "muster/transport/security.h"
 
@@ -14,6 +15,7 @@ std::unique_ptr<Server> NewServer(const nb::bytes& server_def, const std::string
                                   const std::string& tls_ca, const std::string& auth_token_file) {
   ServerOptions options =
       RunValue(ParseServerDef(absl::string_view(server_def.c_str(), server_def.size())));
+  ThrowIfRunError(ReadServerEnvironment(options));
   options.bind = bind;
   options.security = RunValue(SecurityFromEnvironment());
   if (!tls_cert.empty()) options.security.certificate_file = tls_cert;

@@ -5,10 +5,13 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
 from cluster_ports import free_ports
+
+import muster as tf
 
 
 def _fails(program, *words, environment=None):
@@ -116,3 +119,42 @@ def test_starts_without_python_and_fast(start_task):
     with open("/proc/%d/maps" % task.process.pid) as maps:
         assert "libpython" not in maps.read()
     task.end()
+
+
+def test_large_messages_and_graphs_are_refused(start_cluster):
+    cluster = start_cluster(flags=["--max-message-bytes", "100000", "--max-graph-nodes", "50"], worker=1)
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [None])
+        total = tf.reduce_sum(x)
+        with tf.Session(cluster.target()) as session:
+            assert session.run(total, {x: [1.0, 2.0]}) == 3.0
+            with pytest.raises(tf.errors.ResourceExhaustedError):
+                session.run(total, {x: [1.0] * 100000})
+            for _ in range(60):
+                tf.constant(1)
+            with pytest.raises(tf.errors.ResourceExhaustedError, match="this master takes at most 50"):
+                session.run(total + 1.0, {x: [1.0]})
+    with tf.Graph().as_default(), tf.Session(cluster.target()) as session:
+        assert session.run(tf.constant(7)) == 7
+
+
+SERVER = """
+import muster as tf
+server = tf.train.Server.create_local_server()
+with tf.Session(server.target) as session:
+    values = [tf.constant(1) for _ in range(30)]
+    try:
+        session.run(values)
+    except tf.errors.ResourceExhaustedError as error:
+        print(error.message)
+"""
+
+
+def test_servers_in_python_read_the_environment():
+    def run(**environment):
+        return subprocess.run([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=60, env=dict(os.environ, **environment))
+
+    assert "this master takes at most 20" in run(MUSTER_MAX_GRAPH_NODES="20").stdout
+    assert run().stdout == ""
+    assert "MUSTER_FAIL_AFTER is 'soon'" in run(MUSTER_FAIL_AFTER="soon").stderr
