@@ -85,13 +85,14 @@ struct StepState {
                            [r = rendezvous, c = cancellation.get()] { r->Abort(c->reason()); });
   }
   void UseCollectives(std::shared_ptr<CollectiveGroups> groups) {
-    collectives.emplace(std::move(groups),
-                        std::make_shared<LocalCollectiveExchange>(*step.scheduler),
-                        *step.scheduler);
-    step.collectives = &*collectives;
+    const absl::Status added = step_resources.Create(
+        "", CollectiveExecutor::kStepName,
+        MakeRef<StepCollectives>(std::move(groups),
+                                 std::make_shared<LocalCollectiveExchange>(*step.scheduler),
+                                 *step.scheduler));
+    CHECK(added.ok());
   }
   std::shared_ptr<Rendezvous> rendezvous = NewLocalRendezvous();
-  std::optional<StepCollectives> collectives;
   // Shared with whoever is about to cancel the step.
   std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
   ResourceManager step_resources{"step"};

@@ -323,6 +323,7 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
 }  // namespace
 
 std::shared_ptr<Master> Master::Create(MasterOptions options) {
+  if (options.step_sequences == nullptr) options.step_sequences = std::make_shared<StepSequences>();
   return std::make_shared<MasterImpl>(std::move(options));
 }
 

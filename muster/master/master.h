@@ -5,6 +5,7 @@
 
 #include "muster/transport/master_api.h"
 #include "muster/transport/peers.h"
+#include "muster/transport/step_sequences.h"
 
 namespace muster {
 
@@ -14,9 +15,10 @@ struct MasterOptions {
   // Outlive the master.
   Scheduler* scheduler = nullptr;
   Transport* transport = nullptr;
-  std::shared_ptr<Peers> peers;             // of the cluster that the server was started with
-  std::shared_ptr<WorkerApi> local_worker;  // of the same task
-  SessionConfig default_config;             // under every session's own
+  std::shared_ptr<Peers> peers;                   // of the cluster that the server was started with
+  std::shared_ptr<WorkerApi> local_worker;        // of the same task
+  SessionConfig default_config;                   // under every session's own
+  std::shared_ptr<StepSequences> step_sequences;  // of the same task; null: its own
   // A client that has no call open for this long after it vanished loses its session.
   absl::Duration orphan_grace = absl::Seconds(10);
   // Closing a session waits no longer than this for tasks that do not answer.

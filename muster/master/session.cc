@@ -33,6 +33,7 @@ MasterSession::MasterSession(Options options, SessionConfig config, std::string 
       scheduler_(*options_->scheduler),
       config_(std::move(config)),
       handle_(std::move(handle)),
+      sequences_(options_->step_sequences),
       graph_(GraphOptions(config_, options_->max_graph_nodes)),
       expired_(std::move(expired)) {}
 

@@ -92,6 +92,11 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   // Null, and `finished` called, when the session is closed.
   std::shared_ptr<StepRun> NewRun(const CallOptions& call, StepRunOptions options,
                                   StepRun::Finished finished);
+  // Starts the step, with an id that all masters of its collectives share.
+  void StartRun(std::shared_ptr<StepRun> run, absl::StatusOr<std::shared_ptr<ClusterPlan>> plan);
+  void AskForStepId(std::shared_ptr<StepRun> run, std::shared_ptr<ClusterPlan> plan, int attempt);
+  bool LeadsCollectives() const;
+  void RetireStepId(const StepRunOptions& run, bool ok);
   absl::Duration TimeoutOf(const StepOptions& options) const;
   void Leave(const StepRun* run);
 
@@ -119,6 +124,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   Scheduler& scheduler_;
   const SessionConfig config_;
   const std::string handle_;
+  const std::shared_ptr<StepSequences> sequences_;
   SessionGraph graph_;
   // For calls that belong to no single step.
   const std::shared_ptr<Cancellation> calls_ = std::make_shared<Cancellation>();

@@ -9,6 +9,8 @@ namespace {
 
 // A client that asks for something else each time must not fill the workers' memory.
 constexpr size_t kMaxPlans = 1000;
+// Waits of 1, 2, ... seconds: half a minute in all.
+constexpr int kAskLeaderAgain = 7;
 
 template <typename Request>
 StepNames NamesOf(Request& request) {
@@ -106,6 +108,8 @@ void MasterSession::MakePlan(std::string key, StepNames names, int64_t collectiv
       return PlanReady(key, Internal("No task ", graph.task, " in this session"));
     plan->parts.push_back({graph.task, worker->second, ""});
   }
+  if (collective_graph_key == 0) collective_graph_key = CollectiveGraphKey(*graphs);
+  plan->collective_graph_key = collective_graph_key;
   Register(std::move(key), std::move(plan), *std::move(graphs), collective_graph_key);
 }
 
@@ -125,6 +129,7 @@ void MasterSession::Register(std::string key, std::shared_ptr<ClusterPlan> plan,
     request.session = handle_;
     request.optimize = config_.optimize_graph;
     request.collective_graph_key = collective_graph_key;
+    request.collective_group_leader = config_.collective_group_leader;
     request.config = config_.serialized;
     request.graph =
         [graph = std::move(graphs[i].graph)]() mutable -> absl::StatusOr<std::unique_ptr<Graph>> {
@@ -181,6 +186,7 @@ std::shared_ptr<StepRun> MasterSession::NewRun(const CallOptions& call, StepRunO
       auto run = StepRun::Create(scheduler_, std::move(options), call.cancellation,
                                  [self = shared_from_this(), own, finished = std::move(finished)](
                                      absl::StatusOr<StepResult> result) mutable {
+                                   self->RetireStepId((*own)->options(), result.ok());
                                    std::move(finished)(std::move(result));
                                    self->Leave(*own);
                                  });
@@ -217,9 +223,82 @@ void MasterSession::Run(const CallOptions& call, RunStepRequest request,
                             std::move(done)(std::move(reply));
                           });
   if (run == nullptr) return;
-  GetPlan(names, collective_graph_key, [run](absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) {
-    run->Start(std::move(plan));
-  });
+  GetPlan(names, collective_graph_key,
+          [self = shared_from_this(), run](absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) {
+            self->StartRun(run, std::move(plan));
+          });
+}
+
+// --- Steps that other masters run too
+
+void MasterSession::StartRun(std::shared_ptr<StepRun> run,
+                             absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) {
+  const int64_t key = plan.ok() ? (*plan)->collective_graph_key : 0;
+  if (key == 0) return run->Start(std::move(plan));
+  absl::StatusOr<int64_t> id = -1;
+  if (LeadsCollectives()) {
+    id = sequences_->NextOfLeader(key);
+  } else if (const std::optional<int64_t> next = sequences_->Next(key)) {
+    id = *next;
+  } else {
+    return AskForStepId(std::move(run), *std::move(plan), 0);
+  }
+  if (!id.ok()) return run->Start(id.status());
+  run->UseCommonId(key, *id);
+  run->Start(std::move(plan));
+}
+
+bool MasterSession::LeadsCollectives() const {
+  return config_.collective_group_leader.empty() ||
+         config_.collective_group_leader == self_.ToString();
+}
+
+void MasterSession::AskForStepId(std::shared_ptr<StepRun> run, std::shared_ptr<ClusterPlan> plan,
+                                 int attempt) {
+  const std::shared_ptr<WorkerApi> leader = peers_->Worker(config_.collective_group_leader);
+  if (leader == nullptr) {
+    return run->Start(InvalidArgument("collective_group_leader ", config_.collective_group_leader,
+                                      " is not a task of the cluster"));
+  }
+  CallOptions call;
+  call.cancellation = calls_;
+  WorkerApi& to = *leader;
+  const int64_t key = plan->collective_graph_key;
+  to.GetStepSequence(
+      std::move(call), {key},
+      [self = shared_from_this(), leader, run = std::move(run), plan = std::move(plan), attempt,
+       key](const absl::StatusOr<std::vector<StepSequence>>& sequences) mutable {
+        // The leader may be late.
+        if (absl::IsUnavailable(sequences.status()) && attempt < kAskLeaderAgain && !run->over()) {
+          self->scheduler_.ScheduleAfter(
+              absl::Seconds(attempt + 1),
+              [self, run = std::move(run), plan = std::move(plan), attempt]() mutable {
+                self->AskForStepId(std::move(run), std::move(plan), attempt + 1);
+              });
+          return;
+        }
+        if (!sequences.ok()) return run->Start(sequences.status());
+        for (const StepSequence& sequence : *sequences) {
+          if (sequence.graph_key != key) continue;
+          self->sequences_->Learn(key, sequence.next_step_id);
+          run->UseCommonId(key, sequence.next_step_id);
+          return run->Start(std::move(plan));
+        }
+        run->Start(Internal("The leader ", self->config_.collective_group_leader,
+                            " of collectives does not know the graph key ", key));
+      });
+}
+
+// Every try has an id of its own. A follower that has failed asks the leader, which may have gone
+// on or not.
+void MasterSession::RetireStepId(const StepRunOptions& run, bool ok) {
+  const int64_t key = run.collective_graph_key;
+  if (key == 0) return;
+  if (ok || LeadsCollectives()) {
+    sequences_->Retire(key, run.step_id);
+  } else {
+    sequences_->Forget(key);
+  }
 }
 
 // --- Partial runs
@@ -395,7 +474,7 @@ void MasterSession::RunCallable(const CallOptions& call, RunCallableRequest requ
                             reply.metadata = std::move(result->metadata);
                             std::move(done)(std::move(reply));
                           });
-  if (run != nullptr) run->Start(std::shared_ptr<const ClusterPlan>(callable->plan));
+  if (run != nullptr) StartRun(run, callable->plan);
 }
 
 void MasterSession::ReleaseCallable(int64_t callable) {

@@ -1,5 +1,10 @@
 #include "muster/master/step_plan.h"
 
+#include <optional>
+#include <set>
+
+#include "absl/strings/match.h"
+
 #include "muster/graph/function_proto.h"
 #include "muster/graph/optimize.h"
 #include "muster/graph/partition.h"
@@ -49,6 +54,55 @@ ClusterPlan::~ClusterPlan() {
     part.worker->DeregisterGraph({}, session, true, part.graph,
                                  [worker = part.worker](absl::StatusOr<Empty>) {});
   }
+}
+
+namespace {
+
+uint64_t CombineHash(uint64_t a, uint64_t b) {
+  return a ^ (b + 0x9e3779b97f4a7800 + (a << 10) + (a >> 4));
+}
+
+// An attribute in the first versions of the ops, an input in the later ones.
+std::optional<int64_t> InstanceKey(const Node& node) {
+  if (const absl::StatusOr<int64_t> attribute = node.Attr<int64_t>("instance_key"); attribute.ok())
+    return *attribute;
+  int input = 0;
+  for (const auto& argument : node.def().inputs) {
+    if (argument.name == "instance_key") break;
+    ++input;
+  }
+  if (input >= node.num_inputs() || node.input(input).node->op() != "Const") return std::nullopt;
+  const absl::StatusOr<Tensor> value = node.input(input).node->Attr<Tensor>("value");
+  if (!value.ok() || value->dtype() != DType::kInt32 || value->num_elements() != 1)
+    return std::nullopt;
+  return value->scalar<int32_t>();
+}
+
+}  // namespace
+
+int64_t CollectiveGraphKey(absl::Span<const TaskGraph> graphs) {
+  std::set<int64_t> keys;
+  std::set<std::string> names;
+  for (const TaskGraph& part : graphs) {
+    for (const auto& node : part.graph->nodes()) {
+      if (!absl::StartsWith(node->op(), "Collective")) continue;
+      if (const std::optional<int64_t> key = InstanceKey(*node)) {
+        keys.insert(*key);
+      } else {
+        names.insert(node->name());
+      }
+    }
+  }
+  if (keys.empty() && names.empty()) return 0;
+  uint64_t hash = 0x8774aa605c729c72;
+  for (const int64_t key : keys) hash = CombineHash(static_cast<uint64_t>(key), hash);
+  for (const std::string& name : names) {
+    // FNV-1a: nobody else computes this one.
+    uint64_t text = 0xcbf29ce484222325;
+    for (const char c : name) text = (text ^ static_cast<uint8_t>(c)) * 0x100000001b3;
+    hash = CombineHash(text, hash);
+  }
+  return static_cast<int64_t>(hash);
 }
 
 }  // namespace muster

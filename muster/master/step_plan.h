@@ -56,6 +56,7 @@ class ClusterPlan {
 
   std::string session;
   std::vector<PlanPart> parts;
+  int64_t collective_graph_key = 0;                     // zero: no collectives
   int client_part = -1;                                 // the one with feeds and fetches; -1: none
   absl::flat_hash_map<std::string, PlannedFeed> feeds;  // by tensor name, those that are read
   absl::flat_hash_map<std::string, std::string> fetch_keys;
@@ -63,6 +64,11 @@ class ClusterPlan {
  private:
   std::atomic<bool> retired_{false};
 };
+
+// The key by which masters that run the same collectives know their common steps; zero without any.
+// A hash over the instance keys, as TensorFlow computes it. Where an op is told its key when it
+// runs its name counts instead.
+int64_t CollectiveGraphKey(absl::Span<const TaskGraph> graphs);
 
 // Notes which feeds and fetches the client's part has.
 void ReadClientEnds(const Graph& graph, const DeviceAttributes& client, ClusterPlan& plan);

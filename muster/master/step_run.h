@@ -16,6 +16,7 @@ namespace muster {
 
 struct StepRunOptions {
   int64_t step_id = 0;
+  int64_t collective_graph_key = 0;                // zero: the id is the master's own
   absl::flat_hash_map<std::string, Tensor> feeds;  // by tensor name in full
   std::vector<std::string> fetches;                // in full
   bool trace = false;
@@ -42,10 +43,21 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
   static std::shared_ptr<StepRun> Create(Scheduler& scheduler, StepRunOptions options,
                                          const std::shared_ptr<Cancellation>& caller,
                                          Finished finished);
+  // A step that other masters run too. Before Start.
+  void UseCommonId(int64_t collective_graph_key, int64_t step_id) {
+    MutexLock lock(mutex_);
+    if (!finished_) return;  // it was cancelled meanwhile
+    options_.collective_graph_key = collective_graph_key;
+    options_.step_id = step_id;
+  }
   // Once, and nothing after it was cancelled.
   void Start(absl::StatusOr<std::shared_ptr<const ClusterPlan>> plan);
   // The step ends with `reason`, unless it has failed or ended by itself before.
   void Cancel(absl::Status reason);
+  bool over() const {
+    MutexLock lock(mutex_);
+    return !finished_ || !cancelled_.ok();
+  }
 
  private:
   struct Failure {
@@ -70,7 +82,7 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
   std::shared_ptr<const ClusterPlan> plan_;
   const std::shared_ptr<Cancellation> calls_ = std::make_shared<Cancellation>();
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   Finished finished_ ABSL_GUARDED_BY(mutex_);
   std::optional<Scheduler::TimerId> timer_ ABSL_GUARDED_BY(mutex_);

@@ -372,6 +372,36 @@ void CollectiveGroups::LeaveInstance(InstanceKey key, uint64_t waiter) {
   }
 }
 
+std::vector<std::string> CollectiveGroups::MissingMembers(
+    const CollectiveInstance& instance) const {
+  std::vector<std::string> missing;
+  MutexLock lock(mutex_);
+  const auto group = groups_.find(instance.group_key);
+  const auto found = instances_.find({instance.group_key, instance.step_id, instance.instance_key});
+  if (group == groups_.end() || group->second.whole == nullptr || found == instances_.end() ||
+      found->second.waiting.empty()) {
+    return missing;
+  }
+  for (const CollectiveGroup::Member& member : group->second.whole->members) {
+    if (!found->second.asked.contains(member.device.name)) missing.push_back(member.device.name);
+  }
+  return missing;
+}
+
+void CollectiveGroups::FailInstance(const CollectiveInstance& instance,
+                                    const absl::Status& reason) {
+  std::vector<InstanceWaiter> waiting;
+  {
+    MutexLock lock(mutex_);
+    const auto found =
+        instances_.find({instance.group_key, instance.step_id, instance.instance_key});
+    if (found == instances_.end() || found->second.waiting.empty()) return;
+    waiting = std::move(found->second.waiting);
+    instances_.erase(found);
+  }
+  for (InstanceWaiter& waiter : waiting) waiter.Answer(absl::StatusOr<int>(reason));
+}
+
 void CollectiveGroups::DropInstancesLocked(int32_t group_key,
                                            std::vector<InstanceWaiter>& waiting) {
   for (auto at = instances_.begin(); at != instances_.end();) {

@@ -51,6 +51,10 @@ class CollectiveGroups : public CollectiveResolver,
   // The group must be complete. See CollectiveResolver::ResolveInstance.
   void Complete(CollectiveInstance instance, std::shared_ptr<Cancellation> caller,
                 InstanceDone done);
+  // Devices of the group that have not asked for the instance, while others wait for them.
+  std::vector<std::string> MissingMembers(const CollectiveInstance& instance) const;
+  // Those who wait for the instance get `reason`.
+  void FailInstance(const CollectiveInstance& instance, const absl::Status& reason);
   // Whoever waits, and whoever comes later, gets `reason`.
   void Stop(const absl::Status& reason);
 

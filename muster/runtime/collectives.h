@@ -1,6 +1,6 @@
 // Collective operations: the ranks of a group, one device each, bring their tensors together.
-// Kernels ask the executor that their step has; who runs it, and how bytes travel, is not theirs to
-// know.
+// Kernels ask the executor that is among their step's resources; who runs it, and how bytes travel,
+// is not theirs to know.
 #pragma once
 
 #include <memory>
@@ -11,6 +11,7 @@
 
 #include "muster/device/device.h"
 #include "muster/runtime/cancellation.h"
+#include "muster/tensor/handles.h"
 #include "muster/tensor/tensor.h"
 
 namespace muster {
@@ -63,10 +64,11 @@ struct CollectiveCall {
   Cancellation* cancellation = nullptr;  // of the step; ends the call. May be null.
 };
 
-// Thread-safe.
-class CollectiveExecutor {
+// Thread-safe. A resource of the step, under kStepName, where the step can have collectives.
+class CollectiveExecutor : public Resource {
  public:
-  virtual ~CollectiveExecutor() = default;
+  static constexpr char kStepName[] = "collective_executor";
+  std::string Describe() const override { return "CollectiveExecutor"; }
   // `done` is called once, from any thread, when this rank has its result and nobody waits for
   // anything of it.
   virtual void Run(CollectiveCall call, Done done) = 0;

@@ -284,6 +284,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   worker.cache_replies = options.cache_rpc_response;
   worker.master_timeout = options.master_timeout;
   worker.max_graph_nodes = options.max_graph_nodes;
+  worker.collective_group_leader = options.config.collective_group_leader;
   ASSIGN_OR_RETURN(parts->worker, Worker::Create(std::move(worker)));
   MasterOptions master;
   master.self = self;
@@ -293,6 +294,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   master.peers = parts->worker->peers();
   master.local_worker = parts->worker;
   master.default_config = options.config;
+  master.step_sequences = parts->worker->step_sequences();
   master.orphan_grace = options.orphan_grace;
   master.max_graph_nodes = options.max_graph_nodes;
   parts->master = Master::Create(std::move(master));

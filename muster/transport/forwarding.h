@@ -63,6 +63,21 @@ class ForwardingWorker : public WorkerApi {
   void Logging(CallOptions options, LoggingRequest request, CallDone<LoggingReply> done) override {
     Pass<&WorkerApi::Logging>(std::move(options), std::move(done), std::move(request));
   }
+  void RecvBuf(CallOptions options, RecvBufRequest request, CallDone<RecvBufReply> done) override {
+    Pass<&WorkerApi::RecvBuf>(std::move(options), std::move(done), std::move(request));
+  }
+  void CompleteGroup(CallOptions options, CollectiveJoin request,
+                     CallDone<CompleteGroupReply> done) override {
+    Pass<&WorkerApi::CompleteGroup>(std::move(options), std::move(done), std::move(request));
+  }
+  void CompleteInstance(CallOptions options, CollectiveInstance request,
+                        CallDone<int> done) override {
+    Pass<&WorkerApi::CompleteInstance>(std::move(options), std::move(done), std::move(request));
+  }
+  void GetStepSequence(CallOptions options, std::vector<int64_t> graph_keys,
+                       CallDone<std::vector<StepSequence>> done) override {
+    Pass<&WorkerApi::GetStepSequence>(std::move(options), std::move(done), std::move(graph_keys));
+  }
 
  private:
   Self& self() { return static_cast<Self&>(*this); }

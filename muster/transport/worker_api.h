@@ -8,6 +8,7 @@
 
 #include "muster/device/device.h"
 #include "muster/graph/graph.h"
+#include "muster/runtime/collective_groups.h"
 #include "muster/runtime/frame_ids.h"
 #include "muster/runtime/rendezvous.h"
 #include "muster/transport/call.h"
@@ -40,6 +41,7 @@ struct RegisterGraphRequest {
   bool optimize = true;
   FrameIds frame_ids = FrameIds::kSince23;
   int64_t collective_graph_key = 0;
+  std::string collective_group_leader;  // of the session; empty: the one the task was started with
   std::string config;  // the session's ConfigProto, serialized; only stock workers read it
 };
 
@@ -78,6 +80,33 @@ struct RecvTensorRequest {
 struct RecvTensorReply {
   Rendezvous::Value value;
   bool require_ack = false;  // the receiver calls MarkRecvFinished
+};
+
+struct RecvBufRequest {
+  int64_t step_id = 0;
+  std::string key;
+  int64_t num_bytes = 0;
+  std::string src_device;
+  uint64_t src_incarnation = 0;  // zero: not told, as before TensorFlow 2.4
+  std::string dst_device;
+  int64_t request_id = 0;
+};
+
+struct RecvBufReply {
+  Buffer bytes;
+  bool require_ack = false;
+};
+
+struct CompleteGroupReply {
+  int32_t group_key = 0;
+  std::string device_type;
+  std::vector<DeviceAttributes> devices;
+  bool is_legacy = false;  // told by a leader before TensorFlow 2.4: names alone
+};
+
+struct StepSequence {
+  int64_t graph_key = 0;
+  int64_t next_step_id = 0;
 };
 
 struct LoggingRequest {
@@ -121,6 +150,22 @@ class WorkerApi {
   virtual void MarkRecvFinished(CallOptions options, int64_t request_id, CallDone<Empty> done) = 0;
   virtual void Logging(CallOptions options, LoggingRequest request,
                        CallDone<LoggingReply> done) = 0;
+
+  // --- Collectives: see wire-protocol §5. The last three are for the leader of a group.
+  virtual void RecvBuf(CallOptions, RecvBufRequest, CallDone<RecvBufReply> done) {
+    std::move(done)(Unimplemented("RecvBuf"));
+  }
+  virtual void CompleteGroup(CallOptions, CollectiveJoin, CallDone<CompleteGroupReply> done) {
+    std::move(done)(Unimplemented("CompleteGroup"));
+  }
+  // The rank of a broadcast's source, or -1.
+  virtual void CompleteInstance(CallOptions, CollectiveInstance, CallDone<int> done) {
+    std::move(done)(Unimplemented("CompleteInstance"));
+  }
+  virtual void GetStepSequence(CallOptions, std::vector<int64_t> /*graph_keys*/,
+                               CallDone<std::vector<StepSequence>> done) {
+    std::move(done)(Unimplemented("GetStepSequence"));
+  }
 };
 
 }  // namespace muster

@@ -56,6 +56,7 @@ absl::StatusOr<RegisterGraphRequest> ReadRegisterGraph(const WireBytes& bytes,
   request.in_session = proto->create_worker_session_called();
   request.optimize = WantsOptimization(proto->graph_options());
   request.collective_graph_key = proto->collective_graph_key();
+  request.collective_group_leader = proto->config_proto().experimental().collective_group_leader();
   // Masters before 2.1 send no config_proto; ours send one to say which rule they follow.
   request.frame_ids = peer == CallOptions::Peer::kTensorFlow1 || !proto->has_config_proto()
                           ? FrameIds::kBefore23
@@ -84,6 +85,8 @@ absl::StatusOr<WireMessage> WriteRegisterGraph(RegisterGraphRequest request) {
     if (!config.ParseFromString(request.config))
       return Internal("The session's ConfigProto of ", request.config.size(), " bytes is broken");
     config.mutable_experimental()->set_disable_optimize_for_static_graph(true);
+    if (!request.collective_group_leader.empty())
+      config.mutable_experimental()->set_collective_group_leader(request.collective_group_leader);
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<Graph> graph, std::move(request.graph)());
   RETURN_IF_ERROR(GraphToProto(*graph, ExportOptions(), *proto.mutable_graph_def()));

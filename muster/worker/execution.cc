@@ -28,6 +28,13 @@ Execution::Execution(int64_t step_id, std::shared_ptr<WorkerSession> session,
   step_.functions = graph_->functions.get();
 }
 
+void Execution::UseCollectives(RefPtr<StepCollectives> collectives) {
+  collectives_ = std::move(collectives);
+  const absl::Status added =
+      step_resources_.Create("", CollectiveExecutor::kStepName, collectives_);
+  CHECK(added.ok());
+}
+
 void Execution::Start() {
   if (graph_->partitions->is_brief()) return Run();
   step_.scheduler->Schedule([self = shared_from_this()] { self->Run(); });
@@ -63,6 +70,8 @@ void Execution::Ended(absl::Status status) {
   // What came first is why the others stopped.
   if (!status.ok() && cancellation->cancelled()) status = cancellation->reason();
   step_resources_.Clear();
+  // Other ranks that wait for this one must hear of it.
+  if (!status.ok() && collectives_) collectives_->exchange().Abort(status);
   std::vector<Listener> listeners;
   {
     MutexLock lock(mutex_);

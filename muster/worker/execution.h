@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "muster/runtime/step_collectives.h"
 #include "muster/runtime/trace.h"
 #include "muster/worker/remote_rendezvous.h"
 #include "muster/worker/worker_session.h"
@@ -23,6 +24,9 @@ class Execution : public std::enable_shared_from_this<Execution> {
             Scheduler& scheduler, bool traced);
 
   const std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
+
+  // For a graph that has collectives. Before Start.
+  void UseCollectives(RefPtr<StepCollectives> collectives);
 
   // Starts the executors, on the scheduler unless they take hardly any time. Once.
   void Start();
@@ -44,6 +48,7 @@ class Execution : public std::enable_shared_from_this<Execution> {
   const std::shared_ptr<RegisteredGraph> graph_;
   const std::shared_ptr<RemoteRendezvous> rendezvous_;
   ResourceManager step_resources_{"step"};
+  RefPtr<StepCollectives> collectives_;
   StepTrace trace_;
   Step step_;
   std::atomic<std::thread::id> running_in_;  // the thread that is inside of Run

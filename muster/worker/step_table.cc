@@ -23,15 +23,42 @@ absl::StatusOr<std::shared_ptr<WorkerStep>> StepTable::ForReceive(int64_t id) {
   const auto found = steps_.find(id);
   if (found != steps_.end() && found->second->session != nullptr) return found->second;
   if (found == steps_.end() && finished_.Contains(id)) return CleanedUp(id);
-  if (early_receives_ >= kMaxEarlyReceives) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("More than ", kMaxEarlyReceives,
-                     " RecvTensor calls wait for steps that have not started on this task"));
-  }
-  const std::shared_ptr<WorkerStep> step = found == steps_.end() ? AddLocked(id) : found->second;
+  RETURN_IF_ERROR(TooManyEarlyLocked());
+  return AddEarlyLocked(id);
+}
+
+absl::Status StepTable::TooManyEarlyLocked() const {
+  if (early_receives_ < kMaxEarlyReceives) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("More than ", kMaxEarlyReceives,
+                   " RecvTensor calls wait for steps that have not started on this task"));
+}
+
+std::shared_ptr<WorkerStep> StepTable::AddEarlyLocked(int64_t id) {
+  const auto found = steps_.find(id);
+  std::shared_ptr<WorkerStep> step = found == steps_.end() ? AddLocked(id) : found->second;
   ++early_receives_;
   ++step->early_receives;
   return step;
+}
+
+absl::StatusOr<std::shared_ptr<WorkerStep>> StepTable::ForBuffer(int64_t id) {
+  MutexLock lock(mutex_);
+  const auto failed = failed_.find(id);
+  if (failed != failed_.end()) return failed->second;
+  const auto found = steps_.find(id);
+  if (found != steps_.end() && found->second->session != nullptr) return found->second;
+  RETURN_IF_ERROR(TooManyEarlyLocked());
+  return AddEarlyLocked(id);
+}
+
+void StepTable::Failed(int64_t id, const absl::Status& status) {
+  MutexLock lock(mutex_);
+  if (!failed_.insert_or_assign(id, Derived(status)).second) return;
+  failed_order_.push_back(id);
+  if (failed_order_.size() <= kFailedSteps) return;
+  failed_.erase(failed_order_.front());
+  failed_order_.pop_front();
 }
 
 bool StepTable::ReceiveStopped(const std::shared_ptr<WorkerStep>& step) {
@@ -51,6 +78,7 @@ absl::StatusOr<std::shared_ptr<WorkerStep>> StepTable::StartRun(
   if (step->session != nullptr && step->session != session)
     return Internal("Step ", id, " runs in another session of this worker");
   finished_.Erase(id);
+  failed_.erase(id);
   ForgetEarlyLocked(*step);
   step->session = std::move(session);
   ++step->running;
@@ -104,6 +132,7 @@ void StepTable::Finish(int64_t id) {
     step->idle_since = 0;
   }
   step->rendezvous->Abort(CleanedUp(id));
+  step->buffers->Abort(CleanedUp(id));
 }
 
 void StepTable::Stop(const WorkerSession* session, const absl::Status& reason) {
@@ -121,7 +150,10 @@ void StepTable::Stop(const WorkerSession* session, const absl::Status& reason) {
     }
   }
   for (const auto& execution : executions) execution->cancellation->Cancel(reason);
-  for (const auto& step : steps) step->rendezvous->Abort(reason);
+  for (const auto& step : steps) {
+    step->rendezvous->Abort(reason);
+    step->buffers->Abort(Derived(reason));
+  }
 }
 
 int64_t StepTable::num_running() const {

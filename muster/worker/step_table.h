@@ -2,6 +2,7 @@
 // session.
 #pragma once
 
+#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "muster/base/mutex.h"
+#include "muster/runtime/collective_buffers.h"
 #include "muster/worker/execution.h"
 #include "muster/worker/recent_ids.h"
 #include "muster/worker/remote_rendezvous.h"
@@ -22,7 +24,8 @@ struct WorkerStep {
   explicit WorkerStep(int64_t step_id) : id(step_id) {}
   const int64_t id;
   std::shared_ptr<RemoteRendezvous> rendezvous;  // constant
-  std::shared_ptr<WorkerSession> session;        // null until a graph of the step runs here
+  const std::shared_ptr<CollectiveBuffers> buffers = std::make_shared<CollectiveBuffers>();
+  std::shared_ptr<WorkerSession> session;  // null until a graph of the step runs here
   std::vector<std::weak_ptr<Execution>> executions;
   std::shared_ptr<Execution> partial;
   int64_t early_receives = 0;
@@ -38,6 +41,7 @@ class StepTable {
   // Steps that have run but not been cleaned up; beyond it the oldest are.
   static constexpr size_t kMaxIdleSteps = 10'000;
   static constexpr size_t kFinishedSteps = 10'000;
+  static constexpr size_t kFailedSteps = 1'000;
 
   StepTable(Scheduler& scheduler, std::shared_ptr<TransferLog> log)
       : scheduler_(scheduler), log_(std::move(log)) {}
@@ -45,6 +49,11 @@ class StepTable {
   // For a peer's receive. Aborted for a step that is over, ResourceExhausted for too many that have
   // not begun.
   absl::StatusOr<std::shared_ptr<WorkerStep>> ForReceive(int64_t id);
+  // The same for bytes of a collective. A step that failed here says so; one that was cleaned up
+  // may be run again under its id.
+  absl::StatusOr<std::shared_ptr<WorkerStep>> ForBuffer(int64_t id);
+  // A graph with collectives has failed: other ranks may ask for it later.
+  void Failed(int64_t id, const absl::Status& status);
   // A receive was taken back before it was answered: true when the step has started.
   bool ReceiveStopped(const std::shared_ptr<WorkerStep>& step);
 
@@ -71,6 +80,8 @@ class StepTable {
     early_receives_ -= step.early_receives;
     step.early_receives = 0;
   }
+  std::shared_ptr<WorkerStep> AddEarlyLocked(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TooManyEarlyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<WorkerStep> AddLocked(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Scheduler& scheduler_;
@@ -80,6 +91,8 @@ class StepTable {
   std::map<uint64_t, std::shared_ptr<WorkerStep>> idle_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_idle_ ABSL_GUARDED_BY(mutex_) = 0;
   RecentIds finished_ ABSL_GUARDED_BY(mutex_){kFinishedSteps};
+  absl::flat_hash_map<int64_t, absl::Status> failed_ ABSL_GUARDED_BY(mutex_);
+  std::deque<int64_t> failed_order_ ABSL_GUARDED_BY(mutex_);
   int64_t early_receives_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t running_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -10,6 +10,7 @@
 #include "muster/worker/reply_cache.h"
 #include "muster/worker/session_table.h"
 #include "muster/worker/step_table.h"
+#include "muster/worker/task_collectives.h"
 #include "muster/worker/transfer_key.h"
 
 namespace muster {
@@ -35,15 +36,16 @@ class OwnWorker : public ForwardingWorker<OwnWorker> {
 };
 
 // A receive of another task that may be cancelled while it waits.
-struct PeerReceive {
+template <typename Reply>
+struct WaitingCall {
   Mutex mutex;
-  CallDone<RecvTensorReply> done ABSL_GUARDED_BY(mutex);
+  CallDone<Reply> done ABSL_GUARDED_BY(mutex);
   std::shared_ptr<Cancellation> caller;
   Cancellation::Token token = 0;
 
   // The first to come answers.
-  void Answer(absl::StatusOr<RecvTensorReply> reply) {
-    CallDone<RecvTensorReply> taken;
+  void Answer(absl::StatusOr<Reply> reply) {
+    CallDone<Reply> taken;
     {
       MutexLock lock(mutex);
       taken = std::move(done);
@@ -58,6 +60,9 @@ struct PeerReceive {
   }
 };
 
+using PeerReceive = WaitingCall<RecvTensorReply>;
+using PeerFetch = WaitingCall<RecvBufReply>;
+
 class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker> {
  public:
   explicit TaskWorker(WorkerOptions options)
@@ -65,7 +70,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
         name_(options_.self.ToString()),
         resources_(std::make_shared<ResourceManager>(options_.self.job)),
         steps_(std::make_shared<StepTable>(*options_.control, log_)),
-        sessions_(std::make_shared<SessionTable>(TableOptions())) {
+        sessions_(std::make_shared<SessionTable>(TableOptions())),
+        collectives_(std::make_shared<TaskCollectives>(*options_.control, *options_.scheduler)) {
     for (int i = 0; i < options_.cpu_devices; ++i) {
       devices_->push_back(
           NewCpuDevice(absl::StrCat(name_, "/device:CPU:", i), *options_.scheduler));
@@ -75,7 +81,9 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 
   // Nobody is left waiting for an answer.
   ~TaskWorker() override {
-    steps_->Stop(nullptr, absl::UnavailableError("The worker of the task is gone"));
+    const absl::Status reason = absl::UnavailableError("The worker of the task is gone");
+    steps_->Stop(nullptr, reason);
+    collectives_->Stop(reason);
   }
 
   // Needs a shared pointer to this, so it comes after the constructor.
@@ -88,6 +96,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   std::shared_ptr<Peers> peers() override { return peers_; }
   const std::vector<Device*>& devices() const override { return device_list_; }
   const ResourceManager& resources() const override { return *resources_; }
+  std::shared_ptr<StepSequences> step_sequences() const override { return sequences_; }
 
   void Stop(absl::Status reason) override {
     {
@@ -97,6 +106,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     }
     sessions_->Stop();
     steps_->Stop(nullptr, reason);
+    collectives_->Stop(reason);
   }
 
   Counts counts() const override {
@@ -212,6 +222,44 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     std::move(done)(log_->Answer(request, options_.scheduler->clock()));
   }
 
+  void RecvBuf(CallOptions options, RecvBufRequest request, CallDone<RecvBufReply> done) override {
+    absl::Status status = Stopped();
+    if (status.ok()) status = CheckFetch(request);
+    absl::StatusOr<std::shared_ptr<WorkerStep>> step =
+        status.ok() ? steps_->ForBuffer(request.step_id) : status;
+    if (!step.ok()) return std::move(done)(step.status());
+    Fetch(*step, request, std::move(options.cancellation), std::move(done));
+    if (const absl::Status stopped = Stopped(); !stopped.ok()) (*step)->buffers->Abort(stopped);
+  }
+
+  void CompleteGroup(CallOptions options, CollectiveJoin request,
+                     CallDone<CompleteGroupReply> done) override {
+    if (absl::Status status = Stopped(); !status.ok()) return std::move(done)(std::move(status));
+    collectives_->CompleteGroup(std::move(request), std::move(options.cancellation),
+                                std::move(done));
+  }
+
+  void CompleteInstance(CallOptions options, CollectiveInstance request,
+                        CallDone<int> done) override {
+    if (absl::Status status = Stopped(); !status.ok()) return std::move(done)(std::move(status));
+    collectives_->CompleteInstance(std::move(request), peers_, name_,
+                                   std::move(options.cancellation), std::move(done));
+  }
+
+  void GetStepSequence(CallOptions, std::vector<int64_t> graph_keys,
+                       CallDone<std::vector<StepSequence>> done) override {
+    if (absl::Status status = Stopped(); !status.ok()) return std::move(done)(std::move(status));
+    if (!options_.collective_group_leader.empty() && options_.collective_group_leader != name_)
+      return std::move(done)(Internal("GetStepSequenceAsync called at non-group-leader"));
+    std::vector<StepSequence> all;
+    for (const int64_t key : graph_keys) {
+      const absl::StatusOr<int64_t> next = sequences_->NextOfLeader(key);
+      if (!next.ok()) return std::move(done)(next.status());
+      all.push_back({key, *next});
+    }
+    std::move(done)(std::move(all));
+  }
+
  private:
   static void Finish(const absl::Status& status, CallDone<Empty> done) {
     if (status.ok()) {
@@ -299,9 +347,11 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     ASSIGN_OR_RETURN(run.step, steps_->StartRun(request.step_id, session));
     run.step->rendezvous->Bind(session->task(), session->peers());
     const auto make = [&] {
-      return std::make_shared<Execution>(request.step_id, session, graph, run.step->rendezvous,
-                                         *options_.scheduler,
-                                         request.record_timeline && !request.is_partial);
+      auto execution = std::make_shared<Execution>(request.step_id, session, graph,
+                                                   run.step->rendezvous, *options_.scheduler,
+                                                   request.record_timeline && !request.is_partial);
+      if (graph->has_collectives) AddCollectives(*session, *graph, *run.step, *execution);
+      return execution;
     };
     if (request.is_partial) {
       StepTable::Partial partial = steps_->PartialRun(*run.step, make);
@@ -313,6 +363,84 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     }
     if (run.starts_execution) steps_run_.fetch_add(1, std::memory_order_relaxed);
     return run;
+  }
+
+  void AddCollectives(const WorkerSession& session, const RegisteredGraph& graph,
+                      const WorkerStep& step, Execution& execution) {
+    TaskCollectives::Place place;
+    place.task = session.task();
+    place.leader = graph.collective_group_leader.empty() ? options_.collective_group_leader
+                                                         : graph.collective_group_leader;
+    place.peers = session.peers();
+    execution.UseCollectives(collectives_->ForStep(std::move(place), step.id, step.buffers));
+    execution.WhenDone([steps = steps_, id = step.id](const absl::Status& status) {
+      if (!status.ok()) steps->Failed(id, status);
+    });
+  }
+
+  absl::Status CheckFetch(const RecvBufRequest& request) {
+    if (!IsNewRequest(request.request_id)) {
+      return absl::AbortedError(absl::StrCat(
+          "The same RecvBuf (GrpcWorker) request was received twice. step_id: ", request.step_id,
+          " buf_rendezvous_key: \"", request.key, "\" request_id: ", request.request_id));
+    }
+    ASSIGN_OR_RETURN(const DeviceName source, DeviceName::Parse(request.src_device));
+    for (const Device* device : device_list_) {
+      ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(device->name()));
+      if (name.type != source.type || name.index != source.index) continue;
+      const uint64_t incarnation = device->attributes().incarnation;
+      if (request.src_incarnation == 0 || request.src_incarnation == incarnation)
+        return absl::OkStatus();
+      return PossiblyRestarted(FailedPrecondition(
+          "RecvBuf expects a different device incarnation: ", request.src_incarnation, " vs. ",
+          incarnation, ". Your worker job that contains the device (\"", request.src_device,
+          "\") was probably restarted. Check your worker job for the reason why it was "
+          "restarted."));
+    }
+    return InvalidArgument("'", request.src_device, "' is no device of ", name_);
+  }
+
+  void Fetch(const std::shared_ptr<WorkerStep>& step, const RecvBufRequest& request,
+             std::shared_ptr<Cancellation> caller, CallDone<RecvBufReply> done) {
+    auto fetch = std::make_shared<PeerFetch>();
+    {
+      MutexLock lock(fetch->mutex);
+      fetch->done = std::move(done);
+    }
+    if (caller != nullptr) {
+      fetch->token = caller->NewToken();
+      fetch->caller = caller;
+    }
+    const CollectiveBuffers::Token waiting =
+        step->buffers->Consume(request.key, [fetch](absl::StatusOr<Buffer> bytes) {
+          if (bytes.ok()) {
+            fetch->Answer(RecvBufReply{*std::move(bytes), false});
+          } else {
+            fetch->Answer(bytes.status());
+          }
+        });
+    if (caller == nullptr || fetch->answered()) return;
+    // Only scheduled: the answer takes the callback back, perhaps because of it.
+    Task stop = [weak = weak_from_this(), step, waiting, fetch, taker = request.dst_device] {
+      if (const auto self = weak.lock()) self->StopFetch(step, waiting, *fetch, taker);
+    };
+    const bool registered = caller->Register(
+        fetch->token, [scheduler = options_.control, stop = std::move(stop)]() mutable {
+          scheduler->Schedule(std::move(stop));
+        });
+    if (!registered) StopFetch(step, waiting, *fetch, request.dst_device);
+    if (fetch->answered()) caller->Deregister(fetch->token);
+  }
+
+  void StopFetch(const std::shared_ptr<WorkerStep>& step, CollectiveBuffers::Token waiting,
+                 PeerFetch& fetch, const std::string& taker) {
+    if (!step->buffers->StopWaiting(waiting)) return;
+    // A collective cannot go on without one of its ranks; those that only watch have no name.
+    if (steps_->ReceiveStopped(step) && !taker.empty()) {
+      step->buffers->Abort(Derived(absl::AbortedError(absl::StrCat(
+          "Collective rank ", taker, " has given up: ", fetch.caller->reason().message()))));
+    }
+    fetch.Answer(fetch.caller->reason());
   }
 
   absl::Status CheckReceive(const RecvTensorRequest& request) {
@@ -386,6 +514,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   const std::shared_ptr<TransferLog> log_ = std::make_shared<TransferLog>();
   const std::shared_ptr<StepTable> steps_;
   const std::shared_ptr<SessionTable> sessions_;
+  const std::shared_ptr<TaskCollectives> collectives_;
+  const std::shared_ptr<StepSequences> sequences_ = std::make_shared<StepSequences>();
   const std::shared_ptr<ReplyCache> cache_ = std::make_shared<ReplyCache>();
   std::shared_ptr<Peers> peers_;
   std::shared_ptr<WorkerSession> legacy_;

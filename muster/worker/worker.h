@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "muster/transport/peers.h"
+#include "muster/transport/step_sequences.h"
 #include "muster/transport/worker_api.h"
 
 namespace muster {
@@ -29,6 +30,9 @@ struct WorkerOptions {
   // Sessions of a master that has not been heard of for so long go; see SessionTable.
   absl::Duration master_timeout = absl::Minutes(10);
   int64_t max_graph_nodes = 10'000'000;
+  // Who brings the ranks of collectives together, where a session does not say; empty: every task
+  // its own.
+  std::string collective_group_leader;
 };
 
 // Thread-safe. See wire-protocol §3.3 to §3.9 for what peers rely on.
@@ -40,6 +44,8 @@ class Worker : public WorkerApi {
   virtual const std::vector<Device*>& devices() const = 0;
   // What sessions without state of their own keep here.
   virtual const ResourceManager& resources() const = 0;
+  // For the master of the same task.
+  virtual std::shared_ptr<StepSequences> step_sequences() const = 0;
   // Steps under way end with `reason`; later calls fail with it. Waits for nothing.
   virtual void Stop(absl::Status reason) = 0;
   struct Counts {

@@ -1,6 +1,7 @@
 #include "muster/worker/worker_session.h"
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 
 #include "muster/graph/function_proto.h"
@@ -30,6 +31,14 @@ bool IsBorder(absl::string_view op) {
   static const auto* borders = new absl::flat_hash_set<absl::string_view>{
       "_Arg", "_Retval", "_Send", "_Recv", "_HostSend", "_HostRecv"};
   return borders->contains(op);
+}
+
+// Functions may have them too, and count as if they did.
+bool HasCollectives(const Graph& graph) {
+  for (const auto& node : graph.nodes()) {
+    if (absl::StartsWith(node->op(), "Collective")) return true;
+  }
+  return false;
 }
 
 bool IsTransfer(absl::string_view op) {
@@ -112,6 +121,8 @@ absl::StatusOr<std::string> WorkerSession::Register(RegisterGraphRequest request
   FixIncarnations(*graph);
   auto registered = std::make_shared<RegisteredGraph>();
   registered->frame_ids = request.frame_ids;
+  registered->collective_group_leader = std::move(request.collective_group_leader);
+  registered->has_collectives = !graph->functions().empty() || HasCollectives(*graph);
   if (!graph->functions().empty()) {
     auto library = std::make_shared<Graph>();
     library->versions() = graph->versions();

@@ -24,6 +24,8 @@ struct RegisteredGraph {
   std::shared_ptr<FunctionRuntime> functions;  // null: the graph came without any
   std::unique_ptr<LocalPartitions> partitions;
   FrameIds frame_ids = FrameIds::kSince23;
+  bool has_collectives = false;
+  std::string collective_group_leader;  // empty: the one the task was started with
 };
 
 // Thread-safe.

@@ -53,9 +53,14 @@ void CollectiveKernel::ComputeAsync(KernelContext& c, Done done) {
   call.params = attributes_;
   absl::Status status = ReadKeys(c, call.params);
   if (status.ok()) status = Prepare(c, call);
-  if (status.ok() && c.step().collectives == nullptr) {
-    status =
-        Internal("Failed to get CollectiveExecutor from OpKernelContext for Op ", c.node().name());
+  absl::StatusOr<RefPtr<CollectiveExecutor>> executor = nullptr;
+  if (status.ok()) {
+    executor =
+        c.step().step_resources->LookupAs<CollectiveExecutor>("", CollectiveExecutor::kStepName);
+    if (!executor.ok()) {
+      status = Internal("Failed to get CollectiveExecutor from OpKernelContext for Op ",
+                        c.node().name());
+    }
   }
   if (!status.ok()) return std::move(done)(std::move(status));
   call.params.dtype = c.output_type(0);
@@ -63,7 +68,7 @@ void CollectiveKernel::ComputeAsync(KernelContext& c, Done done) {
   call.params.frame_and_iteration = c.frame_and_iteration();
   call.params.step_id = c.step().id;
   call.cancellation = c.step().cancellation;
-  c.step().collectives->Run(std::move(call), std::move(done));
+  (*executor)->Run(std::move(call), std::move(done));
 }
 
 OpBuilder& KeyAttributes(OpBuilder& op) {

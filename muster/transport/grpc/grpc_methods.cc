@@ -7,6 +7,7 @@
 #include "tensorflow/core/protobuf/master.pb.h"
 #include "tensorflow/core/protobuf/worker.pb.h"
 
+#include "muster/transport/collective_proto.h"
 #include "muster/transport/device_proto.h"
 #include "muster/transport/master_proto.h"
 #include "muster/transport/peer.pb.h"
@@ -310,8 +311,55 @@ void Tracing(IncomingCall call) {
   Fail(call, Unimplemented("Tracing"));
 }
 
-void NoCollectives(IncomingCall call) {
-  Fail(call, Unimplemented("Collective operations are not supported yet"));
+void RecvBuf(IncomingCall call) {
+  absl::StatusOr<RecvBufRequest> request = ReadRecvBuf(call.request);
+  WithRequest(std::move(call), std::move(request), [](IncomingCall& c, RecvBufRequest r) {
+    const bool is_ours = c.options.peer == CallOptions::Peer::kMuster;
+    auto done = Answer<RecvBufReply>(
+        c, [is_ours](const RecvBufReply& reply) -> absl::StatusOr<WireMessage> {
+          return WriteRecvBufReply(reply, absl::ToUnixMicros(absl::Now()),
+                                   is_ours ? 0 : kRecvBufChunk);
+        });
+    c.worker->RecvBuf(std::move(c.options), std::move(r), std::move(done));
+  });
+}
+
+void CompleteGroup(IncomingCall call) {
+  absl::StatusOr<CollectiveJoin> request = ReadCompleteGroup(call.request);
+  WithRequest(std::move(call), std::move(request), [](IncomingCall& c, CollectiveJoin r) {
+    auto done = Answer<CompleteGroupReply>(c, WriteCompleteGroupReply);
+    c.worker->CompleteGroup(std::move(c.options), std::move(r), std::move(done));
+  });
+}
+
+void CompleteInstance(IncomingCall call) {
+  absl::StatusOr<CollectiveInstance> request = ReadCompleteInstance(call.request);
+  WithRequest(std::move(call), std::move(request), [](IncomingCall& c, CollectiveInstance r) {
+    auto done = Answer<int>(c, [key = r.instance_key](int source_rank) {
+      tensorflow::CompleteInstanceResponse proto;
+      proto.set_instance_key(key);
+      proto.set_source_rank(source_rank);
+      return SerializeMessage(proto);
+    });
+    c.worker->CompleteInstance(std::move(c.options), std::move(r), std::move(done));
+  });
+}
+
+void GetStepSequence(IncomingCall call) {
+  WithProto<tensorflow::GetStepSequenceRequest>(std::move(call), [](IncomingCall& c, auto& proto) {
+    auto done = Answer<std::vector<StepSequence>>(c, [](const std::vector<StepSequence>& all) {
+      tensorflow::GetStepSequenceResponse reply;
+      for (const StepSequence& sequence : all) {
+        auto& out = *reply.add_step_sequence();
+        out.set_graph_key(sequence.graph_key);
+        out.set_next_step_id(sequence.next_step_id);
+      }
+      return SerializeMessage(reply);
+    });
+    c.worker->GetStepSequence(std::move(c.options),
+                              {proto.graph_key().begin(), proto.graph_key().end()},
+                              std::move(done));
+  });
 }
 
 // ---- our own ----
@@ -362,10 +410,10 @@ constexpr Method kMethods[] = {
     {kWorkerService, "MarkRecvFinished", MarkRecvFinished},
     {kWorkerService, "Logging", Logging},
     {kWorkerService, "Tracing", Tracing},
-    {kWorkerService, "RecvBuf", NoCollectives},
-    {kWorkerService, "CompleteGroup", NoCollectives},
-    {kWorkerService, "CompleteInstance", NoCollectives},
-    {kWorkerService, "GetStepSequence", NoCollectives},
+    {kWorkerService, "RecvBuf", RecvBuf},
+    {kWorkerService, "CompleteGroup", CompleteGroup},
+    {kWorkerService, "CompleteInstance", CompleteInstance},
+    {kWorkerService, "GetStepSequence", GetStepSequence},
     {kPeerService, "Hello", Hello},
     {kPeerService, "Piece", Piece},
 };

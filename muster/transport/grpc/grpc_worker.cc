@@ -1,5 +1,6 @@
 #include "tensorflow/core/protobuf/worker.pb.h"
 
+#include "muster/transport/collective_proto.h"
 #include "muster/transport/device_proto.h"
 #include "muster/transport/grpc/grpc_methods.h"
 #include "muster/transport/grpc/grpc_reply.h"
@@ -173,6 +174,40 @@ class GrpcWorker final : public WorkerApi, public PeerApi {
     LoggingToProto(request, proto);
     Call("Logging", std::move(options), SerializeMessage(proto),
          ReplyAs<tensorflow::LoggingResponse>(std::move(done), LoggingReplyFromProto));
+  }
+
+  void RecvBuf(CallOptions options, RecvBufRequest request, CallDone<RecvBufReply> done) override {
+    Call("RecvBuf", std::move(options), WriteRecvBuf(request),
+         ReplyWith(std::move(done), ReadRecvBufReply));
+  }
+
+  void CompleteGroup(CallOptions options, CollectiveJoin request,
+                     CallDone<CompleteGroupReply> done) override {
+    Call("CompleteGroup", std::move(options), WriteCompleteGroup(request),
+         ReplyWith(std::move(done), ReadCompleteGroupReply));
+  }
+
+  void CompleteInstance(CallOptions options, CollectiveInstance request,
+                        CallDone<int> done) override {
+    Call("CompleteInstance", std::move(options), WriteCompleteInstance(request),
+         ReplyAs<tensorflow::CompleteInstanceResponse>(
+             std::move(done), [](const tensorflow::CompleteInstanceResponse& proto) {
+               return static_cast<int>(proto.source_rank());
+             }));
+  }
+
+  void GetStepSequence(CallOptions options, std::vector<int64_t> graph_keys,
+                       CallDone<std::vector<StepSequence>> done) override {
+    tensorflow::GetStepSequenceRequest proto;
+    *proto.mutable_graph_key() = {graph_keys.begin(), graph_keys.end()};
+    Call("GetStepSequence", std::move(options), SerializeMessage(proto),
+         ReplyAs<tensorflow::GetStepSequenceResponse>(
+             std::move(done), [](const tensorflow::GetStepSequenceResponse& reply) {
+               std::vector<StepSequence> all;
+               for (const auto& sequence : reply.step_sequence())
+                 all.push_back({sequence.graph_key(), sequence.next_step_id()});
+               return all;
+             }));
   }
 
   void Hello(CallOptions options, PeerInfo self, CallDone<PeerInfo> done) override {

@@ -1,0 +1,239 @@
+#include "muster/worker/task_collectives.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "muster/base/status.h"
+#include "muster/worker/task_exchange.h"
+
+namespace muster {
+namespace {
+
+// A leader that has never answered may still be starting.
+constexpr absl::Duration kLeaderStarts = absl::Seconds(30);
+constexpr absl::Duration kAskAgain = absl::Seconds(1);
+
+CollectiveInstance InstanceOf(const CollectiveParams& params, const CollectiveGroup& group) {
+  CollectiveInstance instance;
+  instance.node = params.node;
+  instance.group_key = params.group_key;
+  instance.group_size = params.group_size;
+  instance.instance_key = params.instance_key;
+  instance.type = params.type;
+  instance.dtype = params.dtype;
+  instance.shape = params.shape;
+  instance.device_type = group.device_type;
+  instance.device = params.device.name;
+  instance.is_source = params.is_source;
+  instance.subdiv_offsets = params.subdiv_offsets;
+  return instance;
+}
+
+}  // namespace
+
+// Asks the leader of the session's groups.
+class TaskCollectives::Resolver : public CollectiveResolver,
+                                  public std::enable_shared_from_this<Resolver> {
+ public:
+  Resolver(std::shared_ptr<TaskCollectives> task, Place place)
+      : task_(std::move(task)), place_(std::move(place)) {}
+
+  void ResolveGroup(const CollectiveParams& params, std::shared_ptr<Cancellation> cancellation,
+                    GroupDone done) override {
+    if (LeadsItself())
+      return task_->groups_->ResolveGroup(params, std::move(cancellation), std::move(done));
+    bool has_answered = false;
+    std::shared_ptr<const CollectiveGroup> known;
+    {
+      MutexLock lock(task_->mutex_);
+      const auto found = task_->known_.find({place_.leader, params.group_key});
+      if (found != task_->known_.end()) known = found->second.group;
+      has_answered = !task_->known_.empty();
+    }
+    if (known != nullptr && known->size() == params.group_size) {
+      const int rank = known->RankOf(params.device.name);
+      if (rank >= 0 && known->members[rank].device.incarnation == params.device.incarnation)
+        return std::move(done)(std::move(known));
+    }
+    CollectiveJoin join;
+    join.group_key = params.group_key;
+    join.group_size = params.group_size;
+    join.device_type = params.device.device_type;
+    join.device = params.device;
+    AskForGroup(std::move(join), std::move(cancellation),
+                has_answered ? absl::ZeroDuration() : kLeaderStarts, std::move(done));
+  }
+
+  void ResolveInstance(const CollectiveParams& params, std::shared_ptr<const CollectiveGroup> group,
+                       std::shared_ptr<Cancellation> cancellation, InstanceDone done) override {
+    if (LeadsItself()) {
+      return task_->CompleteInstance(InstanceOf(params, *group), place_.peers, place_.task,
+                                     std::move(cancellation), std::move(done));
+    }
+    std::optional<int> source_rank;
+    {
+      MutexLock lock(task_->mutex_);
+      const auto known = task_->known_.find({place_.leader, params.group_key});
+      if (known != task_->known_.end() && known->second.group == group) {
+        const auto found = known->second.instances.find(params.instance_key);
+        if (found != known->second.instances.end() && found->second.type == params.type &&
+            found->second.dtype == params.dtype && found->second.shape == params.shape &&
+            params.is_source == (group->RankOf(params.device.name) == found->second.source_rank)) {
+          source_rank = found->second.source_rank;
+        }
+      }
+    }
+    if (source_rank) return std::move(done)(*source_rank);
+    const std::shared_ptr<WorkerApi> leader = place_.peers->Worker(place_.leader);
+    if (leader == nullptr) return std::move(done)(NoLeader());
+    CallOptions options;
+    options.cancellation = std::move(cancellation);
+    WorkerApi& to = *leader;
+    to.CompleteInstance(
+        std::move(options), InstanceOf(params, *group),
+        [self = shared_from_this(), leader, group, key = params.instance_key,
+         known = Known::Instance{params.type, params.dtype, params.shape, -1},
+         done = std::move(done)](absl::StatusOr<int> answer) mutable {
+          if (answer.ok()) {
+            known.source_rank = *answer;
+            MutexLock lock(self->task_->mutex_);
+            const auto found = self->task_->known_.find({self->place_.leader, group->key});
+            if (found != self->task_->known_.end() && found->second.group == group)
+              found->second.instances.insert_or_assign(key, std::move(known));
+          }
+          std::move(done)(std::move(answer));
+        });
+  }
+
+  void Forget(const CollectiveGroup& group) override {
+    if (LeadsItself()) return task_->groups_->Forget(group);
+    Known dropped;
+    MutexLock lock(task_->mutex_);
+    const auto found = task_->known_.find({place_.leader, group.key});
+    if (found == task_->known_.end() || found->second.group.get() != &group) return;
+    dropped = std::move(found->second);
+    task_->known_.erase(found);
+  }
+
+ private:
+  bool LeadsItself() const { return place_.leader.empty() || place_.leader == place_.task; }
+  absl::Status NoLeader() const {
+    return InvalidArgument("collective_group_leader ", place_.leader,
+                           " is not a task of the cluster");
+  }
+
+  void AskForGroup(CollectiveJoin join, std::shared_ptr<Cancellation> cancellation,
+                   absl::Duration patience, GroupDone done) {
+    const std::shared_ptr<WorkerApi> leader = place_.peers->Worker(place_.leader);
+    if (leader == nullptr) return std::move(done)(NoLeader());
+    if (cancellation->cancelled()) return std::move(done)(cancellation->reason());
+    CallOptions options;
+    options.cancellation = cancellation;
+    WorkerApi& to = *leader;
+    CollectiveJoin request = join;
+    to.CompleteGroup(
+        std::move(options), std::move(request),
+        [self = shared_from_this(), leader, join = std::move(join), cancellation, patience,
+         done = std::move(done)](absl::StatusOr<CompleteGroupReply> reply) mutable {
+          if (absl::IsUnavailable(reply.status()) && patience > absl::ZeroDuration()) {
+            self->AskLater(std::move(join), std::move(cancellation), patience - kAskAgain,
+                           std::move(done));
+          } else if (!reply.ok()) {
+            std::move(done)(reply.status());
+          } else if (reply->is_legacy) {
+            std::move(done)(
+                Unimplemented("The leader ", self->place_.leader,
+                              " of collectives runs TensorFlow before 2.4, which cannot be mixed "
+                              "with later versions"));
+          } else {
+            self->GroupTold(join, *std::move(reply), std::move(done));
+          }
+        });
+  }
+
+  void AskLater(CollectiveJoin join, std::shared_ptr<Cancellation> cancellation,
+                absl::Duration patience, GroupDone done) {
+    task_->control_.ScheduleAfter(kAskAgain, [self = shared_from_this(), join = std::move(join),
+                                              cancellation = std::move(cancellation), patience,
+                                              done = std::move(done)]() mutable {
+      self->AskForGroup(std::move(join), std::move(cancellation), patience, std::move(done));
+    });
+  }
+
+  void GroupTold(const CollectiveJoin& join, CompleteGroupReply reply, GroupDone done) {
+    auto group = MakeCollectiveGroup(join.group_key, join.device_type, std::move(reply.devices));
+    if (group.ok() && (*group)->size() != join.group_size) {
+      group = Internal("The leader ", place_.leader, " says that group ", join.group_key, " has ",
+                       (*group)->size(), " members, not ", join.group_size);
+    }
+    if (group.ok()) {
+      MutexLock lock(task_->mutex_);
+      Known& known = task_->known_[{place_.leader, join.group_key}];
+      // Devices of one task share what they have been told.
+      const bool is_same = known.group != nullptr && known.group->size() == (*group)->size() &&
+                           std::equal(known.group->members.begin(), known.group->members.end(),
+                                      (*group)->members.begin(), [](const auto& a, const auto& b) {
+                                        return a.device.name == b.device.name &&
+                                               a.device.incarnation == b.device.incarnation;
+                                      });
+      if (!is_same) known = Known{*group, {}};
+      group = known.group;
+    }
+    std::move(done)(std::move(group));
+  }
+
+  const std::shared_ptr<TaskCollectives> task_;
+  const Place place_;
+};
+
+RefPtr<StepCollectives> TaskCollectives::ForStep(Place place, int64_t step_id,
+                                                 std::shared_ptr<CollectiveBuffers> buffers) {
+  auto exchange = std::make_shared<TaskExchange>(place.task, place.peers, step_id,
+                                                 std::move(buffers), control_, compute_);
+  return MakeRef<StepCollectives>(std::make_shared<Resolver>(shared_from_this(), std::move(place)),
+                                  std::move(exchange), control_);
+}
+
+void TaskCollectives::CompleteGroup(CollectiveJoin join, std::shared_ptr<Cancellation> caller,
+                                    CallDone<CompleteGroupReply> done) {
+  const bool is_legacy = join.is_legacy;
+  groups_->Join(std::move(join), std::move(caller),
+                [is_legacy, done = std::move(done)](
+                    absl::StatusOr<std::shared_ptr<const CollectiveGroup>> group) mutable {
+                  if (!group.ok()) return std::move(done)(group.status());
+                  CompleteGroupReply reply;
+                  reply.group_key = (*group)->key;
+                  reply.device_type = (*group)->device_type;
+                  reply.is_legacy = is_legacy;
+                  for (const auto& member : (*group)->members)
+                    reply.devices.push_back(member.device);
+                  std::move(done)(std::move(reply));
+                });
+}
+
+void TaskCollectives::CompleteInstance(CollectiveInstance instance, std::shared_ptr<Peers> peers,
+                                       const std::string& self,
+                                       std::shared_ptr<Cancellation> caller, CallDone<int> done) {
+  const auto answered = std::make_shared<Cancellation>();
+  const CollectiveInstance asked = instance;
+  groups_->Complete(std::move(instance), std::move(caller),
+                    [answered, done = std::move(done)](absl::StatusOr<int> source_rank) mutable {
+                      answered->Cancel(absl::CancelledError("answered"));
+                      std::move(done)(std::move(source_rank));
+                    });
+  if (answered->cancelled()) return;
+  // Whoever has not asked yet may never do so.
+  std::set<std::string> tasks;
+  for (const std::string& device : groups_->MissingMembers(asked))
+    tasks.emplace(TaskOfDevice(device));
+  tasks.erase(self);
+  for (const std::string& task : tasks) {
+    WatchTask(peers, task, control_, answered,
+              [groups = groups_, asked, task](const absl::Status& reason) {
+                groups->FailInstance(asked, reason);
+              });
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,66 @@
+// The collectives of one task: the groups that it leads, those that others lead, and the way of
+// bytes between tasks.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "muster/base/mutex.h"
+#include "muster/runtime/collective_buffers.h"
+#include "muster/runtime/collective_groups.h"
+#include "muster/runtime/step_collectives.h"
+#include "muster/transport/peers.h"
+
+namespace muster {
+
+// Thread-safe.
+class TaskCollectives : public std::enable_shared_from_this<TaskCollectives> {
+ public:
+  // Schedulers outlive what is running: `control` for timers and answers, `compute` for merging.
+  TaskCollectives(Scheduler& control, Scheduler& compute)
+      : control_(control),
+        compute_(compute),
+        groups_(std::make_shared<CollectiveGroups>(control)) {}
+
+  // Who the task is to a session, and who leads its groups: empty for the task itself.
+  struct Place {
+    std::string task;
+    std::string leader;
+    std::shared_ptr<Peers> peers;
+  };
+  // The executor of one step, whose buffers peers may ask for already.
+  RefPtr<StepCollectives> ForStep(Place place, int64_t step_id,
+                                  std::shared_ptr<CollectiveBuffers> buffers);
+
+  // What the leader serves. Members that are waited for are watched through `peers`.
+  void CompleteGroup(CollectiveJoin join, std::shared_ptr<Cancellation> caller,
+                     CallDone<CompleteGroupReply> done);
+  void CompleteInstance(CollectiveInstance instance, std::shared_ptr<Peers> peers,
+                        const std::string& self, std::shared_ptr<Cancellation> caller,
+                        CallDone<int> done);
+  void Stop(const absl::Status& reason) { groups_->Stop(reason); }
+
+ private:
+  class Resolver;
+
+  // What a leader has told.
+  struct Known {
+    std::shared_ptr<const CollectiveGroup> group;
+    struct Instance {
+      CollectiveType type;
+      DType dtype;
+      Shape shape;
+      int source_rank;
+    };
+    std::map<int32_t, Instance> instances;
+  };
+
+  Scheduler& control_;
+  Scheduler& compute_;
+  const std::shared_ptr<CollectiveGroups> groups_;
+  Mutex mutex_;
+  std::map<std::pair<std::string, int32_t>, Known> known_ ABSL_GUARDED_BY(mutex_);  // leader, key
+};
+
+}  // namespace muster
