@@ -1,0 +1,356 @@
+// Ranks that die, stop, stay away or send nonsense: the others fail soon, name them, and go on.
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "gmock/gmock.h"
+#include "muster/base/clock.h"
+#include "muster/collective/frame.h"
+#include "muster/collective/mesh_test.h"
+#include "muster/collective/tcp_channel.h"
+
+namespace muster::collective {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr absl::Duration kLong = absl::Minutes(5);
+
+// Descriptors of this process that are open.
+int OpenDescriptors() {
+  int count = 0;
+  DIR* const folder = opendir("/proc/self/fd");
+  while (readdir(folder) != nullptr) ++count;
+  closedir(folder);
+  return count;
+}
+
+// All ranks but `culprit` fail with UNAVAILABLE and its name.
+void ExpectNamed(const std::vector<absl::Status>& results, int culprit) {
+  for (size_t rank = 0; rank < results.size(); ++rank) {
+    if (static_cast<int>(rank) == culprit) continue;
+    EXPECT_TRUE(absl::IsUnavailable(results[rank])) << rank << ": " << results[rank];
+    EXPECT_THAT(std::string(results[rank].message()),
+                HasSubstr(absl::StrCat("rank ", culprit, " (", TestTasks::TaskName(culprit), ")")))
+        << "at rank " << rank;
+  }
+}
+
+// The survivors of tasks 0..3 without `lost` reduce in a group of their own.
+void ExpectSurvivorsGoOn(TestTasks& tasks, int count, int lost) {
+  std::vector<int> survivors = FirstTasks(count);
+  survivors.erase(survivors.begin() + lost);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < count - 1; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto mesh = tasks.Join(2, survivors, rank, kLong, kLong);
+      std::vector<float> data(100000, 1.0f);
+      const absl::Status status = AllReduceNow(*mesh, 1, {}, data);
+      EXPECT_TRUE(status.ok()) << status;
+      EXPECT_EQ(data[99999], static_cast<float>(count - 1));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Each rank calls the collectives until one fails.
+std::vector<absl::Status> RunUntilFailure(TestGroup& group, size_t count,
+                                          const std::function<bool(int rank, int call)>& goes_on) {
+  std::vector<absl::Status> results(group.size());
+  group.Run([&](Mesh& mesh, int rank) {
+    for (int call = 0; results[rank].ok() && goes_on(rank, call); ++call) {
+      std::vector<float> data(count, 1.0f);
+      results[rank] = AllReduceNow(mesh, static_cast<uint64_t>(call), {}, data);
+    }
+  });
+  return results;
+}
+
+TEST(MeshFailure, ARankThatLeavesIsNamedByAll) {
+  for (const Wire wire : {Wire::kTcp, Wire::kMemory}) {
+    for (const size_t count : {100, 50000, 1000000}) {
+      for (int culprit = 0; culprit < 4; ++culprit) {
+        TestGroup group(wire, 4);
+        const auto results = RunUntilFailure(group, count, [&](int rank, int call) {
+          if (rank != culprit || call < 2) return true;
+          group.meshes[rank] = nullptr;
+          return false;
+        });
+        ExpectNamed(results, culprit);
+        ExpectSurvivorsGoOn(group.tasks, 4, culprit);
+      }
+    }
+  }
+}
+
+TEST(MeshFailure, ARankThatNeverComesIsNamedByAll) {
+  for (int culprit = 0; culprit < 4; ++culprit) {
+    TestGroup group(Wire::kTcp, 4, kLong, absl::Seconds(1));
+    const auto results = RunUntilFailure(group, 1000000, [&](int rank, int call) {
+      return rank != culprit || call == 0;
+    });
+    ExpectNamed(results, culprit);
+  }
+}
+
+TEST(MeshFailure, AbortReachesAllRanksAndLaterCalls) {
+  TestGroup group(Wire::kTcp, 3);
+  const auto results = RunUntilFailure(group, 1000, [&](int rank, int call) {
+    if (rank == 1 && call == 3) {
+      group.meshes[1]->Abort(absl::AbortedError("/job:worker/task:7 is lost"));
+    }
+    return true;
+  });
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_TRUE(absl::IsAborted(results[rank])) << results[rank];
+    EXPECT_THAT(std::string(results[rank].message()), HasSubstr("/job:worker/task:7 is lost"));
+    std::vector<float> data(1);
+    EXPECT_TRUE(absl::IsAborted(AllReduceNow(*group.meshes[rank], 99, {}, data)));
+    EXPECT_FALSE(group.meshes[rank]->status().ok());
+  }
+}
+
+TEST(MeshFailure, CallsThatDifferAreToldApart) {
+  TestGroup group(Wire::kTcp, 2);
+  std::vector<absl::Status> results(2);
+  group.Run([&](Mesh& mesh, int rank) {
+    std::vector<float> data(1000 + static_cast<size_t>(rank));
+    results[rank] = AllReduceNow(mesh, 1, {}, data);
+  });
+  for (const absl::Status& result : results) {
+    EXPECT_TRUE(absl::IsInvalidArgument(result)) << result;
+    EXPECT_THAT(std::string(result.message()), HasSubstr("calls collective 1 with another"));
+  }
+}
+
+TEST(MeshFailure, NothingLeaks) {
+  {
+    TestGroup warm(Wire::kTcp, 2);
+  }
+  const int before = OpenDescriptors();
+  for (int i = 0; i < 20; ++i) {
+    TestGroup group(i % 2 == 0 ? Wire::kTcp : Wire::kMemory, 3);
+    RunUntilFailure(group, 100000, [&](int rank, int call) {
+      if (rank == i % 3 && call == 1) group.meshes[rank] = nullptr;
+      return rank != i % 3 || call == 0;
+    });
+  }
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+// Ranks as processes, so that they can be killed and stopped.
+class Processes {
+ public:
+  struct Shared {
+    struct {
+      int port;
+      char token[kTokenBytes];
+    } endpoints[4];
+    std::atomic<int> listening;
+    std::atomic<int> calls[4];
+    std::atomic<int> failed[4];
+    char errors[4][512];
+    int64_t failed_nanos[4];
+  };
+
+  explicit Processes(size_t count) : count_(count) {
+    shared_ = new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Shared{};
+    for (int rank = 0; rank < 4; ++rank) {
+      pids_[rank] = fork();
+      if (pids_[rank] == 0) {
+        RunRank(rank);
+        _exit(0);
+      }
+    }
+  }
+  ~Processes() {
+    for (const pid_t pid : pids_) {
+      kill(pid, SIGKILL);
+      waitpid(pid, nullptr, 0);
+    }
+    munmap(shared_, sizeof(Shared));
+  }
+  void Signal(int rank, int number) { kill(pids_[rank], number); }
+  Shared& shared() { return *shared_; }
+
+  // Waits until `holds`, for a minute at most.
+  static bool WaitUntil(const std::function<bool()>& holds) {
+    for (int i = 0; i < 60000; ++i) {
+      if (holds()) return true;
+      usleep(1000);
+    }
+    return false;
+  }
+
+ private:
+  void RunRank(int rank) {
+    auto port = DataPort::Listen("127.0.0.1");
+    shared_->endpoints[rank].port = (*port)->endpoint().port;
+    std::memcpy(shared_->endpoints[rank].token, (*port)->endpoint().token.data(), kTokenBytes);
+    ++shared_->listening;
+    while (shared_->listening < 4) usleep(1000);
+    MeshOptions options{.group = 7, .rank = rank};
+    for (int i = 0; i < 4; ++i) options.names.push_back(TestTasks::TaskName(i));
+    options.silence = absl::Seconds(2);
+    const auto lookup = [this](int peer) -> absl::StatusOr<Endpoint> {
+      const auto& found = shared_->endpoints[peer];
+      return Endpoint{"127.0.0.1", found.port, std::string(found.token, kTokenBytes)};
+    };
+    auto mesh = Mesh::Create(options, (*port)->NewConnector(lookup));
+    std::vector<float> data(count_);
+    absl::Status status;
+    for (uint64_t call = 0; status.ok(); ++call) {
+      status = AllReduceNow(**mesh, call, {.mean = true}, data);
+      if (status.ok()) ++shared_->calls[rank];
+    }
+    std::snprintf(shared_->errors[rank], sizeof(shared_->errors[rank]), "%s",
+                  status.ToString().c_str());
+    shared_->failed[rank] = 1;
+    // Stays, as a task would.
+    while (true) pause();
+  }
+
+  const size_t count_;
+  Shared* shared_;
+  pid_t pids_[4];
+};
+
+void CheckSignal(int number, size_t count, int culprit) {
+  Processes processes(count);
+  Processes::Shared& shared = processes.shared();
+  ASSERT_TRUE(Processes::WaitUntil([&] { return shared.calls[culprit] > 3; }));
+  processes.Signal(culprit, number);
+  const int64_t begin = Clock::Real().NowNanos();
+  ASSERT_TRUE(Processes::WaitUntil([&] {
+    int failed = 0;
+    for (int rank = 0; rank < 4; ++rank) failed += rank != culprit && shared.failed[rank] != 0;
+    return failed == 3;
+  }));
+  EXPECT_LT(Clock::Real().NowNanos() - begin, int64_t{30} * 1000 * 1000 * 1000);
+  for (int rank = 0; rank < 4; ++rank) {
+    if (rank == culprit) continue;
+    EXPECT_THAT(shared.errors[rank],
+                HasSubstr(absl::StrCat("UNAVAILABLE: rank ", culprit, " (/job:worker/task:")))
+        << "at rank " << rank;
+  }
+}
+
+TEST(MeshFailure, AKilledProcessIsNamedByAll) {
+  for (const size_t count : {1000, 60000, 2000000}) CheckSignal(SIGKILL, count, count % 7 % 4);
+}
+
+TEST(MeshFailure, AStoppedProcessIsNamedByAll) {
+  for (const size_t count : {1000, 2000000}) CheckSignal(SIGSTOP, count, 2);
+}
+
+// Raw connections to a data port.
+Descriptor ConnectTo(const DataPort& port) {
+  Descriptor socket(::socket(AF_INET, SOCK_STREAM, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port.endpoint().port));
+  inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
+  EXPECT_EQ(connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return socket;
+}
+
+// The other side closes, which a reader sees.
+void ExpectClosed(const Descriptor& socket) {
+  pollfd polled{socket.get(), POLLIN, 0};
+  ASSERT_EQ(poll(&polled, 1, 60000), 1);
+  char byte;
+  EXPECT_LE(recv(socket.get(), &byte, 1, 0), 0);
+}
+
+std::string Hello(uint64_t group, int32_t from, int32_t to, const std::string& token) {
+  std::string hello = "MUSTERd1";
+  hello.append(reinterpret_cast<const char*>(&group), 8);
+  hello.append(reinterpret_cast<const char*>(&from), 4);
+  hello.append(reinterpret_cast<const char*>(&to), 4);
+  return hello + token;
+}
+
+void SendAll(const Descriptor& socket, absl::string_view bytes) {
+  EXPECT_EQ(send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+            static_cast<ssize_t>(bytes.size()));
+}
+
+TEST(DataPort, StrangersAreTurnedAway) {
+  TestGroup group(Wire::kTcp, 2);
+  DataPort& port = group.tasks.port(0);
+  std::vector<Descriptor> silent;
+  for (int i = 0; i < 5; ++i) silent.push_back(ConnectTo(port));
+  const Descriptor garbage = ConnectTo(port);
+  SendAll(garbage, "GET / HTTP/1.1\r\n\r\n");
+  ExpectClosed(garbage);
+  const Descriptor wrong_token = ConnectTo(port);
+  SendAll(wrong_token, Hello(1, 1, 0, std::string(kTokenBytes, 'x')));
+  ExpectClosed(wrong_token);
+  group.Run([&](Mesh& mesh, int) {
+    std::vector<float> data(10, 1.0f);
+    const absl::Status status = AllReduceNow(mesh, 1, {}, data);
+    EXPECT_TRUE(status.ok()) << status;
+  });
+}
+
+TEST(DataPort, SilentStrangersAreForgotten) {
+  auto port = DataPort::Listen("127.0.0.1", absl::Milliseconds(50));
+  ASSERT_TRUE(port.ok()) << port.status();
+  const Descriptor silent = ConnectTo(**port);
+  ExpectClosed(silent);
+  EXPECT_FALSE(DataPort::Listen("no such host.invalid").ok());
+}
+
+// A peer with the token that sends wrong bytes: an error with its name, never a crash.
+TEST(MeshFailure, WrongBytesFailTheGroup) {
+  const Frame data{FrameKind::kData, 1, 0, 0, 64};
+  const auto text = [](const Frame& frame) {
+    const FrameHeader header = EncodeFrame(frame);
+    return std::string(header.data(), header.size());
+  };
+  std::string flipped = text(data);
+  flipped[4] = 77;
+  for (const std::string& bytes :
+       {std::string(64, '\xff'), flipped, text(data) + std::string(64, 'a'),
+        text({FrameKind::kData, 1, 0, 900, 64}), text({FrameKind::kReady, 1, 5, 3, 0}),
+        text({FrameKind::kData, 1, 0, 0, 0}), text({FrameKind::kPing, 1, 0, 0, 7})}) {
+    TestTasks tasks(Wire::kTcp, 2);
+    const auto mesh = tasks.Join(1, {0, 1}, 0, kLong, kLong);
+    const Descriptor socket = ConnectTo(tasks.port(0));
+    SendAll(socket, Hello(1, 1, 0, tasks.port(0).endpoint().token));
+    SendAll(socket, bytes);
+    std::vector<float> values(1000);
+    const absl::Status status = AllReduceNow(*mesh, 1, {}, values);
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 (/job:worker/task:1)"));
+  }
+}
+
+TEST(MeshFailure, FloodsOfUnknownCollectivesAreBounded) {
+  TestTasks tasks(Wire::kTcp, 2);
+  const auto mesh = tasks.Join(1, {0, 1}, 0, kLong, kLong);
+  const Descriptor socket = ConnectTo(tasks.port(0));
+  SendAll(socket, Hello(1, 1, 0, tasks.port(0).endpoint().token));
+  const std::string payload(kFrameBytes, 'z');
+  for (uint64_t tag = 100; tag < 200; ++tag) {
+    const FrameHeader header =
+        EncodeFrame({FrameKind::kData, tag, 0, 0, static_cast<uint32_t>(payload.size())});
+    if (send(socket.get(), header.data(), header.size(), MSG_NOSIGNAL) < 0) break;
+    if (send(socket.get(), payload.data(), payload.size(), MSG_NOSIGNAL) < 0) break;
+  }
+  ASSERT_TRUE(Processes::WaitUntil([&] { return !mesh->status().ok(); }));
+  EXPECT_THAT(std::string(mesh->status().message()), HasSubstr("that were not begun here"));
+}
+
+}  // namespace
+}  // namespace muster::collective
