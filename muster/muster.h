@@ -39,6 +39,7 @@
 #include "muster/graph/graph.h"
 #include "muster/graph/scope.h"
 #include "muster/ops.h"
+#include "muster/server/local_cluster.h"
 #include "muster/server/server.h"
 #include "muster/tensor/tensor.h"
 #include "muster/train/coordinator.h"

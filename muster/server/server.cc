@@ -68,10 +68,21 @@ std::vector<std::string> LocalAddressesOf(const std::string& host) {
   return local;
 }
 
+// Addresses of a cluster inside this process are names: no machine has them, no port is taken.
+bool IsInside(const ServerOptions& options) {
+  return options.local_tasks != nullptr && options.local_tasks->closed();
+}
+
 absl::StatusOr<Place> FindPlace(const ServerOptions& options, const TaskName& self) {
   ASSIGN_OR_RETURN(const std::string address, options.cluster.Address(self));
   ASSIGN_OR_RETURN(const HostPort entry, ParseHostPort(address));
   Place place;
+  if (IsInside(options)) {
+    place.host = entry.host;
+    place.port = entry.port;
+    place.addresses = {"none"};
+    return place;
+  }
   place.port = options.port >= 0 ? options.port : entry.port;
   const std::vector<std::string> own = LocalAddressesOf(entry.host);
   place.host = own.empty() ? "localhost" : entry.host;
@@ -114,10 +125,9 @@ Schedulers SchedulersOf(const ServerOptions& options) {
   if (options.scheduler != nullptr) return {options.scheduler, options.scheduler};
   // For all servers of the process; never destroyed, since sessions may outlive everything else.
   // Unlike in a local session, no caller helps to compute.
-  static Scheduler* const control = NewThreadPool(2).release();
   static Scheduler* const compute =
       NewThreadPool(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))).release();
-  return {control, compute};
+  return {&Server::SharedScheduler(), compute};
 }
 
 // All that a session in this process needs of its server; lives as long as one of them.
@@ -129,10 +139,11 @@ struct Parts {
 
 class TaskServer : public Server {
  public:
-  TaskServer(ServerOptions options, TaskName self, Place place, ReservedPort reserved,
-             Schedulers schedulers, std::shared_ptr<Parts> parts)
+  TaskServer(ServerOptions options, TaskName self, std::string address, Place place,
+             ReservedPort reserved, Schedulers schedulers, std::shared_ptr<Parts> parts)
       : options_(std::move(options)),
         self_(std::move(self)),
+        address_(std::move(address)),
         place_(std::move(place)),
         schedulers_(schedulers),
         parts_(std::move(parts)),
@@ -144,15 +155,19 @@ class TaskServer : public Server {
     if (state_ == State::kServing) return absl::OkStatus();
     if (state_ != State::kNew)
       return FailedPrecondition("the server ", self_.ToString(), " has been stopped");
-    GrpcServerOptions options;
-    options.host = place_.bind;
-    options.port = place_.port;
-    options.security = options_.security;
-    options.max_message_bytes = options_.max_message_bytes;
-    options.scheduler = schedulers_.control;
     // Sessions of this process and calls from outside keep the parts alive, not only the master.
-    ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(),
-                                              {parts_, parts_->worker.get()}));
+    const std::shared_ptr<WorkerApi> worker(parts_, parts_->worker.get());
+    if (!IsInside(options_)) {
+      GrpcServerOptions options;
+      options.host = place_.bind;
+      options.port = place_.port;
+      options.security = options_.security;
+      options.max_message_bytes = options_.max_message_bytes;
+      options.scheduler = schedulers_.control;
+      ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(), worker));
+    }
+    if (options_.local_tasks != nullptr)
+      options_.local_tasks->calls().Listen(address_, {worker, SharedMaster()});
     registration_ = std::make_unique<LocalMasterRegistration>(
         LocalMaster{target(), place_.port, place_.addresses, SharedMaster()});
     reserved_ = ReservedPort();
@@ -181,6 +196,7 @@ class TaskServer : public Server {
       if (report_ != nullptr) report_->Stop();
     }
     registration.reset();
+    if (options_.local_tasks != nullptr) options_.local_tasks->calls().Close(address_);
     EndSteps(grpc.get(), grace);
     grpc.reset();
     MutexLock lock(mutex_);
@@ -252,6 +268,7 @@ class TaskServer : public Server {
 
   ServerOptions options_;
   const TaskName self_;
+  const std::string address_;  // in the cluster that it was given
   const Place place_;
   const Schedulers schedulers_;
   const std::shared_ptr<Parts> parts_;
@@ -268,12 +285,18 @@ class TaskServer : public Server {
 absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, const TaskName& self,
                                                  int port, const Schedulers& schedulers) {
   auto parts = std::make_shared<Parts>();
-  GrpcOptions grpc;
-  grpc.scheduler = schedulers.control;
-  grpc.security = options.security;
-  grpc.max_message_bytes = options.max_message_bytes;
+  std::unique_ptr<Transport> transport;
+  if (!IsInside(options)) {
+    GrpcOptions grpc;
+    grpc.scheduler = schedulers.control;
+    grpc.security = options.security;
+    grpc.max_message_bytes = options.max_message_bytes;
+    transport = NewGrpcTransport(std::move(grpc));
+  }
+  if (options.local_tasks != nullptr)
+    transport = NewLocalTasksTransport(options.local_tasks, std::move(transport));
   parts->transport =
-      NewWatchedTransport(NewGrpcTransport(std::move(grpc)), *schedulers.control, options.liveness);
+      NewWatchedTransport(std::move(transport), *schedulers.control, options.liveness);
   WorkerOptions worker;
   worker.self = self;
   worker.cluster = options.cluster;
@@ -307,17 +330,30 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   RETURN_IF_ERROR(options.cluster.Validate());
   ASSIGN_OR_RETURN(TaskName self, Self(options));
   ASSIGN_OR_RETURN(Place place, FindPlace(options, self));
-  ASSIGN_OR_RETURN(ReservedPort reserved, ReservedPort::Take(place.bind, place.port));
-  place.port = reserved.port();
+  ASSIGN_OR_RETURN(std::string address, options.cluster.Address(self));
+  if (options.local_tasks != nullptr && !options.local_tasks->Has(address)) {
+    return InvalidArgument(self.ToString(), " at ", address,
+                           " is none of the tasks that share this process");
+  }
+  ReservedPort reserved;
+  if (!IsInside(options)) {
+    ASSIGN_OR_RETURN(reserved, ReservedPort::Take(place.bind, place.port));
+    place.port = reserved.port();
+  }
   const Schedulers schedulers = SchedulersOf(options);
   // The task's own entry says where it really is, so that others who are told of it find it.
   options.cluster.jobs()[self.job][self.task] =
-      absl::StrCat(Bracketed(ParseHostPort(options.cluster.Address(self).value()).value().host),
-                   ":", place.port);
+      absl::StrCat(Bracketed(ParseHostPort(address).value().host), ":", place.port);
   ASSIGN_OR_RETURN(std::shared_ptr<Parts> parts, MakeParts(options, self, place.port, schedulers));
-  WarnIfOpen(place, options.security, self);
-  return std::make_unique<TaskServer>(std::move(options), std::move(self), std::move(place),
-                                      std::move(reserved), schedulers, std::move(parts));
+  if (!IsInside(options)) WarnIfOpen(place, options.security, self);
+  return std::make_unique<TaskServer>(std::move(options), std::move(self), std::move(address),
+                                      std::move(place), std::move(reserved), schedulers,
+                                      std::move(parts));
+}
+
+Scheduler& Server::SharedScheduler() {
+  static Scheduler* const control = NewThreadPool(2).release();
+  return *control;
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::CreateLocal(SessionConfig config) {

@@ -6,6 +6,7 @@
 
 #include "muster/transport/cluster.h"
 #include "muster/transport/grpc/grpc_transport.h"
+#include "muster/transport/inproc/local_tasks.h"
 #include "muster/transport/session_config.h"
 #include "muster/transport/watched_peers.h"
 
@@ -21,6 +22,8 @@ struct ServerOptions {
   std::string bind;
   SessionConfig config;  // under every session's own
   SecurityOptions security;
+  // Set where the task shares the process with others of its cluster, itself among them.
+  std::shared_ptr<LocalTasks> local_tasks;
   Scheduler* scheduler = nullptr;  // null: pools that all servers of the process share
   absl::Duration stop_grace = absl::Seconds(2);
   LivenessOptions liveness;
@@ -43,6 +46,8 @@ class Server {
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options);
   // One task "/job:local/replica:0/task:0" on a free port.
   static absl::StatusOr<std::unique_ptr<Server>> CreateLocal(SessionConfig config = {});
+  // For timers and calls of all servers of the process; never ends.
+  static Scheduler& SharedScheduler();
   virtual ~Server() = default;  // stops it
 
   virtual absl::Status Start() = 0;  // again: does nothing

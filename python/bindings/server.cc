@@ -1,7 +1,11 @@
 // Servers in this process.
 #include "muster/server/server.h"
 
+#include <set>
+
 #include "bindings.h"
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include "muster/server/server_environment.h"
 #include "muster/server/server_options_proto.h"
@@ -9,6 +13,18 @@
 
 namespace muster {
 namespace {
+
+// The tasks that threads of this process run; null: none. Under the interpreter's lock.
+std::shared_ptr<LocalTasks>& SharedTasks() {
+  static std::shared_ptr<LocalTasks>& tasks =
+      *std::make_unique<std::shared_ptr<LocalTasks>>().release();  // servers may outlive the module
+  return tasks;
+}
+
+void ShareProcess(const std::vector<std::string>& addresses, bool closed) {
+  SharedTasks() = std::make_shared<LocalTasks>(
+      Server::SharedScheduler(), std::set<std::string>(addresses.begin(), addresses.end()), closed);
+}
 
 std::unique_ptr<Server> NewServer(const nb::bytes& server_def, const std::string& bind,
                                   const std::string& tls_cert, const std::string& tls_key,
@@ -22,6 +38,10 @@ std::unique_ptr<Server> NewServer(const nb::bytes& server_def, const std::string
   if (!tls_key.empty()) options.security.key_file = tls_key;
   if (!tls_ca.empty()) options.security.ca_file = tls_ca;
   if (!auth_token_file.empty()) options.security.token = RunValue(ReadAuthToken(auth_token_file));
+  const absl::StatusOr<std::string> address =
+      options.cluster.Address({options.job, std::max(options.task, 0)});
+  if (SharedTasks() != nullptr && address.ok() && SharedTasks()->Has(*address))
+    options.local_tasks = SharedTasks();
   ReleasedGil unlocked;  // names are looked up
   return RunValue(Server::Create(std::move(options)));
 }
@@ -53,6 +73,7 @@ void BindServer(nb::module_& m) {
           nb::call_guard<ReleasedGil>())
       .def("join", &Join)
       .def_prop_ro("target", &Server::target);
+  m.def("share_process", &ShareProcess, nb::arg("addresses"), nb::arg("closed"));
   m.def("new_server", &NewServer, nb::arg("server_def"), nb::arg("bind"), nb::arg("tls_cert"),
         nb::arg("tls_key"), nb::arg("tls_ca"), nb::arg("auth_token_file"));
 }
