@@ -1,7 +1,7 @@
 """tf.app: run() parses the flags and calls main. Unknown flags stay in the arguments that main gets."""
 import sys
 
-from muster import flags
+from muster import _tasks, flags
 
 _HELP_FLAGS = (("help", "show this help"), ("helpfull", "show full help"), ("helpshort", "show this help"))
 
@@ -17,7 +17,7 @@ class UsageError(Exception):
 def usage(shorthelp=False, writeto_stdout=False, detailed_error=None, exitcode=None):
     """Prints what the program is for and its flags."""
     out = sys.stdout if writeto_stdout else sys.stderr
-    text = getattr(sys.modules["__main__"], "__doc__", None) or "\nUSAGE: %s [flags]\n" % sys.argv[0]
+    text = getattr(_tasks.main_module(), "__doc__", None) or "\nUSAGE: %s [flags]\n" % sys.argv[0]
     print(text.replace("%s", sys.argv[0]) if "%s" in text else text, file=out)
     print("flags:\n", file=out)
     print(flags.FLAGS.main_module_help() if shorthelp else flags.FLAGS.get_help(), file=out)
@@ -37,7 +37,7 @@ def _define_help_flags():
 
 def run(main=None, argv=None):
     """Parses the flags, calls main([program] + the rest) and exits with what it returns."""
-    main = main or sys.modules["__main__"].main
+    main = main or _tasks.main_module().main
     _define_help_flags()
     arguments = list(sys.argv if argv is None else argv)
     # Help is shown even where a required flag is missing.

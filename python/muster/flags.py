@@ -1,9 +1,12 @@
 """tf.flags: command-line flags in absl's grammar. FLAGS parses sys.argv when a flag is first read."""
+import copy
 import csv
 import io
 import os
 import re
 import sys
+
+from muster import _tasks
 
 
 class Error(Exception):
@@ -280,14 +283,38 @@ class FlagHolder(object):
     present = property(lambda self: bool(self._flag.present))
 
 
+class _FlagState(object):
+    """The flags, and what has been done with them."""
+
+    def __init__(self):
+        self.flags, self.parsed, self.joint_validators, self.gnu = {}, False, [], True
+
+    def add_missing(self, other):
+        """Flags that modules have defined which are imported once for all tasks of the process."""
+        for name, flag in list(other.flags.items()):
+            if name not in self.flags:
+                own = copy.copy(flag)
+                own.validators = list(flag.validators)
+                for key in filter(None, (flag.name, flag.short_name)):
+                    self.flags.setdefault(key, own)
+        return self
+
+
 class FlagValues(object):
     """All flags by name. Reading one parses sys.argv first, strictly, unless that has been done."""
 
     def __init__(self):
-        self.__dict__["__flags"] = {}
-        self.__dict__["_parsed"] = False
-        self.__dict__["_joint_validators"] = []
-        self.__dict__["_gnu"] = True
+        self.__dict__["_shared_state"] = _FlagState()
+
+    def _state(self):
+        """Tasks that share the process have values of their own."""
+        task = _tasks.current()
+        shared = self.__dict__["_shared_state"]
+        return shared if task is None else task.flags.setdefault(self, _FlagState()).add_missing(shared)
+
+    _parsed = property(lambda self: self._state().parsed)
+    _gnu = property(lambda self: self._state().gnu)
+    _joint_validators = property(lambda self: self._state().joint_validators)
 
     # --- Flags as attributes. ---
     def __getattr__(self, name):
@@ -327,9 +354,14 @@ class FlagValues(object):
                 % (name, existing.module, flag.module, existing.help))
         if name in _METHODS:
             raise FlagNameConflictsWithMethodError("flag named %s conflicts with a method of FLAGS" % name)
-        self._flags()[name] = flag
-        if flag.short_name:
-            self._flags()[flag.short_name] = flag
+        states = [self._state()]
+        if _tasks.current() is not None and flag.module != _main_name():
+            states.append(self.__dict__["_shared_state"])
+        for state in states:
+            own = flag if state is states[0] else copy.copy(flag)
+            state.flags[name] = own
+            if flag.short_name:
+                state.flags[flag.short_name] = own
 
     def __contains__(self, name):
         return name in self._flags()
@@ -344,7 +376,7 @@ class FlagValues(object):
         return sorted(self._flags())
 
     def _flags(self):
-        return self.__dict__["__flags"]
+        return self._state().flags
 
     # --- Parsing. ---
     def __call__(self, argv, known_only=False):
@@ -451,15 +483,15 @@ class FlagValues(object):
         return self._parsed
 
     def mark_as_parsed(self):
-        self.__dict__["_parsed"] = True
+        self._state().parsed = True
 
     def unparse_flags(self):
         for flag in self._flags().values():
             flag.unparse()
-        self.__dict__["_parsed"] = False
+        self._state().parsed = False
 
     def set_gnu_getopt(self, gnu_getopt=True):
-        self.__dict__["_gnu"] = gnu_getopt
+        self._state().gnu = gnu_getopt
 
     def is_gnu_getopt(self):
         return self._gnu

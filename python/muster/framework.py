@@ -4,7 +4,7 @@ import contextlib
 import re
 import threading
 
-from muster import _muster, dtypes, errors, tensor_shape
+from muster import _muster, _tasks, dtypes, errors, tensor_shape
 
 
 class GraphKeys(object):
@@ -835,7 +835,7 @@ class _DefaultStack(threading.local):
 
 _default_graph_stack = _DefaultStack()
 _default_session_stack = _DefaultStack()
-_global_default_graph = None
+_global_default_graphs = {}  # one; where tasks share the process, one for each (see _tasks)
 _functions_being_built = 0  # in all threads together: while it is 0, no tensor has to ask where it is read
 
 
@@ -855,21 +855,21 @@ def graph_for(values):
 
 
 def get_default_graph():
-    global _global_default_graph
     graph = _default_graph_stack.top()
     if graph is not None:
         return graph
-    if _global_default_graph is None:
-        _global_default_graph = Graph()
-    return _global_default_graph
+    task = _tasks.current()
+    graph = _global_default_graphs.get(task)
+    if graph is None:
+        graph = _global_default_graphs[task] = Graph()
+    return graph
 
 
 def reset_default_graph():
-    global _global_default_graph
     if _default_graph_stack.top() is not None:
         raise AssertionError("Do not use tf.reset_default_graph() to clear nested graphs. If you need a cleared graph, "
                              "exit the nesting and create a new graph.")
-    _global_default_graph = None
+    _global_default_graphs.pop(_tasks.current(), None)
 
 
 def get_default_session():

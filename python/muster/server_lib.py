@@ -2,7 +2,7 @@
 import atexit
 import threading
 
-from muster import _muster, _protos
+from muster import _muster, _protos, _tasks
 
 __all__ = ["ClusterSpec", "Server"]
 
@@ -175,6 +175,8 @@ class Server(object):
     def join(self):
         """Waits until the server is stopped; Ctrl-C ends the wait."""
         self._server.join()
+        if _tasks.current() is not None:
+            raise SystemExit(0)  # a process would have been stopped here
 
     def stop(self, grace=None):
         """Ends the server: steps under way have `grace` seconds (2 unless given), then they are cancelled."""
