@@ -51,8 +51,6 @@ std::string Seconds(absl::Duration left) {
 }  // namespace
 
 void TaskProgress::NoteLine(absl::string_view line) {
-  last_lines.emplace_back(line);
-  if (last_lines.size() > kKeptLines) last_lines.pop_front();
   for (const absl::string_view key : {"loss", "cross entropy", "cross_entropy", "xent"}) {
     if (const std::optional<double> value = NumberAfter(line, key)) {
       loss = value;
@@ -94,6 +92,13 @@ void TaskProgress::NoteReport(absl::string_view json, absl::Time now) {
   if (const Json* member = report->Find("joined");
       member != nullptr && member->boolean() != nullptr)
     joined = joined || *member->boolean();
+}
+
+void TaskProgress::NoteRestart() {
+  steps = 0;
+  steps_per_second = 0;
+  joined = ended = false;
+  last_report_ = absl::InfinitePast();
 }
 
 std::optional<int64_t> StepsAskedFor(const std::vector<std::string>& arguments) {

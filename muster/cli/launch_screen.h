@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,14 +21,13 @@ struct TaskProgress {
   std::optional<double> loss;
   bool joined = false;  // does nothing but serve
   bool ended = false;
-  std::deque<std::string> last_lines;
-
-  static constexpr size_t kKeptLines = 20;
 
   // A line it printed: a loss or a global step in it counts.
   void NoteLine(absl::string_view line);
   // A report of its server (see server/status_report.h); what is not one is ignored.
   void NoteReport(absl::string_view json, absl::Time now);
+  // It begins anew.
+  void NoteRestart();
 
  private:
   absl::Time last_report_ = absl::InfinitePast();

@@ -1,0 +1,300 @@
+#include "muster/cli/launch_link.h"
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace muster {
+namespace {
+
+constexpr absl::Duration kConnectTime = absl::Minutes(5);
+constexpr int kLostStatus = 1;
+
+using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+AddressList Resolve(const std::string& host, int port, int flags) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = flags;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.empty() ? nullptr : host.c_str(), absl::StrCat(port).c_str(), &hints,
+                  &found) != 0) {
+    found = nullptr;
+  }
+  return {found, &freeaddrinfo};
+}
+
+// A connection that carries lines.
+class Lines {
+ public:
+  explicit Lines(int fd) : fd_(fd) {}
+  ~Lines() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Lines(Lines&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), partial_(std::move(other.partial_)) {}
+  Lines& operator=(Lines&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    std::swap(partial_, other.partial_);
+    return *this;
+  }
+
+  int fd() const { return fd_; }
+  // Short, and few of them: they always fit into what the system keeps for us.
+  void Send(const std::string& line) {
+    if (fd_ >= 0) (void)!send(fd_, (line + "\n").c_str(), line.size() + 1, MSG_NOSIGNAL);
+  }
+  // Whole lines that have come. Closed when the other side is gone or says too much.
+  std::vector<std::string> Read() {
+    std::vector<std::string> lines;
+    char text[4096];
+    while (fd_ >= 0) {
+      const ssize_t length = recv(fd_, text, sizeof(text), MSG_DONTWAIT);
+      if (length < 0 && (errno == EAGAIN || errno == EINTR)) break;
+      if (length <= 0 || partial_.size() > sizeof(text)) {
+        close(std::exchange(fd_, -1));
+        break;
+      }
+      for (const char c : absl::string_view(text, static_cast<size_t>(length))) {
+        if (c == '\n') {
+          lines.push_back(std::exchange(partial_, ""));
+        } else {
+          partial_.push_back(c);
+        }
+      }
+    }
+    return lines;
+  }
+
+ private:
+  int fd_;
+  std::string partial_;
+};
+
+class Leader : public LaunchLink {
+ public:
+  Leader(const LinkPlan& plan, int listener)
+      : plan_(plan), listener_(listener), ranks_(static_cast<size_t>(plan.size)) {
+    ranks_[0].known = true;
+  }
+  ~Leader() override {
+    close(listener_);
+    RemoveFolder();
+  }
+
+  void AddTo(std::vector<pollfd>& waiting) const override {
+    waiting.push_back({listener_, POLLIN, 0});
+    for (const Member& member : members_) waiting.push_back({member.lines.fd(), POLLIN, 0});
+  }
+
+  void Update() override {
+    for (int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC); fd >= 0;
+         fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) {
+      members_.push_back({Lines(fd), -1});
+    }
+    for (size_t i = 0; i < members_.size(); ++i) {
+      for (const std::string& line : members_[i].lines.Read()) Hear(members_[i], line);
+      if (members_[i].lines.fd() >= 0) continue;
+      const int rank = members_[i].rank;
+      members_.erase(members_.begin() + static_cast<ptrdiff_t>(i--));
+      if (rank >= 0 && !ranks_[static_cast<size_t>(rank)].ended)
+        Fail(kLostStatus, absl::StrCat("rank ", rank, " is gone"));
+    }
+    Decide();
+  }
+
+  void TellJoined() override { ranks_[0].joined = true; }
+  void TellEnded(int code) override { NoteEnd(0, code); }
+  std::optional<int> stop() const override { return stop_; }
+  bool finished() const override { return stop_.has_value(); }
+  std::string reason() const override { return reason_; }
+
+ private:
+  struct Member {
+    Lines lines;
+    int rank = -1;  // until it has said who it is
+  };
+  struct State {
+    bool known = false;
+    bool joined = false;
+    bool ended = false;
+  };
+
+  void Hear(Member& member, const std::string& line) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    int number = -1;
+    if (words[0] == "hello" && words.size() == 3 && words[1] == plan_.key &&
+        absl::SimpleAtoi(words[2], &number) && number > 0 && number < plan_.size) {
+      member.rank = number;
+      ranks_[static_cast<size_t>(number)].known = true;
+      if (stop_) member.lines.Send(StopLine());
+    } else if (member.rank < 0) {
+      member.lines = Lines(-1);  // not one of ours
+    } else if (words[0] == "joined") {
+      ranks_[static_cast<size_t>(member.rank)].joined = true;
+    } else if (words[0] == "ended" && words.size() == 2 && absl::SimpleAtoi(words[1], &number)) {
+      NoteEnd(member.rank, number);
+    }
+  }
+
+  void NoteEnd(int rank, int code) {
+    ranks_[static_cast<size_t>(rank)].ended = true;
+    if (code != 0) Fail(code, absl::StrCat("rank ", rank, " has ended with status ", code));
+  }
+
+  void Fail(int code, std::string reason) {
+    if (stop_) return;
+    reason_ = std::move(reason);
+    SayStop(code);
+  }
+
+  // As on one machine: parameter servers, and workers that only serve, end with the others.
+  void Decide() {
+    bool all_known = true;
+    bool done = true;
+    bool one_ended = false;
+    for (int rank = 0; rank < plan_.size; ++rank) {
+      const State& state = ranks_[static_cast<size_t>(rank)];
+      all_known &= state.known;
+      if (rank < plan_.ps) continue;
+      done &= state.ended || state.joined;
+      one_ended |= state.ended;
+    }
+    if (all_known) RemoveFolder();
+    if (!stop_ && done && one_ended) SayStop(0);
+  }
+
+  std::string StopLine() const { return absl::StrCat("stop ", *stop_, " ", reason_); }
+
+  void SayStop(int code) {
+    stop_ = code;
+    for (Member& member : members_)
+      if (member.rank >= 0) member.lines.Send(StopLine());
+  }
+
+  void RemoveFolder() {
+    if (plan_.folder.empty()) return;
+    for (int rank = 0; rank < plan_.size; ++rank)
+      unlink(absl::StrCat(plan_.folder, "/rank-", rank).c_str());
+    rmdir(std::exchange(plan_.folder, "").c_str());
+  }
+
+  LinkPlan plan_;
+  const int listener_;
+  std::vector<State> ranks_;
+  std::vector<Member> members_;
+  std::optional<int> stop_;
+  std::string reason_;
+};
+
+class Follower : public LaunchLink {
+ public:
+  explicit Follower(const LinkPlan& plan) : plan_(plan) {}
+
+  void AddTo(std::vector<pollfd>& waiting) const override {
+    if (lines_.fd() >= 0) waiting.push_back({lines_.fd(), POLLIN, 0});
+  }
+
+  void Update() override {
+    if (stop_) return;
+    if (lines_.fd() < 0) Connect();
+    if (lines_.fd() < 0) {
+      if (absl::Now() > give_up_at_)
+        Lose(absl::StrCat("the launcher of rank 0 cannot be reached at ", plan_.host, ":",
+                          plan_.port));
+      return;
+    }
+    for (const std::string& line : lines_.Read()) {
+      const std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 2));
+      int code = 0;
+      if (words.size() == 3 && words[0] == "stop" && absl::SimpleAtoi(words[1], &code)) {
+        stop_ = code;
+        reason_ = words[2];
+      }
+    }
+    if (lines_.fd() < 0 && !stop_ && !told_end_) Lose("the launcher of rank 0 is gone");
+  }
+
+  void TellJoined() override { Tell("joined"); }
+  void TellEnded(int code) override {
+    told_end_ = true;
+    Tell(absl::StrCat("ended ", code));
+  }
+  std::optional<int> stop() const override { return stop_; }
+  bool finished() const override { return stop_ || (told_end_ && unsent_.empty()); }
+  std::string reason() const override { return reason_; }
+
+ private:
+  // Blocks no longer than the network takes to refuse: rank 0 listens from its start on.
+  void Connect() {
+    if (absl::Now() < next_try_) return;
+    next_try_ = absl::Now() + absl::Milliseconds(200);
+    const AddressList found = Resolve(plan_.host, plan_.port, 0);
+    for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+      const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (fd < 0) continue;
+      if (connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
+        close(fd);
+        continue;
+      }
+      lines_ = Lines(fd);
+      lines_.Send(absl::StrCat("hello ", plan_.key, " ", plan_.rank));
+      for (const std::string& line : std::exchange(unsent_, {})) lines_.Send(line);
+      return;
+    }
+  }
+
+  void Tell(const std::string& line) {
+    if (lines_.fd() < 0) Connect();
+    if (lines_.fd() >= 0) {
+      lines_.Send(line);
+    } else {
+      unsent_.push_back(line);
+    }
+  }
+
+  void Lose(std::string reason) {
+    stop_ = kLostStatus;
+    reason_ = std::move(reason);
+  }
+
+  const LinkPlan plan_;
+  Lines lines_{-1};
+  std::vector<std::string> unsent_;
+  bool told_end_ = false;
+  absl::Time next_try_ = absl::InfinitePast();
+  const absl::Time give_up_at_ = absl::Now() + kConnectTime;
+  std::optional<int> stop_;
+  std::string reason_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LaunchLink>> LaunchLink::Open(const LinkPlan& plan) {
+  if (plan.rank > 0) return std::make_unique<Follower>(plan);
+  const bool loopback = plan.host == "localhost";
+  const AddressList found = Resolve(loopback ? plan.host : "", plan.port, AI_PASSIVE);
+  int error = EADDRNOTAVAIL;
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+    const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) continue;
+    const int on = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, 1024) == 0)
+      return std::make_unique<Leader>(plan, fd);
+    error = errno;
+    close(fd);
+  }
+  return absl::UnknownError(absl::StrCat("cannot listen on port ", plan.port,
+                                         " for the other launchers: ", std::strerror(error)));
+}
+
+}  // namespace muster
