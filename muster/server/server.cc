@@ -11,6 +11,7 @@
 #include "muster/base/log.h"
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
+#include "muster/collective/task_groups.h"
 #include "muster/master/master.h"
 #include "muster/server/status_report.h"
 #include "muster/transport/local_address.h"
@@ -308,6 +309,17 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   worker.master_timeout = options.master_timeout;
   worker.max_graph_nodes = options.max_graph_nodes;
   worker.collective_group_leader = options.config.collective_group_leader;
+  // Direct connections are not encrypted.
+  if (options.security.certificate_file.empty() && options.security.ca_file.empty()) {
+    collective::TaskGroupsOptions groups;
+    ASSIGN_OR_RETURN(const std::string address, options.cluster.Address(self));
+    groups.host = address.substr(0, address.rfind(':'));
+    if (absl::StartsWith(groups.host, "["))
+      groups.host = groups.host.substr(1, groups.host.size() - 2);
+    groups.scheduler = schedulers.compute;
+    groups.silence = options.liveness.fail_after;
+    worker.direct_groups = collective::NewTaskGroups(std::move(groups));
+  }
   ASSIGN_OR_RETURN(parts->worker, Worker::Create(std::move(worker)));
   MasterOptions master;
   master.self = self;

@@ -192,7 +192,7 @@ RefPtr<StepCollectives> TaskCollectives::ForStep(Place place, int64_t step_id,
   auto exchange = std::make_shared<TaskExchange>(place.task, place.peers, step_id,
                                                  std::move(buffers), control_, compute_);
   return MakeRef<StepCollectives>(std::make_shared<Resolver>(shared_from_this(), std::move(place)),
-                                  std::move(exchange), control_);
+                                  std::move(exchange), control_, direct_);
 }
 
 void TaskCollectives::CompleteGroup(CollectiveJoin join, std::shared_ptr<Cancellation> caller,

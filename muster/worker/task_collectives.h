@@ -18,9 +18,11 @@ namespace muster {
 class TaskCollectives : public std::enable_shared_from_this<TaskCollectives> {
  public:
   // Schedulers outlive what is running: `control` for timers and answers, `compute` for merging.
-  TaskCollectives(Scheduler& control, Scheduler& compute)
+  // `direct` may be null.
+  TaskCollectives(Scheduler& control, Scheduler& compute, std::shared_ptr<DirectGroups> direct)
       : control_(control),
         compute_(compute),
+        direct_(std::move(direct)),
         groups_(std::make_shared<CollectiveGroups>(control)) {}
 
   // Who the task is to a session, and who leads its groups: empty for the task itself.
@@ -58,6 +60,7 @@ class TaskCollectives : public std::enable_shared_from_this<TaskCollectives> {
 
   Scheduler& control_;
   Scheduler& compute_;
+  const std::shared_ptr<DirectGroups> direct_;
   const std::shared_ptr<CollectiveGroups> groups_;
   Mutex mutex_;
   std::map<std::pair<std::string, int32_t>, Known> known_ ABSL_GUARDED_BY(mutex_);  // leader, key

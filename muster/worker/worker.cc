@@ -71,7 +71,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
         resources_(std::make_shared<ResourceManager>(options_.self.job)),
         steps_(std::make_shared<StepTable>(*options_.control, log_)),
         sessions_(std::make_shared<SessionTable>(TableOptions())),
-        collectives_(std::make_shared<TaskCollectives>(*options_.control, *options_.scheduler)) {
+        collectives_(std::make_shared<TaskCollectives>(*options_.control, *options_.scheduler,
+                                                       options_.direct_groups)) {
     for (int i = 0; i < options_.cpu_devices; ++i) {
       devices_->push_back(
           NewCpuDevice(absl::StrCat(name_, "/device:CPU:", i), *options_.scheduler));

@@ -10,6 +10,7 @@
 
 namespace muster {
 
+class DirectGroups;
 class ResourceManager;
 
 struct WorkerOptions {
@@ -33,6 +34,7 @@ struct WorkerOptions {
   // Who brings the ranks of collectives together, where a session does not say; empty: every task
   // its own.
   std::string collective_group_leader;
+  std::shared_ptr<DirectGroups> direct_groups;  // null: collectives have TensorFlow's way only
 };
 
 // Thread-safe. See wire-protocol §3.3 to §3.9 for what peers rely on.

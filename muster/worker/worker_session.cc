@@ -36,7 +36,8 @@ bool IsBorder(absl::string_view op) {
 // Functions may have them too, and count as if they did.
 bool HasCollectives(const Graph& graph) {
   for (const auto& node : graph.nodes()) {
-    if (absl::StartsWith(node->op(), "Collective")) return true;
+    if (absl::StartsWith(node->op(), "Collective") || absl::StartsWith(node->op(), "Muster"))
+      return true;
   }
   return false;
 }
