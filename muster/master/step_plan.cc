@@ -62,10 +62,8 @@ uint64_t CombineHash(uint64_t a, uint64_t b) {
   return a ^ (b + 0x9e3779b97f4a7800 + (a << 10) + (a >> 4));
 }
 
-// An attribute in the first versions of the ops, an input in the later ones.
-std::optional<int64_t> InstanceKey(const Node& node) {
-  if (const absl::StatusOr<int64_t> attribute = node.Attr<int64_t>("instance_key"); attribute.ok())
-    return *attribute;
+// The key that the later versions of the ops have as an input, where it is a constant.
+std::optional<int64_t> InstanceInput(const Node& node) {
   int input = 0;
   for (const auto& argument : node.def().inputs) {
     if (argument.name == "instance_key") break;
@@ -81,18 +79,29 @@ std::optional<int64_t> InstanceKey(const Node& node) {
 }  // namespace
 
 int64_t CollectiveGraphKey(absl::Span<const TaskGraph> graphs) {
-  std::set<int64_t> keys;
+  std::set<int64_t> attributes;
+  std::set<int64_t> inputs;
   std::set<std::string> names;
   for (const TaskGraph& part : graphs) {
     for (const auto& node : part.graph->nodes()) {
       if (!absl::StartsWith(node->op(), "Collective")) continue;
-      if (const std::optional<int64_t> key = InstanceKey(*node)) {
-        keys.insert(*key);
+      const absl::StatusOr<int64_t> attribute = node->Attr<int64_t>("instance_key");
+      const std::optional<int64_t> input = InstanceInput(*node);
+      if (attribute.ok()) {
+        attributes.insert(*attribute);
+      } else if (input) {
+        inputs.insert(*input);
       } else {
         names.insert(node->name());
       }
     }
   }
+  // TensorFlow's masters only see the attributes.
+  if (!attributes.empty()) {
+    inputs.clear();
+    names.clear();
+  }
+  const std::set<int64_t>& keys = attributes.empty() ? inputs : attributes;
   if (keys.empty() && names.empty()) return 0;
   uint64_t hash = 0x8774aa605c729c72;
   for (const int64_t key : keys) hash = CombineHash(static_cast<uint64_t>(key), hash);

@@ -66,8 +66,8 @@ class ClusterPlan {
 };
 
 // The key by which masters that run the same collectives know their common steps; zero without any.
-// A hash over the instance keys, as TensorFlow computes it. Where an op is told its key when it
-// runs its name counts instead.
+// A hash over the instance keys that are attributes, as TensorFlow computes it. Without any, those
+// that are constant inputs count, and the names of ops that are told theirs when they run.
 int64_t CollectiveGraphKey(absl::Span<const TaskGraph> graphs);
 
 // Notes which feeds and fetches the client's part has.

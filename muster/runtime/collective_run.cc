@@ -142,7 +142,7 @@ absl::StatusOr<RingPlan> RingPlan::Make(const CollectiveParams& params,
                                         const CollectiveGroup& group, int rank) {
   std::vector<int> offsets = params.subdiv_offsets;
   const int num_tasks = static_cast<int>(group.devices_per_task.size());
-  if (params.max_subdivs_per_device == -1 && (offsets.empty() || !group.is_legacy)) {
+  if (offsets.empty() && params.max_subdivs_per_device == -1) {
     offsets = {0};
   } else if (offsets.empty()) {
     const int devices_per_task = group.size() / num_tasks;

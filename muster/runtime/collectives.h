@@ -41,7 +41,8 @@ struct CollectiveParams {
   Shape shape;  // of the result; all ranks must agree
   MergeOp merge = MergeOp::kAdd;
   FinalOp final = FinalOp::kId;
-  // How the ring is cut; see wire-protocol §5.4. Below zero: not at all.
+  // How the ring is cut, see wire-protocol §5.4: by these offsets, or where there are none into
+  // parts, as many as the size asks for. At most so many (zero: TensorFlow's limit; -1: one part).
   std::vector<int> subdiv_offsets;
   int max_subdivs_per_device = -1;
   bool is_source = false;                         // of a broadcast

@@ -52,7 +52,8 @@ _MODULES = {
         "template": "template", "partitioned_variables": "partitioned", "resource_variable_ops": "variables",
         "gen_array_ops": "op_library", "gen_math_ops": "op_library", "gen_nn_ops": "op_library",
         "lookup_ops": "lookup", "rnn": "rnn", "rnn_cell": "rnn_cell", "summary_ops": "summary", "summary_op_util": "summary",
-        "confusion_matrix": "confusion", "candidate_sampling_ops": "candidate_sampling"},
+        "confusion_matrix": "confusion", "candidate_sampling_ops": "candidate_sampling",
+        "collective_ops": "collective_ops"},
     "training": {name: name + " train training_util" for name in (
         "training", "training_util", "saver", "server_lib", "session_run_hook", "basic_session_run_hooks",
         "monitored_session", "session_manager", "supervisor", "coordinator", "queue_runner", "queue_runner_impl",

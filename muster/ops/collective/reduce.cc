@@ -42,6 +42,7 @@ class Reduce : public CollectiveKernel {
           return InvalidArgument("subdiv_offsets has ", offset, ", which is not a 32-bit integer");
         offsets_.push_back(static_cast<int>(offset));
       }
+      max_subdivs_ = 0;
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(const int64_t most, s.Attr<int64_t>("max_subdivs_per_device"));
