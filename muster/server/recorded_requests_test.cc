@@ -33,8 +33,6 @@ struct Deviation {
 };
 
 constexpr Deviation kDeviations[] = {
-    // Collective operations are not there yet.
-    {"", "n_worker_errors", 15, "UNIMPLEMENTED: Collective operations are not supported yet"},
     // Of two wordings ours is that of 1.15.
     {"2.21", "n_register_graph", 8, "NOT_FOUND: Op type not registered 'NoSuchOp'"},
     {"2.21", "n_master_errors", 8, "NOT_FOUND: Op type not registered 'NoSuchOp'"},

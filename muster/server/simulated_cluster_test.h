@@ -20,8 +20,10 @@ namespace muster {
 class SimulatedCluster {
  public:
   // Jobs with their numbers of tasks.
-  SimulatedCluster(uint64_t seed, const std::map<std::string, int>& jobs)
-      : scheduler_(SimulatedScheduler::Create(seed)),
+  SimulatedCluster(uint64_t seed, const std::map<std::string, int>& jobs,
+                   std::string collective_group_leader = "")
+      : collective_group_leader_(std::move(collective_group_leader)),
+        scheduler_(SimulatedScheduler::Create(seed)),
         network_(SimulatedNetwork::Create(*scheduler_, {.seed = seed})) {
     SeedIds(seed);
     std::map<std::string, ClusterSpec::Tasks> specs;
@@ -63,6 +65,7 @@ class SimulatedCluster {
     worker.cluster = cluster_;
     worker.scheduler = scheduler_.get();
     worker.transport = transport_.get();
+    worker.collective_group_leader = collective_group_leader_;
     task.worker = Worker::Create(std::move(worker)).value();
     MasterOptions master;
     master.self = self;
@@ -70,6 +73,8 @@ class SimulatedCluster {
     master.transport = transport_.get();
     master.peers = task.worker->peers();
     master.local_worker = task.worker;
+    master.default_config.collective_group_leader = collective_group_leader_;
+    master.step_sequences = task.worker->step_sequences();
     task.master = Master::Create(std::move(master));
     network_->Listen(address, {task.worker, task.master});
     running_[address] = std::move(task);
@@ -132,6 +137,7 @@ class SimulatedCluster {
     return {};
   }
 
+  const std::string collective_group_leader_;
   const std::unique_ptr<SimulatedScheduler> scheduler_;
   const std::unique_ptr<SimulatedNetwork> network_;
   ClusterSpec cluster_;

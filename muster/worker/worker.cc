@@ -17,6 +17,7 @@ namespace muster {
 namespace {
 
 constexpr size_t kRememberedRequests = 100'000;
+constexpr absl::Duration kGivenUpGrace = absl::Seconds(2);
 
 // What peers hold of their own task: it must not keep the worker alive.
 class OwnWorker : public ForwardingWorker<OwnWorker> {
@@ -436,10 +437,15 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   void StopFetch(const std::shared_ptr<WorkerStep>& step, CollectiveBuffers::Token waiting,
                  PeerFetch& fetch, const std::string& taker) {
     if (!step->buffers->StopWaiting(waiting)) return;
-    // A collective cannot go on without one of its ranks; those that only watch have no name.
+    // A collective cannot go on without one of its ranks; those that only watch have no name. Why
+    // it has given up is soon told by the ranks that are asked for something.
     if (steps_->ReceiveStopped(step) && !taker.empty()) {
-      step->buffers->Abort(Derived(absl::AbortedError(absl::StrCat(
-          "Collective rank ", taker, " has given up: ", fetch.caller->reason().message()))));
+      const absl::Status reason = Derived(absl::AbortedError(absl::StrCat(
+          "Collective rank ", taker, " has given up: ", fetch.caller->reason().message())));
+      options_.control->ScheduleAfter(
+          kGivenUpGrace, [weak = std::weak_ptr<CollectiveBuffers>(step->buffers), reason] {
+            if (const auto buffers = weak.lock()) buffers->Abort(reason);
+          });
     }
     fetch.Answer(fetch.caller->reason());
   }
