@@ -14,15 +14,31 @@
 namespace muster {
 namespace {
 
-// A gradient with a value for every element.
-Output Dense(const Scope& scope, const Gradient& gradient, const PartialShape& shape) {
-  const auto* slices = std::get_if<IndexedSlices>(&gradient);
-  if (slices == nullptr) return std::get<Output>(gradient);
-  const Output rows = slices->dense_shape
-                          ? EmitElement(scope, slices->dense_shape, 0)
-                          : scope.ConstScalar<int32_t>(static_cast<int32_t>(shape.dim(0)), "rows");
+// Rows of a table, added up where they belong.
+Output SumOfRows(const Scope& scope, Output values, Output rows, int64_t num_rows) {
   return scope.Op("UnsortedSegmentSum",
-                  {slices->values, slices->indices, CastToOutput(scope, rows, DType::kInt32)});
+                  {values, rows, scope.ConstScalar<int64_t>(num_rows, "num_rows")});
+}
+
+// How often a gradient has each row, in the gradient's type.
+Output RowCounts(const Scope& scope, const IndexedSlices& gradient, int64_t num_rows) {
+  const DType dtype = gradient.values.base_dtype();
+  const Output ones = CallOpOutput(scope, "Fill",
+                                   {{"dims", scope.Op("Shape", {gradient.indices})},
+                                    {"value", EmitScalar(scope, dtype, 1, "one")}});
+  return SumOfRows(scope, ones, gradient.indices, num_rows);
+}
+
+// The rows that any rank has: optimizers leave the others alone.
+IndexedSlices CountedRows(const Scope& scope, Output mean, Output counts, DType index_type) {
+  const Output is_there = scope.Op(
+      "Greater", {counts, EmitScalar(scope, counts.base_dtype(), 0, "none")}, {}, "is_there");
+  const Output rows =
+      CastToOutput(scope, EmitReshape(scope, scope.Op("Where", {is_there}), {-1}), index_type);
+  const Scope gather = scope.NameScope("rows");
+  const Output values =
+      OpNamed(gather, "GatherV2", {mean, rows, gather.ConstScalar<int32_t>(0, "axis")});
+  return {values, rows, EmitShape(scope, mean)};
 }
 
 absl::StatusOr<Shape> KnownShape(const TrainVariable& variable) {
@@ -99,11 +115,26 @@ absl::StatusOr<Node*> AllReduce::StepTogether(const Scope& scope,
       continue;
     }
     ASSIGN_OR_RETURN(Shape shape, KnownShape(entry.variable));
-    values.push_back({Dense(scope, entry.gradient, entry.variable.shape), std::move(shape)});
     replicated.push_back(entry);
+    if (const auto* slices = std::get_if<IndexedSlices>(&entry.gradient)) {
+      const int64_t rows = shape.dim(0);
+      values.push_back({SumOfRows(scope, slices->values, slices->indices, rows), shape});
+      values.push_back({RowCounts(scope, *slices, rows), Shape({rows})});
+    } else {
+      values.push_back({std::get<Output>(entry.gradient), std::move(shape)});
+    }
   }
   ASSIGN_OR_RETURN(const std::vector<Output> means, Means(scope, values));
-  for (size_t i = 0; i < means.size(); ++i) replicated[i].gradient = means[i];
+  size_t next = 0;
+  for (GradientAndVariable& entry : replicated) {
+    const auto* slices = std::get_if<IndexedSlices>(&entry.gradient);
+    if (slices == nullptr) {
+      entry.gradient = means[next++];
+      continue;
+    }
+    entry.gradient = CountedRows(scope, means[next], means[next + 1], slices->indices.base_dtype());
+    next += 2;
+  }
   // The step number that gradients are put away with is that before the update.
   const Scope after_pushes = scope.WithControlDependencies(staying.pushes).WithPrefix("");
   std::vector<Node*> done;
@@ -242,9 +273,10 @@ absl::StatusOr<std::vector<Output>> AllReduce::Means(const Scope& scope,
 Output AllReduce::Reduce(const Scope& scope, Output value, const char* merge_op,
                          const char* final_op) {
   const Output instance = scope.ConstScalar<int32_t>(++last_instance_, "instance_key");
-  return scope.Op("CollectiveReduceV2",
-                  {value, Value(scope, group_size_), Value(scope, group_key_), instance},
-                  {{"merge_op", std::string(merge_op)}, {"final_op", std::string(final_op)}});
+  return scope.Op(
+      "CollectiveReduceV2",
+      {value, Value(scope, group_size_), Value(scope, group_key_), instance, std::vector<Output>()},
+      {{"merge_op", std::string(merge_op)}, {"final_op", std::string(final_op)}});
 }
 
 Output AllReduce::Awaited(const Scope& scope, DType dtype) const {

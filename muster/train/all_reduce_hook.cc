@@ -72,7 +72,7 @@ class AllReduceHook::Meeting {
                             {step_, Tensor::Scalar<int64_t>(step)},
                             {endpoint_, Tensor::Scalar(endpoint)}},
                            {join_->output(0), join_->output(1), join_->output(2), join_->output(3),
-                            join_->output(4)}));
+                            join_->output(4), join_->output(5)}));
     Place place;
     place.leader = got[0].scalar<std::string>();
     place.key = got[1].scalar<int32_t>();
@@ -164,14 +164,23 @@ absl::Status AllReduceHook::Begin() {
   ASSIGN_OR_RETURN(const Scope own, scope_.TryNameScope(name + "/place"));
   const Scope at = own.WithDevice(all_reduce_->group_key().node().device());
   step_ = CastToOutput(at, ReadValue(at, all_reduce_->global_step()), DType::kInt64);
-  new_values_ = at.Op("Placeholder", {}, {{"dtype", DType::kInt32}, {"shape", PartialShape({3})}},
-                      "key_size_rank");
+  const auto input = [&](DType dtype, const PartialShape& shape, const char* what) {
+    return at.Op("Placeholder", {}, {{"dtype", dtype}, {"shape", shape}}, what);
+  };
+  new_values_ = input(DType::kInt32, PartialShape({3}), "key_size_rank");
+  leader_ = input(DType::kString, PartialShape::Scalar(), "leader");
+  source_ = input(DType::kInt32, PartialShape::Scalar(), "source");
+  members_ = input(DType::kString, PartialShape({-1}), "members");
+  endpoints_ = input(DType::kString, PartialShape({-1}), "endpoints");
   std::vector<Node*> assigns;
   int32_t place = 0;
   for (const TrainVariable& variable : all_reduce_->local_variables())
     assigns.push_back(Assign(at, variable, EmitElement(at, new_values_, place++)).node);
-  leader_ = at.Op("Placeholder", {}, {{"dtype", DType::kString}, {"shape", PartialShape::Scalar()}},
-                  "leader");
+  endpoint_ = at.Op("MusterEndpoint", {});
+  enter_ = at.Add("MusterEnterGroup",
+                  {EmitElement(at, new_values_, 0), EmitElement(at, new_values_, 2), source_,
+                   members_, endpoints_},
+                  {{"shared_name", name}});
   note_ = at.Add("MusterNoteLeader", {at.Const(Tensor::Scalar(self().task), "host"), leader_},
                  {{"shared_name", name}});
   RETURN_IF_ERROR(own.status());

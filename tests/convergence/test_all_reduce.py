@@ -5,7 +5,7 @@ import threading
 
 import numpy as np
 import pytest
-import test_sync_equivalence as sync
+import replica_models as models
 from cluster_ports import free_ports
 
 import muster as tf
@@ -14,7 +14,7 @@ import muster as tf
 class Ring(object):
     """Workers with a model each. `table_at_ps`: the sparse table stays at a parameter server."""
 
-    def __init__(self, model, optimizer, workers, steps=sync.STEPS, table_at_ps=False, same_start=True, **options):
+    def __init__(self, model, optimizer, workers, steps=models.STEPS, table_at_ps=False, same_start=True, **options):
         self._model, self._optimizer, self._workers, self._steps = model, optimizer, workers, steps
         self._table_at_ps, self._same_start, self._options = table_at_ps, same_start, options
         ports = ["127.0.0.1:%d" % p for p in free_ports(workers + 1)]
@@ -62,8 +62,8 @@ class Ring(object):
             step = tf.train.get_or_create_global_step()
             v = self._variables(task)
             x, y = self._model.inputs()
-            staying = sync.optimizer_of(self._optimizer) if self._table_at_ps else None
-            optimizer = tf.train.AllReduceOptimizer(sync.optimizer_of(self._optimizer), staying_optimizer=staying,
+            staying = models.optimizer_of(self._optimizer) if self._table_at_ps else None
+            optimizer = tf.train.AllReduceOptimizer(models.optimizer_of(self._optimizer), staying_optimizer=staying,
                                                     **self._options)
             train = optimizer.minimize(self._model.loss(v, x, y), global_step=step)
         hook = optimizer.make_session_run_hook(self._servers[task])
@@ -73,7 +73,7 @@ class Ring(object):
             for i in range(self._steps):
                 batch, wanted = self._model.batch(i, task)
                 session.run(train, {x: batch, y: wanted})
-            found = session.run_step_fn(lambda context: context.session.run(dict(v, step=step)))
+            found = session.run_step_fn(lambda step_context: step_context.session.run(dict(v, step=step)))
         assert found.pop("step") == self._steps
         return found
 
@@ -88,9 +88,9 @@ def expect_equal(found, wanted, tolerance):
                                                     ("sparse_anyhow", np.float64, 1e-10)])
 @pytest.mark.parametrize("optimizer", ["sgd", "momentum"])
 def test_workers_equal_one_process(workers, kind, dtype, tolerance, optimizer):
-    model = sync.model_of(kind, dtype)
+    model = models.model_of(kind, dtype)
     found = Ring(model, optimizer, workers).run()
-    expect_equal(found[0], sync.joined(model, optimizer, workers), tolerance)
+    expect_equal(found[0], models.joined(model, optimizer, workers), tolerance)
     for other in found[1:]:
         for name, value in found[0].items():
             assert np.array_equal(value, other[name]), name
@@ -98,7 +98,7 @@ def test_workers_equal_one_process(workers, kind, dtype, tolerance, optimizer):
 
 @pytest.mark.parametrize("bucket_bytes", [0, 64, 1 << 30])
 def test_buckets_change_nothing(bucket_bytes):
-    model = sync.model_of("dense", np.float64)
+    model = models.model_of("dense", np.float64)
     found = Ring(model, "sgd", 2, steps=10, bucket_bytes=bucket_bytes).run()
     again = Ring(model, "sgd", 2, steps=10, bucket_bytes=bucket_bytes).run()
     for name, value in found[0].items():
@@ -107,7 +107,7 @@ def test_buckets_change_nothing(bucket_bytes):
 
 
 def test_everybody_starts_with_the_same_model():
-    model = sync.model_of("dense", np.float64)
+    model = models.model_of("dense", np.float64)
     found = Ring(model, "momentum", 3, steps=5, same_start=False).run()
     for other in found[1:]:
         for name, value in found[0].items():
@@ -116,17 +116,17 @@ def test_everybody_starts_with_the_same_model():
 
 
 def test_a_table_may_stay_at_a_parameter_server():
-    model = sync.model_of("sparse_sorted", np.float64)
+    model = models.model_of("sparse_sorted", np.float64)
     found = Ring(model, "sgd", 2, table_at_ps=True).run()
-    expect_equal(found[0], sync.joined(model, "sgd", 2), 1e-10)
+    expect_equal(found[0], models.joined(model, "sgd", 2), 1e-10)
     assert np.array_equal(found[0]["table"], found[1]["table"])
 
 
 def test_parameters_averaged_now_and_then():
     """SGD is linear: averaging after every step is averaging gradients."""
-    model = sync.model_of("dense", np.float64)
+    model = models.model_of("dense", np.float64)
     every = Ring(model, "sgd", 2, average_every=1).run()
-    expect_equal(every[0], sync.joined(model, "sgd", 2), 1e-10)
+    expect_equal(every[0], models.joined(model, "sgd", 2), 1e-10)
     rarely = Ring(model, "sgd", 2, steps=20, average_every=10).run()
     for name, value in rarely[0].items():
         assert np.array_equal(value, rarely[1][name]), name

@@ -173,9 +173,11 @@ absl::StatusOr<std::vector<std::string>> TextVector(const Tensor& tensor, absl::
   return std::vector<std::string>(values.begin(), values.end());
 }
 
+// Lives as long as the step.
 absl::StatusOr<DirectGroups*> GroupsOf(const KernelContext& c) {
-  DirectGroups* const groups =
-      c.step().collectives == nullptr ? nullptr : c.step().collectives->direct();
+  const auto executor =
+      c.step().step_resources->LookupAs<CollectiveExecutor>("", CollectiveExecutor::kStepName);
+  DirectGroups* const groups = executor.ok() ? (*executor)->direct() : nullptr;
   if (groups == nullptr) {
     return Unimplemented(
         "Groups of tasks need a server of Muster without TLS: their data is not encrypted");
