@@ -79,38 +79,26 @@ std::optional<int64_t> InstanceInput(const Node& node) {
 }  // namespace
 
 int64_t CollectiveGraphKey(absl::Span<const TaskGraph> graphs) {
+  bool has_collectives = false;
   std::set<int64_t> attributes;
   std::set<int64_t> inputs;
-  std::set<std::string> names;
   for (const TaskGraph& part : graphs) {
     for (const auto& node : part.graph->nodes()) {
       if (!absl::StartsWith(node->op(), "Collective")) continue;
+      has_collectives = true;
       const absl::StatusOr<int64_t> attribute = node->Attr<int64_t>("instance_key");
-      const std::optional<int64_t> input = InstanceInput(*node);
       if (attribute.ok()) {
         attributes.insert(*attribute);
-      } else if (input) {
+      } else if (const std::optional<int64_t> input = InstanceInput(*node)) {
         inputs.insert(*input);
-      } else {
-        names.insert(node->name());
       }
     }
   }
-  // TensorFlow's masters only see the attributes.
-  if (!attributes.empty()) {
-    inputs.clear();
-    names.clear();
-  }
-  const std::set<int64_t>& keys = attributes.empty() ? inputs : attributes;
-  if (keys.empty() && names.empty()) return 0;
+  if (!has_collectives) return 0;
   uint64_t hash = 0x8774aa605c729c72;
-  for (const int64_t key : keys) hash = CombineHash(static_cast<uint64_t>(key), hash);
-  for (const std::string& name : names) {
-    // FNV-1a: nobody else computes this one.
-    uint64_t text = 0xcbf29ce484222325;
-    for (const char c : name) text = (text ^ static_cast<uint8_t>(c)) * 0x100000001b3;
-    hash = CombineHash(text, hash);
-  }
+  // TensorFlow's masters only see the attributes.
+  for (const int64_t key : attributes.empty() ? inputs : attributes)
+    hash = CombineHash(static_cast<uint64_t>(key), hash);
   return static_cast<int64_t>(hash);
 }
 

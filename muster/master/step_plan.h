@@ -66,8 +66,9 @@ class ClusterPlan {
 };
 
 // The key by which masters that run the same collectives know their common steps; zero without any.
-// A hash over the instance keys that are attributes, as TensorFlow computes it. Without any, those
-// that are constant inputs count, and the names of ops that are told theirs when they run.
+// A hash over the instance keys that are attributes, as TensorFlow computes it, and where there are
+// none over those that are constant inputs. All graphs that are told their keys when they run have
+// the same.
 int64_t CollectiveGraphKey(absl::Span<const TaskGraph> graphs);
 
 // Notes which feeds and fetches the client's part has.

@@ -27,9 +27,9 @@ void CollectiveBuffers::Provide(const std::string& key, Buffer bytes, Done consu
     }
   }
   if (!refused.ok()) return std::move(consumed)(std::move(refused));
-  // First: what the taker does next may reach whoever waits for `consumed`.
-  std::move(consumed)(absl::OkStatus());
+  // The taker first: whoever is told that its bytes are gone may go on for long.
   std::move(taken)(std::move(bytes));
+  std::move(consumed)(absl::OkStatus());
 }
 
 CollectiveBuffers::Token CollectiveBuffers::Consume(const std::string& key, Taken done) {
@@ -56,8 +56,8 @@ CollectiveBuffers::Token CollectiveBuffers::Consume(const std::string& key, Take
       slots_.erase(found);
     }
   }
-  if (consumed) std::move(consumed)(absl::OkStatus());
   std::move(done)(std::move(result));
+  if (consumed) std::move(consumed)(absl::OkStatus());
   return token;
 }
 

@@ -103,17 +103,23 @@ void TaskExchange::Ask(const CollectiveGroup::Member& from, const std::string& t
 void TaskExchange::WatchConsumer(const CollectiveGroup::Member& to,
                                  std::shared_ptr<Cancellation> cancellation, Done lost) {
   if (to.task == task_) return;
-  control_.ScheduleAfter(
-      kWatchAfter, [self = shared_from_this(), to, cancellation = std::move(cancellation),
-                    lost = std::move(lost)]() mutable {
-        if (cancellation->cancelled()) return;
-        const std::string key = absl::StrCat("watch:", NewRequestId());
-        self->Ask(to, "", key, 0, cancellation,
-                  [lost = std::move(lost)](absl::StatusOr<Buffer> bytes) mutable {
-                    std::move(lost)(bytes.ok() ? Internal("a buffer that nobody offers came")
-                                               : bytes.status());
-                  });
-      });
+  control_.ScheduleAfter(kWatchAfter, [self = shared_from_this(), to,
+                                       cancellation = std::move(cancellation),
+                                       lost = std::move(lost)]() mutable {
+    if (cancellation->cancelled()) return;
+    const std::string key = absl::StrCat("watch:", NewRequestId());
+    Scheduler& control = self->control_;
+    self->Ask(
+        to, "", key, 0, cancellation,
+        [&control, cancellation, lost = std::move(lost)](absl::StatusOr<Buffer> bytes) mutable {
+          absl::Status reason = bytes.ok() ? Internal("nobody offers this buffer") : bytes.status();
+          // A step that is over there has taken all it needs: that is about to be heard.
+          control.ScheduleAfter(kWatchAfter, [cancellation, lost = std::move(lost),
+                                              reason = std::move(reason)]() mutable {
+            if (!cancellation->cancelled()) std::move(lost)(std::move(reason));
+          });
+        });
+  });
 }
 
 void WatchTask(std::shared_ptr<Peers> peers, const std::string& task, Scheduler& scheduler,
