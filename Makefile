@@ -15,7 +15,7 @@ export MUSTER_TF_PYTHON ?= $(CURDIR)/.venv-tf/bin/python
 # Targets share environments and build folders; each one is parallel inside.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests setup-cluster setup-lint setup-clang build test test-cluster test-sanitizers fuzz train bench \
+.PHONY: help setup setup-tests setup-bench setup-cluster setup-lint setup-clang build test test-cluster test-sanitizers fuzz train bench \
   install format tidy analyze lint clean
 
 help: ## list the targets
@@ -26,6 +26,9 @@ setup: ## install Debian and PyPI packages; quick when they are there
 
 setup-tests: ## the same, and TensorFlow for tests and benchmarks
 	@tools/setup.sh --tests
+
+setup-bench: ## the same as setup, and Gloo
+	@tools/setup.sh --bench
 
 setup-cluster: ## the same as setup, and what network namespaces need
 	@tools/setup.sh --cluster
@@ -70,7 +73,8 @@ train: setup build ## train on handwritten digits, 1 ps and 2 workers; DATA_DIR=
 	@$(release)/bin/muster launch --ps 1 --workers 2 examples/mnist_replica.py --train_steps=$(TRAIN_STEPS) \
 	    --data_dir=$(DATA_DIR) --logdir=$(LOGDIR)
 
-bench: setup-tests build ## print Muster and TensorFlow side by side
+bench: setup-tests setup-bench build ## print Muster and TensorFlow side by side, and all-reduce with Gloo too
+	@cmake --build --preset release -j $(JOBS) --target allreduce_bench
 	@echo "bench: benchmarks/run.py"
 	@$(python) benchmarks/run.py
 

@@ -33,6 +33,8 @@ CLUSTER_WORKLOADS = [
     ("replicas_async", "us", 1e6, 1 / 1.5),  # a whole trainer, 1 ps and 2 workers: the time of a global step
     ("replicas_sync", "us", 1e6, 1 / 1.5),
 ]
+# Bytes of floats, summed over ranks that are processes; with 4 ranks (on few cores) only reported.
+ALLREDUCE_SIZES = {"allreduce_4kb": 4 << 10, "allreduce_1mb": 1 << 20, "allreduce_64mb": 64 << 20}
 ROUNDS = 3
 
 
@@ -45,12 +47,40 @@ def measure(interpreter, program, name):
     return json.loads(done.stdout.splitlines()[-1])["value"]
 
 
+def allreduce_times(command):
+    done = subprocess.run(command, env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"), stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit("%s failed:\n%s" % (command[0], done.stderr[-2000:]))
+    return {row["bytes"]: row for row in map(json.loads, filter(lambda line: line[:1] == "{", done.stdout.splitlines()))}
+
+
+def compare_allreduce(names, tensorflow):
+    """The mesh, Gloo over TCP (the best of its algorithms) and TensorFlow's ring, in turns."""
+    print("%-16s %14s %14s %14s %8s %9s" % ("all-reduce", "Muster", "Gloo", "TensorFlow", "ratio", "target"))
+    program = os.environ.get("MUSTER_ALLREDUCE_BENCH", os.path.join(ROOT, "build", "release", "bin", "allreduce_bench"))
+    for ranks in ("2", "4"):
+        sizes = [str(ALLREDUCE_SIZES[name]) for name in names]
+        best = {}
+        for _ in range(ROUNDS):
+            for command in ([program], [tensorflow, os.path.join(HERE, "allreduce_tensorflow.py")]):
+                for size, row in allreduce_times([*command, ranks, *sizes]).items():
+                    for side in {"muster", "gloo", "tensorflow"} & row.keys():
+                        best.setdefault(size, {}).setdefault(side, []).append(row[side])
+        for name in names:
+            times = {side: statistics.median(values) for side, values in best[ALLREDUCE_SIZES[name]].items()}
+            ratio = times["muster"] / min(time for side, time in times.items() if side != "muster")
+            verdict = "reported" if ranks != "2" else "<= 1.000" if ratio <= 1 else ">  1.000"
+            shown = ["%11.1f us" % times[side] if side in times else " not installed" for side in ("muster", "gloo", "tensorflow")]
+            print("%-16s %s %s %s %8.3f %s" % (name + ("" if ranks == "2" else "_" + ranks), *shown, ratio, verdict), flush=True)
+
+
 def main():
     muster = os.environ.get("MUSTER_PYTHON", os.path.join(ROOT, ".venv", "bin", "python"))
     tensorflow = os.environ.get("MUSTER_TF_PYTHON", os.path.join(ROOT, ".venv-tf", "bin", "python"))
     rows = [("workloads.py", *row) for row in WORKLOADS]
     rows += [("cluster_workloads.py", *row) for row in CLUSTER_WORKLOADS]
-    chosen = sys.argv[1:] or [row[1] for row in rows]
+    chosen = sys.argv[1:] or [row[1] for row in rows] + list(ALLREDUCE_SIZES)
     print("%-16s %14s %14s %8s %9s" % ("workload", "Muster", "TensorFlow", "ratio", "target"))
     for program, name, unit, scale, target in rows:
         if name not in chosen:
@@ -62,6 +92,9 @@ def main():
         a, b = statistics.median(ours), statistics.median(theirs)
         print("%-16s %11.2f %-2s %11.2f %-2s %8.3f %s %.3f" % (
             name, a * scale, unit, b * scale, unit, a / b, "<=" if a / b <= target else "> ", target), flush=True)
+    allreduce = [name for name in ALLREDUCE_SIZES if name in chosen]
+    if allreduce:
+        compare_allreduce(allreduce, tensorflow)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #
 #   tools/setup.sh           Debian packages of the build, and .venv with the Python side of it
 #   tools/setup.sh --tests   the same, and .venv-tf with TensorFlow, the judge of tests and benchmarks
+#   tools/setup.sh --bench   the same as the first, and Gloo, with which all-reduce is compared
 #   tools/setup.sh --cluster  the same as the first, and what the tests over network namespaces need
 #   tools/setup.sh --clang   the same as the first, and clang with its sanitizers and libFuzzer
 #   tools/setup.sh --lint    the same as the first, and clang with its formatter and linter
@@ -16,6 +17,7 @@ build_packages=(
   python3 python3-dev python3-venv
 )
 cluster_packages=(iproute2 nftables)
+bench_packages=(libgloo-dev)
 clang_packages=(clang libclang-rt-14-dev llvm)
 lint_packages=(clang clang-format clang-tidy)
 python_packages=('numpy>=1.24' 'protobuf>=4.21' 'ml_dtypes>=0.3' 'nanobind>=2.2' 'scikit-build-core>=0.10' 'pytest>=7')
@@ -64,6 +66,7 @@ debian_packages=("${build_packages[@]}")
 for argument in "$@"; do
   case $argument in
     --tests) with_tests=yes ;;
+    --bench) debian_packages+=("${bench_packages[@]}") ;;
     --cluster) debian_packages+=("${cluster_packages[@]}") ;;
     --clang) debian_packages+=("${clang_packages[@]}") ;;
     --lint) debian_packages+=("${lint_packages[@]}") ;;

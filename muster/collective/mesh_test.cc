@@ -123,7 +123,7 @@ TEST(Mesh, OneToEightRanksOfAllSizes) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
       TestGroup group(wire, ranks);
       uint64_t tag = 0;
-      for (const size_t count : {0, 1, 2, 7, 1024, 4097, 70001, 300007}) {
+      for (const size_t count : {0, 1, 7, 1024, 4097, 70001}) {
         CheckType<float>(group, tag, ReduceOp::kAdd, true, count);
       }
     }
@@ -134,7 +134,15 @@ TEST(Mesh, LargeBuffers) {
   for (const int ranks : {2, 3}) {
     TestGroup group(Wire::kTcp, ranks);
     uint64_t tag = 0;
-    CheckType<float>(group, tag, ReduceOp::kAdd, false, (16 << 20) + 3);
+    CheckType<float>(group, tag, ReduceOp::kAdd, false, 600007);
+    const size_t count = (16 << 20) + 3;
+    group.Run([&](Mesh& mesh, int rank) {
+      std::vector<float> data(count, static_cast<float>(rank + 1));
+      const absl::Status status = AllReduceNow(mesh, 1000, {}, data);
+      ASSERT_TRUE(status.ok()) << status;
+      const std::vector<float> expected(count, static_cast<float>(ranks * (ranks + 1) / 2));
+      ASSERT_EQ(std::memcmp(data.data(), expected.data(), count * sizeof(float)), 0);
+    });
   }
 }
 
@@ -190,7 +198,7 @@ TEST(Mesh, GathersAndBroadcasts) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
       TestGroup group(wire, ranks);
       uint64_t tag = 0;
-      for (const size_t bytes : {0, 1, 33, 5000, 700001}) {
+      for (const size_t bytes : {0, 1, 33, 5000, 100001}) {
         ++tag;
         group.Run([&](Mesh& mesh, int rank) {
           std::vector<char> blocks(bytes * ranks);
@@ -199,7 +207,7 @@ TEST(Mesh, GathersAndBroadcasts) {
               mesh, [&](Done done) { mesh.AllGather(tag, blocks.data(), bytes, std::move(done)); });
           ASSERT_TRUE(status.ok()) << status;
           for (size_t i = 0; i < blocks.size(); ++i) {
-            ASSERT_EQ(blocks[i], static_cast<char>('a' + i / bytes));
+            if (blocks[i] != static_cast<char>('a' + i / bytes)) FAIL() << i;
           }
           for (int root = 0; root < ranks; ++root) {
             std::vector<char> data(bytes, static_cast<char>(rank == root ? 'x' + root : 'n'));
@@ -207,7 +215,7 @@ TEST(Mesh, GathersAndBroadcasts) {
               mesh.Broadcast(1000 + tag * 10 + root, root, data.data(), bytes, std::move(done));
             });
             ASSERT_TRUE(status.ok()) << status;
-            for (const char c : data) ASSERT_EQ(c, static_cast<char>('x' + root));
+            ASSERT_EQ(data, std::vector<char>(bytes, static_cast<char>('x' + root)));
           }
         });
       }
@@ -239,7 +247,7 @@ TEST(Mesh, ManyCollectivesAtOnceInAnyOrder) {
       mesh.HelpUntil([&] { return left == 0; });
       EXPECT_EQ(failed, 0);
       for (int i = 0; i < kEach * 8; ++i) {
-        for (const float value : data[i]) ASSERT_EQ(value, static_cast<float>(6 + 4 * i));
+        ASSERT_EQ(data[i], std::vector<float>(sizes[i % 8], static_cast<float>(6 + 4 * i)));
       }
     });
   }
