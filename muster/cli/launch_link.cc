@@ -244,15 +244,24 @@ class Follower : public LaunchLink {
   std::string reason() const override { return reason_; }
 
  private:
-  // Blocks no longer than the network takes to refuse: rank 0 listens from its start on.
+  // Waits a moment at most: a network that answers nothing must not hold up the task.
+  static bool Connected(int fd, const addrinfo& address) {
+    if (connect(fd, address.ai_addr, address.ai_addrlen) == 0) return true;
+    pollfd waiting{fd, POLLOUT, 0};
+    int error = 0;
+    socklen_t size = sizeof(error);
+    return errno == EINPROGRESS && poll(&waiting, 1, 1000) == 1 &&
+           getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) == 0 && error == 0;
+  }
+
   void Connect() {
     if (absl::Now() < next_try_) return;
     next_try_ = absl::Now() + absl::Milliseconds(200);
     const AddressList found = Resolve(plan_.host, plan_.port, 0);
     for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
-      const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
       if (fd < 0) continue;
-      if (connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
+      if (!Connected(fd, *at)) {
         close(fd);
         continue;
       }

@@ -7,6 +7,7 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include "muster/server/local_cluster.h"
 #include "muster/server/server_environment.h"
 #include "muster/server/server_options_proto.h"
 #include "muster/transport/security.h"
@@ -73,6 +74,23 @@ void BindServer(nb::module_& m) {
           nb::call_guard<ReleasedGil>())
       .def("join", &Join)
       .def_prop_ro("target", &Server::target);
+  nb::class_<LocalCluster>(m, "LocalCluster")
+      .def("addresses",
+           [](const LocalCluster& c) {
+             std::vector<std::pair<std::pair<std::string, int>, std::string>> all;
+             for (const auto& [job, tasks] : c.spec().jobs())
+               for (const auto& [number, address] : tasks) all.push_back({{job, number}, address});
+             return all;
+           })
+      .def("target", [](const LocalCluster& c, const std::string& job,
+                        int number) { return RunValue(c.target(job, number)); })
+      .def("stop", &LocalCluster::Stop, nb::call_guard<ReleasedGil>());
+  m.def(
+      "new_local_cluster",
+      [](const std::vector<std::pair<std::string, int>>& jobs) {
+        return RunValue(LocalCluster::Create({jobs.begin(), jobs.end()}));
+      },
+      nb::arg("jobs"));
   m.def("share_process", &ShareProcess, nb::arg("addresses"), nb::arg("closed"));
   m.def("new_server", &NewServer, nb::arg("server_def"), nb::arg("bind"), nb::arg("tls_cert"),
         nb::arg("tls_key"), nb::arg("tls_ca"), nb::arg("auth_token_file"));
