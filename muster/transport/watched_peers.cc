@@ -34,13 +34,14 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   WorkerApi& worker() { return *worker_; }
   PeerApi* peer() const { return peer_; }
 
-  // A call is opened; cancelling `call` ends it. Unavailable where the task is known to be silent.
-  absl::StatusOr<uint64_t> Open(std::shared_ptr<Cancellation> call) {
+  // A call is opened; cancelling `call` ends it. Unavailable where the task is known to be silent;
+  // a patient call is then given a moment.
+  absl::StatusOr<uint64_t> Open(std::shared_ptr<Cancellation> call, bool patient) {
     MutexLock lock(mutex_);
     last_wanted_ = scheduler_.clock().NowNanos();
-    if (ticking_ && IsSilentLocked()) return Silent(silence_);
+    if (ticking_ && IsSilentLocked() && !patient) return Silent(silence_);
     const uint64_t number = ++last_call_;
-    calls_.emplace(number, OpenCall{std::move(call), std::nullopt});
+    calls_.emplace(number, OpenCall{std::move(call), last_wanted_, std::nullopt});
     if (!ticking_) {
       ticking_ = true;
       // A task that was silent when it was last asked has less time to show that it is back.
@@ -75,6 +76,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
  private:
   struct OpenCall {
     std::shared_ptr<Cancellation> cancellation;
+    int64_t opened = 0;
     std::optional<uint64_t> incarnation;  // of the task, as first heard after the call was made
   };
   using Calls = std::vector<std::shared_ptr<Cancellation>>;
@@ -119,7 +121,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
       unanswered_ = true;
       silence = silence_;
       if (silence >= options_.warn_after && !warned_) warn = warned_ = true;
-      if (IsSilentLocked()) failed = TakeAllLocked();
+      if (IsSilentLocked()) failed = TakeWaitingLocked();
       TickLaterLocked();
     }
     if (warn) {
@@ -182,10 +184,16 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
                                   "your session."))));
   }
 
-  Calls TakeAllLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // Calls that have waited long enough for a silent task.
+  Calls TakeWaitingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Calls taken;
-    for (auto& [number, call] : calls_) taken.push_back(std::move(call.cancellation));
-    calls_.clear();
+    const int64_t now = scheduler_.clock().NowNanos();
+    for (auto at = calls_.begin(); at != calls_.end();) {
+      const auto call = at++;
+      if (absl::Nanoseconds(now - call->second.opened) < options_.warn_after) continue;
+      taken.push_back(std::move(call->second.cancellation));
+      calls_.erase(call);
+    }
     return taken;
   }
 
@@ -227,6 +235,9 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
 template <typename Api, typename Reply, typename Call>
 void CallWatched(const std::shared_ptr<TaskWatch>& watch, Api& to, CallOptions options,
                  CallDone<Reply> done, Call call) {
+  // A task that waits for a tensor may hear of its sender later than the master has: a link that
+  // was cut comes back for each connection at its own time.
+  constexpr bool kPatient = std::is_same_v<Reply, RecvTensorReply>;
   if (options.wait_for_ready) return call(to, std::move(options), std::move(done));
   auto both = std::make_shared<Cancellation>();
   const std::shared_ptr<Cancellation> caller = std::move(options.cancellation);
@@ -239,7 +250,7 @@ void CallWatched(const std::shared_ptr<TaskWatch>& watch, Api& to, CallOptions o
     }
   }
   options.cancellation = both;
-  const absl::StatusOr<uint64_t> number = watch->Open(std::move(both));
+  const absl::StatusOr<uint64_t> number = watch->Open(std::move(both), kPatient);
   if (!number.ok()) {
     if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
     return std::move(done)(number.status());

@@ -162,6 +162,28 @@ TEST_F(WatchedPeersTest, FurtherCallsToASilentTaskFailAtOnce) {
   EXPECT_FALSE(answer_.has_value());
 }
 
+TEST_F(WatchedPeersTest, ReceiversGiveASilentTaskAMoment) {
+  const auto receive = [&] {
+    answer_.reset();
+    peers_->Worker(kTask)->RecvTensor(
+        {}, {}, [this](absl::StatusOr<RecvTensorReply> reply) { answer_ = reply.status(); });
+  };
+  Open();
+  task_->answers = false;
+  RunFor(absl::Seconds(33));
+  receive();
+  RunFor(absl::Seconds(3));
+  EXPECT_FALSE(answer_.has_value());
+  RunFor(absl::Seconds(4));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->code(), absl::StatusCode::kUnavailable);
+  receive();
+  RunFor(absl::Seconds(3));
+  task_->answers = true;
+  RunFor(absl::Seconds(60));
+  EXPECT_FALSE(answer_.has_value());
+}
+
 TEST_F(WatchedPeersTest, ASilentTaskIsNotAskedForEver) {
   Open();
   task_->answers = false;
