@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/status.h"
+#include "muster/graph/fetch_order.h"
 
 namespace muster {
 namespace {
@@ -131,6 +132,7 @@ class Pruner {
   }
 
   absl::Status AddResults() {
+    std::vector<Node*> results;
     for (size_t i = 0; i < signature_.fetches.size(); ++i) {
       const Output& fetch = signature_.fetches[i];
       NodeSpec spec;
@@ -145,8 +147,11 @@ class Pruner {
         spec.attrs = TransferAttrs(fetch, false);
         spec.attrs.emplace("T", fetch.base_dtype());
       }
-      RETURN_IF_ERROR(result_->AddNode(std::move(spec)).status());
+      ASSIGN_OR_RETURN(Node * result, result_->AddNode(std::move(spec)));
+      results.push_back(result);
     }
+    // What a partial run fetches must not wait for what it is fed later.
+    if (boundary_ == StepBoundary::kCallFrame) FetchAfterUpdates(*result_, results);
     return absl::OkStatus();
   }
 

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/status.h"
+#include "muster/graph/fetch_order.h"
 
 namespace muster {
 namespace {
@@ -41,15 +42,6 @@ bool IsEnter(NodeKind kind) {
 // it comes from.
 using LateReads = std::map<std::pair<int, int>, Output>;
 
-// The variable that a reference refers to: where the chain of nodes that hand it on begins.
-const Node* VariableOf(Output reference, int num_nodes) {
-  const Node* node = reference.node;
-  // Bounded: references may go round a loop.
-  for (int i = 0; i < num_nodes && node->num_inputs() > 0 && IsRef(node->input_types()[0]); ++i)
-    node = node->input(0).node;
-  return node;
-}
-
 // In TensorFlow what was read from a reference variable is the variable's own memory: a node that
 // runs after an update sees it, however early the read was. Programs rely on that (the tokens of
 // synchronous training hold the step that was just incremented). Here a read is a snapshot, so such
@@ -61,9 +53,9 @@ LateReads FindLateReads(const Graph& graph) {
     for (int i = 0; i < node->num_inputs(); ++i) {
       if (!IsRef(node->input(i).dtype())) continue;
       if (IsRef(node->input_types()[i])) {
-        changes[VariableOf(node->input(i), graph.num_nodes())].push_back(node.get());
+        changes[ReferencedVariable(node->input(i), graph)].push_back(node.get());
       } else if (node->op() == "Identity") {
-        reads[VariableOf(node->input(i), graph.num_nodes())].push_back(node.get());
+        reads[ReferencedVariable(node->input(i), graph)].push_back(node.get());
       }
     }
   }

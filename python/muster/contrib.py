@@ -29,11 +29,55 @@ _framework = _part("framework", {
     "create_global_step": _from("training_util", "create_global_step"),
     "assert_global_step": _from("training_util", "assert_global_step"),
     "nest": _from("nest")})
-_layers = _part("layers", {
-    "xavier_initializer": _from("contrib_initializers", "xavier_initializer"),
-    "xavier_initializer_conv2d": _from("contrib_initializers", "xavier_initializer"),
-    "variance_scaling_initializer": _from("contrib_initializers", "variance_scaling_initializer")})
+_framework._members.update({name: _from("contrib_arg_scope", name) for name in (
+    "add_arg_scope", "arg_scope", "arg_scoped_arguments", "current_arg_scope", "has_arg_scope")})
+_framework._members.update({name: _from("contrib_variables", name) for name in (
+    "variable model_variable get_variables get_model_variables get_trainable_variables get_local_variables "
+    "get_variables_by_name get_variables_by_suffix get_unique_variable get_variables_to_restore filter_variables "
+    "assign_from_checkpoint_fn assign_from_values_fn local_variable add_model_variable list_variables load_variable "
+    "load_checkpoint").split()})
+_framework._members["init_from_checkpoint"] = _from("checkpoint_init", "init_from_checkpoint")
+_LAYERS = (
+    "apply_regularization avg_pool2d batch_norm conv2d conv2d_transpose convolution2d convolution2d_transpose dropout "
+    "embed_sequence flatten fully_connected l1_l2_regularizer l1_regularizer l2_regularizer layer_norm linear max_pool2d "
+    "one_hot_encoding optimize_loss repeat softmax stack sum_regularizer summarize_collection summarize_tensor "
+    "summarize_tensors variance_scaling_initializer xavier_initializer xavier_initializer_conv2d").split()
+_layers = _part("layers", {name: _from("contrib_layers", name) for name in _LAYERS})
+# Modules of tf.contrib.layers.python.layers and tf.contrib.framework.python.ops, which people import from.
+_layers._members.update({name: lambda: _layers for name in ("layers", "initializers", "regularizers", "utils")})
+_framework._members.update({name: lambda: _framework for name in ("variables", "ops")})
+_RNN = (
+    "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper EmbeddingWrapper GRUCell InputProjectionWrapper LSTMCell "
+    "LSTMStateTuple LayerNormBasicLSTMCell MultiRNNCell OutputProjectionWrapper RNNCell ResidualWrapper "
+    "stack_bidirectional_dynamic_rnn static_bidirectional_rnn static_rnn transpose_batch_time").split()
+_rnn = _part("rnn", {name: _from("contrib_rnn", name) for name in _RNN})
+_legacy_seq2seq = _part("legacy_seq2seq", {
+    "sequence_loss": _from("contrib_seq2seq", "legacy_sequence_loss"),
+    "sequence_loss_by_example": _from("contrib_seq2seq", "sequence_loss_by_example"),
+    "rnn_decoder": _from("contrib_seq2seq", "rnn_decoder"),
+    "basic_rnn_seq2seq": _from("contrib_seq2seq", "basic_rnn_seq2seq")})
+_seq2seq = _part("seq2seq", {"sequence_loss": _from("contrib_seq2seq", "sequence_loss")})
+_metrics = _part("metrics", {
+    name: (lambda name=name: importlib.import_module("muster.contrib_slim").metrics.__dict__[name]) for name in (
+        "accuracy aggregate_metric_map aggregate_metrics streaming_accuracy streaming_auc streaming_false_negatives "
+        "streaming_false_positives streaming_mean streaming_mean_absolute_error streaming_mean_iou "
+        "streaming_mean_squared_error streaming_mean_tensor streaming_precision streaming_recall streaming_recall_at_k "
+        "streaming_root_mean_squared_error streaming_true_negatives streaming_true_positives").split()})
+_losses = _part("losses", {
+    name: (lambda name=name: importlib.import_module("muster.contrib_slim").losses.__dict__[name]) for name in (
+        "absolute_difference add_loss compute_weighted_loss get_losses get_regularization_losses get_total_loss hinge_loss "
+        "log_loss mean_squared_error sigmoid_cross_entropy softmax_cross_entropy sparse_softmax_cross_entropy").split()})
+_tensorboard = _part("tensorboard", {"plugins": lambda: _plugins})
+
+
+def _slim():
+    loaded = importlib.import_module("muster.contrib_slim")
+    sys.modules.setdefault("muster.contrib.slim", loaded)
+    return loaded
+
+
 _training = _part("training", {
+    "HParams": _from("contrib_hparams", "HParams"),
     "GreedyLoadBalancingStrategy": _from("device_setter", "GreedyLoadBalancingStrategy"),
     "byte_size_load_fn": _from("device_setter", "byte_size_load_fn")})
 
@@ -57,5 +101,7 @@ _tensorboard = _part("tensorboard", {"plugins": lambda: _plugins})
 
 sys.modules[__name__] = _absent.Absent("contrib", _absent.REASONS["contrib"], {
     "framework": lambda: _framework, "layers": lambda: _layers, "learn": lambda: _learn,
-    "data": lambda: _data, "lookup": lambda: _lookup,
-    "tensorboard": lambda: _tensorboard, "training": lambda: _training, "staging": lambda: _staging})
+    "data": lambda: _data, "lookup": lambda: _lookup, "rnn": lambda: _rnn, "legacy_seq2seq": lambda: _legacy_seq2seq,
+    "seq2seq": lambda: _seq2seq, "metrics": lambda: _metrics, "losses": lambda: _losses, "slim": _slim,
+    "tensorboard": lambda: _tensorboard,
+    "training": lambda: _training, "staging": lambda: _staging})

@@ -1,7 +1,7 @@
 """Rows of embedding tables, which may be split over several variables."""
 import warnings
 
-from muster import array_ops, clip_ops, dtypes, math_ops, sparse_tensor
+from muster import array_ops, clip_ops, dtypes, math_ops, sparse_ops, sparse_tensor, tensor_shape
 from muster.convert import constant, convert_to_tensor
 from muster.framework import colocate_with, name_scope
 
@@ -149,3 +149,45 @@ def embedding_lookup_sparse(params, sp_ids, sp_weights, partition_strategy="mod"
             return math_ops.div(embeddings, math_ops.segment_sum(weights, segment_ids), name=name)
         squares = math_ops.segment_sum(math_ops.pow(weights, 2), segment_ids)
         return math_ops.div(embeddings, math_ops.sqrt(squares), name=name)
+
+
+def safe_embedding_lookup_sparse(embedding_weights, sparse_ids, sparse_weights=None, combiner="mean", default_id=None,
+                                 name="safe_embedding_lookup_sparse", partition_strategy="div", max_norm=None):
+    """embedding_lookup_sparse that leaves out ids below zero and weights that are not positive, and knows empty rows."""
+    if embedding_weights is None:
+        raise ValueError("Missing embedding_weights %s." % embedding_weights)
+    embedding_weights = _as_param_list(embedding_weights)
+    if not embedding_weights:
+        raise ValueError("Missing embedding_weights %s." % embedding_weights)
+    with name_scope(name, "embedding_lookup", embedding_weights + [sparse_ids, sparse_weights]) as scope:
+        original_shape = sparse_ids.dense_shape
+        rank_static = sparse_ids.dense_shape.get_shape()[0].value
+        rank = array_ops.size(original_shape) if rank_static is None else rank_static
+        flat = array_ops.stack([math_ops.reduce_prod(array_ops.slice(original_shape, [0], [rank - 1])),
+                                original_shape[rank - 1]])
+        sparse_ids = sparse_ops.sparse_reshape(sparse_ids, flat)
+        if sparse_weights is not None:
+            sparse_weights = sparse_tensor.SparseTensor(sparse_ids.indices, sparse_weights.values, sparse_ids.dense_shape)
+        valid = math_ops.greater_equal(sparse_ids.values, 0)
+        if sparse_weights is not None:
+            valid = math_ops.logical_and(valid, math_ops.greater(
+                sparse_weights.values, array_ops.zeros_like(sparse_weights.values)))
+            sparse_weights = sparse_ops.sparse_retain(sparse_weights, valid)
+        sparse_ids = sparse_ops.sparse_retain(sparse_ids, valid)
+        sparse_ids, is_row_empty = sparse_ops.sparse_fill_empty_rows(sparse_ids, default_id or 0)
+        if sparse_weights is not None:
+            sparse_weights, _ = sparse_ops.sparse_fill_empty_rows(sparse_weights, 1.0)
+        result = embedding_lookup_sparse(
+            embedding_weights, sparse_ids, sparse_weights, combiner=combiner, partition_strategy=partition_strategy,
+            name=None if default_id is None else scope, max_norm=max_norm)
+        if default_id is None:
+            # Rows without ids are zero.
+            empty = array_ops.tile(array_ops.reshape(is_row_empty, [-1, 1]),
+                                   array_ops.stack([1, array_ops.shape(result)[1]]))
+            result = array_ops.where(empty, array_ops.zeros_like(result), result, name=scope)
+        final = array_ops.reshape(result, array_ops.concat([
+            array_ops.slice(math_ops.cast(original_shape, dtypes.int32), [0], [rank - 1]),
+            array_ops.slice(array_ops.shape(result), [1], [-1])], 0))
+        if rank_static is not None:
+            final.set_shape(tensor_shape.TensorShape([None] * (rank_static - 1)).concatenate(result.get_shape()[1:]))
+        return final

@@ -466,3 +466,10 @@ def batch_normalization(inputs, axis=-1, momentum=0.99, epsilon=1e-3, center=Tru
         trainable=trainable, virtual_batch_size=virtual_batch_size, adjustment=adjustment, name=name,
         dtype=inputs.dtype.base_dtype, _scope=name, _reuse=reuse)
     return layer.apply(inputs, training=training)
+
+
+from muster.conv_layers import (  # noqa: E402, F401  (they are made of what is above)
+    AveragePooling1D, Conv2DTranspose, MaxPooling1D, SeparableConv2D, average_pooling1d, conv2d_transpose, max_pooling1d,
+    separable_conv2d)
+
+SeparableConvolution2D, Convolution2D, Convolution2DTranspose = SeparableConv2D, Conv2D, Conv2DTranspose

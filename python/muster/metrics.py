@@ -251,3 +251,10 @@ def _area(counts, curve, method, num_thresholds, name):
     else:
         raise ValueError("Invalid summation_method: %s" % method)
     return math_ops.reduce_sum(math_ops.multiply(x[:last] - x[1:], heights), name=name)
+
+
+from muster.more_metrics import (  # noqa: E402, F401  (they are made of what is above)
+    false_negatives_at_thresholds, false_positives_at_thresholds, mean_cosine_distance, mean_iou,
+    mean_per_class_accuracy, mean_relative_error, mean_tensor, percentage_below, precision_at_k, precision_at_thresholds,
+    precision_at_top_k, recall_at_k, recall_at_thresholds, recall_at_top_k, sensitivity_at_specificity,
+    sparse_precision_at_k, specificity_at_sensitivity, true_negatives_at_thresholds, true_positives_at_thresholds)

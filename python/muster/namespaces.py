@@ -14,14 +14,20 @@ _CONTENTS = {
         "reduce_logsumexp reduce_max reduce_mean reduce_min reduce_prod reduce_std reduce_sum reduce_variance rint "
         "round rsqrt segment_max segment_mean segment_min segment_prod segment_sum sigmoid sign sin sinh sqrt square "
         "squared_difference subtract tan tanh truediv unsorted_segment_max unsorted_segment_min unsorted_segment_prod "
-        "unsorted_segment_sum xdivy xlogy invert_permutation",
-        {"floormod": "mod", "softplus": "nn_ops:softplus", "softsign": "nn_ops:softsign", "top_k": "nn_ops:top_k",
+        "unsorted_segment_sum unsorted_segment_mean unsorted_segment_sqrt_n xdivy xlogy invert_permutation igamma "
+        "igammac zeta polygamma lbeta scalar_mul",
+        {"softmax": "nn_ops:softmax", "log_softmax": "nn_ops:log_softmax", "polyval": "special_ops:polyval",
+         "reduce_euclidean_norm": "special_ops:reduce_euclidean_norm", "divide_no_nan": "div_no_nan",
+         "floormod": "mod", "softplus": "nn_ops:softplus", "softsign": "nn_ops:softsign", "top_k": "nn_ops:top_k",
          "in_top_k": "nn_ops:in_top_k", "l2_normalize": "nn_ops:l2_normalize", "ceil": "ceil",
          "zero_fraction": "nn_ops:zero_fraction"}),
     "random": (
         "set_random_seed get_seed multinomial random_shuffle truncated_normal",
         {"normal": "random_normal", "uniform": "random_uniform", "shuffle": "random_shuffle", "gamma": "random_gamma",
-         "poisson": "random_poisson", "categorical": "random_ops:categorical",
+         "poisson": "random_poisson", "stateless_normal": "stateless_random_ops:stateless_random_normal",
+         "stateless_uniform": "stateless_random_ops:stateless_random_uniform",
+         "stateless_truncated_normal": "stateless_random_ops:stateless_truncated_normal",
+         "categorical": "random_ops:categorical",
          "all_candidate_sampler": "candidate_sampling:all_candidate_sampler",
          "log_uniform_candidate_sampler": "candidate_sampling:log_uniform_candidate_sampler",
          "uniform_candidate_sampler": "candidate_sampling:uniform_candidate_sampler",
@@ -36,10 +42,15 @@ _CONTENTS = {
          "format": "string_ops:string_format", "regex_full_match": "string_ops:regex_full_match"}),
     "io": (
         "decode_base64 encode_base64 decode_raw read_file write_file matching_files parse_tensor serialize_tensor "
-        "parse_example parse_single_example decode_csv "
+        "parse_example parse_single_example parse_single_sequence_example decode_csv "
         "FixedLenFeature VarLenFeature SparseFeature FixedLenSequenceFeature QueueBase "
         "PaddingFIFOQueue PriorityQueue RandomShuffleQueue",
-        {"gfile": "gfile_v2:", "TFRecordWriter": "python_io:TFRecordWriter", "TFRecordOptions": "python_io:TFRecordOptions",
+        {"gfile": "gfile_v2:", "decode_image": "image:decode_image", "decode_jpeg": "image:decode_jpeg", "decode_png": "image:decode_png",
+         "decode_gif": "image:decode_gif", "decode_bmp": "image:decode_bmp", "encode_jpeg": "image:encode_jpeg",
+         "encode_png": "image:encode_png", "is_jpeg": "image:is_jpeg",
+         "extract_jpeg_shape": "image:extract_jpeg_shape", "decode_and_crop_jpeg": "image:decode_and_crop_jpeg",
+         "match_filenames_once": "input:match_filenames_once", "write_graph": "train:write_graph",
+         "TFRecordWriter": "python_io:TFRecordWriter", "TFRecordOptions": "python_io:TFRecordOptions",
          "TFRecordCompressionType": "python_io:TFRecordCompressionType",
          "tf_record_iterator": "python_io:tf_record_iterator"}),
     "debugging": (
@@ -66,8 +77,19 @@ _CONTENTS = {
         "fill_empty_rows": "sparse_fill_empty_rows", "matmul": "sparse_tensor_dense_matmul",
         "sparse_dense_matmul": "sparse_tensor_dense_matmul", "reduce_sum": "sparse_reduce_sum",
         "reduce_sum_sparse": "sparse_reduce_sum_sparse", "to_dense": "sparse_tensor_to_dense",
-        "to_indicator": "sparse_to_indicator", "merge": "sparse_merge", "retain": "sparse_retain"}),
-    "dtypes": ("DType as_dtype cast complex saturate_cast bfloat16 bool complex64 complex128 double float16 float32 "
+        "to_indicator": "sparse_to_indicator", "merge": "sparse_merge", "retain": "sparse_retain", "add": "sparse_add", "concat": "sparse_concat",
+        "split": "sparse_split", "slice": "sparse_slice", "softmax": "sparse_softmax", "transpose": "sparse_transpose",
+        "mask": "sparse_mask", "maximum": "sparse_maximum", "minimum": "sparse_minimum",
+        "reduce_max": "sparse_reduce_max", "reduce_max_sparse": "sparse_reduce_max_sparse",
+        "reset_shape": "sparse_reset_shape", "expand_dims": "sparse_ops:sparse_expand_dims",
+        "from_dense": "sparse_ops:from_dense", "segment_sum": "sparse_segment_sum", "segment_mean": "sparse_segment_mean",
+        "segment_sqrt_n": "sparse_segment_sqrt_n"}),
+    "bitwise": ("", {
+        "bitwise_and": "bitwise_ops:bitwise_and", "bitwise_or": "bitwise_ops:bitwise_or",
+        "bitwise_xor": "bitwise_ops:bitwise_xor", "invert": "bitwise_ops:invert",
+        "left_shift": "bitwise_ops:left_shift", "right_shift": "bitwise_ops:right_shift"}),
+    "manip": ("batch_to_space_nd gather_nd reshape reverse roll scatter_nd space_to_batch_nd tile", {}),
+    "dtypes": ("DType as_dtype as_string cast complex saturate_cast bfloat16 bool complex64 complex128 double float16 float32 "
                "float64 half int8 int16 int32 int64 string uint8 uint16 uint32 uint64 resource variant", {}),
 }
 

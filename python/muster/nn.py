@@ -6,7 +6,9 @@ from muster.conv_ops import (  # noqa: F401
     atrous_conv2d, avg_pool, avg_pool1d, avg_pool2d, conv1d, conv2d, conv2d_backprop_filter, conv2d_backprop_input,
     conv2d_transpose, conv3d, convolution, depthwise_conv2d, depthwise_conv2d_native, max_pool, max_pool1d, max_pool2d,
     max_pool_with_argmax, pool, separable_conv2d)
-from muster.embedding_ops import embedding_lookup, embedding_lookup_sparse  # noqa: F401
+from muster.array_ops import depth_to_space, space_to_batch, space_to_depth  # noqa: F401
+from muster.embedding_ops import (  # noqa: F401
+    embedding_lookup, embedding_lookup_sparse, safe_embedding_lookup_sparse)
 from muster.nn_ops import (  # noqa: F401
     batch_norm_with_global_normalization, batch_normalization, bias_add, crelu, dropout, elu, fused_batch_norm, in_top_k,
     l2_loss, l2_normalize, leaky_relu, local_response_normalization, log_poisson_loss, log_sigmoid, log_softmax, lrn,
@@ -15,7 +17,7 @@ from muster.nn_ops import (  # noqa: F401
     sparse_softmax_cross_entropy_with_logits, sufficient_statistics, swish, tanh, top_k,
     weighted_cross_entropy_with_logits, weighted_moments, xw_plus_b, zero_fraction)
 
-_RNN = ("dynamic_rnn", "static_rnn", "bidirectional_dynamic_rnn")
+_RNN = ("dynamic_rnn", "static_rnn", "bidirectional_dynamic_rnn", "static_bidirectional_rnn", "raw_rnn")
 
 
 def __getattr__(name):

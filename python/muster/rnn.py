@@ -256,6 +256,101 @@ def static_rnn(cell, inputs, initial_state=None, dtype=None, sequence_length=Non
         return outputs, state
 
 
+def static_bidirectional_rnn(cell_fw, cell_bw, inputs, initial_state_fw=None, initial_state_bw=None, dtype=None,
+                             sequence_length=None, scope=None):
+    rnn_cell.assert_like_rnncell("cell_fw", cell_fw)
+    rnn_cell.assert_like_rnncell("cell_bw", cell_bw)
+    if not nest.is_sequence(inputs):
+        raise TypeError("inputs must be a sequence")
+    if not inputs:
+        raise ValueError("inputs must not be empty")
+    with variable_scopes.variable_scope(scope or "bidirectional_rnn"):
+        with variable_scopes.variable_scope("fw") as fw_scope:
+            outputs_fw, state_fw = static_rnn(cell_fw, inputs, initial_state_fw, dtype, sequence_length, scope=fw_scope)
+        with variable_scopes.variable_scope("bw") as bw_scope:
+            outputs, state_bw = static_rnn(cell_bw, _reversed_steps(inputs, sequence_length), initial_state_bw, dtype,
+                                           sequence_length, scope=bw_scope)
+    outputs_bw = _reversed_steps(outputs, sequence_length)
+    flat = [array_ops.concat([fw, bw], 1) for fw, bw in zip(nest.flatten(outputs_fw), nest.flatten(outputs_bw))]
+    return nest.pack_sequence_as(outputs_fw, flat), state_fw, state_bw
+
+
+def _reversed_steps(values, lengths):
+    """A list of steps backwards; each sequence within its length."""
+    if lengths is None:
+        return list(reversed(values))
+    columns = [[] for _ in nest.flatten(values[0])]
+    for value in values:
+        for column, part in zip(columns, nest.flatten(value)):
+            column.append(part)
+    turned = []
+    for column in columns:
+        shape = tensor_shape.TensorShape(None)
+        for part in column:
+            shape = shape.merge_with(part.get_shape())
+        reverse = array_ops.unstack(array_ops.reverse_sequence(array_ops.stack(column), lengths, seq_axis=0, batch_axis=1))
+        for part in reverse:
+            part.set_shape(shape)
+        turned.append(reverse)
+    return [nest.pack_sequence_as(values[0], list(parts)) for parts in zip(*turned)]
+
+
+def raw_rnn(cell, loop_fn, parallel_iterations=None, swap_memory=False, scope=None):
+    """A loop in which `loop_fn` decides about inputs, states and the end of every sequence."""
+    rnn_cell.assert_like_rnncell("cell", cell)
+    if not callable(loop_fn):
+        raise TypeError("loop_fn must be a callable")
+    with variable_scopes.variable_scope(scope or "rnn") as varscope:
+        _use_cache(varscope)
+        time = array_ops.constant(0, dtype=dtypes.int32)
+        finished, first_input, state, emit_structure, loop_state = loop_fn(time, None, None, None)
+        flat_input = nest.flatten(first_input)
+        has_loop_state = loop_state is not None
+        loop_state = loop_state if has_loop_state else array_ops.constant(0, dtype=dtypes.int32)
+        batches = [value.get_shape()[0].value for value in flat_input]
+        batch_size = next((size for size in batches if size is not None), None) or array_ops.shape(flat_input[0])[0]
+        if emit_structure is None:
+            flat_emit = nest.flatten(cell.output_size)
+            sizes = [tensor_shape.as_shape([size] if isinstance(size, int) else size) for size in flat_emit]
+            kinds = [nest.flatten(state)[0].dtype] * len(sizes)
+            structure = cell.output_size
+        else:
+            flat_emit = [convert_to_tensor(value) for value in nest.flatten(emit_structure)]
+            sizes = [value.get_shape() for value in flat_emit]
+            kinds = [value.dtype for value in flat_emit]
+            structure = emit_structure
+        arrays = [tensor_array_ops.TensorArray(dtype=kind, dynamic_size=True, size=0, element_shape=None,
+                                               name="rnn_output_%d" % i) for i, kind in enumerate(kinds)]
+        zeros = [array_ops.zeros(rnn_cell.concat_shape(batch_size, size), kind) for size, kind in zip(sizes, kinds)]
+
+        def copied(done, old, new):
+            def choose(o, n):
+                if isinstance(n, tensor_array_ops.TensorArray) or n.get_shape().ndims == 0:
+                    return n
+                with colocate_with(n):
+                    return array_ops.where(done, o, n)
+
+            return nest.pack_sequence_as(new, [choose(o, n) for o, n in zip(nest.flatten(old), nest.flatten(new))])
+
+        def body(time, done, current, arrays, state, loop_state):
+            output, cell_state = cell(current, state)
+            next_time = time + 1
+            next_done, next_input, next_state, emit, new_loop = loop_fn(
+                next_time, output, cell_state, loop_state if has_loop_state else None)
+            emitted = nest.flatten(copied(done, nest.pack_sequence_as(structure, zeros), emit))
+            arrays = [a.write(time, value) for a, value in zip(arrays, emitted)]
+            new_loop = loop_state if new_loop is None else new_loop
+            return (next_time, math_ops.logical_or(next_done, done), next_input, arrays,
+                    copied(done, state, next_state), new_loop)
+
+        results = control_flow_ops.while_loop(
+            lambda time, done, *_: math_ops.logical_not(math_ops.reduce_all(done)), body,
+            [time, finished, first_input, arrays, state, loop_state], parallel_iterations=parallel_iterations or 32,
+            swap_memory=swap_memory)
+        emitted = nest.pack_sequence_as(structure, results[3])
+        return emitted, results[4], results[5] if has_loop_state else None
+
+
 def _zero_output(size, batch_size, fixed, dtype):
     output = array_ops.zeros(rnn_cell.concat_shape(batch_size, size), dtype)
     output.set_shape(tensor_shape.TensorShape(rnn_cell.concat_shape([fixed], size, static=True)))

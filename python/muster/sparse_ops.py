@@ -142,6 +142,160 @@ def sparse_retain(sp_input, to_retain):
                         array_ops.identity(sp_input.dense_shape))
 
 
+def sparse_add(a, b, threshold=None, thresh=None):
+    """The sum of two tensors, of which at least one is sparse."""
+    threshold = _merge_deprecated("threshold", threshold, "thresh", thresh) or 0
+    a_sparse, b_sparse = sparse_tensor.is_sparse(a), sparse_tensor.is_sparse(b)
+    if not (a_sparse or b_sparse):
+        raise TypeError("At least one input should be SparseTensor; do you mean to use tf.add()?")
+    if a_sparse and b_sparse:
+        a, b = _convert(a), _convert(b)
+        threshold = convert_to_tensor(threshold, dtype=a.values.dtype.real_dtype.base_dtype, name="threshold")
+        return SparseTensor(*call(
+            "SparseAdd", a_indices=a.indices, a_values=a.values, a_shape=a.dense_shape, b_indices=b.indices,
+            b_values=b.values, b_shape=b.dense_shape, thresh=threshold))
+    sparse, dense = (_convert(a), b) if a_sparse else (_convert(b), a)
+    return call("SparseTensorDenseAdd", a_indices=sparse.indices, a_values=sparse.values, a_shape=sparse.dense_shape,
+                b=dense)
+
+
+def sparse_concat(axis, sp_inputs, name=None, expand_nonconcat_dim=False, concat_dim=None, expand_nonconcat_dims=None):
+    """Sparse tensors one behind the other; with expand_nonconcat_dims their other sizes may differ."""
+    axis = _merge_deprecated("axis", axis, "concat_dim", concat_dim)
+    expand = expand_nonconcat_dim if expand_nonconcat_dims is None else expand_nonconcat_dims
+    inputs = [_convert(value) for value in sp_inputs]
+    if len(inputs) == 1:
+        return inputs[0]
+    shapes = [value.dense_shape for value in inputs]
+    if expand:
+        largest = math_ops.reduce_max(array_ops.stack(shapes), 0)
+        rank = inputs[0].dense_shape.get_shape()[0].value
+        if rank is None:
+            raise ValueError("sparse_concat with expand_nonconcat_dims needs inputs of known rank")
+        at = axis % rank
+        shapes = [array_ops.concat([largest[:at], shape[at:at + 1], largest[at + 1:]], 0) for shape in shapes]
+    return SparseTensor(*call("SparseConcat", name=name, indices=[value.indices for value in inputs],
+                              values=[value.values for value in inputs], shapes=shapes, concat_dim=axis))
+
+
+def sparse_split(keyword_required=None, sp_input=None, num_split=None, axis=None, name=None, split_dim=None):
+    axis = _merge_deprecated("axis", axis, "split_dim", split_dim)
+    if keyword_required is not None:
+        raise ValueError("Keyword arguments are required for this function.")
+    if sp_input is None:
+        raise ValueError("sp_input is required")
+    if num_split is None:
+        raise ValueError("num_split is required")
+    if axis is None:
+        raise ValueError("axis is required")
+    sp_input = _convert(sp_input)
+    indices, values, shapes = call("SparseSplit", name=name, split_dim=axis, indices=sp_input.indices,
+                                   values=sp_input.values, shape=sp_input.dense_shape, num_split=num_split)
+    return [SparseTensor(*parts) for parts in zip(indices, values, shapes)]
+
+
+def sparse_slice(sp_input, start, size, name=None):
+    sp_input = _convert(sp_input)
+    with name_scope(name, "SparseSlice", [sp_input]) as name:
+        return SparseTensor(*call(
+            "SparseSlice", name=name, indices=sp_input.indices, values=sp_input.values, shape=sp_input.dense_shape,
+            start=convert_to_tensor(start, dtypes.int64), size=convert_to_tensor(size, dtypes.int64)))
+
+
+def sparse_softmax(sp_input, name=None):
+    with name_scope(name, "SparseSoftmax", [sp_input.indices, sp_input.values]) as name:
+        values = call("SparseSoftmax", name=name, sp_indices=sp_input.indices, sp_values=sp_input.values,
+                      sp_shape=sp_input.dense_shape)
+        return _with_values(sp_input, values)
+
+
+def sparse_transpose(sp_input, perm=None, name=None):
+    with name_scope(name, "SparseTranspose", [sp_input]):
+        sp_input = _convert(sp_input)
+        rank = sp_input.dense_shape.get_shape()[0].value
+        if perm is None:
+            perm = (np.arange(rank)[::-1] if rank is not None
+                    else array_ops.rank(sp_input.dense_shape) - 1 - math_ops.range(array_ops.size(sp_input.dense_shape)))
+        columns = array_ops.transpose(array_ops.gather(array_ops.transpose(sp_input.indices), perm))
+        transposed = SparseTensor(columns, sp_input.values, array_ops.gather(sp_input.dense_shape, perm))
+        return sparse_reorder(transposed)
+
+
+def sparse_mask(a, mask_indices, name=None):
+    """IndexedSlices without the given indices."""
+    with name_scope(name, "sparse_mask", [a, mask_indices]) as name:
+        indices, kept = array_ops.setdiff1d(a.indices, mask_indices)
+        return framework.IndexedSlices(array_ops.gather(a.values, kept, name=name), indices, a.dense_shape)
+
+
+def _extreme(op, name_):
+    def function(sp_a, sp_b, name=None):
+        sp_a, sp_b = _convert(sp_a), _convert(sp_b)
+        indices, values = call(op, name=name or name_, a_indices=sp_a.indices, a_values=sp_a.values,
+                               a_shape=sp_a.dense_shape, b_indices=sp_b.indices, b_values=sp_b.values,
+                               b_shape=sp_b.dense_shape)
+        return SparseTensor(indices, values, sp_a.dense_shape)
+
+    return function
+
+
+sparse_maximum = _extreme("SparseSparseMaximum", "SparseSparseMaximum")
+sparse_minimum = _extreme("SparseSparseMinimum", "SparseSparseMinimum")
+
+
+def sparse_reduce_max(sp_input, axis=None, keepdims=None, reduction_axes=None, keep_dims=None):
+    sp_input = _convert(sp_input)
+    keepdims = _merge_deprecated("keepdims", keepdims, "keep_dims", keep_dims)
+    axis = _merge_deprecated("axis", axis, "reduction_axes", reduction_axes)
+    return call("SparseReduceMax", input_indices=sp_input.indices, input_values=sp_input.values,
+                input_shape=sp_input.dense_shape, reduction_axes=_axes(sp_input, axis), keep_dims=bool(keepdims))
+
+
+def sparse_reduce_max_sparse(sp_input, axis=None, keepdims=None, reduction_axes=None, keep_dims=None):
+    sp_input = _convert(sp_input)
+    keepdims = _merge_deprecated("keepdims", keepdims, "keep_dims", keep_dims)
+    axis = _merge_deprecated("axis", axis, "reduction_axes", reduction_axes)
+    return SparseTensor(*call(
+        "SparseReduceMaxSparse", input_indices=sp_input.indices, input_values=sp_input.values,
+        input_shape=sp_input.dense_shape, reduction_axes=_axes(sp_input, axis), keep_dims=bool(keepdims)))
+
+
+def sparse_reset_shape(sp_input, new_shape=None):
+    """The same entries in the smallest shape that holds them, or in `new_shape`."""
+    sp_input = _convert(sp_input)
+    if new_shape is None:
+        # An empty tensor has the shape of zeros.
+        shape = math_ops.maximum(
+            array_ops.constant(0, dtype=dtypes.int64),
+            math_ops.reduce_max(sp_input.indices, axis=0) + array_ops.ones_like(sp_input.dense_shape))
+    else:
+        shape = convert_to_tensor(new_shape, dtype=dtypes.int64)
+    return SparseTensor(array_ops.identity(sp_input.indices), array_ops.identity(sp_input.values), shape)
+
+
+def sparse_expand_dims(sp_input, axis=None, name=None):
+    rank = sp_input.dense_shape.get_shape()[0].value
+    if rank is None:
+        raise ValueError("sparse.expand_dims needs an input of known rank")
+    axis = -1 if axis is None else axis
+    at = axis + rank + 1 if axis < 0 else axis
+    with name_scope(name, "expand_dims", [sp_input]):
+        zeros = array_ops.zeros([array_ops.shape(sp_input.indices)[0], 1], dtype=dtypes.int64)
+        indices = array_ops.concat([sp_input.indices[:, :at], zeros, sp_input.indices[:, at:]], axis=1)
+        shape = array_ops.concat([sp_input.dense_shape[:at], [1], sp_input.dense_shape[at:]], axis=0)
+        return SparseTensor(indices, sp_input.values, shape)
+
+
+def from_dense(tensor, name=None):
+    with name_scope(name, "dense_to_sparse"):
+        tensor = convert_to_tensor(tensor)
+        indices = array_ops.where(math_ops.not_equal(tensor, array_ops.zeros_like(tensor)))
+        return SparseTensor(indices, array_ops.gather_nd(tensor, indices),
+                            array_ops.shape(tensor, out_type=dtypes.int64))
+
+
 __all__ = ["sparse_reorder", "sparse_reshape", "sparse_fill_empty_rows", "sparse_tensor_dense_matmul",
            "sparse_reduce_sum", "sparse_reduce_sum_sparse", "sparse_tensor_to_dense", "sparse_to_indicator",
-           "sparse_merge", "sparse_retain"]
+           "sparse_merge", "sparse_retain", "sparse_add", "sparse_concat", "sparse_split", "sparse_slice", "sparse_softmax",
+           "sparse_transpose", "sparse_mask", "sparse_maximum", "sparse_minimum", "sparse_reduce_max",
+           "sparse_reduce_max_sparse", "sparse_reset_shape"]

@@ -301,3 +301,6 @@ def summary_iterator(path):
 
 # What a program has not closed when it ends is in its files all the same.
 atexit.register(_muster.flush_event_writers)
+
+
+SummaryWriterCache = FileWriterCache

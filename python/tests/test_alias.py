@@ -107,7 +107,7 @@ def test_script(tmp_path):
     ("import tensorflow.keras.layers", "ImportError", "Muster has no Keras"),
     ("tf.estimator.Estimator", "AttributeError", "tf.estimator.Estimator is not available: Muster has no Estimators"),
     ("tf.distribute.MirroredStrategy", "AttributeError", "tf.distribute.MirroredStrategy is not available"),
-    ("tf.contrib.slim", "AttributeError", "tf.contrib.slim is not available"),
+    ("tf.contrib.crf", "AttributeError", "tf.contrib.crf is not available"),
     ("from tensorflow.contrib import slim", "ImportError", "tensorflow.contrib.slim is not available"),
     ("tf.contrib.layers.fully_connected", "AttributeError", "tf.contrib.layers.fully_connected is not available"),
     ("import tensorflow.nothing", "ModuleNotFoundError", "No module named 'tensorflow.nothing'"),

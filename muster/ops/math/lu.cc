@@ -1,4 +1,4 @@
-// LogMatrixDeterminant and MatrixInverse, both by LU decomposition with row exchanges.
+// Determinants, inverses and solutions by LU decomposition with row exchanges.
 #include <cmath>
 #include <complex>
 #include <limits>
@@ -41,10 +41,15 @@ class Lu {
 
   // A^-1. Requires: not singular.
   void Inverse(T* to) const {
+    Solve(n_, to, [](int64_t row, int64_t c) { return row == c ? T(1) : T(0); });
+  }
+  // The n by `columns` matrix X with A X = B, where b(row, column) is B. Requires: not singular.
+  template <typename B>
+  void Solve(int64_t columns, T* to, const B& b) const {
     std::vector<T> column(static_cast<size_t>(n_));
-    for (int64_t c = 0; c < n_; ++c) {
+    for (int64_t c = 0; c < columns; ++c) {
       for (int64_t i = 0; i < n_; ++i) {
-        T sum = order_[i] == c ? T(1) : T(0);
+        T sum = b(order_[i], c);
         for (int64_t j = 0; j < i; ++j) sum -= lu_[i * n_ + j] * column[j];
         column[i] = sum;
       }
@@ -53,7 +58,7 @@ class Lu {
         for (int64_t j = i + 1; j < n_; ++j) sum -= lu_[i * n_ + j] * column[j];
         column[i] = sum / diagonal(i);
       }
-      for (int64_t i = 0; i < n_; ++i) to[i * n_ + c] = column[i];
+      for (int64_t i = 0; i < n_; ++i) to[i * columns + c] = column[i];
     }
   }
 
@@ -122,6 +127,80 @@ absl::Status RunLogDeterminant(KernelContext& c) {
 }
 
 template <typename T>
+absl::Status RunDeterminant(KernelContext& c) {
+  const Tensor& input = c.input(0);
+  RETURN_IF_ERROR(CheckSquare(input));
+  const int64_t n = input.dim(input.rank() - 1);
+  const Shape batch(absl::Span<const int64_t>(input.shape().dims()).first(input.rank() - 2));
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, batch));
+  for (int64_t b = 0; b < batch.num_elements(); ++b) {
+    const Lu<T> lu(input.data<T>() + b * n * n, n);
+    T product = lu.odd() ? T(-1) : T(1);
+    for (int64_t i = 0; i < n; ++i) product *= lu.diagonal(i);
+    output->data<T>()[b] = product;
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+T Conjugated(T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return value;
+  } else {
+    return std::conj(value);
+  }
+}
+
+template <typename T>
+void Adjoin(T* matrix, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j <= i; ++j) {
+      const T low = Conjugated(matrix[i * n + j]);
+      matrix[i * n + j] = Conjugated(matrix[j * n + i]);
+      matrix[j * n + i] = low;
+    }
+  }
+}
+
+template <typename T>
+class SolveKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& s) override {
+    ASSIGN_OR_RETURN(adjoint_, s.Attr<bool>("adjoint"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& matrix = c.input(0);
+    const Tensor& right = c.input(1);
+    RETURN_IF_ERROR(CheckSquare(matrix));
+    const int rank = matrix.rank();
+    bool fits = right.rank() == rank;
+    for (int d = 0; fits && d < rank - 1; ++d) fits = matrix.dim(d) == right.dim(d);
+    if (!fits) {
+      return InvalidArgument("Input matrix and rhs are incompatible: ", matrix.shape().ToString(),
+                             " and ", right.shape().ToString());
+    }
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, right.shape()));
+    if (output->num_elements() == 0) return absl::OkStatus();
+    const int64_t n = matrix.dim(rank - 1), columns = right.dim(rank - 1);
+    for (int64_t b = 0; b < matrix.num_elements() / (n * n); ++b) {
+      const T* const from = matrix.data<T>() + b * n * n;
+      std::vector<T> copy(from, from + n * n);
+      if (adjoint_) Adjoin(copy.data(), n);
+      const Lu<T> lu(copy.data(), n);
+      if (lu.singular()) return InvalidArgument("Input matrix is not invertible.");
+      const T* const rhs = right.data<T>() + b * n * columns;
+      lu.Solve(columns, output->data<T>() + b * n * columns,
+               [&](int64_t row, int64_t column) { return rhs[row * columns + column]; });
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  bool adjoint_ = false;
+};
+
+template <typename T>
 class InverseKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& s) override {
@@ -145,23 +224,6 @@ class InverseKernel : public Kernel {
   }
 
  private:
-  static T Conjugated(T value) {
-    if constexpr (std::is_floating_point_v<T>) {
-      return value;
-    } else {
-      return std::conj(value);
-    }
-  }
-  static void Adjoin(T* matrix, int64_t n) {
-    for (int64_t i = 0; i < n; ++i) {
-      for (int64_t j = 0; j <= i; ++j) {
-        const T low = Conjugated(matrix[i * n + j]);
-        matrix[i * n + j] = Conjugated(matrix[j * n + i]);
-        matrix[j * n + i] = low;
-      }
-    }
-  }
-
   bool adjoint_ = false;
 };
 
@@ -187,6 +249,29 @@ absl::Status LogDeterminantShape(ShapeContext& c) {
 absl::Status InverseShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape input, SquareShape(c));
   c.SetOutput(0, input);
+  return absl::OkStatus();
+}
+
+absl::Status DeterminantShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape input, SquareShape(c));
+  c.SetOutput(0, ShapeContext::Subshape(input, 0, -2));
+  return absl::OkStatus();
+}
+
+absl::Status SolveShape(ShapeContext& c) {
+  RETURN_IF_ERROR(SquareShape(c).status());
+  ASSIGN_OR_RETURN(PartialShape right, c.WithRankAtLeast(c.input(1), 2));
+  c.SetOutput(0, std::move(right));
+  return absl::OkStatus();
+}
+
+absl::Status DeterminantGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output inverse = c.Op("MatrixInverse", {c.input(0)}, {{"adjoint", true}});
+  const Output shape =
+      EmitConcatOf(s, {ConcatPart::Of(c.ShapeOf(c.output(0))), ConcatPart::Numbers({1, 1})});
+  const Output factors = c.Op("Reshape", {Times(s, c.dy(), c.output(0)), shape});
+  c.SetDx(0, Times(s, factors, inverse));
   return absl::OkStatus();
 }
 
@@ -218,7 +303,42 @@ absl::Status InverseGradient(GradientContext& c) {
   return absl::OkStatus();
 }
 
+absl::Status SolveGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const bool adjoint = c.Attr<bool>("adjoint");
+  const Output right = c.Op("MatrixSolve", {c.input(0), c.dy()}, {{"adjoint", !adjoint}});
+  const Output outer = adjoint ? EmitMatMul(s, c.output(0), right, false, true)
+                               : EmitMatMul(s, right, c.output(0), false, true);
+  c.SetDx(0, c.Op("Neg", {outer}));
+  c.SetDx(1, right);
+  return absl::OkStatus();
+}
+
 }  // namespace
+
+DEFINE_OP(MatrixDeterminant) {
+  op.Attr("T: {half, float, double, complex64, complex128}")
+      .Input("input: T")
+      .Output("output: T")
+      .Doc("The determinants of square matrices.")
+      .Shape(DeterminantShape)
+      .Gradient(DeterminantGradient)
+      .CpuTypes<Types<float, double, Complex64, Complex128>>(
+          "T", []<typename T>() { return Stateless(RunDeterminant<T>); });
+}
+
+DEFINE_OP(MatrixSolve) {
+  op.Attr("adjoint: bool = false")
+      .Attr("T: {double, float, half, complex64, complex128}")
+      .Input("matrix: T")
+      .Input("rhs: T")
+      .Output("output: T")
+      .Doc("The solutions of systems of linear equations.")
+      .Shape(SolveShape)
+      .Gradient(SolveGradient)
+      .CpuTypes<Types<float, double, Complex64, Complex128>>(
+          "T", []<typename T>() { return New<SolveKernel<T>>(); });
+}
 
 DEFINE_OP(LogMatrixDeterminant) {
   op.Attr("T: {half, float, double, complex64, complex128}")

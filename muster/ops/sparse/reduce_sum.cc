@@ -86,6 +86,29 @@ class DenseSumKernel : public ReduceKernel {
   }
 };
 
+// The groups that have entries, as a sparse tensor.
+template <typename T, typename Value>
+absl::Status WriteGroups(KernelContext& c, const Reduction& plan,
+                         const std::map<int64_t, Value>& sums) {
+  const auto count = static_cast<int64_t>(sums.size());
+  const auto rank = static_cast<int64_t>(plan.output.size());
+  ASSIGN_OR_RETURN(Tensor* const places, c.AllocateOutput(0, Shape({count, rank})));
+  ASSIGN_OR_RETURN(Tensor* const values, c.AllocateOutput(1, Shape({count})));
+  int64_t* out = places->data<int64_t>();
+  int64_t i = 0;
+  for (const auto& [place, sum] : sums) {
+    int64_t rest = place;
+    for (int64_t d = rank - 1; d >= 0; --d) {
+      out[d] = rest % plan.output[d];
+      rest /= plan.output[d];
+    }
+    out += rank;
+    values->data<T>()[i++] = static_cast<T>(sum);
+  }
+  c.SetOutput(2, Tensor::Vector<int64_t>(plan.output));
+  return absl::OkStatus();
+}
+
 template <typename T>
 class SparseSumKernel : public ReduceKernel {
  public:
@@ -98,23 +121,41 @@ class SparseSumKernel : public ReduceKernel {
       sums[PlaceOf(plan, indices.data<int64_t>() + i * indices.dim(1))] +=
           static_cast<Sum>(c.input(1).data<T>()[i]);
     }
-    const auto count = static_cast<int64_t>(sums.size());
-    const auto rank = static_cast<int64_t>(plan.output.size());
-    ASSIGN_OR_RETURN(Tensor* const places, c.AllocateOutput(0, Shape({count, rank})));
-    ASSIGN_OR_RETURN(Tensor* const values, c.AllocateOutput(1, Shape({count})));
-    int64_t* out = places->data<int64_t>();
-    int64_t i = 0;
-    for (const auto& [place, sum] : sums) {
-      int64_t rest = place;
-      for (int64_t d = rank - 1; d >= 0; --d) {
-        out[d] = rest % plan.output[d];
-        rest /= plan.output[d];
-      }
-      out += rank;
-      values->data<T>()[i++] = static_cast<T>(sum);
+    return WriteGroups<T>(c, plan, sums);
+  }
+};
+
+// The largest entry of each group. In the dense form a group without entries is zero.
+template <typename T>
+class MaxKernel : public ReduceKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const Reduction plan, PlanReduction(c, keep_dims_));
+    const Tensor& indices = c.input(0);
+    std::map<int64_t, T> largest;
+    for (int64_t i = 0; i < indices.dim(0); ++i) {
+      const T value = c.input(1).data<T>()[i];
+      const auto [found, added] =
+          largest.try_emplace(PlaceOf(plan, indices.data<int64_t>() + i * indices.dim(1)), value);
+      if (!added &&
+          static_cast<muster::Compute<T>>(found->second) < static_cast<muster::Compute<T>>(value))
+        found->second = value;
     }
-    c.SetOutput(2, Tensor::Vector<int64_t>(plan.output));
+    return c.num_outputs() == 1 ? WriteDense(c, plan, largest) : WriteSparse(c, plan, largest);
+  }
+
+ private:
+  static absl::Status WriteDense(KernelContext& c, const Reduction& plan,
+                                 const std::map<int64_t, T>& largest) {
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(plan.output));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    std::fill_n(output->data<T>(), shape.num_elements(), T(0));
+    for (const auto& [place, value] : largest) output->data<T>()[place] = value;
     return absl::OkStatus();
+  }
+  static absl::Status WriteSparse(KernelContext& c, const Reduction& plan,
+                                  const std::map<int64_t, T>& largest) {
+    return WriteGroups<T>(c, plan, largest);
   }
 };
 
@@ -192,6 +233,37 @@ DEFINE_OP(SparseReduceSumSparse) {
       .Doc("Sums of a sparse tensor over some axes, sparse.")
       .Shape(SparseOutputShape)
       .CpuTypes<Numbers>("T", []<typename T>() { return New<SparseSumKernel<T>>(); });
+}
+
+constexpr char kRealTypes[] =
+    "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64}";
+
+DEFINE_OP(SparseReduceMax) {
+  op.Attr("keep_dims: bool = false")
+      .Attr(kRealTypes)
+      .Input("input_indices: int64")
+      .Input("input_values: T")
+      .Input("input_shape: int64")
+      .Input("reduction_axes: int32")
+      .Output("output: T")
+      .Doc("Largest entries of a sparse tensor over some axes, dense.")
+      .Shape(DenseShape)
+      .CpuTypes<Reals>("T", []<typename T>() { return New<MaxKernel<T>>(); });
+}
+
+DEFINE_OP(SparseReduceMaxSparse) {
+  op.Attr("keep_dims: bool = false")
+      .Attr(kRealTypes)
+      .Input("input_indices: int64")
+      .Input("input_values: T")
+      .Input("input_shape: int64")
+      .Input("reduction_axes: int32")
+      .Output("output_indices: int64")
+      .Output("output_values: T")
+      .Output("output_shape: int64")
+      .Doc("Largest entries of a sparse tensor over some axes, sparse.")
+      .Shape(SparseOutputShape)
+      .CpuTypes<Reals>("T", []<typename T>() { return New<MaxKernel<T>>(); });
 }
 
 }  // namespace muster

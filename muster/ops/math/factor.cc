@@ -1,0 +1,345 @@
+// Qr, Cholesky and MatrixTriangularSolve.
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <vector>
+
+#include "muster/graph/gradient_context.h"
+#include "muster/ops/emit.h"
+#include "muster/ops/math/gradient_helpers.h"
+#include "muster/ops/op.h"
+
+namespace muster {
+namespace {
+
+template <typename T>
+T Conjugated(T value) {
+  if constexpr (std::is_floating_point_v<T>) {
+    return value;
+  } else {
+    return std::conj(value);
+  }
+}
+
+template <typename T>
+using RealOf = decltype(std::abs(T()));
+
+// A = Q R by Householder reflections I - tau w w^H; R stays above the diagonal, w below it.
+template <typename T>
+class Householder {
+ public:
+  Householder(const T* matrix, int64_t rows, int64_t columns)
+      : rows_(rows),
+        columns_(columns),
+        a_(matrix, matrix + rows * columns),
+        tau_(static_cast<size_t>(std::min(rows, columns))) {
+    for (int64_t k = 0; k < static_cast<int64_t>(tau_.size()); ++k) {
+      Reflect(k);
+      for (int64_t j = k + 1; j < columns_; ++j) Apply(k, tau_[k], &a_[j], columns_);
+    }
+  }
+
+  void R(int64_t rows, T* to) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t j = 0; j < columns_; ++j)
+        to[i * columns_ + j] = j < i ? T(0) : a_[i * columns_ + j];
+    }
+  }
+  // The first `columns` columns.
+  void Q(int64_t columns, T* to) const {
+    for (int64_t i = 0; i < rows_; ++i) {
+      for (int64_t j = 0; j < columns; ++j) to[i * columns + j] = i == j ? T(1) : T(0);
+    }
+    for (int64_t k = static_cast<int64_t>(tau_.size()) - 1; k >= 0; --k) {
+      for (int64_t j = 0; j < columns; ++j) Apply(k, Conjugated(tau_[k]), to + j, columns);
+    }
+  }
+
+ private:
+  // Makes the reflection that leaves only the first element of column k at and below the diagonal.
+  void Reflect(int64_t k) {
+    using Real = RealOf<T>;
+    const T first = a_[k * columns_ + k];
+    Real tail = 0;
+    for (int64_t i = k + 1; i < rows_; ++i) tail += std::norm(a_[i * columns_ + k]);
+    const Real imaginary = std::imag(first);
+    constexpr Real kTiny = std::numeric_limits<Real>::min();
+    if (tail <= kTiny && imaginary * imaginary <= kTiny) {
+      tau_[k] = T(0);
+      a_[k * columns_ + k] = T(std::real(first));
+      for (int64_t i = k + 1; i < rows_; ++i) a_[i * columns_ + k] = T(0);
+      return;
+    }
+    Real beta = std::sqrt(std::norm(first) + tail);
+    if (std::real(first) >= 0) beta = -beta;
+    for (int64_t i = k + 1; i < rows_; ++i) a_[i * columns_ + k] /= first - T(beta);
+    tau_[k] = Conjugated((T(beta) - first) / T(beta));
+    a_[k * columns_ + k] = T(beta);
+  }
+  // Reflects one column, whose elements lie `step` apart.
+  void Apply(int64_t k, T tau, T* column, int64_t step) const {
+    T sum = column[k * step];
+    for (int64_t i = k + 1; i < rows_; ++i)
+      sum += Conjugated(a_[i * columns_ + k]) * column[i * step];
+    sum *= tau;
+    column[k * step] -= sum;
+    for (int64_t i = k + 1; i < rows_; ++i) column[i * step] -= a_[i * columns_ + k] * sum;
+  }
+
+  const int64_t rows_;
+  const int64_t columns_;
+  std::vector<T> a_;
+  std::vector<T> tau_;
+};
+
+absl::Status CheckMatrices(const Tensor& input) {
+  if (input.rank() < 2) return InvalidArgument("Input tensor 0 must have rank >= 2");
+  return absl::OkStatus();
+}
+
+absl::Status CheckSquare(const Tensor& input) {
+  RETURN_IF_ERROR(CheckMatrices(input));
+  const int rank = input.rank();
+  if (input.dim(rank - 1) != input.dim(rank - 2)) {
+    return InvalidArgument("Input matrix must be square, got: ", input.dim(rank - 2),
+                           " != ", input.dim(rank - 1));
+  }
+  return absl::OkStatus();
+}
+
+// `batch` with two more dimensions.
+absl::StatusOr<Shape> Matrices(const Tensor& input, int64_t rows, int64_t columns) {
+  Dims dims(input.shape().dims().begin(), input.shape().dims().end() - 2);
+  dims.push_back(rows);
+  dims.push_back(columns);
+  return Shape::Make(dims);
+}
+
+template <typename T>
+class QrKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& s) override {
+    ASSIGN_OR_RETURN(full_, s.Attr<bool>("full_matrices"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    RETURN_IF_ERROR(CheckMatrices(input));
+    const int64_t rows = input.dim(input.rank() - 2), columns = input.dim(input.rank() - 1);
+    const int64_t middle = full_ ? rows : std::min(rows, columns);
+    ASSIGN_OR_RETURN(const Shape q_shape, Matrices(input, rows, middle));
+    ASSIGN_OR_RETURN(const Shape r_shape, Matrices(input, middle, columns));
+    ASSIGN_OR_RETURN(Tensor* const q, c.AllocateOutput(0, q_shape));
+    ASSIGN_OR_RETURN(Tensor* const r, c.AllocateOutput(1, r_shape));
+    if (input.num_elements() == 0) {
+      std::fill_n(q->data<T>(), q->num_elements(), T(0));
+      return absl::OkStatus();
+    }
+    const double cost = static_cast<double>(rows) * static_cast<double>(columns * middle);
+    c.ParallelFor(input.num_elements() / (rows * columns), cost, [&](int64_t begin, int64_t end) {
+      for (int64_t b = begin; b < end; ++b) {
+        const Householder<T> parts(input.data<T>() + b * rows * columns, rows, columns);
+        parts.Q(middle, q->data<T>() + b * rows * middle);
+        parts.R(middle, r->data<T>() + b * middle * columns);
+      }
+    });
+    return absl::OkStatus();
+  }
+
+ private:
+  bool full_ = false;
+};
+
+template <typename T>
+absl::Status RunCholesky(KernelContext& c) {
+  const Tensor& input = c.input(0);
+  RETURN_IF_ERROR(CheckSquare(input));
+  const int64_t n = input.dim(input.rank() - 1);
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
+  if (input.num_elements() == 0) return absl::OkStatus();
+  for (int64_t b = 0; b < input.num_elements() / (n * n); ++b) {
+    const T* const a = input.data<T>() + b * n * n;
+    T* const l = output->data<T>() + b * n * n;
+    std::fill_n(l, n * n, T(0));
+    for (int64_t j = 0; j < n; ++j) {
+      RealOf<T> rest = std::real(a[j * n + j]);
+      for (int64_t k = 0; k < j; ++k) rest -= std::norm(l[j * n + k]);
+      if (!(rest > 0)) {
+        return InvalidArgument(
+            "Cholesky decomposition was not successful. The input might not be "
+            "valid.");
+      }
+      const RealOf<T> root = std::sqrt(rest);
+      l[j * n + j] = T(root);
+      for (int64_t i = j + 1; i < n; ++i) {
+        T sum = a[i * n + j];
+        for (int64_t k = 0; k < j; ++k) sum -= l[i * n + k] * Conjugated(l[j * n + k]);
+        l[i * n + j] = sum / T(root);
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename T>
+class TriangularSolveKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& s) override {
+    ASSIGN_OR_RETURN(lower_, s.Attr<bool>("lower"));
+    ASSIGN_OR_RETURN(adjoint_, s.Attr<bool>("adjoint"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& matrix = c.input(0);
+    const Tensor& right = c.input(1);
+    RETURN_IF_ERROR(CheckSquare(matrix));
+    const int rank = matrix.rank();
+    bool fits = right.rank() == rank;
+    for (int d = 0; fits && d < rank - 1; ++d) fits = matrix.dim(d) == right.dim(d);
+    if (!fits) {
+      return InvalidArgument("Input matrix and rhs are incompatible: ", matrix.shape().ToString(),
+                             " and ", right.shape().ToString());
+    }
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, right.shape()));
+    if (output->num_elements() == 0) return absl::OkStatus();
+    const int64_t n = matrix.dim(rank - 1), columns = right.dim(rank - 1);
+    for (int64_t b = 0; b < matrix.num_elements() / (n * n); ++b) {
+      const T* const a = matrix.data<T>() + b * n * n;
+      for (int64_t i = 0; i < n; ++i) {
+        if (a[i * n + i] == T(0)) return InvalidArgument("Input matrix is not invertible.");
+      }
+      Solve(a, n, right.data<T>() + b * n * columns, columns, output->data<T>() + b * n * columns);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Solve(const T* a, int64_t n, const T* right, int64_t columns, T* x) const {
+    const bool down = lower_ != adjoint_;  // the first unknown stands alone
+    for (int64_t step = 0; step < n; ++step) {
+      const int64_t i = down ? step : n - 1 - step;
+      for (int64_t c = 0; c < columns; ++c) {
+        T sum = right[i * columns + c];
+        for (int64_t j = down ? 0 : i + 1; j < (down ? i : n); ++j)
+          sum -= At(a, n, i, j) * x[j * columns + c];
+        x[i * columns + c] = sum / At(a, n, i, i);
+      }
+    }
+  }
+  T At(const T* a, int64_t n, int64_t i, int64_t j) const {
+    return adjoint_ ? Conjugated(a[j * n + i]) : a[i * n + j];
+  }
+
+  bool lower_ = true;
+  bool adjoint_ = false;
+};
+
+absl::Status QrShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape input, c.WithRankAtLeast(c.input(0), 2));
+  if (!input.known_rank()) {
+    c.SetOutput(0, PartialShape());
+    c.SetOutput(1, PartialShape());
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const bool full, c.Attr<bool>("full_matrices"));
+  const int rank = input.rank();
+  const int64_t rows = input.dim(rank - 2), columns = input.dim(rank - 1);
+  const int64_t smaller = rows < 0 || columns < 0 ? -1 : std::min(rows, columns);
+  PartialShape q = input, r = input;
+  q.Set(rank - 1, full ? rows : smaller);
+  r.Set(rank - 2, full ? rows : smaller);
+  c.SetOutput(0, std::move(q));
+  c.SetOutput(1, std::move(r));
+  return absl::OkStatus();
+}
+
+absl::Status CholeskyShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(PartialShape input, c.WithRankAtLeast(c.input(0), 2));
+  c.SetOutput(0, std::move(input));
+  return absl::OkStatus();
+}
+
+absl::Status TriangularSolveShape(ShapeContext& c) {
+  RETURN_IF_ERROR(c.WithRankAtLeast(c.input(0), 2).status());
+  ASSIGN_OR_RETURN(PartialShape right, c.WithRankAtLeast(c.input(1), 2));
+  c.SetOutput(0, std::move(right));
+  return absl::OkStatus();
+}
+
+Output Product(const Scope& s, Output a, Output b, bool adjoint_a, bool adjoint_b) {
+  return s.Op("BatchMatMulV2", {a, b}, {{"adj_x", adjoint_a}, {"adj_y", adjoint_b}}, "MatMul");
+}
+
+absl::Status TriangularSolveGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const bool adjoint = c.Attr<bool>("adjoint"), lower = c.Attr<bool>("lower");
+  const Output right = c.Op("MatrixTriangularSolve", {c.input(0), c.dy()},
+                            {{"lower", lower}, {"adjoint", !adjoint}});
+  const Output outer = adjoint ? Product(s, c.output(0), right, false, true)
+                               : Product(s, right, c.output(0), false, true);
+  const Output all = s.ConstScalar<int64_t>(-1);
+  const Output none = s.ConstScalar<int64_t>(0);
+  const Output negative = c.Op("Neg", {outer});
+  c.SetDx(0, c.Op("MatrixBandPart", {negative, lower ? all : none, lower ? none : all}));
+  c.SetDx(1, right);
+  return absl::OkStatus();
+}
+
+// Murray, "Differentiation of the Cholesky decomposition": L^-H P(L^H dL) L^-1, made symmetric,
+// where P takes the lower triangle and half of the diagonal.
+absl::Status CholeskyGradient(GradientContext& c) {
+  const Scope& s = c.scope();
+  const Output l = c.output(0);
+  const Output identity = c.Op("MatrixDiag", {c.Op("OnesLike", {c.Op("MatrixDiagPart", {l})})});
+  const Output inverse = c.Op("MatrixTriangularSolve", {l, identity});
+  const Output middle = Product(s, l, c.dy(), true, false);
+  const Output diagonal = c.Op("MatrixDiagPart", {middle});
+  const Output halved = c.Op("MatrixSetDiag", {middle, Times(s, 0.5, diagonal)});
+  const Output triangle =
+      c.Op("MatrixBandPart", {halved, s.ConstScalar<int64_t>(-1), s.ConstScalar<int64_t>(0)});
+  const Output whole =
+      Product(s, Product(s, inverse, triangle, true, false), inverse, false, false);
+  const Output mirrored = Product(s, whole, identity, true, false);
+  c.SetDx(0, Times(s, Plus(s, whole, mirrored), 0.5));
+  return absl::OkStatus();
+}
+
+using Fields = Types<float, double, Complex64, Complex128>;
+
+}  // namespace
+
+DEFINE_OP(Qr) {
+  op.Attr("full_matrices: bool = false")
+      .Attr("T: {double, float, half, complex64, complex128}")
+      .Input("input: T")
+      .Output("q: T")
+      .Output("r: T")
+      .Doc("Matrices as products of an orthogonal and an upper triangular one.")
+      .Shape(QrShape)
+      .CpuTypes<Fields>("T", []<typename T>() { return New<QrKernel<T>>(); });
+}
+
+DEFINE_OP(Cholesky) {
+  op.Attr("T: {double, float, half, complex64, complex128}")
+      .Input("input: T")
+      .Output("output: T")
+      .Doc("Lower triangular L with L L^H the symmetric positive definite input.")
+      .Shape(CholeskyShape)
+      .Gradient(CholeskyGradient)
+      .CpuTypes<Fields>("T", []<typename T>() { return Stateless(RunCholesky<T>); });
+}
+
+DEFINE_OP(MatrixTriangularSolve) {
+  op.Attr("lower: bool = true")
+      .Attr("adjoint: bool = false")
+      .Attr("T: {bfloat16, double, float, half, complex64, complex128}")
+      .Input("matrix: T")
+      .Input("rhs: T")
+      .Output("output: T")
+      .Doc("The solutions of systems of linear equations with triangular matrices.")
+      .Shape(TriangularSolveShape)
+      .Gradient(TriangularSolveGradient)
+      .CpuTypes<Fields>("T", []<typename T>() { return New<TriangularSolveKernel<T>>(); });
+}
+
+}  // namespace muster
