@@ -194,7 +194,7 @@ absl::Status AllReduceHook::AfterCreateSession(const std::shared_ptr<Session>& s
 }
 
 absl::StatusOr<std::optional<RunArgs>> AllReduceHook::BeforeRun(RunContext& context) {
-  if (!trains_(context.original_args(), all_reduce_->train())) return std::nullopt;
+  if (!trains_(AskedNodes(context.original_args()), all_reduce_->train())) return std::nullopt;
   RunArgs args;
   args.fetches = {all_reduce_->awaited()};
   return args;

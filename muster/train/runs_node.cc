@@ -4,9 +4,13 @@
 
 namespace muster {
 
-bool RunsNode::operator()(const RunArgs& args, const Node* node) {
+std::vector<const Node*> AskedNodes(const RunArgs& args) {
   std::vector<const Node*> asked(args.targets.begin(), args.targets.end());
   for (const Output& fetch : args.fetches) asked.push_back(fetch.node);
+  return asked;
+}
+
+bool RunsNode::operator()(const std::vector<const Node*>& asked, const Node* node) {
   const auto [found, is_new] = known_.try_emplace(asked, false);
   if (!is_new) return found->second;
   absl::flat_hash_set<const Node*> seen(asked.begin(), asked.end());

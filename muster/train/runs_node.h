@@ -8,13 +8,16 @@
 
 namespace muster {
 
+// What a run asks for: its targets and the nodes of its fetches.
+std::vector<const Node*> AskedNodes(const RunArgs& args);
+
 // Remembers what it was asked. Thread-compatible.
 class RunsNode {
  public:
-  bool operator()(const RunArgs& args, const Node* node);
+  bool operator()(const std::vector<const Node*>& asked, const Node* node);
 
  private:
-  std::map<std::vector<const Node*>, bool> known_;  // by what a run asks for
+  std::map<std::vector<const Node*>, bool> known_;
 };
 
 }  // namespace muster

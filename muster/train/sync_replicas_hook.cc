@@ -47,21 +47,21 @@ absl::Status SyncReplicasHook::AfterCreateSession(const std::shared_ptr<Session>
   return absl::OkStatus();
 }
 
-// What the thread and the hook share.
-struct MissingChiefHook::Watch {
+// What the thread and the watch share.
+struct MissingChiefWatch::Watch {
   std::shared_ptr<Session> session;
   Mutex mutex;
   std::optional<absl::Duration> started ABSL_GUARDED_BY(mutex);  // of the run under way
 };
 
-MissingChiefHook::MissingChiefHook(std::shared_ptr<const SyncReplicas> sync,
-                                   absl::Duration patience)
+MissingChiefWatch::MissingChiefWatch(std::shared_ptr<const SyncReplicas> sync,
+                                     absl::Duration patience)
     : sync_(std::move(sync)), patience_(patience) {}
 
-MissingChiefHook::~MissingChiefHook() = default;
+MissingChiefWatch::~MissingChiefWatch() = default;
 
-absl::Status MissingChiefHook::AfterCreateSession(const std::shared_ptr<Session>& session,
-                                                  const std::shared_ptr<Coordinator>& coordinator) {
+void MissingChiefWatch::Start(const std::shared_ptr<Session>& session,
+                              const std::shared_ptr<Coordinator>& coordinator) {
   watch_ = std::make_shared<Watch>();
   watch_->session = session;
   const auto body = [watch = watch_, sync = sync_, patience = patience_, coordinator] {
@@ -84,23 +84,39 @@ absl::Status MissingChiefHook::AfterCreateSession(const std::shared_ptr<Session>
     watch->session.reset();
     return absl::OkStatus();
   };
-  const std::shared_ptr<Thread> thread = Thread::Create("MissingChiefHook", body);
+  const std::shared_ptr<Thread> thread = Thread::Create("MissingChiefWatch", body);
   coordinator->Register(thread);
   thread->Start();
+}
+
+void MissingChiefWatch::StepStarts(const std::vector<const Node*>& asked) {
+  if (sync_->chief_started() || !trains_(asked, sync_->train())) return;
+  MutexLock lock(watch_->mutex);
+  watch_->started = Timer::Real().Now();
+}
+
+void MissingChiefWatch::StepEnds() {
+  MutexLock lock(watch_->mutex);
+  watch_->started.reset();
+}
+
+MissingChiefHook::MissingChiefHook(std::shared_ptr<const SyncReplicas> sync,
+                                   absl::Duration patience)
+    : watch_(std::move(sync), patience) {}
+
+absl::Status MissingChiefHook::AfterCreateSession(const std::shared_ptr<Session>& session,
+                                                  const std::shared_ptr<Coordinator>& coordinator) {
+  watch_.Start(session, coordinator);
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<RunArgs>> MissingChiefHook::BeforeRun(RunContext& context) {
-  if (!sync_->chief_started() && trains_(context.original_args(), sync_->train())) {
-    MutexLock lock(watch_->mutex);
-    watch_->started = Timer::Real().Now();
-  }
+  watch_.StepStarts(AskedNodes(context.original_args()));
   return std::nullopt;
 }
 
 absl::Status MissingChiefHook::AfterRun(RunContext&, const RunValues&) {
-  MutexLock lock(watch_->mutex);
-  watch_->started.reset();
+  watch_.StepEnds();
   return absl::OkStatus();
 }
 

@@ -29,17 +29,21 @@ class SyncReplicasHook : public SessionRunHook {
   Node* init_tokens_ = nullptr;
 };
 
-// For a chief whose program forgot that hook: no update is ever made, and its first step would wait
-// for ever. After some seconds the session ends with an error that says what is missing.
-class MissingChiefHook : public SessionRunHook {
+// For a chief whose program forgot to start the updates: its steps would wait for ever for a token.
+// After some seconds the session is closed and its coordinator stopped with an error that says what
+// is missing. Steps are announced by one thread at a time.
+class MissingChiefWatch {
  public:
-  explicit MissingChiefHook(std::shared_ptr<const SyncReplicas> sync,
-                            absl::Duration patience = absl::Seconds(5));
-  ~MissingChiefHook() override;
-  absl::Status AfterCreateSession(const std::shared_ptr<Session>& session,
-                                  const std::shared_ptr<Coordinator>& coordinator) override;
-  absl::StatusOr<std::optional<RunArgs>> BeforeRun(RunContext& context) override;
-  absl::Status AfterRun(RunContext& context, const RunValues& values) override;
+  explicit MissingChiefWatch(std::shared_ptr<const SyncReplicas> sync,
+                             absl::Duration patience = absl::Seconds(5));
+  ~MissingChiefWatch();
+  void Start(const std::shared_ptr<Session>& session,
+             const std::shared_ptr<Coordinator>& coordinator);
+  // Around every step, with what it asks for.
+  void StepStarts(const std::vector<const Node*>& asked);
+  void StepEnds();
+  // Whether somebody makes the updates: there is nothing left to watch.
+  bool chief_started() const { return sync_->chief_started(); }
 
  private:
   struct Watch;
@@ -47,6 +51,20 @@ class MissingChiefHook : public SessionRunHook {
   const absl::Duration patience_;
   std::shared_ptr<Watch> watch_;
   RunsNode trains_;
+};
+
+// The same for sessions with hooks.
+class MissingChiefHook : public SessionRunHook {
+ public:
+  explicit MissingChiefHook(std::shared_ptr<const SyncReplicas> sync,
+                            absl::Duration patience = absl::Seconds(5));
+  absl::Status AfterCreateSession(const std::shared_ptr<Session>& session,
+                                  const std::shared_ptr<Coordinator>& coordinator) override;
+  absl::StatusOr<std::optional<RunArgs>> BeforeRun(RunContext& context) override;
+  absl::Status AfterRun(RunContext& context, const RunValues& values) override;
+
+ private:
+  MissingChiefWatch watch_;
 };
 
 }  // namespace muster

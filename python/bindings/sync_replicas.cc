@@ -107,6 +107,22 @@ void BindSyncReplicas(nb::module_& m) {
   m.def("new_chief_queue_runner", [](std::shared_ptr<SyncReplicas> sync, nb::object on_error) {
     return QueueRunnerFromDef(SyncReplicas::ChiefQueueRunner(std::move(sync)), std::move(on_error));
   });
+  nb::class_<MissingChiefWatch>(m, "MissingChiefWatch")
+      .def("step_starts",
+           [](MissingChiefWatch& watch, const std::vector<Output>& fetches,
+              const std::vector<Node*>& targets) {
+             std::vector<const Node*> asked(targets.begin(), targets.end());
+             for (const Output& fetch : fetches) asked.push_back(fetch.node);
+             watch.StepStarts(asked);
+           })
+      .def("step_ends", &MissingChiefWatch::StepEnds)
+      .def_prop_ro("chief_started", &MissingChiefWatch::chief_started);
+  m.def("watch_for_missing_chief", [](std::shared_ptr<SyncReplicas> sync, nb::object session,
+                                      nb::object coordinator) {
+    auto watch = std::make_unique<MissingChiefWatch>(std::move(sync));
+    watch->Start(Shared<Session>(std::move(session)), Shared<Coordinator>(std::move(coordinator)));
+    return watch;
+  });
   m.def("new_missing_chief_hook",
         [](std::shared_ptr<SyncReplicas> sync) -> std::shared_ptr<SessionRunHook> {
           return std::make_shared<MissingChiefHook>(std::move(sync));

@@ -28,13 +28,6 @@ class Callback {
   std::shared_ptr<nb::object> function_;
 };
 
-// What a Python object holds, kept with that object, on any thread. Null for None.
-template <typename T>
-std::shared_ptr<T> Shared(nb::object object) {
-  if (object.is_none()) return nullptr;
-  return std::shared_ptr<T>(HoldPython(object), nb::cast<T*>(object));
-}
-
 // threading.Thread, which cannot tell C++ that it has ended. Held weakly: the interpreter keeps
 // threads that run.
 class PythonThread : public Joinable {

@@ -24,4 +24,11 @@ Gradient GradientFromPython(nb::handle value);
 // `on_error` gets the exception of a thread and gives the one to report.
 std::shared_ptr<QueueRunner> QueueRunnerFromDef(QueueRunnerDef def, nb::object on_error);
 
+// What a Python object holds, kept with that object, on any thread. Null for None.
+template <typename T>
+std::shared_ptr<T> Shared(nb::object object) {
+  if (object.is_none()) return nullptr;
+  return std::shared_ptr<T>(HoldPython(object), nb::cast<T*>(object));
+}
+
 }  // namespace muster

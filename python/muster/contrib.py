@@ -67,7 +67,6 @@ _losses = _part("losses", {
     name: (lambda name=name: importlib.import_module("muster.contrib_slim").losses.__dict__[name]) for name in (
         "absolute_difference add_loss compute_weighted_loss get_losses get_regularization_losses get_total_loss hinge_loss "
         "log_loss mean_squared_error sigmoid_cross_entropy softmax_cross_entropy sparse_softmax_cross_entropy").split()})
-_tensorboard = _part("tensorboard", {"plugins": lambda: _plugins})
 
 
 def _slim():

@@ -1,4 +1,4 @@
-"""tf.io.gfile: files under the newer names."""
+"""tf.io.gfile: files under the newer names of functions and arguments."""
 from muster import file_io
 from muster.gfile import GFile  # noqa: F401
 

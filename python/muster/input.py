@@ -1,6 +1,6 @@
 """Queue-style input pipelines: producers that fill queues, and batches taken from queues, each with its QueueRunner."""
 from muster import (array_ops, control_flow_ops, convert, data_flow_ops, dtypes, framework, io_ops, math_ops,
-                    queue_runner, random_ops, sparse_tensor, summary, tensor_shape, variables)
+                    op_library, queue_runner, random_ops, sparse_tensor, summary, tensor_shape, variables)
 from muster.convert import constant, convert_to_tensor
 from muster.framework import GraphKeys, name_scope
 
@@ -90,11 +90,56 @@ def slice_input_producer(tensor_list, num_epochs=None, shuffle=True, seed=None, 
 
 # --- Batches. ---
 def _tensors(values):
-    for value in values:
-        if sparse_tensor.is_sparse(value):
-            raise NotImplementedError("Muster's queues do not take SparseTensors; enqueue their parts, or serialized "
-                                      "Examples and parse them after the batch")
+    if any(sparse_tensor.is_sparse(value) for value in values):
+        raise TypeError("a producer takes slices of dense tensors, not of SparseTensors")
     return convert.convert_n_to_tensor(list(values))
+
+
+class _SparseColumns(object):
+    """SparseTensors pass through a queue as numbers under which they are set aside; one map per column of the lists."""
+
+    def __init__(self, lists, enqueue_many):
+        self._many, self._maps, self._dtypes, self._ranks = enqueue_many, {}, {}, {}
+        self._columns = set(i for tensors in lists for i, value in enumerate(tensors) if sparse_tensor.is_sparse(value))
+        for tensors in lists:
+            for i in self._columns:
+                if i >= len(tensors) or not sparse_tensor.is_sparse(tensors[i]):
+                    raise ValueError("Inconsistent sparsity of the tensors to batch: column %d" % i)
+
+    def store(self, tensors):
+        return convert.convert_n_to_tensor([
+            self._stored(i, value) if i in self._columns else value for i, value in enumerate(tensors)])
+
+    def _stored(self, column, value):
+        map_op = self._maps.get(column)
+        shared = None if map_op is None else (map_op.get_attr("shared_name").decode() or map_op.name)
+        op = op_library.apply_op("AddManySparseToTensorsMap" if self._many else "AddSparseToTensorsMap",
+                                 sparse_indices=value.indices, sparse_values=value.values,
+                                 sparse_shape=value.dense_shape, shared_name=shared)
+        if map_op is None:
+            self._maps[column] = op
+        self._dtypes[column] = value.dtype
+        self._ranks[column] = value.dense_shape.get_shape()[0].value
+        return op.outputs[0]
+
+    def restore(self, dequeued):
+        if not self._columns:
+            return dequeued
+        is_list = isinstance(dequeued, (list, tuple))
+        values = list(dequeued) if is_list else [dequeued]
+        for column in self._columns:
+            map_op = self._maps[column]
+            with framework.colocate_with(map_op):
+                parts = op_library.call("TakeManySparseFromTensorsMap", sparse_handles=array_ops.reshape(values[column], [-1]),
+                                        dtype=self._dtypes[column],
+                                        shared_name=map_op.get_attr("shared_name").decode() or map_op.name)
+            rank = self._ranks[column]
+            if rank is not None:
+                rank = rank if self._many else rank + 1
+                parts[0].set_shape([None, rank])
+                parts[2].set_shape([rank])
+            values[column] = sparse_tensor.SparseTensor(*parts)
+        return values if is_list else values[0]
 
 
 def _as_list(tensors):
@@ -186,7 +231,8 @@ class _Batching(object):
         flat = [tensor for tensors in lists for tensor in tensors]
         with name_scope(self.name, self.scope, flat + [self.keep_input]) as name:
             summarize.check()
-            lists = [_tensors(tensors) for tensors in lists]
+            sparse = _SparseColumns(lists, self.enqueue_many)
+            lists = [sparse.store(tensors) for tensors in lists]
             if not self.joined and not lists[0]:
                 raise ValueError("Expected at least one tensor in batch().")
             keep_input = _checked_keep_input(self.keep_input, self.enqueue_many)
@@ -197,7 +243,7 @@ class _Batching(object):
             queue_runner.add_queue_runner(queue_runner.QueueRunner(queue, enqueues * num_threads))
             summarize(queue)
             dequeue = queue.dequeue_up_to if self.allow_smaller else queue.dequeue_many
-            return _like(self.originals[0], dequeue(self.batch_size, name=name))
+            return _like(self.originals[0], sparse.restore(dequeue(self.batch_size, name=name)))
 
 
 class _Fullness(object):

@@ -230,8 +230,8 @@ def _at_k(name_, misses):
             wrong = metric_variable([], dtypes.float64, name="missed_at_k")
             right_update = state_ops.assign_add(right, math_ops.reduce_sum(hits))
             wrong_update = state_ops.assign_add(wrong, math_ops.reduce_sum(missed))
-            value = math_ops.div_no_nan(right, right + wrong, name="value")
-            update = math_ops.div_no_nan(right_update, right_update + wrong_update, name="update")
+            value = math_ops.div(right, right + wrong, name="value")
+            update = math_ops.div(right_update, right_update + wrong_update, name="update")
             return _collect(value, update, metrics_collections, updates_collections)
 
     return function

@@ -46,6 +46,22 @@ class SparseTensor(object):
         session = framework._session_for(self.graph, session, "evaluate tensor", "`eval(session=sess)`")
         return SparseTensorValue(*session.run([self.indices, self.values, self.dense_shape], feed_dict))
 
+    def _with_dense(self, op, dense):
+        """The entries combined with what lies there in a dense tensor, which is broadcast."""
+        from muster.op_library import call
+
+        dense = convert.convert_to_tensor(dense, dtype=self.dtype.base_dtype, name="y")
+        return SparseTensor(self._indices, call(op, sp_indices=self._indices, sp_values=self._values,
+                                                sp_shape=self._dense_shape, dense=dense), self._dense_shape)
+
+    def __mul__(self, dense):
+        return self._with_dense("SparseDenseCwiseMul", dense)
+
+    def __truediv__(self, dense):
+        return self._with_dense("SparseDenseCwiseDiv", dense)
+
+    __div__ = __truediv__
+
     def __str__(self):
         return "SparseTensor(indices=%s, values=%s, dense_shape=%s)" % (self._indices, self._values, self._dense_shape)
 

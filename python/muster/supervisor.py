@@ -4,7 +4,7 @@ import os
 import weakref
 
 from muster import (_muster, _protos, coordinator, control_flow_ops, dtypes, errors, framework, session as session_lib,
-                    session_manager as session_manager_lib, tf_logging, training_util, variables)
+                    session_manager as session_manager_lib, sync_replicas, tf_logging, training_util, variables)
 from muster.framework import GraphKeys
 
 
@@ -158,6 +158,8 @@ class Supervisor(object):
             return sess._session
 
         self._supervisor.prepare_or_wait_for_session(open_session, bool(start_standard_services))
+        if self._is_chief:
+            sync_replicas.watch_for_missing_chief(self._graph, opened[-1], self._coord)
         return opened[-1]
 
     def start_standard_services(self, sess):

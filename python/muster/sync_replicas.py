@@ -4,7 +4,7 @@ import functools
 import weakref
 
 from muster import (_muster, basic_session_run_hooks, data_flow_ops, dtypes, errors, framework, optimizer, queue_runner,
-                    tf_logging, variables)
+                    session, tf_logging, variables)
 from muster.framework import GraphKeys
 
 
@@ -190,6 +190,32 @@ class MissingChiefHook(basic_session_run_hooks._NativeHook):
 
     def __init__(self, sync_optimizer):
         self._core = _muster.new_missing_chief_hook(sync_optimizer._core)
+
+
+def watch_for_missing_chief(graph, sess, coord):
+    """The same for the session of a program that runs its steps itself, under a Supervisor."""
+    watches = [_muster.watch_for_missing_chief(optimizer_._core, sess._session, coord._coordinator)
+               for optimizer_ in getattr(graph, "_sync_replicas", ())]
+    if not watches:
+        return
+
+    def run(fetches, feed_dict=None, options=None, run_metadata=None):
+        if all(watch.chief_started for watch in watches):
+            del sess.run  # from now on the session's own
+            return sess.run(fetches, feed_dict, options, run_metadata)
+        asked = session._Fetches(graph, fetches, sess)
+        for watch in watches:
+            watch.step_starts(asked.outputs, asked.targets)
+        try:
+            return type(sess).run(sess, fetches, feed_dict, options, run_metadata)
+        except errors.OpError:
+            coord.raise_requested_exception()
+            raise
+        finally:
+            for watch in watches:
+                watch.step_ends()
+
+    sess.run = run
 
 
 SyncReplicasOptimizerV2 = SyncReplicasOptimizer

@@ -91,17 +91,17 @@ EXPRESSIONS = {
     "resize_area": "tf.image.resize_images(x(1, 4, 5, 2), [3, 2], method=3)",
     "resize_area_up": "tf.image.resize_area(x(1, 3, 3, 1), [7, 5])",
     # --- metrics: value, update, value after the update ---
-    "mean_iou": "metric(tf.metrics.mean_iou([0, 1, 2, 2], [0, 2, 2, 1], 3))",
-    "mean_per_class_accuracy": "metric(tf.metrics.mean_per_class_accuracy([0, 1, 2, 2], [0, 2, 2, 1], 3))",
+    "mean_iou": "metric(tf.metrics.mean_iou(tf.constant([0, 1, 2, 2]), tf.constant([0, 2, 2, 1]), 3))",
+    "mean_per_class_accuracy": "metric(tf.metrics.mean_per_class_accuracy(tf.constant([0, 1, 2, 2]), tf.constant([0, 2, 2, 1]), 3))",
     "mean_tensor": "metric(tf.metrics.mean_tensor(x(2, 3)))",
     "percentage_below": "metric(tf.metrics.percentage_below(x(8), 0.2))",
     "mean_cosine_distance": "metric(tf.metrics.mean_cosine_distance(x(2, 3), x(2, 3) + 1., 1))",
     "mean_relative_error": "metric(tf.metrics.mean_relative_error(x(4), x(4) + .5, tf.constant([1., 2., 0., 4.])))",
-    "at_thresholds": "[metric(f([0, 1, 1, 0], [.1, .4, .7, .8], [.3, .5])) for f in (tf.metrics.precision_at_thresholds, "
+    "at_thresholds": "[metric(f(tf.constant([0, 1, 1, 0]), tf.constant([.1, .4, .7, .8]), [.3, .5])) for f in (tf.metrics.precision_at_thresholds, "
                      "tf.metrics.recall_at_thresholds, tf.metrics.true_positives_at_thresholds, "
                      "tf.metrics.false_negatives_at_thresholds)]",
-    "sensitivity": "metric(tf.metrics.sensitivity_at_specificity([0, 1, 1, 0], [.1, .4, .7, .8], 0.5))",
-    "specificity": "metric(tf.metrics.specificity_at_sensitivity([0, 1, 1, 0], [.1, .4, .7, .8], 0.5))",
+    "sensitivity": "metric(tf.metrics.sensitivity_at_specificity(tf.constant([0, 1, 1, 0]), tf.constant([.1, .4, .7, .8]), 0.5))",
+    "specificity": "metric(tf.metrics.specificity_at_sensitivity(tf.constant([0, 1, 1, 0]), tf.constant([.1, .4, .7, .8]), 0.5))",
     "recall_at_k": "metric(tf.metrics.recall_at_k(tf.constant([[0], [2], [1]], tf.int64), x(3, 4), 2))",
     "precision_at_k": "metric(tf.metrics.precision_at_k(tf.constant([[0, 1], [2, 3], [1, 0]], tf.int64), x(3, 4), 2))",
 }

@@ -159,9 +159,3 @@ def test_identity_reader_saves_its_state(graph):
         for garbage in (b"\xff\xff\xff", b"\x08\x01\x10\x05", b"\x08" + b"\xff" * 9 + b"\x01"):
             with pytest.raises(tf.errors.InvalidArgumentError):
                 sess.run(restore, {given: garbage})
-
-
-def test_sparse_tensors_are_refused_by_name(graph):
-    sparse = tf.SparseTensor([[0]], [1], [1])
-    with pytest.raises(NotImplementedError, match="SparseTensor"):
-        tf.train.batch([sparse], 2)

@@ -41,3 +41,29 @@ def test_other_nodes_see_one_value():
             after = v + 0
         first, second = run([before, after])[0]
         assert (list(first), list(second)) == ([1, 2], [2, 3])
+
+
+def test_a_fetched_variable_shows_the_step():
+    """sess.run([train_op, global_step]) gives the new step, as in TensorFlow, whatever the order of the fetches."""
+    with tf.Graph().as_default():
+        step = tf.train.create_global_step()
+        w = tf.Variable(1.0)
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(w * w, global_step=step)
+        assert [s for _, s in run([train, step], 3)] == [1, 2, 3]
+        assert [s for s, _ in run([step, train], 3)] == [1, 2, 3]
+        assert [s for _, s in run([train, step.value()], 3)] == [1, 2, 3]
+
+
+def test_an_update_that_may_not_run_is_not_waited_for():
+    with tf.Graph().as_default():
+        v = tf.Variable(5)
+        p = tf.placeholder(tf.bool, [])
+        maybe = tf.cond(p, lambda: tf.identity(v.assign_add(1)), lambda: tf.constant(0))
+        loop = tf.while_loop(lambda i: i < 3, lambda i: i + tf.cast(v.assign_add(1) > 0, tf.int32), [0])
+        with tf.Session() as sess:
+            sess.run(v.initializer)
+            assert sess.run([maybe, v], {p: False}) == [0, 5]
+            sess.run([maybe, v], {p: True})
+            assert sess.run(v) == 6
+            sess.run([loop, v])
+            assert sess.run(v) == 9

@@ -277,3 +277,37 @@ def test_basic_train_loop():
 
     tf.train.basic_train_loop(sv, step_fn, args=([[1.0, 1.0]],), kwargs={"limit": 5})
     assert len(runs) == 5
+
+
+def test_a_synchronous_chief_without_its_queue_runner_is_told(tmp_path):
+    """The program has forgotten sv.start_queue_runners(sess, [opt.get_chief_queue_runner()]): no silent wait."""
+    w = tf.Variable(1.0)
+    step = tf.Variable(0, name="global_step", trainable=False)
+    opt = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 1)
+    train = opt.minimize(w * w, global_step=step)
+    sv = tf.train.Supervisor(logdir=str(tmp_path), save_model_secs=0, summary_op=None, local_init_op=opt.chief_init_op,
+                             ready_for_local_init_op=opt.ready_for_local_init_op)
+    sess = sv.prepare_or_wait_for_session()
+    assert sess.run(w) == 1.0
+    started = time.time()
+    with pytest.raises(RuntimeError, match="get_chief_queue_runner"):
+        sess.run(train)
+    assert 4 < time.time() - started < 60
+
+
+def test_a_synchronous_chief_with_its_queue_runner_runs(tmp_path):
+    w = tf.Variable(1.0)
+    step = tf.Variable(0, name="global_step", trainable=False)
+    opt = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 1)
+    train = opt.minimize(w * w, global_step=step)
+    runner, tokens = opt.get_chief_queue_runner(), opt.get_init_tokens_op()
+    sv = tf.train.Supervisor(logdir=str(tmp_path), save_model_secs=0, summary_op=None, local_init_op=opt.chief_init_op,
+                             ready_for_local_init_op=opt.ready_for_local_init_op)
+    sess = sv.prepare_or_wait_for_session()
+    sess.run(tokens)
+    sv.start_queue_runners(sess, [runner])
+    for _ in range(5):
+        sess.run(train)
+    assert "run" not in vars(sess)  # nothing is watched any more
+    assert sess.run(step) >= 3
+    sv.stop()

@@ -100,11 +100,16 @@ absl::Status RunAdd(KernelContext& c) {
   const T* const a = c.input(1).data<T>();
   const T* const b = c.input(4).data<T>();
   Merged<T> merged;
+  int64_t left_a = c.input(0).dim(0), left_b = c.input(3).dim(0);
   Merge(c.input(0), c.input(3), [&](int64_t i, int64_t j) {
+    // As in TensorFlow what comes after the last entry of the other is not compared.
+    const bool alone = (i < 0 && left_a == 0) || (j < 0 && left_b == 0);
+    if (i >= 0) --left_a;
+    if (j >= 0) --left_b;
     const Wide x = i < 0 ? Wide(0) : static_cast<Wide>(a[i]);
     const Wide y = j < 0 ? Wide(0) : static_cast<Wide>(b[j]);
     const T sum = static_cast<T>(x + y);
-    if (least <= std::abs(sum)) merged.Add(i, j, sum);
+    if (alone || least <= std::abs(sum)) merged.Add(i, j, sum);
   });
   RETURN_IF_ERROR(merged.Write(c, c.input(0), c.input(3)));
   c.SetOutput(2, c.input(2));
