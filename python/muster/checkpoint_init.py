@@ -1,4 +1,5 @@
-"""tf.train.init_from_checkpoint: initializers that read a checkpoint."""
+"""tf.train.init_from_checkpoint and warm_start: initializers that read a checkpoint."""
+import re
 from collections import abc
 
 from muster import compat, file_io, framework, saveable, tf_logging, variable_scopes, variables
@@ -93,4 +94,43 @@ def init_from_checkpoint(ckpt_dir_or_file, assignment_map):
                          tensor_name)
 
 
-__all__ = ["init_from_checkpoint"]
+def _warm_started(wanted):
+    """(name, variable or parts) of the variables to start from a checkpoint."""
+    if isinstance(wanted, str) or (isinstance(wanted, list) and all(isinstance(v, str) for v in wanted)):
+        if isinstance(wanted, str):
+            found = framework.get_collection(framework.GraphKeys.TRAINABLE_VARIABLES, scope=wanted)
+        else:
+            found = [v for v in framework.get_collection(framework.GraphKeys.GLOBAL_VARIABLES)
+                     if any(re.match(pattern, v.name) for pattern in wanted)]
+    elif isinstance(wanted, list) and all(_is_variable(v) for v in wanted):
+        found = wanted
+    elif wanted is None:
+        found = []
+    else:
+        raise ValueError("If `vars_to_warm_start` is a list, it must be all `Variable` or all `str`.  Given types are %s"
+                         % [type(v) for v in wanted])
+    groups = {}
+    for variable in found:
+        info = variable._get_save_slice_info()
+        if info is None:
+            groups[variable.op.name] = variable
+        else:
+            groups.setdefault(info.full_name, []).append(variable)
+    return groups
+
+
+def warm_start(ckpt_to_initialize_from, vars_to_warm_start=".*", var_name_to_vocab_info=None,
+               var_name_to_prev_var_name=None):
+    """Lets variables of the graph begin with the values that a checkpoint has for them."""
+    if var_name_to_vocab_info:
+        raise NotImplementedError("warm_start with vocabularies is not supported")
+    previous = dict(var_name_to_prev_var_name or {})
+    groups = _warm_started(vars_to_warm_start)
+    unknown = sorted(set(previous) - set(groups))
+    if unknown:
+        raise ValueError("You provided the following variables in var_name_to_prev_var_name that were not used: %s"
+                         % ", ".join(unknown))
+    init_from_checkpoint(ckpt_to_initialize_from, {previous.get(name, name): group for name, group in groups.items()})
+
+
+__all__ = ["init_from_checkpoint", "warm_start"]

@@ -561,3 +561,46 @@ def total_variation(images, name=None):
         right = images[lead + (slice(None), slice(1, None))] - images[lead + (slice(None), slice(None, -1))]
         axes = None if ndims == 3 else list(np.arange(1, 4))
         return math_ops.reduce_sum(math_ops.abs(down), axis=axes) + math_ops.reduce_sum(math_ops.abs(right), axis=axes)
+
+
+def adjust_gamma(image, gamma=1, gain=1):
+    """gain * image ** gamma, for pixels scaled to [0, 1]."""
+    with name_scope(None, "adjust_gamma", [image, gamma, gain]):
+        image = convert_to_tensor(image, name="image")
+        original = image.dtype
+        result = image if original in (dtypes.float16, dtypes.float32) else convert_image_dtype(image, dtypes.float32)
+        if not isinstance(gamma, framework.Tensor) and gamma < 0:
+            raise ValueError("Gamma should be a non-negative real number.")
+        return convert_image_dtype(gain * result ** gamma, original, saturate=True)
+
+
+def psnr(a, b, max_val, name=None):
+    """Peak signal to noise ratio over the last three dimensions."""
+    with name_scope(name, "PSNR", [a, b]):
+        max_val = convert_image_dtype(math_ops.cast(max_val, convert_to_tensor(a).dtype), dtypes.float32)
+        a, b = convert_image_dtype(a, dtypes.float32), convert_image_dtype(b, dtypes.float32)
+        error = math_ops.reduce_mean(math_ops.squared_difference(a, b), [-3, -2, -1])
+        return math_ops.subtract(20 * math_ops.log(max_val) / np.log(10.0), np.float32(10 / np.log(10)) * math_ops.log(error),
+                                 name="psnr")
+
+
+def extract_patches(images, sizes, strides, rates, padding, name=None):
+    return extract_image_patches(images, sizes, strides, rates, padding, name)
+
+
+def _colors(matrix, name_):
+    def function(images):
+        images = convert_to_tensor(images, name="images")
+        kernel = convert_to_tensor(np.array(matrix), dtype=images.dtype, name="kernel")
+        return math_ops.tensordot(images, kernel, axes=[[images.get_shape().ndims - 1], [0]])
+
+    function.__name__ = name_
+    return function
+
+
+_YIQ = [[0.299, 0.59590059, 0.2115], [0.587, -0.27455667, -0.52273617], [0.114, -0.32134392, 0.31119955]]
+_YUV = [[0.299, -0.14714119, 0.61497538], [0.587, -0.28886916, -0.51496512], [0.114, 0.43601035, -0.10001026]]
+rgb_to_yiq = _colors(_YIQ, "rgb_to_yiq")
+rgb_to_yuv = _colors(_YUV, "rgb_to_yuv")
+yiq_to_rgb = _colors([[1, 1, 1], [0.95598634, -0.27201283, -1.10674021], [0.6208248, -0.64720424, 1.70423049]], "yiq_to_rgb")
+yuv_to_rgb = _colors([[1, 1, 1], [0, -0.394642334, 2.03206185], [1.13988303, -0.58062185, 0]], "yuv_to_rgb")

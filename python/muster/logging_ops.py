@@ -9,6 +9,38 @@ def Print(input_, data, message=None, first_n=None, summarize=None, name=None):
     return call("Print", name=name, input=input_, data=data, message=message, first_n=first_n, summarize=summarize)
 
 
+def print(*inputs, **kwargs):  # noqa: A001  (TensorFlow's name)
+    """Prints tensors and other values, with spaces between them, when the op runs."""
+    import sys
+
+    from muster import nest, sparse_tensor, string_ops, tf_logging
+
+    stream, end = kwargs.pop("output_stream", sys.stderr), kwargs.pop("end", "\n")
+    summarize, separator = kwargs.pop("summarize", 3), kwargs.pop("sep", " ")
+    name = kwargs.pop("name", None)
+    if kwargs:
+        raise ValueError("Unrecognized keyword arguments for tf.print: %s" % kwargs)
+    known = {id(sys.stdout): "stdout", id(sys.stderr): "stderr", id(tf_logging.info): "log(info)",
+             id(tf_logging.warning): "log(warning)", id(tf_logging.error): "log(error)"}
+    target = stream if isinstance(stream, str) else known.get(id(stream))
+    if target is None:
+        raise ValueError("Unsupported output stream, logging level, or file.%s" % stream)
+    with name_scope(name, "print"):
+        parts, tensors = [], []
+        for value in inputs:
+            flat = nest.flatten(value)
+            if any(isinstance(part, framework.Tensor) or hasattr(part, "_as_graph_element") for part in flat):
+                parts.append(", ".join(["{}"] * len(flat)) if len(flat) > 1 else "{}")
+                tensors.extend(convert_to_tensor(part) for part in flat)
+            elif sparse_tensor.is_sparse(value):
+                parts.append("SparseTensor(indices={}, values={}, shape={})")
+                tensors.extend([value.indices, value.values, value.dense_shape])
+            else:
+                parts.append(str(value).replace("{}", "{ }"))
+        text = string_ops.string_format(separator.join(parts), tensors, summarize=summarize)
+        return call("PrintV2", input=text, output_stream=target, end=end)
+
+
 def verify_tensor_all_finite(t=None, msg=None, name=None, x=None, message=None):
     x = array_ops._merge_deprecated("x", x, "t", t)
     message = array_ops._merge_deprecated("message", message, "msg", msg)
@@ -85,5 +117,5 @@ def get_summary_op():
     return merged
 
 
-__all__ = ["Print", "verify_tensor_all_finite", "add_check_numerics_ops", "timestamp", "audio_summary",
+__all__ = ["Print", "print", "verify_tensor_all_finite", "add_check_numerics_ops", "timestamp", "audio_summary",
            "histogram_summary", "image_summary", "merge_all_summaries", "merge_summary", "scalar_summary"]

@@ -185,3 +185,24 @@ def test_mnist_module():
         sess.run(tf.global_variables_initializer())
         losses = [sess.run([loss, train])[0] for _ in range(20)]
         assert losses[-1] < losses[0] and 0 <= sess.run(right) <= 8
+
+
+def test_warm_start(tmp_path):
+    with tf.Graph().as_default(), tf.Session() as sess:
+        tf.get_variable("net/w", initializer=[1.0, 2.0])
+        tf.get_variable("net/b", initializer=[3.0])
+        sess.run(tf.global_variables_initializer())
+        tf.train.Saver().save(sess, str(tmp_path / "m"))
+    w, b = tf.get_variable("net/w", [2]), tf.get_variable("other", [1], initializer=tf.zeros_initializer())
+    tf.train.warm_start(str(tmp_path), [w, b], var_name_to_prev_var_name={"other": "net/b"})
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        assert [list(value) for value in sess.run([w, b])] == [[1, 2], [3]]
+    with pytest.raises(ValueError, match="nobody"):
+        tf.train.warm_start(str(tmp_path), [w], var_name_to_prev_var_name={"nobody": "net/b"})
+
+
+def test_print(capfd):
+    with tf.Session() as sess:
+        sess.run(tf.print("values:", tf.constant([1, 2, 3]), 7, output_stream="stdout"))
+    assert "values: [1 2 3] 7" in capfd.readouterr().out

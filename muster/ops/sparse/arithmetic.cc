@@ -81,6 +81,18 @@ struct Merged {
   }
 };
 
+// least <= |value|, also for the smallest integer, whose negative does not exist.
+template <typename T, typename Real>
+bool Reaches(T value, Real least) {
+  if constexpr (std::is_integral_v<T>) {
+    const uint64_t size =
+        value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+    return least <= 0 || static_cast<uint64_t>(least) <= size;
+  } else {
+    return least <= std::abs(value);
+  }
+}
+
 template <typename T>
 absl::Status RunAdd(KernelContext& c) {
   using Wide = typename SumType<T>::type;
@@ -109,7 +121,7 @@ absl::Status RunAdd(KernelContext& c) {
     const Wide x = i < 0 ? Wide(0) : static_cast<Wide>(a[i]);
     const Wide y = j < 0 ? Wide(0) : static_cast<Wide>(b[j]);
     const T sum = static_cast<T>(x + y);
-    if (alone || least <= std::abs(sum)) merged.Add(i, j, sum);
+    if (alone || Reaches(sum, least)) merged.Add(i, j, sum);
   });
   RETURN_IF_ERROR(merged.Write(c, c.input(0), c.input(3)));
   c.SetOutput(2, c.input(2));

@@ -218,8 +218,10 @@ absl::Status RunSliceGrad(KernelContext& c) {
   for (int64_t i = 0; i < from.dim(0) && next < slice.dim(0); ++i) {
     bool same = true;
     for (int64_t d = 0; d < rank && same; ++d) {
-      same = from.data<int64_t>()[i * rank + d] - start.data<int64_t>()[d] ==
-             slice.data<int64_t>()[next * rank + d];
+      // Unsigned: what is nonsense wraps around.
+      const auto number = [](int64_t value) { return static_cast<uint64_t>(value); };
+      same = number(from.data<int64_t>()[i * rank + d]) - number(start.data<int64_t>()[d]) ==
+             number(slice.data<int64_t>()[next * rank + d]);
     }
     if (!same) continue;
     CopyElements(gradient.dtype(), gradient.raw() + next * size, output->raw() + i * size, 1);
