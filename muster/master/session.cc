@@ -34,6 +34,7 @@ MasterSession::MasterSession(Options options, SessionConfig config, std::string 
       config_(std::move(config)),
       handle_(std::move(handle)),
       sequences_(options_->step_sequences),
+      finished_steps_(std::make_shared<FinishedSteps>(scheduler_)),
       graph_(GraphOptions(config_, options_->max_graph_nodes)),
       expired_(std::move(expired)) {}
 

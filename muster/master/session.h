@@ -125,6 +125,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   const SessionConfig config_;
   const std::string handle_;
   const std::shared_ptr<StepSequences> sequences_;
+  const std::shared_ptr<FinishedSteps> finished_steps_;
   SessionGraph graph_;
   // For calls that belong to no single step.
   const std::shared_ptr<Cancellation> calls_ = std::make_shared<Cancellation>();

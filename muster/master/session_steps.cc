@@ -181,6 +181,7 @@ std::shared_ptr<StepRun> MasterSession::NewRun(const CallOptions& call, StepRunO
     MutexLock lock(mutex_);
     if (closed_.ok()) {
       ++steps_run_;
+      options.finished_steps = finished_steps_;
       // Filled in before anybody can call back: that takes the lock first.
       auto own = std::make_shared<const StepRun*>(nullptr);
       auto run = StepRun::Create(scheduler_, std::move(options), call.cancellation,

@@ -119,6 +119,7 @@ void StepRun::Start(absl::StatusOr<std::shared_ptr<const ClusterPlan>> plan) {
     const size_t i = (last + k) % count;
     CallOptions call;
     call.cancellation = calls_;
+    requests[i].finished_steps = options_.finished_steps->Take(*plan_->parts[i].worker);
     plan_->parts[i].worker->RunGraph(
         std::move(call), std::move(requests[i]),
         [self, i](absl::StatusOr<RunGraphReply> reply) { self->Answer(i, std::move(reply)); });
@@ -193,11 +194,11 @@ void StepRun::AllAnswered() {
   }
   if (options_.trace) Logging(false);
   if (!status.ok()) {
-    CleanUp();
+    CleanUp(/*failed=*/true);
     return Finish(std::move(status));
   }
   if (options_.trace) return FetchLogs();
-  if (!options_.is_partial || options_.is_last_partial) CleanUp();
+  if (!options_.is_partial || options_.is_last_partial) CleanUp(/*failed=*/false);
   Finish(Collect());
 }
 
@@ -222,7 +223,8 @@ void StepRun::FetchLogs() {
               self->logs_.push_back(std::move(step.step_stats));
           }
         }
-        if (!self->options_.is_partial || self->options_.is_last_partial) self->CleanUp();
+        if (!self->options_.is_partial || self->options_.is_last_partial)
+          self->CleanUp(/*failed=*/false);
         self->Finish(self->Collect());
       });
   for (size_t i = 0; i < dones.size(); ++i) {
@@ -234,10 +236,14 @@ void StepRun::FetchLogs() {
   }
 }
 
-void StepRun::CleanUp() {
-  for (const PlanPart& part : plan_->parts) {
-    part.worker->CleanupGraph({}, options_.step_id,
-                              [worker = part.worker](absl::StatusOr<Empty>) {});
+void StepRun::CleanUp(bool failed) {
+  for (size_t i = 0; i < plan_->parts.size(); ++i) {
+    const std::shared_ptr<WorkerApi>& worker = plan_->parts[i].worker;
+    if (failed || static_cast<int>(i) == plan_->client_part) {
+      FinishedSteps::Tell(worker, options_.step_id);
+    } else {
+      options_.finished_steps->Add(worker, options_.step_id);
+    }
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
+#include "muster/master/finished_steps.h"
 #include "muster/master/step_plan.h"
 #include "muster/transport/call.h"
 
@@ -24,6 +25,7 @@ struct StepRunOptions {
   bool is_partial = false;
   bool is_last_partial = false;
   absl::Duration timeout = absl::ZeroDuration();  // zero: none
+  std::shared_ptr<FinishedSteps> finished_steps;
 };
 
 struct StepResult {
@@ -73,7 +75,8 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
   void AllAnswered();
   void FetchLogs();
   void Logging(bool enable);
-  void CleanUp();
+  // Workers forget the step: at once where it failed.
+  void CleanUp(bool failed);
   absl::StatusOr<StepResult> Collect();
   void Finish(absl::StatusOr<StepResult> result);
 

@@ -22,6 +22,7 @@
 #include "muster/base/check.h"
 #include "muster/base/float_mode.h"
 #include "muster/base/mutex.h"
+#include "muster/base/turn.h"
 #include "muster/runtime/executor_plan.h"
 #include "muster/runtime/trace.h"
 
@@ -34,6 +35,8 @@ constexpr uint32_t kExpensiveNanos = 8000;
 // enough.
 constexpr uint32_t kNodesBetweenLooks = 512;
 constexpr int64_t kLongestTurnNanos = 5000000;
+// What nodes have sent to other tasks waits for company, but not longer than it takes to send it.
+constexpr int64_t kLongestWaitNanos = 200000;
 // Waking a thread and its warming up cost about this much.
 constexpr int64_t kBriefNanos = 30000;
 
@@ -164,6 +167,7 @@ class StepRun {
   std::atomic<bool> failed_{false};
   Mutex mutex_;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  ReadyList arrived_ ABSL_GUARDED_BY(mutex_);  // made ready by kernels that ended elsewhere
   absl::flat_hash_map<std::pair<Iteration*, int>, std::unique_ptr<Frame>> frames_
       ABSL_GUARDED_BY(mutex_);
 };
@@ -231,10 +235,12 @@ void StepRun::Start(Step& step, Done done) {
 // for itself.
 void StepRun::Loop(ReadyList first) {
   const FlushDenormals flush;
+  const Turn turn;
   ReadyList here;  // a stack: depth first keeps values warm and memory low
   ReadyList ready = std::move(first);
   int64_t turn_start_nanos = 0;
   uint32_t nodes_run = 0;
+  int64_t waited_nanos = 0;
   for (;;) {
     Ready kept{-1, nullptr, false};
     for (const Ready& next : ready) {
@@ -266,10 +272,17 @@ void StepRun::Loop(ReadyList first) {
     const Ready at = here.back();
     here.pop_back();
     ready.clear();
+    if (Turn::HasPutOff()) {
+      waited_nanos += plan_.nodes[at.node].cost_nanos.load(std::memory_order_relaxed);
+      if (waited_nanos > kLongestWaitNanos) Turn::RunPutOff();
+    } else {
+      waited_nanos = 0;
+    }
     if (!RunNode(at, ready)) continue;
     // The node is done and has made ready.size() others ready.
     const int64_t change = static_cast<int64_t>(ready.size()) - 1;
     if (change != 0 && outstanding_.fetch_add(change, std::memory_order_acq_rel) + change == 0) {
+      Turn::RunPutOff();  // others need it more than the one who hears that the step is over
       Finish();
       return;
     }
@@ -435,8 +448,21 @@ void StepRun::FinishAsync(AsyncCall& call, const absl::Status& kernel_status) {
   // The thread that completed the kernel belongs to someone else: unless it is soon over, the rest
   // of the step goes to the scheduler.
   if (owner_.is_brief()) return Loop(std::move(ready));
-  step_->scheduler->Schedule(
-      [this, ready = std::move(ready)]() mutable { Loop(std::move(ready)); });
+  // Values that arrive together go on together.
+  {
+    MutexLock lock(mutex_);
+    const bool is_first = arrived_.empty();
+    arrived_.insert(arrived_.end(), ready.begin(), ready.end());
+    if (!is_first) return;
+  }
+  step_->scheduler->Schedule([this] {
+    ReadyList arrived;
+    {
+      MutexLock lock(mutex_);
+      arrived.swap(arrived_);
+    }
+    Loop(std::move(arrived));
+  });
 }
 
 void StepRun::MakeReady(int node, Iteration& iteration, bool is_dead, ReadyList& ready) {

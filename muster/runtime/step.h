@@ -14,7 +14,6 @@
 
 namespace muster {
 
-class CollectiveExecutor;
 class StepTrace;
 
 // Runs functions of the graph's library for kernels: their own executor, the caller's rendezvous,
@@ -46,10 +45,9 @@ struct Step {
   ResourceManager* step_resources =
       nullptr;  // stacks, tensor arrays, temporary variables: gone with the step
   Scheduler* scheduler = nullptr;
-  FunctionCaller* functions = nullptr;        // may be null: no function library
-  CallFrame* call_frame = nullptr;            // may be null: the partition has no _Arg
-  StepTrace* trace = nullptr;                 // null: not traced
-  CollectiveExecutor* collectives = nullptr;  // may be null: no collective operations
+  FunctionCaller* functions = nullptr;  // may be null: no function library
+  CallFrame* call_frame = nullptr;      // may be null: the partition has no _Arg
+  StepTrace* trace = nullptr;           // null: not traced
   FrameIds frame_ids = FrameIds::kSince23;
 };
 

@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <new>
 
+#include <sys/mman.h>
+
 #include "muster/base/mutex.h"
 #include "muster/tensor/buffer_limit.h"
 
@@ -55,6 +57,19 @@ class HeapRegion : public Region {
   int size_class_;
 };
 constexpr size_t kHeader = kBufferAlignment;
+
+// The system may back what lies in such pages as a whole by one page instead of hundreds.
+constexpr size_t kHugePageBytes = size_t{2} << 20;
+constexpr size_t kHugeFromBytes = 2 * kHugePageBytes;
+
+void UseHugePages(void* block, size_t bytes) {
+  const auto begin =
+      (reinterpret_cast<uintptr_t>(block) + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
+  const auto end = (reinterpret_cast<uintptr_t>(block) + bytes) & ~(kHugePageBytes - 1);
+  // Only advice: where it is not taken everything works as before.
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+}
+
 static_assert(sizeof(HeapRegion) <= kHeader);
 
 // Blocks come in sizes of a power of two and the three quarters between; freed ones wait in a list
@@ -71,6 +86,7 @@ class CachingAllocator : public Allocator {
       const size_t bytes = kHeader + (kExactBlocks ? size_bytes : block_bytes);
       if (bytes > max_buffer_bytes.load(std::memory_order_relaxed)) return Buffer();
       if (posix_memalign(&block, kBufferAlignment, bytes) != 0) return Buffer();
+      if (bytes >= kHugeFromBytes) UseHugePages(block, bytes);
     }
     Count(static_cast<int64_t>(block_bytes));
     auto* region = new (block) HeapRegion(this, static_cast<char*>(block) + kHeader,
@@ -106,7 +122,9 @@ class CachingAllocator : public Allocator {
 
  private:
   static constexpr int kClasses = 4 * 36;
-  static constexpr size_t kMaxCachedBytes = size_t{64} << 20;
+  // A few tensors of the size that people call large: fresh pages cost more than what is done to
+  // their elements.
+  static constexpr size_t kMaxCachedBytes = size_t{256} << 20;
   static constexpr int kMaxListLength = 256;
 
   struct List {

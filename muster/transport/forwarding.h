@@ -78,6 +78,10 @@ class ForwardingWorker : public WorkerApi {
                        CallDone<std::vector<StepSequence>> done) override {
     Pass<&WorkerApi::GetStepSequence>(std::move(options), std::move(done), std::move(graph_keys));
   }
+  void RecvTensors(CallOptions options, RecvTensorsRequest request,
+                   CallDone<RecvTensorsReply> done) override {
+    Pass<&WorkerApi::RecvTensors>(std::move(options), std::move(done), std::move(request));
+  }
 
  private:
   Self& self() { return static_cast<Self&>(*this); }

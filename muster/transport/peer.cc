@@ -11,6 +11,7 @@ namespace muster {
 const PeerInfo& LocalPeer() {
   static const PeerInfo local = [] {
     PeerInfo info;
+    info.capabilities = {kBatchesCapability};
     info.incarnation = static_cast<uint64_t>(NewRequestId());
     // Where the system does not say, the fields stay empty: no two tasks are then taken for
     // neighbours.

@@ -21,6 +21,9 @@ struct PeerInfo {
   std::vector<std::string> capabilities;
 };
 
+// The capability of tasks that know muster.Peer/RecvTensors and RunGraphRequest::finished_steps.
+inline constexpr char kBatchesCapability[] = "batches";
+
 // This process. The same every time.
 const PeerInfo& LocalPeer();
 

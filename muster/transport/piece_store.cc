@@ -14,7 +14,7 @@ uint64_t PieceStore::Add(Tensor tensor) {
   }
   uint64_t id = EntropySeed();
   while (id == 0 || tensors_.count(id) > 0) id = EntropySeed();
-  tensors_[id] = {std::move(tensor), now};
+  tensors_[id] = {std::move(tensor), now, 0};
   return id;
 }
 
@@ -29,13 +29,12 @@ absl::StatusOr<Buffer> PieceStore::Take(uint64_t id, uint64_t offset, uint64_t l
   if (offset >= size) {
     return OutOfRange("A piece at byte ", offset, " was asked for of a tensor of ", size, " bytes");
   }
-  const uint64_t rest = size - offset;
-  Buffer piece = found->second.tensor.buffer().Slice(offset, std::min(length, rest));
-  if (length >= rest) {
-    tensors_.erase(found);
-  } else {
-    found->second.used = now;
-  }
+  length = std::min(length, size - offset);
+  Buffer piece = found->second.tensor.buffer().Slice(offset, length);
+  Entry& entry = found->second;
+  entry.taken += length;
+  entry.used = now;
+  if (entry.taken >= size) tensors_.erase(found);
   return piece;
 }
 

@@ -15,13 +15,14 @@ namespace muster {
 class PieceStore {
  public:
   // What nobody has fetched from for so long is dropped when the next tensor comes.
-  static constexpr absl::Duration kKeep = absl::Minutes(5);
+  static constexpr absl::Duration kKeep = absl::Minutes(1);
 
   explicit PieceStore(Clock& clock) : clock_(clock) {}
   // Under which its pieces are found. Random, so that it cannot be guessed.
   uint64_t Add(Tensor tensor);
-  // The bytes [offset, offset + length), shortened at the end of the tensor; with its last byte the
-  // tensor is dropped. NotFound for what is not, or no longer, here; OutOfRange past the end.
+  // The bytes [offset, offset + length), shortened at the end of the tensor. Pieces may be taken in
+  // any order; when as many bytes were taken as it has, the tensor is dropped. NotFound for what is
+  // not, or no longer, here; OutOfRange past the end.
   absl::StatusOr<Buffer> Take(uint64_t id, uint64_t offset, uint64_t length);
   size_t size() const;
 
@@ -29,6 +30,7 @@ class PieceStore {
   struct Entry {
     Tensor tensor;
     absl::Time used;
+    uint64_t taken = 0;  // bytes
   };
   Clock& clock_;
   mutable Mutex mutex_;

@@ -21,6 +21,17 @@ TEST(PieceStoreTest, GivesEveryByteOnceAndForgets) {
   EXPECT_EQ(store.Take(id, 0, 1).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST(PieceStoreTest, PiecesMayBeTakenInAnyOrder) {
+  VirtualClock clock;
+  PieceStore store(clock);
+  const uint64_t id = store.Add(Tensor::Vector<uint8_t>({1, 2, 3}));
+  ASSERT_EQ(store.Take(id, 2, 5).status(), absl::OkStatus());
+  const auto first = store.Take(id, 0, 2);
+  ASSERT_EQ(first.status(), absl::OkStatus());
+  EXPECT_EQ(first->data()[1], 2);
+  EXPECT_EQ(store.size(), 0u);
+}
+
 TEST(PieceStoreTest, DropsWhatNobodyFetches) {
   VirtualClock clock;
   PieceStore store(clock);

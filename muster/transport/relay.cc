@@ -9,6 +9,7 @@ namespace {
 class RelayedWorker : public ForwardingWorker<RelayedWorker> {
  public:
   explicit RelayedWorker(Relay relay) : relay_(std::move(relay)) {}
+  bool IsMuster() override { return true; }
   template <typename Reply, typename Call>
   void Forward(CallOptions options, CallDone<Reply> done, Call call) {
     relay_.Start<WorkerApi>(std::move(options), std::move(done), std::move(call));

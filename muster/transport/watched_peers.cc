@@ -298,6 +298,7 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi {
     options.timeout = std::min(options.timeout, watch_->options().fail_after);
     watch_->worker().CleanupGraph(std::move(options), step_id, std::move(done));
   }
+  bool IsMuster() override { return watch_->worker().IsMuster(); }
 
   template <typename Reply, typename Call>
   void Forward(CallOptions options, CallDone<Reply> done, Call call) {

@@ -328,12 +328,27 @@ absl::StatusOr<WireMessage> WriteRecvTensorInPieces(const RecvTensorReply& reply
   return SerializeMessage(proto);
 }
 
+namespace {
+
+bool HasField(const WireBytes& bytes, uint32_t field) {
+  WireReader reader(bytes);
+  while (!reader.at_end()) {
+    const absl::StatusOr<WireReader::Tag> tag = reader.NextTag();
+    if (!tag.ok()) return false;
+    if (tag->field == field) return true;
+    if (!reader.SkipValue(tag->type).ok()) return false;
+  }
+  return false;
+}
+
+}  // namespace
+
 absl::StatusOr<std::optional<TensorPieces>> ReadTensorPieces(const WireBytes& bytes) {
   // Such a reply is short; one that carries a tensor of that size is not.
   constexpr size_t kLongest = 4096;
   tensorflow::RecvTensorResponse proto;
   TensorInPieces pieces;
-  if (bytes.size_bytes() > kLongest || !ParseMessage(bytes, proto).ok() ||
+  if (bytes.size_bytes() > kLongest || !HasField(bytes, 4) || !ParseMessage(bytes, proto).ok() ||
       !proto.has_transport_options() || !proto.transport_options().UnpackTo(&pieces)) {
     return std::nullopt;
   }
@@ -365,6 +380,76 @@ absl::StatusOr<RecvTensorReply> ReadRecvTensorReply(const WireBytes& bytes) {
   ASSIGN_OR_RETURN(reply.value.tensor,
                    parts.size() == 1 ? ReadTensor(parts[0]) : ReadTensorWithProtobuf(parts));
   return reply;
+}
+
+absl::Status AppendReceivedItem(const RecvTensorsReply::Tensor& tensor, WireMessage& to) {
+  WireMessage item;
+  item.AppendVarintField(1, tensor.index);
+  if (tensor.value.is_dead) {
+    item.AppendVarintField(2, 1);
+  } else {
+    RETURN_IF_ERROR(AppendTensor(3, tensor.value.tensor, item));
+  }
+  to.AppendHeader(1, item.size_bytes());
+  to.Append(std::move(item));
+  return absl::OkStatus();
+}
+
+void AppendPiecesItem(size_t index, const WireMessage& head, WireMessage& to) {
+  WireMessage item;
+  item.AppendVarintField(1, index);
+  item.AppendBytesField(4, head.Text());
+  to.AppendHeader(1, item.size_bytes());
+  to.Append(std::move(item));
+}
+
+namespace {
+
+absl::StatusOr<ReceivedItem> ReadReceivedItem(WireReader reader) {
+  ReceivedItem item;
+  bool has_value = false;
+  while (!reader.at_end()) {
+    ASSIGN_OR_RETURN(const WireReader::Tag tag, reader.NextTag());
+    if (tag.field <= 2 && tag.type == WireType::kVarint) {
+      ASSIGN_OR_RETURN(const uint64_t value, reader.Varint());
+      if (tag.field == 1) {
+        item.tensor.index = value;
+      } else if (value != 0) {
+        item.tensor.value = {Tensor(DType::kFloat, Shape({0})), true};
+        has_value = true;
+      }
+    } else if (tag.field == 3 && tag.type == WireType::kBytes) {
+      ASSIGN_OR_RETURN(const WireReader part, reader.Bytes());
+      ASSIGN_OR_RETURN(item.tensor.value.tensor, ReadTensor(part));
+      has_value = true;
+    } else if (tag.field == 4 && tag.type == WireType::kBytes) {
+      ASSIGN_OR_RETURN(const WireReader part, reader.Bytes());
+      ASSIGN_OR_RETURN(item.pieces, ReadTensorPieces(WireBytes::Of(part.Text())));
+      has_value = item.pieces.has_value();
+    } else {
+      RETURN_IF_ERROR(reader.SkipValue(tag.type));
+    }
+  }
+  if (!has_value) return InvalidArgument("A tensor came without its value");
+  return item;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<ReceivedItem>> ReadRecvTensorsReply(const WireBytes& bytes) {
+  std::vector<ReceivedItem> items;
+  WireReader reader(bytes);
+  while (!reader.at_end()) {
+    ASSIGN_OR_RETURN(const WireReader::Tag tag, reader.NextTag());
+    if (tag.field != 1 || tag.type != WireType::kBytes) {
+      RETURN_IF_ERROR(reader.SkipValue(tag.type));
+      continue;
+    }
+    ASSIGN_OR_RETURN(const WireReader part, reader.Bytes());
+    ASSIGN_OR_RETURN(ReceivedItem item, ReadReceivedItem(part));
+    items.push_back(std::move(item));
+  }
+  return items;
 }
 
 }  // namespace muster

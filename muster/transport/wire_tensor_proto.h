@@ -48,4 +48,13 @@ struct TensorPieces {
 // Nothing where the reply carries its tensor. ResourceExhausted when there is no memory for it.
 absl::StatusOr<std::optional<TensorPieces>> ReadTensorPieces(const WireBytes& bytes);
 
+// Items of a RecvTensorsReplyProto: a tensor, or the head of one in pieces.
+absl::Status AppendReceivedItem(const RecvTensorsReply::Tensor& tensor, WireMessage& to);
+void AppendPiecesItem(size_t index, const WireMessage& head, WireMessage& to);
+struct ReceivedItem {
+  RecvTensorsReply::Tensor tensor;
+  std::optional<TensorPieces> pieces;  // where it came without its elements
+};
+absl::StatusOr<std::vector<ReceivedItem>> ReadRecvTensorsReply(const WireBytes& bytes);
+
 }  // namespace muster

@@ -63,6 +63,8 @@ struct RunGraphRequest {
   bool is_partial = false;
   bool is_last_partial = false;
   int64_t request_id = 0;
+  // Earlier steps that are over, as by CleanupGraph. Only for tasks of Muster.
+  std::vector<int64_t> finished_steps;
 };
 
 struct RunGraphReply {
@@ -107,6 +109,23 @@ struct CompleteGroupReply {
 struct StepSequence {
   int64_t graph_key = 0;
   int64_t next_step_id = 0;
+};
+
+// Several tensors of one step. Only for tasks of Muster.
+struct RecvTensorsRequest {
+  static constexpr size_t kMaxKeys = 256;
+  int64_t step_id = 0;
+  std::vector<std::string> keys;
+  int64_t request_id = 0;
+};
+
+// Those that were there first, one at least; for the others the receiver asks again.
+struct RecvTensorsReply {
+  struct Tensor {
+    size_t index = 0;  // of its key
+    Rendezvous::Value value;
+  };
+  std::vector<Tensor> tensors;
 };
 
 struct LoggingRequest {
@@ -165,6 +184,14 @@ class WorkerApi {
   virtual void GetStepSequence(CallOptions, std::vector<int64_t> /*graph_keys*/,
                                CallDone<std::vector<StepSequence>> done) {
     std::move(done)(Unimplemented("GetStepSequence"));
+  }
+
+  // Whether the task is known to be Muster's, so that what follows can be asked of it. Where that
+  // is not known yet, it is being found out.
+  virtual bool IsMuster() { return false; }
+  virtual void RecvTensors(CallOptions /*options*/, RecvTensorsRequest /*request*/,
+                           CallDone<RecvTensorsReply> done) {
+    std::move(done)(absl::UnimplementedError("RecvTensors"));
   }
 };
 

@@ -1,5 +1,6 @@
 #include "muster/transport/worker_proto.h"
 
+#include "google/protobuf/unknown_field_set.h"
 #include "tensorflow/core/protobuf/worker.pb.h"
 
 #include "muster/graph/graph_proto.h"
@@ -9,6 +10,12 @@
 #include "muster/transport/wire_tensor_proto.h"
 
 namespace muster {
+namespace {
+
+// A field of RunGraphRequest that only tasks of Muster send each other.
+constexpr uint32_t kFinishedSteps = 70'001;
+
+}  // namespace
 
 absl::StatusOr<CreateWorkerSessionRequest> CreateWorkerSessionFromProto(
     const tensorflow::CreateWorkerSessionRequest& proto) {
@@ -113,6 +120,14 @@ absl::StatusOr<ReceivedRunGraph> ReadRunGraph(const WireBytes& bytes) {
   request.is_partial = proto.is_partial();
   request.is_last_partial = proto.is_last_partial_run();
   request.request_id = proto.request_id();
+  const auto& others = proto.GetReflection()->GetUnknownFields(proto);
+  for (int i = 0; i < others.field_count(); ++i) {
+    const google::protobuf::UnknownField& field = others.field(i);
+    if (field.number() != kFinishedSteps ||
+        field.type() != google::protobuf::UnknownField::TYPE_VARINT)
+      continue;
+    request.finished_steps.push_back(static_cast<int64_t>(field.varint()));
+  }
   result.errors_in_body = proto.store_errors_in_response_body();
   return result;
 }
@@ -134,6 +149,8 @@ absl::StatusOr<WireMessage> WriteRunGraph(const RunGraphRequest& request) {
   for (const NamedTensor& tensor : request.send) {
     RETURN_IF_ERROR(AppendNamedTensor(3, tensor, message));
   }
+  for (const int64_t step : request.finished_steps)
+    message.AppendVarintField(kFinishedSteps, static_cast<uint64_t>(step));
   RETURN_IF_ERROR(CheckSize(message));
   return message;
 }

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
+
 #include "muster/base/in_order.h"
+#include "muster/base/turn.h"
 #include "muster/worker/transfer_key.h"
 
 namespace muster {
@@ -14,6 +17,13 @@ absl::string_view SourceOf(absl::string_view key) {
 
 absl::Status WrongTask(absl::string_view source, absl::string_view task) {
   return InvalidArgument("Invalid rendezvous key (src): ", source, " @ ", task);
+}
+
+template <typename WantedByTask>
+void Refuse(WantedByTask& wanted, const absl::Status& reason) {
+  for (auto& [task, list] : wanted) {
+    for (auto& each : list.second) std::move(each.done)(reason);
+  }
 }
 
 }  // namespace
@@ -138,6 +148,7 @@ bool RemoteRendezvous::StopWaiting(Token token) {
 }
 
 std::string RemoteRendezvous::CanonicalLocked(absl::string_view key) {
+  if (absl::EndsWith(key, ";0:0")) return std::string(key);
   const absl::StatusOr<TransferKey> parsed = TransferKey::Parse(key);
   if (!parsed.ok() || parsed->frame == 0) return std::string(key);
   const auto alias = aliases_.find(parsed->frame);
@@ -191,17 +202,20 @@ void RemoteRendezvous::Abort(absl::Status reason) {
   reason = Derived(std::move(reason));
   absl::flat_hash_map<std::string, Slot> slots;
   std::map<uint64_t, std::shared_ptr<Cancellation>> calls;
+  decltype(wanted_) wanted;
   {
     MutexLock lock(mutex_);
     if (!aborted_.ok()) return;
     aborted_ = reason;
     slots.swap(slots_);
     calls.swap(calls_);
+    wanted.swap(wanted_);
     waiting_peers_.clear();
     unknown_frames_.clear();
     peers_ = nullptr;
   }
   for (auto& [id, call] : calls) call->Cancel(reason);
+  Refuse(wanted, reason);
   for (auto* entry : InOrder(slots)) {
     for (Waiting& waiting : entry->second.waiting) std::move(waiting.done)(reason);
   }
@@ -210,11 +224,13 @@ void RemoteRendezvous::Abort(absl::Status reason) {
 void RemoteRendezvous::CancelReceives(absl::Status reason) {
   std::vector<RecvDone> ended;
   std::map<uint64_t, std::shared_ptr<Cancellation>> calls;
+  decltype(wanted_) wanted;
   {
     MutexLock lock(mutex_);
     if (!aborted_.ok() || !receives_cancelled_.ok()) return;
     receives_cancelled_ = reason;
     calls.swap(calls_);
+    wanted.swap(wanted_);
     std::vector<std::string> emptied;
     for (auto* entry : InOrder(slots_)) {
       auto& [key, slot] = *entry;
@@ -232,6 +248,7 @@ void RemoteRendezvous::CancelReceives(absl::Status reason) {
     for (const std::string& key : emptied) slots_.erase(key);
   }
   for (auto& [id, call] : calls) call->Cancel(reason);
+  Refuse(wanted, reason);
   for (RecvDone& done : ended) std::move(done)(reason);
 }
 
@@ -242,45 +259,148 @@ void RemoteRendezvous::RecvFromPeer(std::string key, const std::string& task,
     std::move(done)(Internal("No worker known as ", task));
     return;
   }
-  auto call = std::make_shared<Cancellation>();
+  if (!worker->IsMuster()) return AskForOne(std::move(worker), {std::move(key), std::move(done)});
   absl::Status refused;
-  uint64_t id = 0;
+  bool is_first = false;
   {
     MutexLock lock(mutex_);
     refused = !aborted_.ok() ? aborted_ : receives_cancelled_;
-    id = ++last_id_;
-    if (refused.ok()) calls_.emplace(id, call);
+    if (refused.ok()) {
+      is_first = wanted_.empty();
+      auto& [to, list] = wanted_[task];
+      to = std::move(worker);
+      list.push_back({std::move(key), std::move(done)});
+    }
   }
   if (!refused.ok()) {
     std::move(done)(std::move(refused));
+  } else if (is_first) {
+    Turn::AtEnd([self = shared_from_this()] { self->AskPeers(); });
+  }
+}
+
+void RemoteRendezvous::AskPeers() {
+  decltype(wanted_) wanted;
+  {
+    MutexLock lock(mutex_);
+    wanted.swap(wanted_);
+  }
+  for (auto& [task, list] : wanted) AskFor(list.first, std::move(list.second));
+}
+
+void RemoteRendezvous::AskFor(const std::shared_ptr<WorkerApi>& worker, WantedList wanted) {
+  for (size_t begin = 0; begin < wanted.size(); begin += RecvTensorsRequest::kMaxKeys) {
+    const size_t end = std::min(wanted.size(), begin + RecvTensorsRequest::kMaxKeys);
+    if (end - begin == 1) {
+      AskForOne(worker, std::move(wanted[begin]));
+    } else {
+      AskForSeveral(worker, WantedList(std::make_move_iterator(wanted.begin() + begin),
+                                       std::make_move_iterator(wanted.begin() + end)));
+    }
+  }
+}
+
+absl::StatusOr<uint64_t> RemoteRendezvous::OpenCall(std::shared_ptr<Cancellation> call) {
+  MutexLock lock(mutex_);
+  if (!aborted_.ok()) return aborted_;
+  if (!receives_cancelled_.ok()) return receives_cancelled_;
+  calls_.emplace(++last_id_, std::move(call));
+  return last_id_;
+}
+
+void RemoteRendezvous::CloseCall(uint64_t id) {
+  MutexLock lock(mutex_);
+  calls_.erase(id);
+}
+
+void RemoteRendezvous::Log(absl::string_view key, const Tensor& tensor, int64_t start_nanos) {
+  if (!log_->enabled()) return;
+  log_->Record(step_id_, key, tensor, start_nanos, scheduler_.clock().NowNanos());
+}
+
+void RemoteRendezvous::AskForOne(std::shared_ptr<WorkerApi> worker, Wanted wanted) {
+  CallOptions options;
+  options.cancellation = std::make_shared<Cancellation>();
+  const absl::StatusOr<uint64_t> id = OpenCall(options.cancellation);
+  if (!id.ok()) {
+    std::move(wanted.done)(id.status());
     return;
   }
-  CallOptions options;
-  options.cancellation = call;
-  const int64_t request_id = NewRequestId();
-  RecvTensorRequest request{step_id_, key, request_id};
+  RecvTensorRequest request{step_id_, wanted.key, NewRequestId()};
   WorkerApi& to = *worker;
-  to.RecvTensor(std::move(options), std::move(request),
-                [self = shared_from_this(), worker = std::move(worker), key = std::move(key), call,
-                 id, request_id, start = scheduler_.clock().NowNanos(),
-                 done = std::move(done)](absl::StatusOr<RecvTensorReply> reply) mutable {
-                  {
-                    MutexLock lock(self->mutex_);
-                    self->calls_.erase(id);
-                  }
-                  if (!reply.ok()) {
-                    std::move(done)(call->cancelled() ? call->reason() : reply.status());
-                    return;
-                  }
-                  if (reply->require_ack) {
-                    worker->MarkRecvFinished({}, request_id, [worker](absl::StatusOr<Empty>) {});
-                  }
-                  if (self->log_->enabled()) {
-                    self->log_->Record(self->step_id_, key, reply->value.tensor, start,
-                                       self->scheduler_.clock().NowNanos());
-                  }
-                  std::move(done)(std::move(reply->value));
-                });
+  auto done = [self = shared_from_this(), worker = std::move(worker), wanted = std::move(wanted),
+               call = options.cancellation, id = *id, request_id = request.request_id,
+               start =
+                   scheduler_.clock().NowNanos()](absl::StatusOr<RecvTensorReply> reply) mutable {
+    self->CloseCall(id);
+    if (!reply.ok()) {
+      std::move(wanted.done)(call->cancelled() ? call->reason() : reply.status());
+      return;
+    }
+    if (reply->require_ack)
+      worker->MarkRecvFinished({}, request_id, [worker](absl::StatusOr<Empty>) {});
+    self->Log(wanted.key, reply->value.tensor, start);
+    std::move(wanted.done)(std::move(reply->value));
+  };
+  to.RecvTensor(std::move(options), std::move(request), std::move(done));
+}
+
+void RemoteRendezvous::AskForSeveral(std::shared_ptr<WorkerApi> worker, WantedList wanted) {
+  CallOptions options;
+  options.cancellation = std::make_shared<Cancellation>();
+  const absl::StatusOr<uint64_t> id = OpenCall(options.cancellation);
+  if (!id.ok()) {
+    for (Wanted& each : wanted) std::move(each.done)(id.status());
+    return;
+  }
+  RecvTensorsRequest request;
+  request.step_id = step_id_;
+  request.request_id = NewRequestId();
+  request.keys.reserve(wanted.size());
+  for (const Wanted& each : wanted) request.keys.push_back(each.key);
+  WorkerApi& to = *worker;
+  auto done = [self = shared_from_this(), worker = std::move(worker), wanted = std::move(wanted),
+               call = options.cancellation, id = *id, start = scheduler_.clock().NowNanos()](
+                  absl::StatusOr<RecvTensorsReply> reply) mutable {
+    self->CloseCall(id);
+    if (!reply.ok() && call->cancelled()) reply = call->reason();
+    self->Received(worker, std::move(wanted), start, std::move(reply));
+  };
+  to.RecvTensors(std::move(options), std::move(request), std::move(done));
+}
+
+void RemoteRendezvous::Received(const std::shared_ptr<WorkerApi>& worker, WantedList wanted,
+                                int64_t start_nanos, absl::StatusOr<RecvTensorsReply> reply) {
+  // What nodes send on because of these values leaves together too.
+  const Turn turn;
+  if (absl::IsUnimplemented(reply.status())) {
+    // Another program has taken the task's place.
+    for (Wanted& each : wanted) AskForOne(worker, std::move(each));
+    return;
+  }
+  std::vector<std::pair<Wanted, Value>> arrived;
+  if (reply.ok()) {
+    for (RecvTensorsReply::Tensor& tensor : reply->tensors) {
+      // What was not asked for is no answer.
+      if (tensor.index >= wanted.size() || !wanted[tensor.index].done) continue;
+      arrived.emplace_back(std::move(wanted[tensor.index]), std::move(tensor.value));
+      wanted[tensor.index].done = nullptr;
+    }
+    if (arrived.empty()) reply = Internal("RecvTensors was answered without a tensor");
+  }
+  if (!reply.ok()) {
+    for (Wanted& each : wanted) std::move(each.done)(reply.status());
+    return;
+  }
+  WantedList rest;
+  for (Wanted& each : wanted) {
+    if (each.done) rest.push_back(std::move(each));
+  }
+  AskFor(worker, std::move(rest));
+  for (auto& [each, value] : arrived) {
+    Log(each.key, value.tensor, start_nanos);
+    std::move(each.done)(std::move(value));
+  }
 }
 
 }  // namespace muster

@@ -59,8 +59,26 @@ class RemoteRendezvous : public Rendezvous, public std::enable_shared_from_this<
   using Answers = std::vector<std::pair<RecvDone, absl::StatusOr<Value>>>;
 
   void RecvHere(const std::string& key, Token token, RecvDone done);
+  // What this task wants of another one.
+  struct Wanted {
+    std::string key;
+    RecvDone done;
+  };
+  using WantedList = std::vector<Wanted>;
+
   void RecvFromPeer(std::string key, const std::string& task, std::shared_ptr<Peers> peers,
                     RecvDone done);
+  // Asks for all that nodes have wanted in this turn.
+  void AskPeers();
+  void AskFor(const std::shared_ptr<WorkerApi>& worker, WantedList wanted);
+  void AskForOne(std::shared_ptr<WorkerApi> worker, Wanted wanted);
+  void AskForSeveral(std::shared_ptr<WorkerApi> worker, WantedList wanted);
+  void Received(const std::shared_ptr<WorkerApi>& worker, WantedList wanted, int64_t start_nanos,
+                absl::StatusOr<RecvTensorsReply> reply);
+  // Under which number a new call is known; refused when the step is over.
+  absl::StatusOr<uint64_t> OpenCall(std::shared_ptr<Cancellation> call);
+  void CloseCall(uint64_t id);
+  void Log(absl::string_view key, const Tensor& tensor, int64_t start_nanos);
   // The key in this task's numbering of frames; notes it where the number is not known yet.
   std::string CanonicalLocked(absl::string_view key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerSoon(Answers answers);
@@ -81,6 +99,9 @@ class RemoteRendezvous : public Rendezvous, public std::enable_shared_from_this<
   // Keys of waiting peers by a frame that has not been heard of.
   absl::flat_hash_map<uint64_t, std::vector<std::string>> unknown_frames_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::shared_ptr<Cancellation>> calls_ ABSL_GUARDED_BY(mutex_);
+  // Not asked for yet, by the task that has it.
+  std::map<std::string, std::pair<std::shared_ptr<WorkerApi>, WantedList>> wanted_
+      ABSL_GUARDED_BY(mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

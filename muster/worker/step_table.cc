@@ -18,27 +18,27 @@ std::shared_ptr<WorkerStep> StepTable::AddLocked(int64_t id) {
   return step;
 }
 
-absl::StatusOr<std::shared_ptr<WorkerStep>> StepTable::ForReceive(int64_t id) {
+absl::StatusOr<std::shared_ptr<WorkerStep>> StepTable::ForReceive(int64_t id, int64_t count) {
   MutexLock lock(mutex_);
   const auto found = steps_.find(id);
   if (found != steps_.end() && found->second->session != nullptr) return found->second;
   if (found == steps_.end() && finished_.Contains(id)) return CleanedUp(id);
-  RETURN_IF_ERROR(TooManyEarlyLocked());
-  return AddEarlyLocked(id);
+  RETURN_IF_ERROR(TooManyEarlyLocked(count));
+  return AddEarlyLocked(id, count);
 }
 
-absl::Status StepTable::TooManyEarlyLocked() const {
-  if (early_receives_ < kMaxEarlyReceives) return absl::OkStatus();
+absl::Status StepTable::TooManyEarlyLocked(int64_t count) const {
+  if (early_receives_ <= kMaxEarlyReceives - count) return absl::OkStatus();
   return absl::ResourceExhaustedError(
       absl::StrCat("More than ", kMaxEarlyReceives,
                    " RecvTensor calls wait for steps that have not started on this task"));
 }
 
-std::shared_ptr<WorkerStep> StepTable::AddEarlyLocked(int64_t id) {
+std::shared_ptr<WorkerStep> StepTable::AddEarlyLocked(int64_t id, int64_t count) {
   const auto found = steps_.find(id);
   std::shared_ptr<WorkerStep> step = found == steps_.end() ? AddLocked(id) : found->second;
-  ++early_receives_;
-  ++step->early_receives;
+  early_receives_ += count;
+  step->early_receives += count;
   return step;
 }
 
@@ -48,8 +48,8 @@ absl::StatusOr<std::shared_ptr<WorkerStep>> StepTable::ForBuffer(int64_t id) {
   if (failed != failed_.end()) return failed->second;
   const auto found = steps_.find(id);
   if (found != steps_.end() && found->second->session != nullptr) return found->second;
-  RETURN_IF_ERROR(TooManyEarlyLocked());
-  return AddEarlyLocked(id);
+  RETURN_IF_ERROR(TooManyEarlyLocked(1));
+  return AddEarlyLocked(id, 1);
 }
 
 void StepTable::Failed(int64_t id, const absl::Status& status) {
@@ -61,12 +61,13 @@ void StepTable::Failed(int64_t id, const absl::Status& status) {
   failed_order_.pop_front();
 }
 
-bool StepTable::ReceiveStopped(const std::shared_ptr<WorkerStep>& step) {
+bool StepTable::ReceiveStopped(const std::shared_ptr<WorkerStep>& step, int64_t count) {
   MutexLock lock(mutex_);
   if (step->session != nullptr) return true;
   if (step->early_receives == 0) return false;  // the step is over
-  --early_receives_;
-  if (--step->early_receives == 0) steps_.erase(step->id);
+  early_receives_ -= count;
+  step->early_receives -= count;
+  if (step->early_receives == 0) steps_.erase(step->id);
   return false;
 }
 

@@ -46,16 +46,16 @@ class StepTable {
   StepTable(Scheduler& scheduler, std::shared_ptr<TransferLog> log)
       : scheduler_(scheduler), log_(std::move(log)) {}
 
-  // For a peer's receive. Aborted for a step that is over, ResourceExhausted for too many that have
-  // not begun.
-  absl::StatusOr<std::shared_ptr<WorkerStep>> ForReceive(int64_t id);
+  // For a peer that wants `count` values. Aborted for a step that is over, ResourceExhausted for
+  // too many that have not begun.
+  absl::StatusOr<std::shared_ptr<WorkerStep>> ForReceive(int64_t id, int64_t count = 1);
   // The same for bytes of a collective. A step that failed here says so; one that was cleaned up
   // may be run again under its id.
   absl::StatusOr<std::shared_ptr<WorkerStep>> ForBuffer(int64_t id);
   // A graph with collectives has failed: other ranks may ask for it later.
   void Failed(int64_t id, const absl::Status& status);
-  // A receive was taken back before it was answered: true when the step has started.
-  bool ReceiveStopped(const std::shared_ptr<WorkerStep>& step);
+  // They were taken back before they were there: true when the step has started.
+  bool ReceiveStopped(const std::shared_ptr<WorkerStep>& step, int64_t count = 1);
 
   // For a graph that is about to run in `session`; EndRun must follow.
   absl::StatusOr<std::shared_ptr<WorkerStep>> StartRun(int64_t id,
@@ -80,8 +80,9 @@ class StepTable {
     early_receives_ -= step.early_receives;
     step.early_receives = 0;
   }
-  std::shared_ptr<WorkerStep> AddEarlyLocked(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status TooManyEarlyLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<WorkerStep> AddEarlyLocked(int64_t id, int64_t count)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status TooManyEarlyLocked(int64_t count) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<WorkerStep> AddLocked(int64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Scheduler& scheduler_;

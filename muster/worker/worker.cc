@@ -2,10 +2,13 @@
 
 #include <atomic>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 
 #include "muster/base/log.h"
 #include "muster/transport/forwarding.h"
+#include "muster/worker/batch_receive.h"
 #include "muster/worker/graph_run.h"
 #include "muster/worker/reply_cache.h"
 #include "muster/worker/session_table.h"
@@ -18,11 +21,13 @@ namespace {
 
 constexpr size_t kRememberedRequests = 100'000;
 constexpr absl::Duration kGivenUpGrace = absl::Seconds(2);
+constexpr size_t kRememberedKeys = 10'000;
 
 // What peers hold of their own task: it must not keep the worker alive.
 class OwnWorker : public ForwardingWorker<OwnWorker> {
  public:
   explicit OwnWorker(std::weak_ptr<WorkerApi> worker) : worker_(std::move(worker)) {}
+  bool IsMuster() override { return true; }
   template <typename Reply, typename Call>
   void Forward(CallOptions options, CallDone<Reply> done, Call call) {
     if (const auto worker = worker_.lock()) {
@@ -158,6 +163,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 
   void RunGraph(CallOptions options, RunGraphRequest request,
                 CallDone<RunGraphReply> done) override {
+    for (const int64_t step : request.finished_steps) FinishStep(step);
     absl::StatusOr<GraphRun::Options> run = PrepareRun(request);
     if (!run.ok()) {
       std::move(done)(run.status());
@@ -179,8 +185,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   }
 
   void CleanupGraph(CallOptions, int64_t step_id, CallDone<Empty> done) override {
-    steps_->Finish(step_id);
-    cache_->ForgetStep(step_id);
+    FinishStep(step_id);
     std::move(done)(Empty());
   }
 
@@ -212,6 +217,27 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
       return;
     }
     Receive(*step, request.key, std::move(options.cancellation), std::move(done));
+    if (const absl::Status stopped = Stopped(); !stopped.ok()) (*step)->rendezvous->Abort(stopped);
+  }
+
+  bool IsMuster() override { return true; }
+
+  void RecvTensors(CallOptions options, RecvTensorsRequest request,
+                   CallDone<RecvTensorsReply> done) override {
+    absl::StatusOr<std::shared_ptr<WorkerStep>> step = StepOf(request);
+    if (!step.ok()) {
+      std::move(done)(step.status());
+      return;
+    }
+    BatchReceive::Options receive;
+    receive.keys = std::move(request.keys);
+    receive.done = std::move(done);
+    receive.step = *step;
+    receive.steps = steps_;
+    receive.caller = std::move(options.cancellation);
+    receive.cancel_grace = options_.cancel_grace;
+    receive.control = options_.control;
+    std::make_shared<BatchReceive>(std::move(receive))->Start();
     if (const absl::Status stopped = Stopped(); !stopped.ok()) (*step)->rendezvous->Abort(stopped);
   }
 
@@ -269,6 +295,11 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     } else {
       std::move(done)(status);
     }
+  }
+
+  void FinishStep(int64_t id) {
+    steps_->Finish(id);
+    cache_->ForgetStep(id);
   }
 
   absl::Status Stopped() const {
@@ -456,7 +487,41 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
           "The same RecvTensor (GrpcWorker) request was received twice. step_id: ", request.step_id,
           " rendezvous_key: \"", request.key, "\" request_id: ", request.request_id));
     }
-    ASSIGN_OR_RETURN(const TransferKey key, TransferKey::Parse(request.key));
+    return CheckKey(request.key);
+  }
+
+  absl::StatusOr<std::shared_ptr<WorkerStep>> StepOf(const RecvTensorsRequest& request) {
+    RETURN_IF_ERROR(Stopped());
+    const size_t count = request.keys.size();
+    if (count == 0 || count > RecvTensorsRequest::kMaxKeys) {
+      return InvalidArgument("RecvTensors asks for ", count, " tensors; it may be 1 to ",
+                             RecvTensorsRequest::kMaxKeys);
+    }
+    if (!IsNewRequest(request.request_id)) {
+      return absl::AbortedError(absl::StrCat(
+          "The same RecvTensors request was received twice. step_id: ", request.step_id,
+          " request_id: ", request.request_id));
+    }
+    for (const std::string& key : request.keys) RETURN_IF_ERROR(CheckKey(key));
+    return steps_->ForReceive(request.step_id, static_cast<int64_t>(count));
+  }
+
+  // Steps repeat themselves, and so do their keys.
+  absl::Status CheckKey(const std::string& key) {
+    {
+      MutexLock lock(keys_mutex_);
+      if (good_keys_.contains(key)) return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(ParseKey(key));
+    if (!absl::EndsWith(key, ";0:0")) return absl::OkStatus();  // loops do not
+    MutexLock lock(keys_mutex_);
+    if (good_keys_.size() >= kRememberedKeys) good_keys_.clear();
+    good_keys_.insert(key);
+    return absl::OkStatus();
+  }
+
+  absl::Status ParseKey(const std::string& text) {
+    ASSIGN_OR_RETURN(const TransferKey key, TransferKey::Parse(text));
     // By type and number alone: in sessions with their own clusters the task has another name.
     for (const Device* device : device_list_) {
       ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(device->name()));
@@ -530,6 +595,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 
   Mutex requests_mutex_;
   RecentIds requests_ ABSL_GUARDED_BY(requests_mutex_){kRememberedRequests};
+  Mutex keys_mutex_;
+  absl::flat_hash_set<std::string> good_keys_ ABSL_GUARDED_BY(keys_mutex_);
   mutable Mutex mutex_;
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
 };

@@ -6,6 +6,8 @@
 #include <future>
 #include <optional>
 
+#include "absl/strings/str_join.h"
+
 #include "muster/transport/grpc/grpc_transport.h"
 
 namespace muster {
@@ -36,6 +38,7 @@ class FakeWorker : public WorkerApi {
   FrameIds frame_ids = FrameIds::kBefore23;
   RunGraphReply run_graph_reply;
   RecvTensorReply recv_reply;
+  RecvTensorsReply recv_several_reply;
   LoggingReply logging_reply;
 
   void GetStatus(CallOptions options, CallDone<std::vector<DeviceAttributes>> done) override {
@@ -90,6 +93,13 @@ class FakeWorker : public WorkerApi {
         std::move(options),
         absl::StrCat("RecvTensor ", request.step_id, request.key, request.request_id),
         std::move(done), recv_reply);
+  }
+  void RecvTensors(CallOptions options, RecvTensorsRequest request,
+                   CallDone<RecvTensorsReply> done) override {
+    Answer<RecvTensorsReply>(std::move(options),
+                             absl::StrCat("RecvTensors ", request.step_id,
+                                          absl::StrJoin(request.keys, ","), request.request_id),
+                             std::move(done), recv_several_reply);
   }
   void MarkRecvFinished(CallOptions options, int64_t request_id, CallDone<Empty> done) override {
     Answer<Empty>(std::move(options), absl::StrCat("MarkRecvFinished ", request_id),

@@ -1,5 +1,6 @@
 #include "muster/transport/grpc/grpc_library.h"
 
+#include <cstdlib>
 #include <memory>
 
 #include "absl/synchronization/mutex.h"
@@ -7,6 +8,7 @@
 #include <grpcpp/create_channel.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
+#include <malloc.h>
 
 namespace muster {
 namespace {
@@ -21,10 +23,21 @@ struct Pin {
   grpc::ByteBuffer response;
 };
 
+// gRPC allocates what it reads into anew for each message. By default that memory goes back to the
+// system with each large tensor, and its pages cost more than the copies.
+void KeepReceiveMemory() {
+#ifdef __GLIBC__
+  if (std::getenv("MALLOC_TRIM_THRESHOLD_") != nullptr) return;
+  mallopt(M_MMAP_THRESHOLD, 16 << 20);
+  mallopt(M_TRIM_THRESHOLD, 32 << 20);
+#endif
+}
+
 }  // namespace
 
 void KeepGrpcRunning() {
   static const Pin* const pin = [] {
+    KeepReceiveMemory();
     // Packaged abseil looks for cycles in the order of gRPC's locks, all of them under one lock.
     absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
     Pin* made = std::make_unique<Pin>().release();

@@ -260,13 +260,17 @@ void CleanupAll(IncomingCall call) {
   });
 }
 
-// Tensors that no message could carry stay here until our peer has fetched them; others are told.
+// Larger tensors are fetched in pieces by our peers: what travels is then copied while it is still
+// in the cache, and nobody holds all of it twice.
+constexpr size_t kPieceFromBytes = 4 << 20;
+
+// Tensors that no message should carry stay here until our peer has fetched them.
 absl::StatusOr<WireMessage> WriteReceived(const RecvTensorReply& reply, PieceStore* pieces,
                                           size_t max_piece_bytes, CallOptions::Peer peer) {
   const int64_t now_micros = absl::ToUnixMicros(absl::Now());
   const Tensor& tensor = reply.value.tensor;
   const bool is_large = !reply.value.is_dead && tensor.valid() && IsPlainData(tensor.dtype()) &&
-                        tensor.size_bytes() > max_piece_bytes;
+                        tensor.size_bytes() > std::min(max_piece_bytes, kPieceFromBytes);
   if (!is_large) return WriteRecvTensorReply(reply, now_micros);
   if (peer == CallOptions::Peer::kMuster && pieces != nullptr) {
     return WriteRecvTensorInPieces(reply, now_micros, pieces->Add(tensor));
@@ -367,7 +371,8 @@ void GetStepSequence(IncomingCall call) {
 void Hello(IncomingCall call) {
   WithProto<PeerHello>(std::move(call), [](IncomingCall& c, auto&) {
     PeerInfo self = LocalPeer();
-    self.capabilities = *c.capabilities;
+    self.capabilities.insert(self.capabilities.end(), c.capabilities->begin(),
+                             c.capabilities->end());
     PeerHello reply;
     PeerToProto(self, reply);
     std::move(c.reply)(SerializeMessage(reply));
@@ -384,6 +389,42 @@ void Piece(IncomingCall call) {
     reply.AppendHeader(1, piece->length_bytes());
     reply.Attach(*piece);
     std::move(c.reply)(std::move(reply));
+  });
+}
+
+absl::StatusOr<WireMessage> WriteReceivedTensors(const RecvTensorsReply& reply, PieceStore* pieces,
+                                                 size_t max_bytes) {
+  const int64_t now_micros = absl::ToUnixMicros(absl::Now());
+  WireMessage message;
+  for (const RecvTensorsReply::Tensor& each : reply.tensors) {
+    const Tensor& tensor = each.value.tensor;
+    const bool is_large = !each.value.is_dead && tensor.valid() && IsPlainData(tensor.dtype()) &&
+                          (tensor.size_bytes() > kPieceFromBytes ||
+                           message.size_bytes() + tensor.size_bytes() > max_bytes);
+    if (is_large && pieces != nullptr) {
+      ASSIGN_OR_RETURN(
+          const WireMessage head,
+          WriteRecvTensorInPieces({each.value, false}, now_micros, pieces->Add(tensor)));
+      AppendPiecesItem(each.index, head, message);
+    } else {
+      RETURN_IF_ERROR(AppendReceivedItem(each, message));
+    }
+  }
+  RETURN_IF_ERROR(CheckSize(message));
+  return message;
+}
+
+void RecvTensors(IncomingCall call) {
+  WithProto<RecvTensorsProto>(std::move(call), [](IncomingCall& c, auto& proto) {
+    auto done = Answer<RecvTensorsReply>(
+        c, [pieces = c.pieces, max = c.max_piece_bytes](const RecvTensorsReply& reply) {
+          return WriteReceivedTensors(reply, pieces, max);
+        });
+    RecvTensorsRequest request;
+    request.step_id = proto.step_id();
+    request.keys = Texts(proto.key());
+    request.request_id = static_cast<int64_t>(proto.request_id());
+    c.worker->RecvTensors(std::move(c.options), std::move(request), std::move(done));
   });
 }
 
@@ -416,6 +457,7 @@ constexpr Method kMethods[] = {
     {kWorkerService, "GetStepSequence", GetStepSequence},
     {kPeerService, "Hello", Hello},
     {kPeerService, "Piece", Piece},
+    {kPeerService, "RecvTensors", RecvTensors},
 };
 
 }  // namespace

@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <atomic>
+
 #include "tensorflow/core/protobuf/worker.pb.h"
 
 #include "muster/transport/collective_proto.h"
@@ -14,7 +17,8 @@
 namespace muster {
 namespace {
 
-// Fetches the pieces of a tensor one after the other, straight to their places.
+// Fetches the pieces of a tensor straight to their places, a few at a time: while one is copied the
+// next ones travel, and few of them lie in network buffers.
 class PieceFetch : public std::enable_shared_from_this<PieceFetch> {
  public:
   static void Start(std::shared_ptr<const GrpcChannel> channel, CallOptions options,
@@ -23,59 +27,122 @@ class PieceFetch : public std::enable_shared_from_this<PieceFetch> {
     fetch->channel_ = std::move(channel);
     fetch->options_ = std::move(options);
     fetch->pieces_ = std::move(pieces);
-    fetch->done_ = std::move(done);
-    fetch->Next();
+    {
+      MutexLock lock(fetch->mutex_);
+      fetch->missing_ = fetch->pieces_.reply.value.tensor.size_bytes();
+      fetch->done_ = std::move(done);
+    }
+    fetch->Continue(0, absl::OkStatus());
   }
 
  private:
-  static constexpr uint64_t kPieceBytes = uint64_t{256} << 20;
+  static constexpr uint64_t kPieceBytes = uint64_t{2} << 20;
+  static constexpr int kUnderWay = 4;
 
-  void Next() {
-    Tensor& tensor = pieces_.reply.value.tensor;
-    if (fetched_ == tensor.size_bytes()) return std::move(done_)(std::move(pieces_.reply));
+  struct Range {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+  };
+
+  // A call has brought so many bytes, or failed.
+  void Continue(uint64_t fetched, absl::Status status) {
+    CallDone<RecvTensorReply> done;
+    std::vector<Range> ranges;
+    {
+      MutexLock lock(mutex_);
+      missing_ -= fetched;
+      if (!done_) return;
+      if (!status.ok() || missing_ == 0) {
+        done = std::move(done_);
+        done_ = nullptr;
+      } else {
+        const uint64_t size = pieces_.reply.value.tensor.size_bytes();
+        while (under_way_ < kUnderWay && asked_ < size) {
+          const uint64_t end = std::min(size, asked_ + kPieceBytes);
+          ranges.push_back({asked_, end});
+          asked_ = end;
+          ++under_way_;
+        }
+      }
+    }
+    if (done && status.ok()) return std::move(done)(std::move(pieces_.reply));
+    if (done) return std::move(done)(std::move(status));
+    for (const Range range : ranges) Ask(range);
+  }
+
+  void Ask(Range range) {
     PieceRequest request;
     request.set_id(pieces_.id);
-    request.set_offset(fetched_);
-    request.set_length(kPieceBytes);
+    request.set_offset(range.begin);
+    request.set_length(range.end - range.begin);
     channel_->Call(kPeerService, "Piece", options_, SerializeMessage(request),
-                   [self = shared_from_this()](absl::StatusOr<WireBytes> bytes) {
-                     if (bytes.ok()) {
-                       if (absl::Status status = self->Store(*bytes); status.ok()) {
-                         self->Next();
-                       } else {
-                         std::move(self->done_)(std::move(status));
-                       }
-                     } else {
-                       std::move(self->done_)(bytes.status());
-                     }
+                   [self = shared_from_this(), range](absl::StatusOr<WireBytes> bytes) {
+                     self->Arrived(range, bytes);
                    });
   }
 
-  absl::Status Store(const WireBytes& bytes) {
+  void Arrived(Range range, const absl::StatusOr<WireBytes>& bytes) {
+    const absl::StatusOr<uint64_t> stored =
+        bytes.ok() ? Store(range, *bytes) : absl::StatusOr<uint64_t>(bytes.status());
+    if (stored.ok() && *stored < range.end - range.begin) {
+      Ask({range.begin + *stored, range.end});  // the other side makes smaller ones
+    } else {
+      MutexLock lock(mutex_);
+      --under_way_;
+    }
+    Continue(stored.value_or(0), stored.status());
+  }
+
+  absl::StatusOr<uint64_t> Store(Range range, const WireBytes& bytes) {
     WireReader reader(bytes);
     ASSIGN_OR_RETURN(const WireReader::Tag tag, reader.NextTag());
     if (tag.field != 1 || tag.type != WireType::kBytes)
       return InvalidArgument("A piece of a tensor came without its bytes");
     ASSIGN_OR_RETURN(WireReader piece, reader.Bytes());
-    Tensor& tensor = pieces_.reply.value.tensor;
-    if (piece.remaining() == 0 || piece.remaining() > tensor.size_bytes() - fetched_) {
-      return InvalidArgument("A piece of ", piece.remaining(), " bytes came at byte ", fetched_,
-                             " of a tensor of ", tensor.size_bytes(), " bytes");
-    }
     const size_t length = piece.remaining();
-    piece.CopyTo(tensor.raw() + fetched_, length);
-    fetched_ += length;
-    return absl::OkStatus();
+    if (length == 0 || length > range.end - range.begin) {
+      return InvalidArgument("A piece of ", length, " bytes came for the bytes ", range.begin,
+                             " to ", range.end, " of a tensor");
+    }
+    piece.CopyTo(pieces_.reply.value.tensor.raw() + range.begin, length);
+    return length;
   }
 
   std::shared_ptr<const GrpcChannel> channel_;
   CallOptions options_;
   TensorPieces pieces_;
-  CallDone<RecvTensorReply> done_;
-  uint64_t fetched_ = 0;
+  Mutex mutex_;
+  uint64_t missing_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
+  int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
+  CallDone<RecvTensorReply> done_ ABSL_GUARDED_BY(mutex_);
 };
 
-class GrpcWorker final : public WorkerApi, public PeerApi {
+// Fetches, one after the other, the tensors that came without their elements.
+void CompleteItems(const std::shared_ptr<const GrpcChannel>& channel, const CallOptions& options,
+                   std::vector<ReceivedItem> items, CallDone<RecvTensorsReply> done) {
+  const auto next = std::find_if(items.begin(), items.end(),
+                                 [](const ReceivedItem& item) { return item.pieces.has_value(); });
+  if (next == items.end()) {
+    RecvTensorsReply reply;
+    reply.tensors.reserve(items.size());
+    for (ReceivedItem& item : items) reply.tensors.push_back(std::move(item.tensor));
+    return std::move(done)(std::move(reply));
+  }
+  const auto at = static_cast<size_t>(next - items.begin());
+  TensorPieces pieces = *std::exchange(next->pieces, std::nullopt);
+  PieceFetch::Start(channel, options, std::move(pieces),
+                    [channel, options, at, items = std::move(items),
+                     done = std::move(done)](absl::StatusOr<RecvTensorReply> reply) mutable {
+                      if (!reply.ok()) return std::move(done)(reply.status());
+                      items[at].tensor.value = std::move(reply->value);
+                      CompleteItems(channel, options, std::move(items), std::move(done));
+                    });
+}
+
+class GrpcWorker final : public WorkerApi,
+                         public PeerApi,
+                         public std::enable_shared_from_this<GrpcWorker> {
  public:
   explicit GrpcWorker(std::shared_ptr<const GrpcChannel> channel) : channel_(std::move(channel)) {}
 
@@ -210,6 +277,40 @@ class GrpcWorker final : public WorkerApi, public PeerApi {
              }));
   }
 
+  bool IsMuster() override {
+    Kind kind = kind_.load(std::memory_order_relaxed);
+    if (kind == Kind::kUnknown && kind_.compare_exchange_strong(kind, Kind::kAsked)) {
+      CallOptions options;
+      options.timeout = kAnswerWithin;
+      Hello(std::move(options), LocalPeer(),
+            [self = shared_from_this()](const absl::StatusOr<PeerInfo>& info) {
+              self->kind_ = KindOf(info);
+            });
+    }
+    return kind == Kind::kMuster;
+  }
+
+  void RecvTensors(CallOptions options, RecvTensorsRequest request,
+                   CallDone<RecvTensorsReply> done) override {
+    RecvTensorsProto proto;
+    proto.set_step_id(request.step_id);
+    for (std::string& key : request.keys) proto.add_key(std::move(key));
+    proto.set_request_id(static_cast<uint64_t>(request.request_id));
+    channel_->Call(kPeerService, "RecvTensors", options, SerializeMessage(proto),
+                   [self = shared_from_this(), options,
+                    done = std::move(done)](absl::StatusOr<WireBytes> bytes) mutable {
+                     if (!bytes.ok()) {
+                       // Whoever it is now will be asked again.
+                       if (absl::IsUnimplemented(bytes.status())) self->kind_ = Kind::kUnknown;
+                       return std::move(done)(bytes.status());
+                     }
+                     absl::StatusOr<std::vector<ReceivedItem>> items = ReadRecvTensorsReply(*bytes);
+                     bytes = WireBytes();
+                     if (!items.ok()) return std::move(done)(items.status());
+                     CompleteItems(self->channel_, options, *std::move(items), std::move(done));
+                   });
+  }
+
   void Hello(CallOptions options, PeerInfo self, CallDone<PeerInfo> done) override {
     PeerHello proto;
     PeerToProto(self, proto);
@@ -227,7 +328,18 @@ class GrpcWorker final : public WorkerApi, public PeerApi {
     channel_->Call(kWorkerService, method, std::move(options), std::move(request), std::move(done));
   }
 
+  enum class Kind : uint8_t { kUnknown, kAsked, kMuster, kOther };
+  static constexpr absl::Duration kAnswerWithin = absl::Seconds(10);
+  static Kind KindOf(const absl::StatusOr<PeerInfo>& info) {
+    if (absl::IsUnimplemented(info.status())) return Kind::kOther;
+    if (!info.ok()) return Kind::kUnknown;
+    const auto& all = info->capabilities;
+    return std::find(all.begin(), all.end(), kBatchesCapability) == all.end() ? Kind::kOther
+                                                                              : Kind::kMuster;
+  }
+
   const std::shared_ptr<const GrpcChannel> channel_;
+  std::atomic<Kind> kind_{Kind::kUnknown};
 };
 
 }  // namespace

@@ -216,6 +216,52 @@ TEST(GrpcPiecesTest, TensorsBeyondTheLimitComeInPieces) {
   }
 }
 
+TEST(GrpcPiecesTest, SeveralTensorsComeInOneReply) {
+  FakeTask task;
+  GrpcServerOptions options;
+  options.max_piece_bytes = 5000;
+  ASSERT_TRUE(task.Start(std::move(options)).ok());
+  Tensor large(DType::kUint8, Shape({4003}));
+  for (int64_t i = 0; i < large.num_elements(); ++i)
+    large.data<uint8_t>()[i] = static_cast<uint8_t>(i * 7);
+  const Tensor text = Tensor::Vector<std::string>({"a", "bcd"});
+  // The second of the large ones does not fit any more, so it is fetched.
+  task.worker->recv_several_reply.tensors = {
+      {2, {large, false}}, {0, {Tensor(), true}}, {1, {large, false}}, {4, {text, false}}};
+  const auto ask = [&] {
+    return Await<RecvTensorsReply>([&](CallDone<RecvTensorsReply> done) {
+      task.remote->RecvTensors({}, {3, {"k", "l"}, 4}, std::move(done));
+    });
+  };
+  const auto reply = ask();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(task.worker->text, "RecvTensors 3k,l4");
+  ASSERT_EQ(reply->tensors.size(), 4u);
+  EXPECT_EQ(reply->tensors[0].index, 2u);
+  EXPECT_TRUE(SameTensor(reply->tensors[0].value.tensor, large));
+  EXPECT_EQ(reply->tensors[1].index, 0u);
+  EXPECT_TRUE(reply->tensors[1].value.is_dead);
+  EXPECT_EQ(reply->tensors[2].index, 1u);
+  EXPECT_TRUE(SameTensor(reply->tensors[2].value.tensor, large));
+  EXPECT_TRUE(SameTensor(reply->tensors[3].value.tensor, text));
+  task.worker->error = absl::AbortedError("over");
+  EXPECT_EQ(ask().status(), absl::AbortedError("over"));
+}
+
+TEST(GrpcPiecesTest, LargeTensorsComeWholeInWhateverOrder) {
+  FakeTask task;
+  ASSERT_TRUE(task.Start().ok());
+  Tensor large(DType::kInt32, Shape({(5 << 20) + 11}));  // more pieces than are under way at once
+  for (int64_t i = 0; i < large.num_elements(); ++i)
+    large.data<int32_t>()[i] = static_cast<int32_t>(i * 2654435761);
+  task.worker->recv_reply.value.tensor = large;
+  const auto reply = Await<RecvTensorReply>([&](CallDone<RecvTensorReply> done) {
+    task.remote->RecvTensor({}, {3, "key", 4}, std::move(done));
+  });
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(SameTensor(reply->value.tensor, large));
+}
+
 TEST_F(GrpcWorkerTest, DeadValues) {
   task_.worker->recv_reply.value.is_dead = true;
   const absl::StatusOr<RecvTensorReply> reply = RecvTensor();
@@ -422,8 +468,22 @@ TEST_F(GrpcWorkerTest, PeersGreetEachOther) {
   EXPECT_EQ(info->version, 1);
   EXPECT_EQ(info->incarnation, LocalPeer().incarnation);
   EXPECT_EQ(info->boot_id, LocalPeer().boot_id);
-  EXPECT_THAT(info->capabilities, testing::ElementsAre("fast"));
+  EXPECT_THAT(info->capabilities, testing::ElementsAre(kBatchesCapability, "fast"));
   EXPECT_EQ(PeerOf(*task_.worker), nullptr);
+}
+
+TEST_F(GrpcWorkerTest, AMusterTaskIsKnownAfterAWhile) {
+  const absl::Time patience = absl::Now() + absl::Seconds(30);
+  while (!task_.remote->IsMuster() && absl::Now() < patience) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_TRUE(task_.remote->IsMuster());
+  EXPECT_FALSE(task_.worker->IsMuster());
+}
+
+TEST_F(GrpcWorkerTest, FinishedStepsTravelWithTheNextOne) {
+  RunGraphRequest request;
+  request.finished_steps = {7, int64_t{1} << 56};
+  ASSERT_TRUE(RunGraph({}, request).ok());
+  EXPECT_THAT(task_.worker->run_graph->finished_steps, testing::ElementsAre(7, int64_t{1} << 56));
 }
 
 TEST_F(GrpcWorkerTest, Peers) {
