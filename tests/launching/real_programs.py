@@ -1,6 +1,7 @@
 """What the tests of schedulers share: real daemons and commands of Debian. Missing ones skip loudly, or fail in CI."""
 import os
 import shutil
+import socket
 import subprocess
 import warnings
 
@@ -22,6 +23,22 @@ def find_programs(*names):
     if None in found:
         missing("%s is not installed: `make setup-cluster` installs it" % names[found.index(None)])
     return found
+
+
+def free_block(count):
+    """The first of so many free ports in a row, below those that the system gives out by itself."""
+    for first in range(20000 + os.getpid() % 1000 * 10, 32000, count):
+        held = [socket.socket() for _ in range(count)]
+        try:
+            for at, one in enumerate(held):
+                one.bind(("", first + at))
+            return first
+        except OSError:
+            continue
+        finally:
+            for one in held:
+                one.close()
+    raise AssertionError("no %d free ports in a row" % count)
 
 
 def expect_trained(done, workers):

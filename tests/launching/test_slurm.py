@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from real_programs import expect_trained, find_programs, missing, run
+from real_programs import expect_trained, find_programs, free_block, missing, run
 
 CONFIGURATION = """
 ClusterName=muster
@@ -37,16 +37,6 @@ PartitionName=all Nodes=ALL Default=YES OverSubscribe=YES MaxTime=INFINITE State
 """
 
 
-def free_ports(count):
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
-
-
 class Slurm(object):
     """Daemons in the foreground, as children of the tests."""
 
@@ -61,10 +51,10 @@ class Slurm(object):
         key = folder / "munge" / "key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
-        control_port, node_port = free_ports(2)
+        port = free_block(2)
         configuration = folder / "slurm.conf"
         configuration.write_text(CONFIGURATION.format(
-            host=socket.gethostname().partition(".")[0], folder=folder, control_port=control_port, node_port=node_port))
+            host=socket.gethostname().partition(".")[0], folder=folder, control_port=port, node_port=port + 1))
         self.environment = dict(os.environ, SLURM_CONF=str(configuration))
         munge = str(folder / "munge")
         self._start([munged, "--foreground", "--key-file=%s/key" % munge, "--socket=%s/socket" % munge,
@@ -122,8 +112,7 @@ def test_a_job_of_three_tasks_trains_and_ends(slurm, muster_program, digits):
 
 
 def test_two_parameter_servers_and_given_ports(slurm, muster_program, digits):
-    # Far enough below what the system gives out by itself.
-    done = slurm.step(4, muster_program, "launch", "--ps", "2", "--port", "23450", *digits)
+    done = slurm.step(4, muster_program, "launch", "--ps", "2", "--port", str(free_block(5)), *digits)
     expect_trained(done, workers=2)
 
 
