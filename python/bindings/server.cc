@@ -1,6 +1,7 @@
 // Servers in this process.
 #include "muster/server/server.h"
 
+#include <map>
 #include <set>
 
 #include "bindings.h"
@@ -88,7 +89,7 @@ void BindServer(nb::module_& m) {
   m.def(
       "new_local_cluster",
       [](const std::vector<std::pair<std::string, int>>& jobs) {
-        return RunValue(LocalCluster::Create({jobs.begin(), jobs.end()}));
+        return RunValue(LocalCluster::Create(std::map<std::string, int>(jobs.begin(), jobs.end())));
       },
       nb::arg("jobs"));
   m.def("share_process", &ShareProcess, nb::arg("addresses"), nb::arg("closed"));
