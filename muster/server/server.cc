@@ -309,8 +309,9 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   worker.master_timeout = options.master_timeout;
   worker.max_graph_nodes = options.max_graph_nodes;
   worker.collective_group_leader = options.config.collective_group_leader;
-  // Direct connections are not encrypted.
-  if (options.security.certificate_file.empty() && options.security.ca_file.empty()) {
+  // Direct connections are not encrypted, and tasks of one process need none.
+  if (options.security.certificate_file.empty() && options.security.ca_file.empty() &&
+      !IsInside(options)) {
     collective::TaskGroupsOptions groups;
     ASSIGN_OR_RETURN(const std::string address, options.cluster.Address(self));
     groups.host = address.substr(0, address.rfind(':'));
