@@ -10,26 +10,47 @@
 #include "absl/strings/str_split.h"
 
 #include "muster/base/mutex.h"
+#include "muster/base/random.h"
 #include "muster/collective/data_port.h"
+#include "muster/collective/memory_channel.h"
 #include "muster/collective/mesh.h"
 
 namespace muster::collective {
 namespace {
 
-// "host|port|token"; a host may have colons.
-std::string ToText(const Endpoint& endpoint, const std::string& host) {
-  return absl::StrCat(host, "|", endpoint.port, "|", absl::BytesToHexString(endpoint.token));
+// Tasks that share a process need no sockets.
+struct Address {
+  std::string process;
+  Endpoint endpoint;  // port 0: none
+};
+
+const std::string& ThisProcess() {
+  static const auto* id = new std::string(absl::StrCat(absl::Hex(EntropySeed())));
+  return *id;
 }
 
-absl::StatusOr<Endpoint> FromText(const std::string& text) {
+LocalExchange& ProcessExchange() {
+  static auto* exchange = new LocalExchange;
+  return *exchange;
+}
+
+// "process|host|port|token"; a host may have colons.
+std::string ToText(const Address& address) {
+  return absl::StrCat(address.process, "|", address.endpoint.host, "|", address.endpoint.port, "|",
+                      absl::BytesToHexString(address.endpoint.token));
+}
+
+absl::StatusOr<Address> FromText(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, '|');
-  Endpoint endpoint;
-  if (parts.size() != 3 || !absl::SimpleAtoi(parts[1], &endpoint.port) || endpoint.port <= 0 ||
-      endpoint.port > 65535 || parts[2].size() != 2 * kTokenBytes)
-    return InvalidArgument("Not the endpoint of a data port: '", parts[0], "'");
-  endpoint.host = parts[0];
-  endpoint.token = absl::HexStringToBytes(parts[2]);
-  return endpoint;
+  Address address;
+  if (parts.size() != 4 || !absl::SimpleAtoi(parts[2], &address.endpoint.port) ||
+      address.endpoint.port < 0 || address.endpoint.port > 65535 ||
+      (address.endpoint.port > 0 && parts[3].size() != 2 * kTokenBytes))
+    return InvalidArgument("Not an endpoint of a task: '", parts[0], "'");
+  address.process = parts[0];
+  address.endpoint.host = parts[1];
+  address.endpoint.token = absl::HexStringToBytes(parts[3]);
+  return address;
 }
 
 // The same number at all ranks: no hash of a process's own.
@@ -85,7 +106,11 @@ class TaskGroups : public DirectGroups {
   absl::StatusOr<std::string> Endpoint() override {
     MutexLock lock(mutex_);
     RETURN_IF_ERROR(ListenLocked());
-    return ToText(port_->endpoint(), options_.host);
+    Address address;
+    address.process = ThisProcess();
+    if (port_ != nullptr) address.endpoint = port_->endpoint();
+    address.endpoint.host = options_.host;
+    return ToText(address);
   }
 
   absl::Status Enter(DirectGroup group) override {
@@ -95,10 +120,12 @@ class TaskGroups : public DirectGroups {
       return InvalidArgument("A group of ", size, " tasks with ", group.endpoints.size(),
                              " endpoints has no rank ", group.rank, " or ", group.source);
     }
-    std::vector<collective::Endpoint> endpoints;
-    for (const std::string& text : group.endpoints) {
-      ASSIGN_OR_RETURN(collective::Endpoint endpoint, FromText(text));
-      endpoints.push_back(std::move(endpoint));
+    std::vector<Address> addresses;
+    for (size_t i = 0; i < group.endpoints.size(); ++i) {
+      ASSIGN_OR_RETURN(Address address, FromText(group.endpoints[i]));
+      if (address.process != ThisProcess() && (address.endpoint.port == 0 || options_.host.empty()))
+        return InvalidArgument(group.tasks[i], " is in another process, and no port leads there");
+      addresses.push_back(std::move(address));
     }
     Leave(group.name);
     auto member = std::make_shared<Member>();
@@ -110,13 +137,9 @@ class TaskGroups : public DirectGroups {
     options.lateness = options_.lateness;
     MutexLock lock(mutex_);
     RETURN_IF_ERROR(ListenLocked());
-    ASSIGN_OR_RETURN(
-        member->mesh,
-        Mesh::Create(std::move(options),
-                     port_->NewConnector([endpoints = std::move(endpoints)](
-                                             int rank) -> absl::StatusOr<collective::Endpoint> {
-                       return endpoints[rank];
-                     })));
+    member->port = port_;
+    ASSIGN_OR_RETURN(member->mesh,
+                     Mesh::Create(std::move(options), NewConnectorLocked(std::move(addresses))));
     const int32_t key = group.key;
     member->group = std::move(group);
     by_key_[key] = std::move(member);
@@ -161,8 +184,20 @@ class TaskGroups : public DirectGroups {
   }
 
  private:
+  std::unique_ptr<Connector> NewConnectorLocked(std::vector<Address> addresses)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::unique_ptr<Connector> local = ProcessExchange().NewConnector();
+    if (port_ == nullptr) return local;
+    const auto known = std::make_shared<const std::vector<Address>>(std::move(addresses));
+    return NewMixedConnector(
+        [known](int rank) { return (*known)[rank].process == ThisProcess(); }, std::move(local),
+        port_->NewConnector([known](int rank) -> absl::StatusOr<collective::Endpoint> {
+          return (*known)[rank].endpoint;
+        }));
+  }
+
   absl::Status ListenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (port_ != nullptr) return absl::OkStatus();
+    if (port_ != nullptr || options_.host.empty()) return absl::OkStatus();
     absl::StatusOr<std::unique_ptr<DataPort>> port = DataPort::Listen(options_.host);
     // An address that is not this machine's own, as behind NAT: any of its own will do.
     if (!port.ok()) port = DataPort::Listen("0.0.0.0");

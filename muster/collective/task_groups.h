@@ -10,7 +10,8 @@
 namespace muster::collective {
 
 struct TaskGroupsOptions {
-  std::string host;                // where others reach this task
+  // Where other processes reach this task; empty: they cannot, and no port is opened.
+  std::string host;
   Scheduler* scheduler = nullptr;  // runs what waits for a collective; outlives the object
   absl::Duration silence = absl::Seconds(30);
   absl::Duration lateness = absl::Seconds(60);

@@ -310,13 +310,16 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   worker.max_graph_nodes = options.max_graph_nodes;
   worker.collective_group_leader = options.config.collective_group_leader;
   // Direct connections are not encrypted, and tasks of one process need none.
-  if (options.security.certificate_file.empty() && options.security.ca_file.empty() &&
-      !IsInside(options)) {
+  const bool is_inside = IsInside(options);
+  if (is_inside ||
+      (options.security.certificate_file.empty() && options.security.ca_file.empty())) {
     collective::TaskGroupsOptions groups;
-    ASSIGN_OR_RETURN(const std::string address, options.cluster.Address(self));
-    groups.host = address.substr(0, address.rfind(':'));
-    if (absl::StartsWith(groups.host, "["))
-      groups.host = groups.host.substr(1, groups.host.size() - 2);
+    if (!is_inside) {
+      ASSIGN_OR_RETURN(const std::string address, options.cluster.Address(self));
+      groups.host = address.substr(0, address.rfind(':'));
+      if (absl::StartsWith(groups.host, "["))
+        groups.host = groups.host.substr(1, groups.host.size() - 2);
+    }
     groups.scheduler = schedulers.compute;
     groups.silence = options.liveness.fail_after;
     worker.direct_groups = collective::NewTaskGroups(std::move(groups));
