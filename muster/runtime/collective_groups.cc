@@ -436,20 +436,9 @@ void CollectiveGroups::ResolveInstance(const CollectiveParams& params,
   Complete(std::move(instance), std::move(cancellation), std::move(done));
 }
 
-void CollectiveGroups::Forget(const CollectiveGroup& group) {
-  std::vector<InstanceWaiter> dropped;
-  {
-    MutexLock lock(mutex_);
-    const auto found = groups_.find(group.key);
-    if (found == groups_.end() || found->second.whole.get() != &group) return;
-    groups_.erase(found);
-    DropInstancesLocked(group.key, dropped);
-  }
-  for (InstanceWaiter& waiter : dropped) {
-    waiter.Answer(absl::StatusOr<int>(absl::AbortedError(
-        absl::StrCat("A collective of group ", group.key, " has failed on another rank"))));
-  }
-}
+// The leader keeps what it knows: ranks that have not failed still count on it. A member that comes
+// back after a restart, or a group of another size, makes room by itself.
+void CollectiveGroups::Forget(const CollectiveGroup&) {}
 
 void CollectiveGroups::Stop(const absl::Status& reason) {
   std::vector<GroupWaiter> groups;
