@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 
-from muster import _muster, dtypes, errors, framework
+from muster import _muster, dtypes, errors, framework, nest
 
 
 def _fetch_element(graph, fetch):
@@ -208,6 +208,17 @@ def _feed_array(tensor, value):
     return array
 
 
+def _feed_parts(key, value):
+    """Pairs of what is fed and its value: a key may be a nest, the state of a recurrent network say."""
+    if not nest.is_sequence(key):
+        return _expand_feed(key, value)
+    keys, values = nest.flatten(key), nest.flatten(value)
+    if len(keys) != len(values):
+        raise ValueError("Could not flatten dictionary. Key had %d elements, but value had %d elements. Key: %s, value: %s."
+                         % (len(keys), len(values), keys, values))
+    return [part for k, v in zip(keys, values) for part in _expand_feed(k, v)]
+
+
 def flatten_feeds(graph, feed_dict):
     """The fed tensors, their values as arrays, and whether every key stands for one tensor."""
     if feed_dict is not None and not isinstance(feed_dict, collections.abc.Mapping):
@@ -215,7 +226,7 @@ def flatten_feeds(graph, feed_dict):
     tensors, arrays, plain = [], [], True
     places = {}
     for key, value in (feed_dict or {}).items():
-        parts = _expand_feed(key, value)
+        parts = _feed_parts(key, value)
         plain = plain and len(parts) == 1 and parts[0][0] is key
         for part, part_value in parts:
             try:

@@ -454,3 +454,16 @@ def test_template(session):
     calls()
     with pytest.raises(ValueError, match="Trainable variable created when calling a template after the first time"):
         calls()
+
+
+def test_a_nest_of_tensors_is_fed():
+    """The state of a recurrent network, as one key."""
+    with tf.Graph().as_default(), tf.Session() as sess:
+        cell = tf.nn.rnn_cell.MultiRNNCell([tf.nn.rnn_cell.BasicLSTMCell(2), tf.nn.rnn_cell.BasicLSTMCell(2)])
+        state = cell.zero_state(1, tf.float32)
+        fed = sess.run(state)
+        fed[1].h[:] = 5
+        for _ in range(2):
+            assert sess.run(state[1].h + state[0].c, {state: fed}).tolist() == [[5, 5]]
+        with pytest.raises(ValueError, match="Could not flatten dictionary. Key had 4 elements, but value had 2"):
+            sess.run(state, {state: fed[0]})

@@ -419,7 +419,7 @@ DEFINE_OP(SparseSparseMaximum) {
 }
 
 DEFINE_OP(SparseSparseMinimum) {
-  Pair(op.Attr(kReals))
+  Pair(op.Attr(kNumbers))
       .Output("output_indices: int64")
       .Output("output_values: T")
       .Doc("The smaller of two sparse tensors' elements, wherever one of them has an entry.")
