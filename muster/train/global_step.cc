@@ -1,5 +1,6 @@
 #include "muster/train/global_step.h"
 
+#include <cmath>
 #include <utility>
 
 #include "muster/graph/emit.h"
@@ -34,9 +35,17 @@ absl::StatusOr<GlobalStep> RequireGlobalStep(const GlobalStepSource& source,
 }
 
 absl::StatusOr<int64_t> StepFromTensor(const Tensor& value) {
-  ASSIGN_OR_RETURN(const Dims values, IntegerValues(value));
-  if (values.size() != 1)
+  if (value.num_elements() != 1)
     return InvalidArgument("The global step is not a scalar: ", value.shape().ToString());
+  // Programs with tf.get_variable("global_step", [], initializer=tf.constant_initializer(0)) count
+  // in floats.
+  if (value.dtype() == DType::kFloat || value.dtype() == DType::kDouble) {
+    const double step =
+        value.dtype() == DType::kFloat ? value.data<float>()[0] : value.data<double>()[0];
+    if (!(std::abs(step) < 9e15)) return InvalidArgument("The global step is no number: ", step);
+    return static_cast<int64_t>(step);
+  }
+  ASSIGN_OR_RETURN(const Dims values, IntegerValues(value));
   return values[0];
 }
 

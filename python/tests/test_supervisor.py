@@ -311,3 +311,16 @@ def test_a_synchronous_chief_with_its_queue_runner_runs(tmp_path):
     assert "run" not in vars(sess)  # nothing is watched any more
     assert sess.run(step) >= 3
     sv.stop()
+
+
+def test_a_step_that_is_counted_in_floats(tmp_path):
+    """tf.get_variable without a dtype, as many programs have it."""
+    step = tf.get_variable("steps", [], initializer=tf.constant_initializer(0), trainable=False)
+    w = tf.Variable(1.0)
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(w * w, global_step=step)
+    sv = tf.train.Supervisor(logdir=str(tmp_path), global_step=step, save_model_secs=1000, summary_op=None)
+    with sv.managed_session() as sess:
+        for _ in range(3):
+            sess.run(train)
+        sv.saver.save(sess, sv.save_path, global_step=step)
+    assert os.path.basename(tf.train.latest_checkpoint(str(tmp_path))) == "model.ckpt-3"
