@@ -87,7 +87,6 @@ Mesh::~Mesh() {
   const absl::Status reason =
       absl::CancelledError(absl::StrCat(Name(rank()), " has left the group"));
   connector_->End(reason);
-  connector_ = nullptr;
   {
     MutexLock lock(driver_mutex_);
     stopping_ = true;
@@ -95,6 +94,7 @@ Mesh::~Mesh() {
   }
   Wake();
   thread_.join();
+  connector_ = nullptr;  // the last that could call
   mutex_.Lock();
   DrainInbox();
   if (!operations_.empty()) Fail(reason);

@@ -119,7 +119,7 @@ class Mesh : public Group, private LinkOwner {
   void Touched(Operation* operation) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const MeshOptions options_;
-  std::unique_ptr<Connector> connector_;  // gone first
+  std::unique_ptr<Connector> connector_;  // null at the end of the destructor
   const int epoll_;
   const int wake_;  // an eventfd
 
