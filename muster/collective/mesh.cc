@@ -223,7 +223,7 @@ void Mesh::Begin(std::unique_ptr<Operation> operation) {
     if (const absl::Status joined = link.Join(&begun); !joined.ok()) {
       return Fail(Prefixed(joined, absl::StrCat(Name(lane.peer), " ")));
     }
-    if (!link.attached() && !link.requested) {
+    if (!link.attached() && !link.requested && connector_ != nullptr) {
       link.requested = true;
       connector_->Connect(lane.peer);
     }

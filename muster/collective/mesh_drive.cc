@@ -1,6 +1,7 @@
 // The part of Mesh that knows threads, waiting and time.
 #include <algorithm>
 
+#include "absl/container/inlined_vector.h"
 #include <sched.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -82,20 +83,20 @@ bool Mesh::Spin() {
   if (!failed_.ok()) return false;
   // Peers whose bytes are next, then those that may have something to say about ours. A list,
   // because collectives end meanwhile.
-  int awaited[8], others[8];
-  size_t awaited_count = 0, others_count = 0;
+  absl::InlinedVector<int, 8> awaited, others;
+  const auto add = [](absl::InlinedVector<int, 8>& list, int peer) {
+    if (std::find(list.begin(), list.end(), peer) == list.end()) list.push_back(peer);
+  };
   for (const auto& [tag, operation] : operations_) {
     const int next = operation->awaited_peer();
-    if (next >= 0 && awaited_count < std::size(awaited)) awaited[awaited_count++] = next;
+    if (next >= 0) add(awaited, next);
     for (const Operation::Lane& lane : operation->lanes()) {
-      if (lane.peer != next && others_count < std::size(others) && operation->Needs(lane)) {
-        others[others_count++] = lane.peer;
-      }
+      if (lane.peer != next && operation->Needs(lane)) add(others, lane.peer);
     }
   }
-  for (size_t i = 0; i < awaited_count; ++i) moved |= ReadLink(*links_[awaited[i]]);
+  for (const int peer : awaited) moved |= ReadLink(*links_[peer]);
   if (!moved) {
-    for (size_t i = 0; i < others_count; ++i) moved |= ReadLink(*links_[others[i]]);
+    for (const int peer : others) moved |= ReadLink(*links_[peer]);
   }
   for (const auto& link : links_) {
     if (link == nullptr || !link->attached() || !link->blocked() || !failed_.ok()) continue;
