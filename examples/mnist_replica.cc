@@ -6,10 +6,13 @@
 // starts all tasks on this machine. On several machines each runs this program with --ps_hosts,
 // --worker_hosts, --job_name and --task_index of its own. Parameter servers keep the variables;
 // every worker computes gradients on batches of its own. Without --sync each applies them at once,
-// with --sync one update takes the mean of all workers' gradients. Variables have the names of the
-// Python program, so that either goes on from the other's checkpoints.
+// with --sync one update takes the mean of all workers' gradients. With --allreduce there are no
+// parameter servers (--ps 0): every worker has the whole network, and gradients are averaged
+// over all. Variables have the names of the Python program, so that either goes on from the other's
+// checkpoints.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -37,6 +40,7 @@ ABSL_FLAG(int64_t, train_steps, 1500, "of all workers together");
 ABSL_FLAG(int64_t, batch_size, 100, "images in one step of one worker");
 ABSL_FLAG(double, learning_rate, 0.002, "of Adam");
 ABSL_FLAG(bool, sync, false, "average the gradients of all workers for each step");
+ABSL_FLAG(bool, allreduce, false, "the same without parameter servers: all workers have the model");
 
 namespace {
 
@@ -109,6 +113,7 @@ absl::StatusOr<Network> Build(const Scope& scope, int num_workers) {
   if (absl::GetFlag(FLAGS_sync)) {
     options.sync = muster::SyncReplicasOptions{.replicas_to_aggregate = num_workers};
   }
+  if (absl::GetFlag(FLAGS_allreduce)) options.all_reduce = muster::AllReduceOptions{};
   ASSIGN_OR_RETURN(net.train, net.model.Minimize(scope, net.loss, optimizer, options));
   RETURN_IF_ERROR(scope.status());
   return net;
@@ -231,12 +236,15 @@ absl::Status Train(muster::Server& server, int index, int num_ps, int num_worker
   Batches batches(std::move(train), absl::GetFlag(FLAGS_batch_size), index);
   const int64_t steps = absl::GetFlag(FLAGS_train_steps);
 
-  // Variables go to the parameter servers in turn, all other nodes to this worker.
+  // Variables go to the parameter servers in turn, all other nodes to this worker; everything does
+  // where gradients are averaged over all workers.
   const std::string own = absl::StrCat("/job:worker/task:", index);
   muster::Graph graph;
   graph.seed = 1;
-  const Scope scope =
-      Scope(graph).WithDeviceFunction(muster::ReplicaDeviceSetter(num_ps, {.worker_device = own}));
+  const Scope scope = absl::GetFlag(FLAGS_allreduce)
+                          ? Scope(graph).WithDevice(own)
+                          : Scope(graph).WithDeviceFunction(
+                                muster::ReplicaDeviceSetter(num_ps, {.worker_device = own}));
   ASSIGN_OR_RETURN(const Network net, Build(scope, num_workers));
 
   muster::MonitoredTrainingSessionOptions options;
@@ -249,6 +257,8 @@ absl::Status Train(muster::Server& server, int index, int num_ps, int num_worker
   options.checkpoint_dir = absl::GetFlag(FLAGS_logdir);
   options.save_checkpoint = muster::Interval::Every(absl::Seconds(10));
   options.model = net.model;
+  options.all_reduce.members = muster::AllReduceMembers(server.cluster(), "worker");
+  options.all_reduce.index = index;
   options.last_step = steps;
   options.chief_only_hooks = {
       std::make_shared<Progress>(net, test, std::max<int64_t>(1, steps / 15))};
@@ -271,7 +281,9 @@ absl::Status RunTask() {
   const std::vector<std::string> ps = absl::GetFlag(FLAGS_ps_hosts);
   const std::vector<std::string> workers = absl::GetFlag(FLAGS_worker_hosts);
   muster::ServerOptions options;
-  options.cluster = muster::ClusterSpec({{"ps", Numbered(ps)}, {"worker", Numbered(workers)}});
+  std::map<std::string, muster::ClusterSpec::Tasks> jobs = {{"worker", Numbered(workers)}};
+  if (!ps.empty()) jobs["ps"] = Numbered(ps);
+  options.cluster = muster::ClusterSpec(jobs);
   options.job = absl::GetFlag(FLAGS_job_name);
   options.task = absl::GetFlag(FLAGS_task_index);
   ASSIGN_OR_RETURN(const std::unique_ptr<muster::Server> server,

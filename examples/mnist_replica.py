@@ -5,7 +5,9 @@
 starts all tasks on this machine. On several machines each runs `muster run examples/mnist_replica.py` with --ps_hosts,
 --worker_hosts, --job_name and --task_index of its own. Parameter servers keep the variables; every worker computes
 gradients on batches of its own. Without --sync each applies them at once, with --sync one update takes the mean of all
-workers' gradients. The program is plain TensorFlow 1.x. examples/mnist_replica.cc is the same in C++."""
+workers' gradients. With --allreduce there are no parameter servers (--ps 0): every worker has the whole network, and
+gradients are averaged over all. But for that the program is plain TensorFlow 1.x. examples/mnist_replica.cc is the same
+in C++."""
 from __future__ import print_function
 
 import argparse
@@ -21,7 +23,7 @@ from learning_curve import write_learning_curve
 def parse_flags():
     here = os.path.dirname(os.path.abspath(__file__))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--ps_hosts", required=True)
+    parser.add_argument("--ps_hosts", default="")
     parser.add_argument("--worker_hosts", required=True)
     parser.add_argument("--job_name", required=True, choices=["ps", "worker"])
     parser.add_argument("--task_index", type=int, required=True)
@@ -31,6 +33,7 @@ def parse_flags():
     parser.add_argument("--batch_size", type=int, default=100)
     parser.add_argument("--learning_rate", type=float, default=0.002)
     parser.add_argument("--sync", action="store_true", help="average the gradients of all workers for each step")
+    parser.add_argument("--allreduce", action="store_true", help="the same without parameter servers")
     return parser.parse_args()
 
 
@@ -78,7 +81,10 @@ class Progress(tf.train.SessionRunHook):
 def main():
     flags = parse_flags()
     workers = flags.worker_hosts.split(",")
-    cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts.split(","), "worker": workers})
+    jobs = {"worker": workers}
+    if flags.ps_hosts:
+        jobs["ps"] = flags.ps_hosts.split(",")
+    cluster = tf.train.ClusterSpec(jobs)
     server = tf.train.Server(cluster, job_name=flags.job_name, task_index=flags.task_index)
     if flags.job_name == "ps":
         server.join()
@@ -87,7 +93,9 @@ def main():
     digits = input_data.read_data_sets(flags.data_dir, one_hot=True, validation_size=0, seed=flags.task_index)
 
     tf.set_random_seed(1)
-    with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=own)):
+    # Variables go to the parameter servers in turn, all other nodes to this worker.
+    place = own if flags.allreduce else tf.train.replica_device_setter(cluster=cluster, worker_device=own)
+    with tf.device(place):
         global_step = tf.train.get_or_create_global_step()
         images = tf.placeholder(tf.float32, [None, 784], name="images")
         labels = tf.placeholder(tf.float32, [None, 10], name="labels")
@@ -101,6 +109,9 @@ def main():
         if flags.sync:
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=len(workers))
             hooks.append(optimizer.make_session_run_hook(is_chief))
+        if flags.allreduce:
+            optimizer = tf.train.AllReduceOptimizer(optimizer)
+            hooks.append(optimizer.make_session_run_hook(server))
         train_op = optimizer.minimize(loss, global_step=global_step)
 
     test_feed = {images: digits.test.images, labels: digits.test.labels}

@@ -42,6 +42,7 @@
 #include "muster/server/local_cluster.h"
 #include "muster/server/server.h"
 #include "muster/tensor/tensor.h"
+#include "muster/train/all_reduce_hook.h"
 #include "muster/train/coordinator.h"
 #include "muster/train/decay.h"
 #include "muster/train/device_setter.h"

@@ -31,22 +31,20 @@ struct Rank {
     Tensor values(DType::kFloat, Shape({100}));
     std::fill_n(values.data<float>(), 100, static_cast<float>(rank + 1));
     const Output value = at.Const(values);
-    std::vector<Output> inputs = {value, keys[0], keys[1], keys[2]};
-    sum = at.Op("CollectiveReduceV2", inputs,
-                {{"T", DType::kFloat}, {"merge_op", "Add"}, {"final_op", "Id"}});
+    sum = at.Op("CollectiveReduceV2", {value, keys[0], keys[1], keys[2], std::vector<Output>()},
+                {{"merge_op", std::string("Add")}, {"final_op", std::string("Id")}});
     gathered = at.Op("CollectiveGather", {value},
                      {{"T", DType::kFloat},
                       {"group_size", int64_t{kRanks}},
                       {"group_key", int64_t{8}},
                       {"instance_key", int64_t{3}},
                       {"shape", PartialShape({0})}});
-    std::vector<Output> own(keys.begin(), keys.end());
     if (rank == 1) {
-      given = at.Op("CollectiveBcastSendV2", inputs, {{"T", DType::kFloat}});
+      given = at.Op("CollectiveBcastSendV2", {value, keys[0], keys[1], keys[2]});
     } else {
-      own.push_back(at.Const(Tensor::Vector<int32_t>({100})));
-      given =
-          at.Op("CollectiveBcastRecvV2", own, {{"T", DType::kFloat}, {"Tshape", DType::kInt32}});
+      given = at.Op("CollectiveBcastRecvV2",
+                    {keys[0], keys[1], keys[2], at.Const(Tensor::Vector<int32_t>({100}))},
+                    {{"T", DType::kFloat}});
     }
     EXPECT_TRUE(scope.status().ok()) << scope.status();
   }

@@ -24,6 +24,16 @@ constexpr char kLeft[] = "(left)";
 
 }  // namespace
 
+std::vector<AllReduceMember> AllReduceMembers(const ClusterSpec& cluster, absl::string_view job) {
+  std::vector<AllReduceMember> members;
+  for (const auto& [name, tasks] : cluster.jobs()) {
+    if (name != job) continue;
+    for (const auto& [index, address] : tasks)
+      members.push_back({TaskName{name, index}.ToString(), absl::StrCat("grpc://", address)});
+  }
+  return members;
+}
+
 struct AllReduceHook::Place {
   std::string leader;
   int32_t key = 0;

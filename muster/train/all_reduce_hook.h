@@ -10,6 +10,7 @@
 #include "muster/train/all_reduce.h"
 #include "muster/train/hook.h"
 #include "muster/train/runs_node.h"
+#include "muster/transport/cluster.h"
 
 namespace muster {
 
@@ -18,6 +19,9 @@ struct AllReduceMember {
   std::string task;    // "/job:worker/replica:0/task:1"
   std::string target;  // "grpc://host:port"
 };
+
+// All tasks of a job, in order.
+std::vector<AllReduceMember> AllReduceMembers(const ClusterSpec& cluster, absl::string_view job);
 
 struct AllReduceHookOptions {
   std::vector<AllReduceMember> members;  // the same list on all, in order of their ranks
