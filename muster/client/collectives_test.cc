@@ -22,7 +22,7 @@ class CollectivesTest : public testing::Test {
     return scope_.WithDevice(Cpu(rank)).Op(
         "CollectiveReduceV2",
         {input, scope_.ConstScalar<int32_t>(size), scope_.ConstScalar<int32_t>(group),
-         scope_.ConstScalar<int32_t>(instance)},
+         scope_.ConstScalar<int32_t>(instance), std::vector<Output>()},
         {{"T", input.dtype()}, {"merge_op", merge}, {"final_op", final}});
   }
 
@@ -95,7 +95,7 @@ TEST_F(CollectivesTest, ReducesEveryTypeAmongOneToEightRanks) {
           fetches.push_back(scope.WithDevice(Cpu(rank)).Op(
               "CollectiveReduceV2",
               {scope.Const(Numbers(dtype, count, rank)), scope.ConstScalar<int32_t>(size),
-               scope.ConstScalar<int32_t>(1), scope.ConstScalar<int32_t>(2)},
+               scope.ConstScalar<int32_t>(1), scope.ConstScalar<int32_t>(2), std::vector<Output>()},
               {{"T", dtype}, {"merge_op", "Add"}, {"final_op", "Id"}}));
         }
         SessionOptions options;
@@ -103,9 +103,11 @@ TEST_F(CollectivesTest, ReducesEveryTypeAmongOneToEightRanks) {
         auto session = Session::Create(graph, options).value();
         const auto results = session->Run({}, fetches);
         ASSERT_TRUE(results.ok()) << results.status();
+        std::vector<Tensor> inputs;
+        for (int rank = 0; rank < size; ++rank) inputs.push_back(Numbers(dtype, count, rank));
         for (int64_t i = 0; i < count; ++i) {
           double sum = 0;
-          for (int rank = 0; rank < size; ++rank) sum += At(Numbers(dtype, count, rank), i);
+          for (const Tensor& input : inputs) sum += At(input, i);
           ASSERT_EQ(At((*results)[0], i), sum) << DTypeName(dtype) << " " << size << " " << i;
         }
         for (const Tensor& result : *results) EXPECT_TRUE(SameTensor(result, (*results)[0]));
@@ -193,9 +195,11 @@ TEST_F(CollectivesTest, ExchangesAndScatters) {
     const Output input =
         scope_.Const(Tensor::Vector<int64_t>({rank * 10, rank * 10 + 1, rank * 10 + 2, 3}));
     Scope at = scope_.WithDevice(Cpu(rank));
-    fetches.push_back(
-        at.Op("CollectiveAllToAllV2", {input, key(2), key(1), key(1)}, {{"T", DType::kInt64}}));
-    fetches.push_back(at.Op("CollectiveReduceScatterV2", {input, key(2), key(1), key(2)},
+    fetches.push_back(at.Op("CollectiveAllToAllV2",
+                            {input, key(2), key(1), key(1), std::vector<Output>()},
+                            {{"T", DType::kInt64}}));
+    fetches.push_back(at.Op("CollectiveReduceScatterV2",
+                            {input, key(2), key(1), key(2), std::vector<Output>()},
                             {{"T", DType::kInt64}, {"merge_op", "Add"}, {"final_op", "Id"}}));
   }
   const auto results = Run(fetches, 2);
@@ -233,7 +237,7 @@ TEST_F(CollectivesTest, ALateRankIsGivenUp) {
   const Output alone = scope_.WithDevice(Cpu(0)).Op(
       "CollectiveReduceV2",
       {scope_.ConstScalar<float>(1), scope_.ConstScalar<int32_t>(2), scope_.ConstScalar<int32_t>(1),
-       scope_.ConstScalar<int32_t>(1)},
+       scope_.ConstScalar<int32_t>(1), std::vector<Output>()},
       {{"T", DType::kFloat}, {"merge_op", "Add"}, {"final_op", "Id"}, {"timeout_seconds", 0.05F}});
   const auto results = Run({alone}, 2);
   EXPECT_EQ(results.status().code(), absl::StatusCode::kDeadlineExceeded) << results.status();
