@@ -73,6 +73,7 @@ class RemoteSession : public Session {
     request.options.timeout = TimeoutOf(options);
     request.options.trace = options.trace;
     request.options.output_partition_graphs = options.keep_partition_graphs;
+    request.options.collective_graph_key = options.collective_graph_key;
     return RunStep(std::move(request), signature.fetches, options.cancellation, metadata);
   }
 

@@ -45,6 +45,8 @@ struct RunOptions {
   absl::Duration timeout = absl::ZeroDuration();  // zero: the session's
   bool trace = false;
   bool keep_partition_graphs = false;
+  // Names a step with collectives that several masters run together; zero: told by its graph.
+  int64_t collective_graph_key = 0;
   // Cancelling it ends the run soon with its reason. Null: only closing the session does.
   std::shared_ptr<Cancellation> cancellation;
 };

@@ -143,12 +143,13 @@ void BindSession(nb::module_& m) {
            })
       .def("run_with_options",
            [](Session& s, const PyPlan& plan, const nb::list& feeds, int64_t timeout_ms, bool trace,
-              bool partition_graphs) {
+              bool partition_graphs, int64_t collective_graph_key) {
              std::vector<Tensor> tensors = FeedsFromPython(plan.signature, feeds);
              RunOptions options;
              options.timeout = absl::Milliseconds(timeout_ms);
              options.trace = trace;
              options.keep_partition_graphs = trace || partition_graphs;
+             options.collective_graph_key = collective_graph_key;
              RunMetadata metadata;
              absl::StatusOr<std::vector<Tensor>> result = absl::UnknownError("");
              {

@@ -341,7 +341,9 @@ class BaseSession(object):
             timeout = options.timeout_in_ms if options is not None else 0
             trace = options is not None and options.trace_level > 0
             partitions = options is not None and options.output_partition_graphs
-            values, nodes, graphs, serialized = self._session.run_with_options(plan, feeds, timeout, trace, partitions)
+            graph_key = options.experimental.collective_graph_key if options is not None else 0
+            values, nodes, graphs, serialized = self._session.run_with_options(plan, feeds, timeout, trace, partitions,
+                                                                               graph_key)
         except errors.OpError as e:
             raise self._with_op(e) from None
         if run_metadata is not None and self._target:
