@@ -161,7 +161,7 @@ def test_hparams():
 
 
 def test_projector(tmp_path):
-    from muster import contrib_projector as projector
+    from muster import projector
 
     config = projector.ProjectorConfig()
     embedding = config.embeddings.add()
