@@ -320,6 +320,8 @@ class FlagValues(object):
     def __getattr__(self, name):
         if name.startswith("__") and name.endswith("__"):  # protocols of Python, never flags
             raise AttributeError(name)
+        if name == "__flags":  # old programs look in here
+            return self._flags()
         if not self._parsed:
             self(sys.argv)
         flag = self._flags().get(name)
