@@ -90,8 +90,9 @@ class _AllReduceHook(basic_session_run_hooks._NativeHook):
         self._tasks = [("/job:%s/replica:0/task:%d" % (own.job_name, i), a) for i, a in zip(indices, addresses)]
         self._index = indices.index(own.task_index)
 
-    def begin(self):
-        """A session that is made anew must not forget the model, and no worker waits for a chief to initialize its own."""
+    def _variables(self):
+        """The variables, once all are there. A session that is made anew must not forget them, and no worker waits for a
+        chief to initialize its own: the scaffold finds what does so in its collections."""
         from muster import monitored_session
 
         graph = framework.get_default_graph()
@@ -108,14 +109,14 @@ class _AllReduceHook(basic_session_run_hooks._NativeHook):
                             gentle(False), monitored_session.Scaffold.default_local_init_op()))):
             if not framework.get_collection(key):
                 framework.add_to_collection(key, op)
-        super(_AllReduceHook, self).begin()
+        return variables.global_variables()
 
     @property
     def _core(self):
         if "_hook" not in self.__dict__:
             self._hook = _muster.new_all_reduce_hook(
                 self._all_reduce, framework.get_default_graph()._scope, self._tasks, self._index, *self._arguments,
-                variables.global_variables)
+                self._variables)
         return self._hook
 
 
