@@ -120,51 +120,6 @@ def test_a_stopped_task_is_named_and_fails_the_step(start_cluster):
     assert re.search("/job:ps/replica:0/task:0 has not answered for 1", errors), errors
 
 
-STEP = """
-import sys, time
-import muster as tf
-with tf.device("/job:worker/task:0"):
-    loop = tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)])
-session = tf.Session(sys.argv[1])
-session.run(tf.constant(1))
-print("ready", flush=True)
-start = time.time()
-try:
-    session.run(loop)
-except tf.errors.UnavailableError as error:
-    print("%.1f %s" % (time.time() - start, error.message), flush=True)
-start = time.time()
-try:
-    session.close()
-except tf.errors.OpError:
-    pass
-print("%.1f" % (time.time() - start), flush=True)
-"""
-
-
-def test_a_stopped_master_fails_its_clients_step(start_cluster):
-    cluster = start_cluster(worker=1)
-    client = subprocess.Popen([sys.executable, "-c", STEP, cluster.target()], stdout=subprocess.PIPE, text=True,
-                              env=dict(os.environ, MUSTER_HEARTBEAT="0.3", MUSTER_WARN_AFTER="1", MUSTER_FAIL_AFTER="3"))
-    master = cluster.tasks["worker", 0].process
-    try:
-        assert client.stdout.readline() == "ready\n"
-        time.sleep(1)
-        master.send_signal(signal.SIGSTOP)
-        try:
-            output, _ = client.communicate(timeout=60)
-        finally:
-            master.send_signal(signal.SIGCONT)
-        failed, closed = output.splitlines()
-        assert "the master %s has been silent for 3" % cluster.target() in failed
-        assert 3 < float(failed.split()[0]) < 1 + 3 * 4 and float(closed) < 3 * 3
-    finally:
-        client.kill()
-        client.communicate()
-    with tf.Session(cluster.target()) as session:
-        assert session.run(tf.constant(1)) == 1
-
-
 def test_a_busy_task_is_not_taken_for_dead(start_cluster):
     cluster = start_cluster(flags=QUICK[:-4] + ["--fail-after", "6"], ps=1, worker=1)
     loops = [_endless("/job:ps/task:0") for _ in range(2 * os.cpu_count())]
@@ -185,8 +140,16 @@ def test_a_restarted_task_tells_the_client_to_start_anew(start_cluster):
         assert session.run(add) == 1
         cluster.tasks["ps", 0].kill()
         cluster.start("ps", 0)
-        with pytest.raises(tf.errors.AbortedError, match="/job:ps/replica:0/task:0"):
-            session.run(add)
+        # Until it is reached again a step may still find it gone.
+        end = time.time() + 30
+        while True:
+            try:
+                with pytest.raises(tf.errors.AbortedError, match="/job:ps/replica:0/task:0"):
+                    session.run(add)
+                break
+            except tf.errors.UnavailableError:
+                assert time.time() < end
+                time.sleep(0.2)
     _expect_next_session_works(cluster)
 
 
