@@ -39,7 +39,7 @@ using muster::collective::Mesh;
 using muster::collective::MeshOptions;
 
 constexpr int kRanksMax = 16;
-constexpr int kRounds = 5;
+constexpr int kRounds = 3;
 
 // Memory that the processes share.
 struct Shared {
