@@ -241,7 +241,6 @@ class Processes {
     std::atomic<int> calls[4];
     std::atomic<int> failed[4];
     char errors[4][512];
-    int64_t failed_nanos[4];
   };
 
   explicit Processes(size_t count) : count_(count) {
@@ -265,9 +264,9 @@ class Processes {
   void Signal(int rank, int number) { kill(pids_[rank], number); }
   Shared& shared() { return *shared_; }
 
-  // Waits until `holds`, for a minute at most.
+  // Waits until `holds`, for some minutes at most.
   static bool WaitUntil(const std::function<bool()>& holds) {
-    for (int i = 0; i < 60000; ++i) {
+    for (int i = 0; i < 240000; ++i) {
       if (holds()) return true;
       usleep(1000);
     }
@@ -318,7 +317,7 @@ void CheckSignal(int number, size_t count, int culprit) {
     for (int rank = 0; rank < 4; ++rank) failed += rank != culprit && shared.failed[rank] != 0;
     return failed == 3;
   }));
-  EXPECT_LT(Clock::Real().NowNanos() - begin, int64_t{30} * 1000 * 1000 * 1000);
+  EXPECT_LT(Clock::Real().NowNanos() - begin, int64_t{60} * 1000 * 1000 * 1000);
   for (int rank = 0; rank < 4; ++rank) {
     if (rank == culprit) continue;
     EXPECT_THAT(shared.errors[rank],
@@ -328,11 +327,11 @@ void CheckSignal(int number, size_t count, int culprit) {
 }
 
 TEST(MeshFailure, AKilledProcessIsNamedByAll) {
-  for (const size_t count : {1000, 60000, 2000000}) CheckSignal(SIGKILL, count, count % 7 % 4);
+  for (const size_t count : {1000, 60000, 300000}) CheckSignal(SIGKILL, count, count % 7 % 4);
 }
 
 TEST(MeshFailure, AStoppedProcessIsNamedByAll) {
-  for (const size_t count : {1000, 2000000}) CheckSignal(SIGSTOP, count, 2);
+  for (const size_t count : {1000, 300000}) CheckSignal(SIGSTOP, count, 2);
 }
 
 // Raw connections to a data port.
