@@ -1,7 +1,7 @@
 #include "muster/collective/mesh.h"
 
+#include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "muster/collective/mesh_test.h"
 
