@@ -14,7 +14,9 @@
 #include <vector>
 
 #include <sched.h>
+#include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -212,6 +214,7 @@ int main(int argc, char** argv) {
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody is left behind
       RunRank(rank, ranks, sizes, folder);
       std::_Exit(0);
     }
