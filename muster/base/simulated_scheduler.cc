@@ -4,6 +4,7 @@
 
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
+#include "muster/base/turn.h"
 
 namespace muster {
 namespace {
@@ -38,6 +39,7 @@ class Simulation : public SimulatedScheduler {
   }
 
   void HelpUntil(absl::FunctionRef<bool()> done) override {
+    const TurnBreak turn_break;
     // A simulation is single-threaded: when work runs out nothing can make it true any more.
     RunUntil(done);
   }

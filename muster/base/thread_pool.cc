@@ -9,6 +9,7 @@
 #include "muster/base/float_mode.h"
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
+#include "muster/base/turn.h"
 
 namespace muster {
 namespace {
@@ -128,6 +129,7 @@ class ThreadPool : public Scheduler {
   }
   bool CancelTimer(TimerId timer) override { return timer_.Cancel(timer); }
   void HelpUntil(absl::FunctionRef<bool()> done) override {
+    const TurnBreak turn_break;
     int idle_rounds = 0;
     while (!done()) {
       if (std::optional<Task> task = Take(0)) {

@@ -49,4 +49,13 @@ void Turn::RunPutOff() {
   }
 }
 
+TurnBreak::TurnBreak() : depth_(Current().depth) {
+  Turn::RunPutOff();
+  Current().depth = 0;
+}
+
+TurnBreak::~TurnBreak() {
+  Current().depth = depth_;
+}
+
 }  // namespace muster

@@ -24,4 +24,17 @@ class Turn {
   static void RunPutOff();
 };
 
+// A thread that waits has ended its turn for that time: what it put off is run before, and what it
+// runs meanwhile has turns of its own.
+class TurnBreak {
+ public:
+  TurnBreak();
+  ~TurnBreak();
+  TurnBreak(const TurnBreak&) = delete;
+  TurnBreak& operator=(const TurnBreak&) = delete;
+
+ private:
+  const int depth_;
+};
+
 }  // namespace muster

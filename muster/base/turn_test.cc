@@ -41,5 +41,21 @@ TEST(TurnTest, ALongTurnSaysItBefore) {
   EXPECT_EQ(said, "a");
 }
 
+TEST(TurnTest, WhoeverWaitsSaysItBefore) {
+  const auto scheduler = SimulatedScheduler::Create(1);
+  std::string said;
+  const Turn turn;
+  Turn::AtEnd([&] { said += "a"; });
+  // A task that waits in turn for what another one puts off.
+  scheduler->Schedule([&] {
+    const Turn inner;
+    Turn::AtEnd([&] { said += "b"; });
+  });
+  scheduler->HelpUntil([&] { return said == "ab"; });
+  EXPECT_EQ(said, "ab");
+  Turn::AtEnd([&] { said += "c"; });
+  EXPECT_EQ(said, "ab");
+}
+
 }  // namespace
 }  // namespace muster

@@ -1,5 +1,6 @@
 #include "muster/transport/peer.h"
 
+#include <cstdlib>
 #include <fstream>
 
 #include <sys/stat.h>
@@ -11,7 +12,9 @@ namespace muster {
 const PeerInfo& LocalPeer() {
   static const PeerInfo local = [] {
     PeerInfo info;
-    info.capabilities = {kBatchesCapability};
+    const char* batches = std::getenv("MUSTER_BATCHES");
+    if (batches == nullptr || absl::string_view(batches) != "0")
+      info.capabilities = {kBatchesCapability};
     info.incarnation = static_cast<uint64_t>(NewRequestId());
     // Where the system does not say, the fields stay empty: no two tasks are then taken for
     // neighbours.
