@@ -1,8 +1,13 @@
 #include "muster/client/session.h"
 
+#include <algorithm>
+#include <map>
+
 #include "bindings.h"
 #include "tensorflow/core/framework/graph.pb.h"
 
+#include "muster/base/mutex.h"
+#include "muster/base/scheduler.h"
 #include "muster/client/connect.h"
 #include "muster/device/device.h"
 #include "muster/graph/graph_proto.h"
@@ -37,6 +42,25 @@ nb::list ToNumpyList(std::vector<Tensor> tensors) {
     }
   }
   return list;
+}
+
+// A pool for sessions that may use `threads` threads (0: all cores), the one that runs a step among
+// them. Pools stay, one for each number.
+Scheduler& PoolOf(int threads) {
+  if (threads <= 0) return DefaultScheduler();
+  static Mutex mutex;
+  static auto& pools = *std::make_unique<std::map<int, std::unique_ptr<Scheduler>>>().release();
+  const int workers = std::clamp(threads - 1, 1, 1024);
+  MutexLock lock(mutex);
+  std::unique_ptr<Scheduler>& pool = pools[workers];
+  if (pool == nullptr) pool = NewThreadPool(workers);
+  return *pool;
+}
+
+// That of the process: its first session decides.
+Scheduler& SharedPool(int threads) {
+  static Scheduler& pool = PoolOf(threads);
+  return pool;
 }
 
 // A plan together with the signature that feeds are checked against.
@@ -219,8 +243,9 @@ void BindSession(nb::module_& m) {
   m.def(
       "new_session",
       [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize,
-         bool log_placement, bool soft_placement) {
+         bool log_placement, bool soft_placement, int threads, bool own_threads) {
         SessionOptions options;
+        options.scheduler = own_threads ? &PoolOf(threads) : &SharedPool(threads);
         options.cpu_devices = cpu_devices;
         options.operation_timeout = absl::Milliseconds(operation_timeout_ms);
         options.optimize_graph = optimize;
@@ -230,7 +255,8 @@ void BindSession(nb::module_& m) {
       },
       nb::keep_alive<0, 1>(), nb::arg("graph"), nb::arg("cpu_devices") = 1,
       nb::arg("operation_timeout_ms") = 0, nb::arg("optimize") = true,
-      nb::arg("log_device_placement") = false, nb::arg("allow_soft_placement") = false);
+      nb::arg("log_device_placement") = false, nb::arg("allow_soft_placement") = false,
+      nb::arg("threads") = 0, nb::arg("own_threads") = false);
   m.def("connect_session", &ConnectSession, nb::keep_alive<0, 1>(), nb::arg("graph"),
         nb::arg("target"), nb::arg("config"));
   m.def(

@@ -481,6 +481,10 @@ def _session_options(config):
     options["operation_timeout_ms"] = config.operation_timeout_in_ms
     options["log_device_placement"] = config.log_device_placement
     options["allow_soft_placement"] = config.allow_soft_placement
+    # One pool runs both nodes and what they split up, so a limit is one where TensorFlow would have two.
+    if config.intra_op_parallelism_threads > 0 and config.inter_op_parallelism_threads > 0:
+        options["threads"] = max(config.intra_op_parallelism_threads, config.inter_op_parallelism_threads)
+    options["own_threads"] = config.use_per_session_threads
     options["optimize"] = not (config.graph_options.rewrite_options.disable_meta_optimizer or
                                config.graph_options.optimizer_options.opt_level == -1)
     return options

@@ -1,5 +1,6 @@
 """tf.Session as programs use it."""
 import collections
+import os
 import threading
 import time
 
@@ -176,6 +177,16 @@ def test_not_feedable(session, graph):
     graph.prevent_fetching(x.op)
     with pytest.raises(ValueError, match="not fetchable"):
         session.run(x.op)
+
+
+def test_threads(graph):
+    """A session that asks for its own threads gets them, and runs on them."""
+    before = len(os.listdir("/proc/self/task"))
+    config = tf.ConfigProto(intra_op_parallelism_threads=7, inter_op_parallelism_threads=3, use_per_session_threads=True)
+    x = tf.ones([64, 64])
+    with tf.Session(config=config) as session:
+        assert session.run(tf.matmul(x, x))[0, 0] == 64
+        assert len(os.listdir("/proc/self/task")) >= before + 6
 
 
 # --- make_callable, partial_run. ---
