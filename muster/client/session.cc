@@ -15,6 +15,7 @@
 #include "muster/client/plan.h"
 #include "muster/client/remote_session.h"
 #include "muster/device/device.h"
+#include "muster/graph/function_gradient.h"
 #include "muster/graph/function_proto.h"
 #include "muster/graph/lower.h"
 #include "muster/runtime/collective_groups.h"
@@ -385,7 +386,7 @@ class LocalSession : public Session {
 
   // Made anew when the graph has grown since.
   absl::StatusOr<std::shared_ptr<const Lowered>> LowerIfNeeded() {
-    if (graph_.functions().empty()) return nullptr;
+    if (graph_.functions().empty() && !HasSymbolicGradient(graph_)) return nullptr;
     MutexLock lock(lowered_mutex_);
     if (lowered_ != nullptr && lowered_->num_nodes == graph_.num_nodes() &&
         lowered_->num_functions == graph_.functions().size()) {

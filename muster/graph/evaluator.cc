@@ -56,7 +56,7 @@ class Evaluation {
     if (evaluator == nullptr || !IsFoldable(node) || node.num_inputs() == 0) return {};
     std::vector<Tensor> inputs;
     for (const Output& input : node.inputs()) {
-      if (!input) return {};  // a graph that is being copied: it comes later
+      if (!input) return {};  // not copied yet: graphs with functions written out are not in order
       const std::vector<Tensor>* values = Outputs(*input.node, input.index);
       if (values == nullptr) return {};
       inputs.push_back((*values)[input.index]);

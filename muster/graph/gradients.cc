@@ -8,6 +8,7 @@
 #include "muster/graph/cond_context.h"
 #include "muster/graph/control_flow_gradients.h"
 #include "muster/graph/emit.h"
+#include "muster/graph/function_gradient.h"
 #include "muster/graph/op_registry.h"
 #include "muster/graph/sparse_gradients.h"
 
@@ -48,6 +49,7 @@ struct CustomGradients {
 
 struct GradientLookup {
   GradientFunction function;  // empty: not differentiable
+  bool of_call = false;       // that of a function, which takes a gradient for each result
 };
 
 absl::StatusOr<GradientLookup> FindGradient(const Node& node) {
@@ -67,6 +69,7 @@ absl::StatusOr<GradientLookup> FindGradient(const Node& node) {
     if (registration->gradient) return GradientLookup{registration->gradient};
     if (!registration->no_gradient_reason.empty()) return GradientLookup();
   }
+  if (GradientFunction of_call = CallGradient(node)) return GradientLookup{of_call, true};
   return WithErrorKind(
       NotFound("No gradient defined for operation '", node.name(), "' (op type: ", node.op(), ")"),
       kLookupError);
@@ -83,7 +86,11 @@ class GradientBuilder {
  public:
   GradientBuilder(const Scope& caller, absl::Span<const Output> ys, absl::Span<const Output> xs,
                   const GradientOptions& options)
-      : caller_(caller), scope_(caller), ys_(ys), xs_(xs), options_(options) {}
+      : caller_(caller), scope_(caller), ys_(ys), xs_(xs), options_(options) {
+    in_function_ = !xs.empty() && std::all_of(xs.begin(), xs.end(), [](const Output& x) {
+      return x && x.node->op() == "_Arg";
+    });
+  }
 
   absl::StatusOr<std::vector<Gradient>> Build();
 
@@ -115,6 +122,7 @@ class GradientBuilder {
   absl::Span<const Output> ys_;
   absl::Span<const Output> xs_;
   const GradientOptions& options_;
+  bool in_function_ = false;  // the xs are its arguments; integers carry gradients there
   LoopGradients loops_;
   absl::flat_hash_set<Node*> reachable_ys_;
   absl::flat_hash_set<Node*> stop_nodes_;
@@ -202,7 +210,9 @@ absl::Status GradientBuilder::FindNodesBetween() {
     queue.pop_front();
     if (!reached.insert(node).second) continue;
     for (const Node::Consumer& consumer : node->consumers()) {
-      if (CarriesGradient(node->output_types()[consumer.output])) queue.push_back(consumer.node);
+      const DType type = node->output_types()[consumer.output];
+      if (CarriesGradient(type) || (in_function_ && IsInteger(BaseType(type))))
+        queue.push_back(consumer.node);
     }
   }
   for (const Output& y : ys_) {
@@ -463,9 +473,11 @@ absl::Status GradientBuilder::Differentiate(Node& node) {
   const bool has_gradients =
       std::any_of(output_gradients.begin(), output_gradients.end(), HasValue);
   GradientFunction function;
+  bool of_call = false;
   if (has_gradients && !stop_nodes_.contains(&node)) {
     ASSIGN_OR_RETURN(GradientLookup lookup, FindGradient(node));
     function = std::move(lookup.function);
+    of_call = lookup.of_call;
   }
   const Scope inside = loops_.ScopeFor(node, /*before=*/false, at);
   ControlFlowContext* context = node.control_flow_context();
@@ -476,7 +488,8 @@ absl::Status GradientBuilder::Differentiate(Node& node) {
   if (!function || !has_gradients) return absl::OkStatus();
 
   for (int i = 0; i < node.num_outputs(); ++i) {
-    if (HasValue(output_gradients[i]) || !IsTrainable(node.output_types()[i])) continue;
+    if (HasValue(output_gradients[i]) || !(of_call || IsTrainable(node.output_types()[i])))
+      continue;
     if (loops_.empty()) {
       ASSIGN_OR_RETURN(output_gradients[i], ZerosLikeOutsideLoop(inside, node, i));
     } else {

@@ -6,6 +6,7 @@
 
 #include "muster/base/status.h"
 #include "muster/device/device_name.h"
+#include "muster/graph/function_gradient.h"
 #include "muster/graph/function_proto.h"
 #include "muster/graph/op_registry.h"
 
@@ -25,6 +26,9 @@ bool IsWhile(const Node& node) {
 }
 bool IsCase(const Node& node) {
   return node.op() == "Case" || node.op() == "StatelessCase";
+}
+bool IsGradient(const Node& node) {
+  return node.op() == kSymbolicGradient;
 }
 // A call under the function's own name.
 bool IsDirectCall(const Node& node, const Graph& library) {
@@ -188,6 +192,7 @@ class Lowering {
       if (!MayInline(function)) return absl::OkStatus();
       return Inline(node, function, /*effects=*/Effects::kControlResults);
     }
+    if (IsGradient(node)) return LowerGradient(node);
     if (!HasTrueAttr(node.attrs(), "_lower_using_switch_merge")) return absl::OkStatus();
     if (IsIf(node) && node.input(0).base_dtype() == DType::kBool) return LowerIf(node);
     if (IsCase(node)) return LowerCase(node);
@@ -217,6 +222,33 @@ class Lowering {
     std::vector<Output> outputs;
     for (int i = 0; i < call->num_outputs(); ++i) outputs.emplace_back(call, i);
     return Replace(node, std::move(outputs), *call);
+  }
+
+  // A function without a gradient, or with another signature, is the node's error to report when it
+  // runs.
+  absl::Status LowerGradient(Node& node) {
+    ASSIGN_OR_RETURN(const FunctionRef function, node.Attr<FunctionRef>("f"));
+    const FunctionRef gradient{kSymbolicGradient, {{"f", function}}};
+    if (IsRecursive(ChainName(gradient))) return absl::OkStatus();
+    const absl::StatusOr<const Graph*> body = Body(gradient);
+    if (!body.ok()) return absl::OkStatus();
+    std::vector<DType> arguments;
+    std::vector<DType> results;
+    for (const auto& inner : (*body)->nodes()) {
+      if (inner->op() == "_Arg") arguments.push_back(inner->output_types()[0]);
+      if (inner->op() == "_Retval") results.push_back(inner->input_types()[0]);
+    }
+    if (arguments != node.input_types() || results != node.output_types()) return absl::OkStatus();
+    return Inline(node, gradient, Effects::kAllStateful);
+  }
+
+  // What marks a function as being written out.
+  static std::string ChainName(const FunctionRef& function) {
+    if (function.name != kSymbolicGradient) return function.name;
+    const auto f = function.attrs.find("f");
+    const auto* const of =
+        f == function.attrs.end() ? nullptr : f->second.get<std::shared_ptr<const FunctionRef>>();
+    return absl::StrCat(kSymbolicGradient, ":", of == nullptr ? "" : (*of)->name);
   }
 
   bool MayInline(const FunctionRef& function) const {
@@ -473,14 +505,14 @@ class Lowering {
       absl::StrAppend(&key, ";", name, "=", value.ToString());
     std::unique_ptr<Graph>& body = bodies_[key];
     if (body == nullptr) {
-      ASSIGN_OR_RETURN(body, InstantiateFunction(library_, function));
+      ASSIGN_OR_RETURN(body, InstantiateCallee(library_, function));
     }
     return body.get();
   }
 
   absl::Status Inline(Node& node, const FunctionRef& function, Effects effects) {
     ASSIGN_OR_RETURN(const Graph* const body, Body(function));
-    chain_ = std::make_shared<CallChain>(CallChain{function.name, chain_});
+    chain_ = std::make_shared<CallChain>(CallChain{ChainName(function), chain_});
     const std::string prefix = absl::StrCat("Func/", node.name());
     const auto is_border = [](const Node& inner) {
       return inner.op() == "_Arg" || inner.op() == "_Retval";
@@ -650,7 +682,8 @@ class Lowering {
 }  // namespace
 
 bool IsFunctional(const Node& node, const Graph& library) {
-  return IsCall(node) || IsIf(node) || IsWhile(node) || IsCase(node) || IsDirectCall(node, library);
+  return IsCall(node) || IsIf(node) || IsWhile(node) || IsCase(node) || IsGradient(node) ||
+         IsDirectCall(node, library);
 }
 
 absl::StatusOr<LoweredGraph> LowerFunctions(const Graph& graph, const Graph& library) {

@@ -1,5 +1,6 @@
 // Functional control flow and function calls written out: If, Case and While become Switch, Merge
-// and loops, calls become the nodes of the function. Names are those that TensorFlow's masters
+// and loops, calls become the nodes of the function, gradients of functions those of its gradient.
+// Names are those that TensorFlow's masters
 // give.
 #pragma once
 
@@ -24,8 +25,9 @@ struct LoweredGraph {
 
 // A copy of `graph` in which every If, Case and While with `_lower_using_switch_merge` and every
 // call is written out, those inside functions included. What stays are recursive calls, calls of
-// functions that ask not to be inlined (`_noinline`) and control flow without that attribute; calls
-// under the function's name become PartitionedCall.
+// functions that ask not to be inlined (`_noinline`), control flow without that attribute and a
+// SymbolicGradient that has an error to report; calls under the function's name become
+// PartitionedCall.
 absl::StatusOr<LoweredGraph> LowerFunctions(const Graph& graph, const Graph& library);
 
 }  // namespace muster

@@ -3,6 +3,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/log.h"
+#include "muster/graph/function_gradient.h"
 #include "muster/graph/lower.h"
 #include "muster/graph/place.h"
 
@@ -44,7 +45,7 @@ absl::Status SessionGraph::Place() {
 absl::Status SessionGraph::PlaceLocked() {
   std::unique_ptr<Graph> lowered;
   absl::flat_hash_map<Output, Output> moved;
-  if (!graph_.functions().empty()) {
+  if (!graph_.functions().empty() || HasSymbolicGradient(graph_)) {
     ASSIGN_OR_RETURN(LoweredGraph result, LowerFunctions(graph_, graph_));
     for (const auto& [original, output] : result.outputs) {
       const Output same(result.nodes.at(original.node), original.index);

@@ -1,6 +1,6 @@
 #include "muster/runtime/function_runtime.h"
 
-#include "muster/graph/function_proto.h"
+#include "muster/graph/function_gradient.h"
 #include "muster/graph/lower.h"
 #include "muster/runtime/vector_call_frame.h"
 
@@ -72,7 +72,7 @@ std::string KeyOf(const FunctionRef& function) {
 
 absl::StatusOr<std::unique_ptr<FunctionRuntime::Instance>> FunctionRuntime::Make(
     const FunctionRef& function) const {
-  ASSIGN_OR_RETURN(const std::unique_ptr<Graph> body, InstantiateFunction(*library_, function));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Graph> body, InstantiateCallee(*library_, function));
   auto instance = std::make_unique<Instance>();
   instance->name = function.name;
   for (const auto& node : body->nodes()) {
@@ -115,9 +115,15 @@ void FunctionRuntime::Call(Handle handle, std::vector<Tensor> arguments, Step& s
     return;
   }
   if (arguments.size() != instance->argument_types.size()) {
-    std::move(done)(InvalidArgument("Function ", instance->name, " takes ",
-                                    instance->argument_types.size(), " arguments, got ",
-                                    arguments.size()));
+    std::move(done)(InvalidArgument("Expects ", instance->argument_types.size(), " arguments, but ",
+                                    arguments.size(), " is provided"));
+    return;
+  }
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].dtype() == BaseType(instance->argument_types[i])) continue;
+    std::move(done)(InvalidArgument("Expects arg[", i, "] to be ",
+                                    DTypeName(instance->argument_types[i]), " but ",
+                                    DTypeName(arguments[i].dtype()), " is provided"));
     return;
   }
   auto call = std::make_shared<FunctionCall>(step, std::move(arguments), instance->num_results);

@@ -115,6 +115,36 @@ class CallKernel : public AsyncKernel {
   FunctionRef function_;
 };
 
+// Runs where the gradient was not written out before the step: mostly to say why.
+class SymbolicGradientKernel : public AsyncKernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(FunctionRef function, setup.Attr<FunctionRef>("f"));
+    name_ = function.name;
+    gradient_ = {"SymbolicGradient", {{"f", std::move(function)}}};
+    return absl::OkStatus();
+  }
+  void ComputeAsync(KernelContext& c, Done done) override {
+    if (c.step().functions == nullptr) {
+      std::move(done)(NotFound("No gradient defined for op: ", name_));
+      return;
+    }
+    CallFunction(c, gradient_, TakeInputs(c, 0),
+                 [&c, done = std::move(done)](absl::StatusOr<std::vector<Tensor>> results) mutable {
+                   if (results.ok() && static_cast<int>(results->size()) != c.num_outputs()) {
+                     results = InvalidArgument("SymGrad expects to return ", c.num_outputs(),
+                                               " tensor(s), but get ", results->size(),
+                                               " tensor(s) instead.");
+                   }
+                   std::move(done)(SetOutputs(c, std::move(results)));
+                 });
+  }
+
+ private:
+  std::string name_;
+  FunctionRef gradient_;
+};
+
 class IfKernel : public AsyncKernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
@@ -334,6 +364,17 @@ DEFINE_OP(PartitionedCall) {
 DEFINE_OP(StatefulPartitionedCall) {
   DefineCall(op);
   op.Stateful().DistributedCommunication().Doc("PartitionedCall of a function with effects.");
+}
+
+DEFINE_OP(SymbolicGradient) {
+  op.Attr("Tin: list(type) >= 1")
+      .Attr("Tout: list(type) >= 1")
+      .Attr("f: func")
+      .Input("input: Tin")
+      .Output("output: Tout")
+      .Doc("The gradients of a function's arguments, given them and the gradients of its results.")
+      .Shape(UnknownShape)
+      .Cpu(New<SymbolicGradientKernel>());
 }
 
 DEFINE_OP(If) {
