@@ -579,7 +579,7 @@ TEST_F(MasterTest, PartialRunsTakeTheirPartsInTurn) {
   const RunGraphRequest first = workers_[kWorker]->runs.at(0);
   EXPECT_TRUE(first.is_partial && !first.is_last_partial);
   EXPECT_EQ(Count("CleanupGraph"), 0);
-  EXPECT_EQ(Text(part("0", {"a:0"}, {})), "INVALID_ARGUMENT: The feed a:0 had already been fed.");
+  EXPECT_EQ(Text(part("0", {"a:0"}, {})), "INVALID_ARGUMENT: The feed a:0 has already been fed.");
   EXPECT_EQ(Text(part("0", {"q:0"}, {})),
             "INVALID_ARGUMENT: The feed q:0 was not specified in partial_run_setup.");
   EXPECT_TRUE(part("0", {"d:0"}, {"r2:0"}).ok());

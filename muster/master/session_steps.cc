@@ -348,7 +348,7 @@ absl::StatusOr<MasterSession::PartialRun> MasterSession::TakePart(const RunStepR
     if (given == next.feeds.end())
       return InvalidArgument("The feed ", feed.name, " was not specified in partial_run_setup.");
     if (std::exchange(given->second, true))
-      return InvalidArgument("The feed ", feed.name, " had already been fed.");
+      return InvalidArgument("The feed ", feed.name, " has already been fed.");
   }
   absl::flat_hash_set<std::string> asked;
   for (const std::string& fetch : request.fetches) {
@@ -358,7 +358,7 @@ absl::StatusOr<MasterSession::PartialRun> MasterSession::TakePart(const RunStepR
     if (taken == next.fetches.end())
       return InvalidArgument("The fetch ", fetch, " was not specified in partial_run_setup.");
     if (std::exchange(taken->second, true))
-      return InvalidArgument("The fetch ", fetch, " had already been fetched.");
+      return InvalidArgument("The fetch ", fetch, " has already been fetched.");
     // TensorFlow, too, names the feed that is missing.
     for (const std::string& feed : next.behind[name]) {
       if (!next.feeds[feed]) {

@@ -167,8 +167,11 @@ absl::Status GatherV2Shape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape wide,
                    c.WithRankAtLeast(params, static_cast<int>(axis < 0 ? -axis : axis + 1)));
   if (batch_dims < 0) {
-    if (!indices.known_rank())
-      return InvalidArgument("batch_dims is negative but the rank of indices is not known");
+    // Which axes that are turns out when the step runs.
+    if (!indices.known_rank()) {
+      c.SetOutput(0, PartialShape());
+      return absl::OkStatus();
+    }
     batch_dims += indices.rank();
   }
   if (!wide.known_rank() || (!indices.known_rank() && batch_dims != 0)) {

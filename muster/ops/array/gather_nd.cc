@@ -1,8 +1,11 @@
 // Slices picked by index tuples: GatherNd.
+#include <algorithm>
+
 #include "absl/strings/str_join.h"
 
 #include "muster/ops/array/indexing.h"
 #include "muster/ops/array/nd_indices.h"
+#include "muster/ops/array/strided_copy.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/op.h"
 
@@ -30,12 +33,23 @@ absl::Status RunGatherNd(KernelContext& c) {
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   if (count == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<int64_t> slices,
-                   FlatSlices(indices, params.shape(), "param shape"));
+                   FlatSlices(indices, params.shape(), "param shape", c.node()));
   const DType dtype = params.dtype();
   const int64_t inner = params.shape().ElementsIn(static_cast<int>(depth), params.rank());
   const int64_t row_bytes = inner * static_cast<int64_t>(DTypeSize(dtype));
   const char* from = params.raw();
   char* to = output->raw();
+  // Tuples that are ignored give zeros.
+  if (std::find(slices.begin(), slices.end(), -1) != slices.end()) {
+    for (int64_t i = 0; i < count; ++i) {
+      if (slices[i] < 0) {
+        ZeroElements(dtype, to + i * row_bytes, inner);
+      } else {
+        CopyElements(dtype, from + slices[i] * row_bytes, to + i * row_bytes, inner);
+      }
+    }
+    return absl::OkStatus();
+  }
   c.ParallelFor(count, 4.0 + static_cast<double>(row_bytes) / 16, [&](int64_t begin, int64_t end) {
     if (IsPlainData(dtype)) {
       MoveRows(to + begin * row_bytes, end - begin, row_bytes,
@@ -83,7 +97,11 @@ absl::Status GatherNdGradient(GradientContext& c) {
 }  // namespace
 
 absl::StatusOr<std::vector<int64_t>> FlatSlices(const Tensor& indices, const Shape& shape,
-                                                absl::string_view what) {
+                                                absl::string_view what, const Node& node) {
+  const absl::StatusOr<std::string> policy = node.Attr<std::string>("bad_indices_policy");
+  const bool ignores = policy.ok() && *policy == "IGNORE";
+  if (policy.ok() && !ignores && !policy->empty() && *policy != "DEFAULT" && *policy != "ERROR")
+    return InvalidArgument("Unknown bad indices handling attribute: ", *policy);
   const int depth = static_cast<int>(indices.dim(indices.rank() - 1));
   Dims strides(depth, 1);
   for (int i = depth - 2; i >= 0; --i) strides[i] = strides[i + 1] * shape.dim(i + 1);
@@ -97,6 +115,10 @@ absl::StatusOr<std::vector<int64_t>> FlatSlices(const Tensor& indices, const Sha
       for (int d = 0; d < depth; ++d) {
         const int64_t index = tuple[d];
         if (index < 0 || index >= shape.dim(d)) {
+          if (ignores) {
+            slice = -1;
+            break;
+          }
           return InvalidArgument("indices", PositionText(outer_shape, static_cast<int64_t>(i)),
                                  " = [", absl::StrJoin(absl::MakeConstSpan(tuple, depth), ", "),
                                  "] does not index into ", what, " ", shape.ToString());

@@ -168,7 +168,6 @@ class DiagKernel : public BandKernel {
           "The number of rows or columns is not consistent with the specified d_lower, d_upper, "
           "and diagonal.");
     }
-    RETURN_IF_ERROR(CheckBand(band, rows, columns));
     Dims dims(diagonals.shape().dims().begin(), diagonals.shape().dims().end() - needed);
     ASSIGN_OR_RETURN(const Shape batch, Shape::Make(dims));
     dims.insert(dims.end(), {rows, columns});
@@ -220,6 +219,11 @@ class SetDiagKernel : public BandKernel {
     ASSIGN_OR_RETURN(const Band band, ReadBand(c.input(2)));
     const int64_t rows = shape.dim(rank - 2), columns = shape.dim(rank - 1);
     RETURN_IF_ERROR(CheckBand(band, rows, columns));
+    const int needed = band.count() > 1 ? 2 : 1;
+    if (diagonals.rank() < needed) {
+      return InvalidArgument("diagonal must be at least ", needed,
+                             "-dim, received shape: ", diagonals.shape().ToString());
+    }
     const Geometry geometry(band, rows, columns, align_);
     const Dims batch(shape.dims().begin(), shape.dims().end() - 2);
     ASSIGN_OR_RETURN(const Shape expected,

@@ -8,9 +8,10 @@
 namespace muster {
 
 // For every tuple in the last axis of `indices` the number of the slice of `shape` that it names.
-// InvalidArgument "indices[0] = [5] does not index into <what> [3]" otherwise. Requires: indices
-// has at least one axis, the last one no longer than shape's rank.
+// Otherwise InvalidArgument "indices[0] = [5] does not index into <what> [3]", or -1 where `node`
+// has the policy to ignore such tuples. Requires: indices has at least one axis, the last one no
+// longer than shape's rank.
 absl::StatusOr<std::vector<int64_t>> FlatSlices(const Tensor& indices, const Shape& shape,
-                                                absl::string_view what);
+                                                absl::string_view what, const Node& node);
 
 }  // namespace muster

@@ -8,7 +8,7 @@
 namespace muster {
 namespace {
 
-enum class Combine { kUpdate, kAdd, kSubtract };
+enum class Combine { kUpdate, kAdd, kSubtract, kMin, kMax };
 
 template <typename T>
 T CombineValues(T a, T b, bool subtract) {
@@ -30,32 +30,51 @@ T CombineValues(T a, T b, bool subtract) {
 
 template <typename T>
 void CombineRows(char* output, const char* updates, absl::Span<const int64_t> slices, int64_t inner,
-                 bool subtract) {
+                 Combine combine) {
   T* to = reinterpret_cast<T*>(output);
   const T* from = reinterpret_cast<const T*>(updates);
   for (size_t i = 0; i < slices.size(); ++i) {
+    if (slices[i] < 0) continue;
     T* row = to + slices[i] * inner;
     const T* update = from + static_cast<int64_t>(i) * inner;
     for (int64_t j = 0; j < inner; ++j) {
       if constexpr (std::is_same_v<T, std::string>) {
         row[j] += update[j];
       } else {
-        row[j] = CombineValues(row[j], update[j], subtract);
+        row[j] = CombineValues(row[j], update[j], combine == Combine::kSubtract);
       }
     }
   }
 }
 
-using CombineFunction = void (*)(char*, const char*, absl::Span<const int64_t>, int64_t, bool);
+template <typename T>
+void LimitRows(char* output, const char* updates, absl::Span<const int64_t> slices, int64_t inner,
+               Combine combine) {
+  T* to = reinterpret_cast<T*>(output);
+  const T* from = reinterpret_cast<const T*>(updates);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    if (slices[i] < 0) continue;
+    T* row = to + slices[i] * inner;
+    const T* update = from + static_cast<int64_t>(i) * inner;
+    for (int64_t j = 0; j < inner; ++j) {
+      const auto old = static_cast<Compute<T>>(row[j]);
+      const auto given = static_cast<Compute<T>>(update[j]);
+      if (combine == Combine::kMin ? given < old : given > old) row[j] = update[j];
+    }
+  }
+}
+
+using CombineFunction = void (*)(char*, const char*, absl::Span<const int64_t>, int64_t, Combine);
 
 void Scatter(Combine combine, CombineFunction add, Tensor& output, const Tensor& updates,
              absl::Span<const int64_t> slices, int64_t inner) {
   if (combine != Combine::kUpdate) {
-    add(output.raw(), updates.raw(), slices, inner, combine == Combine::kSubtract);
+    add(output.raw(), updates.raw(), slices, inner, combine);
     return;
   }
   const int64_t row_bytes = inner * static_cast<int64_t>(DTypeSize(output.dtype()));
   for (size_t i = 0; i < slices.size(); ++i) {
+    if (slices[i] < 0) continue;
     CopyElements(output.dtype(), updates.raw() + static_cast<int64_t>(i) * row_bytes,
                  output.raw() + slices[i] * row_bytes, inner);
   }
@@ -135,7 +154,8 @@ absl::Status RunScatterNd(KernelContext& c) {
     if (output->size_bytes() > 0) std::memset(output->raw(), 0, output->size_bytes());
   }
   if (indices.num_elements() == 0 && updates.num_elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<int64_t> slices, FlatSlices(indices, shape, "shape"));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> slices,
+                   FlatSlices(indices, shape, "shape", c.node()));
   Scatter(Combine::kAdd, CombineRows<T>, *output, updates, slices, inner);
   return absl::OkStatus();
 }
@@ -149,7 +169,7 @@ absl::Status RunTensorScatter(KernelContext& c, Combine combine, CombineFunction
                    CheckScatter(indices, updates, shape, /*into_tensor=*/true));
   std::vector<int64_t> slices;
   if (indices.num_elements() > 0 || updates.num_elements() > 0) {
-    ASSIGN_OR_RETURN(slices, FlatSlices(indices, shape, "shape"));
+    ASSIGN_OR_RETURN(slices, FlatSlices(indices, shape, "shape", c.node()));
   }
   Tensor output = c.TakeInput(0);
   if (!output.exclusive()) {
@@ -173,6 +193,15 @@ absl::Status RunTensorAdd(KernelContext& c) {
 template <typename T>
 absl::Status RunTensorSub(KernelContext& c) {
   return RunTensorScatter(c, Combine::kSubtract, CombineRows<T>);
+}
+
+template <typename T>
+absl::Status RunTensorMin(KernelContext& c) {
+  return RunTensorScatter(c, Combine::kMin, LimitRows<T>);
+}
+template <typename T>
+absl::Status RunTensorMax(KernelContext& c) {
+  return RunTensorScatter(c, Combine::kMax, LimitRows<T>);
 }
 
 absl::Status CheckStatic(const PartialShape& input, const PartialShape& indices,
@@ -304,6 +333,18 @@ DEFINE_OP(TensorScatterSub) {
   op.Doc("The tensor with the updates subtracted from slices at index tuples.")
       .Gradient(SubtractGradient)
       .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunTensorSub<T>); });
+}
+
+DEFINE_OP(TensorScatterMin) {
+  DefineTensorScatter(op, "Tindices: {int32, int64}");
+  op.Doc("The tensor with slices at index tuples made no greater than the updates.")
+      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(RunTensorMin<T>); });
+}
+
+DEFINE_OP(TensorScatterMax) {
+  DefineTensorScatter(op, "Tindices: {int32, int64}");
+  op.Doc("The tensor with slices at index tuples made no less than the updates.")
+      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(RunTensorMax<T>); });
 }
 
 DEFINE_OP(ScatterNdNonAliasingAdd) {

@@ -148,10 +148,10 @@ absl::Status Cut(KernelContext& c, const Tensor& input, int axis, const Dims& si
 }
 
 absl::StatusOr<int> SplitAxis(const Tensor& axis_tensor, int rank) {
-  if (axis_tensor.rank() != 0) {
-    return InvalidArgument("split_dim must be a scalar but has rank ", axis_tensor.rank());
-  }
-  ASSIGN_OR_RETURN(const int64_t axis, ScalarInteger(axis_tensor, "split_dim"));
+  if (axis_tensor.num_elements() != 1)
+    return InvalidArgument("split_dim must have exactly one element.");
+  ASSIGN_OR_RETURN(const Dims axes, IntegerValues(axis_tensor));
+  const int64_t axis = axes[0];
   if (axis < -rank || axis >= rank) {
     return InvalidArgument("-input rank(-", rank, ") <= split_dim < input rank (", rank,
                            "), but got ", axis);

@@ -1,4 +1,8 @@
 // From positions in a flattened array to coordinates.
+#include <limits>
+
+#include "absl/strings/str_join.h"
+
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -39,7 +43,10 @@ absl::Status UnravelIndex(KernelContext& c) {
           "Input dims cannot contain a dim of zero, but dims contains zero at index ", i);
     if (dims[i] < 0) return InvalidArgument("Dimension ", i, " must be positive, but is ", dims[i]);
     const std::optional<int64_t> product = MultiplyWithoutOverflow(total, dims[i]);
-    if (!product) return InvalidArgument("Input dims product is causing integer overflow");
+    if (!product || *product > std::numeric_limits<T>::max()) {
+      return InvalidArgument("Input dims product is causing integer overflow: (",
+                             absl::StrJoin(dims_tensor.values<T>(), ", "), ")");
+    }
     total = *product;
   }
   const Shape shape = indices.rank() == 0 ? Shape({rank}) : Shape({rank, count});

@@ -71,6 +71,7 @@ absl::Status Concat(KernelContext& c, const PartialShape& wanted,
   }
   const std::vector<Tensor> items = list->items();
   std::vector<int64_t> lengths;
+  std::optional<int64_t> common;  // rows that all set elements have; -1: they differ
   int64_t total = 0;
   for (size_t i = 0; i < items.size(); ++i) {
     const Tensor& item = items[i];
@@ -90,6 +91,8 @@ absl::Status Concat(KernelContext& c, const PartialShape& wanted,
     }
     ASSIGN_OR_RETURN(rows.row, MergeElementShapes(rows.row, PartialShape(RowDims(item.shape()))));
     lengths.push_back(item.dim(0));
+    if (!common) common = item.dim(0);
+    if (*common != item.dim(0)) common = -1;
   }
   const std::optional<Shape> row = rows.row.ToShape();
   if (!row) {
@@ -100,8 +103,8 @@ absl::Status Concat(KernelContext& c, const PartialShape& wanted,
   }
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] < 0) {
-      if (rows.count >= 0) {
-        lengths[i] = rows.count;
+      if (rows.count >= 0 || common.value_or(-1) >= 0) {
+        lengths[i] = rows.count >= 0 ? rows.count : *common;
       } else if (i < leading_dims.size()) {
         lengths[i] = leading_dims[i];
       } else {
@@ -135,6 +138,8 @@ absl::Status Concat(KernelContext& c, const PartialShape& wanted,
 
 absl::Status ConcatV1(KernelContext& c) {
   ASSIGN_OR_RETURN(const PartialShape wanted, c.node().Attr<PartialShape>("element_shape"));
+  if (wanted.known_rank() && wanted.rank() == 0)
+    return InvalidArgument("element_shape must not be empty");
   return Concat(c, wanted, {});
 }
 

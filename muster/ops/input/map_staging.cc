@@ -216,7 +216,7 @@ class WaitingMapKernel : public MapKernel {
     int at = 0;
     int64_t key = 0;
     if (kAccess != Access::kGetFirst) {
-      if (c.input(at).num_elements() != 1) return InvalidArgument("key must have one element");
+      if (c.input(at).num_elements() != 1) return InvalidArgument("key must be an int64 scalar");
       key = c.input(at++).scalar<int64_t>();
     }
     ASSIGN_OR_RETURN(Dims indices, IntegerVector(c.input(at++), "indices"));

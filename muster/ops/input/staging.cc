@@ -171,6 +171,7 @@ class PeekKernel : public WaitingStagingKernel {
  protected:
   void Start(KernelContext& c, StagingArea& area, WaitList::OnWait on_wait,
              WaitList::TupleDone done) override {
+    if (c.input(0).rank() != 0) return std::move(done)(InvalidArgument("index must be scalar"));
     const absl::StatusOr<int64_t> index = ScalarInteger(c.input(0), "index");
     if (!index.ok()) return std::move(done)(index.status());
     if (*index < 0)

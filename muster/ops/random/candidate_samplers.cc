@@ -192,12 +192,10 @@ class SamplerKernel : public Kernel {
     MutexLock lock(mutex_);
     if (unique_ && num_sampled_ > sampler_->drawable())
       return InvalidArgument("Sampler's range is too small.");
-    if (sampler_->learns()) {
-      for (int64_t value : true_classes.values<int64_t>()) {
-        if (value < 0 || value >= sampler_->range()) {
-          return InvalidArgument("true_classes value ", value, " is not in [0, ", sampler_->range(),
-                                 ")");
-        }
+    for (int64_t value : true_classes.values<int64_t>()) {
+      if (value < 0 || value >= sampler_->range()) {
+        return InvalidArgument("`true_candidate` out of range [0, ", sampler_->range(),
+                               "), received ", value);
       }
     }
     int64_t* out = sampled->data<int64_t>();

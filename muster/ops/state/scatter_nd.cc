@@ -112,6 +112,7 @@ absl::Status ScatterNdShape(ShapeContext& c) {
                              "] must match dimensions [0,", outer,
                              ") of updates[shape=", updates.ToString(), "]");
     }
+    if (params.rank() == 0) return InvalidArgument("Output must be at least 1-D, got shape: []");
     if (depth > params.rank()) {
       return InvalidArgument("indices.shape[-1] = ", depth,
                              " must be at most the rank of the variable, ", params.rank());

@@ -65,7 +65,11 @@ struct NumberFormat {
 template <typename T>
 std::string Text(const NumberFormat& format, const T& value) {
   if constexpr (std::is_same_v<T, std::string>) {
-    return value;
+    // A string may hold zero bytes, which a format would end at.
+    const auto missing = static_cast<size_t>(std::max(format.width, 0));
+    if (value.size() >= missing) return value;
+    const std::string spaces(missing - value.size(), ' ');
+    return format.flag == "-" ? value + spaces : spaces + value;
   } else if constexpr (std::is_same_v<T, bool>) {
     return value ? "true" : "false";
   } else if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
