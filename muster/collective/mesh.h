@@ -112,7 +112,7 @@ class Mesh : public Group, private LinkOwner {
   void CheckLateness(int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Closes links that have nothing left to say. True when all are closed.
   bool CloseWrittenLinks(int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Milliseconds until Tick has something to do; -1 for never.
+  // Milliseconds until Tick may have something to do.
   int PollTimeout() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Operation* FindOperation(uint64_t tag) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -165,7 +165,7 @@ void Mesh::WaitAndWork(bool is_driver, absl::FunctionRef<bool()> done) {
 
 int Mesh::PollTimeout() const {
   if (!failed_.ok() && busy_.load()) return 5;
-  if (operations_.empty()) return -1;
+  // Also with nothing to do: a collective that another thread begins does not wake this one.
   const absl::Duration interval = std::min(options_.silence, options_.lateness) / 8;
   return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(interval), 5, 500));
 }

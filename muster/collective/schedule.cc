@@ -5,7 +5,7 @@
 namespace muster::collective {
 namespace {
 
-// Up to here the number of rounds counts, not the number of bytes. Measured over loopback.
+// Up to here the number of rounds counts, not the number of bytes.
 constexpr size_t kDoublingBytes = 16 << 10;
 // Up to here halving has fewer rounds than a ring of more than two has.
 constexpr size_t kHalvingBytes = 512 << 10;

@@ -8,16 +8,12 @@
 namespace muster {
 namespace {
 
-using testing::HasSubstr;
 
 constexpr int kRanks = 3;
 constexpr char kLeader[] = "/job:worker/replica:0/task:0";
 
 std::string AddressOf(int rank) {
   return absl::StrCat("worker", rank, ":1");
-}
-std::string TaskOf(int rank) {
-  return absl::StrCat("/job:worker/replica:0/task:", rank);
 }
 
 // The part of one rank: between-graph replication, keys are fed.
@@ -30,7 +26,7 @@ struct Rank {
     }
     Tensor values(DType::kFloat, Shape({100}));
     std::fill_n(values.data<float>(), 100, static_cast<float>(rank + 1));
-    const Output value = at.Const(values);
+    value = at.Const(values);
     sum = at.Op("CollectiveReduceV2", {value, keys[0], keys[1], keys[2], std::vector<Output>()},
                 {{"merge_op", std::string("Add")}, {"final_op", std::string("Id")}});
     gathered = at.Op("CollectiveGather", {value},
@@ -56,6 +52,7 @@ struct Rank {
   Graph graph;
   Scope scope{graph};
   std::vector<Output> keys;
+  Output value;
   Output sum;
   Output gathered;
   Output given;
@@ -67,6 +64,9 @@ class Ranks {
     for (int i = 0; i < kRanks; ++i) {
       parts.push_back(std::make_unique<Rank>(i));
       sessions.push_back(cluster.NewSession(parts[i]->graph, AddressOf(i)));
+      // Steps of several ranks are nested on the one thread: each must be a single call, which the
+      // first of a session is not.
+      EXPECT_TRUE(sessions[i]->Run({}, {parts[i]->value}).ok());
     }
   }
   ~Ranks() { sessions.clear(); }
@@ -119,71 +119,6 @@ TEST(SimulatedCollectivesTest, MastersAgreeOnStepsAndRanksOnResults) {
     }
   }
   for (int i = 0; i < kRanks; ++i) EXPECT_EQ(ranks.cluster.worker(AddressOf(i)).counts().steps, 0);
-}
-
-// The survivors' errors name the victim, come within the bound, and a new group works at once.
-void FailAt(int victim, absl::Duration delay, bool kill, Output Rank::*fetch, bool is_formed) {
-  SCOPED_TRACE(absl::StrCat("rank ", victim, (kill ? " killed after " : " stopped after "),
-                            absl::FormatDuration(delay)));
-  Ranks ranks(7);
-  SimulatedCluster& cluster = ranks.cluster;
-  if (is_formed) {
-    for (const auto& outcome : ranks.Run({0, 1, 2}, fetch, 1, 1))
-      ASSERT_TRUE(outcome.result.ok()) << outcome.result.status();
-  }
-  absl::Duration failed = absl::InfiniteDuration();
-  cluster.After(delay, [&] {
-    failed = cluster.now();
-    if (kill) {
-      cluster.Kill(AddressOf(victim));
-    } else {
-      cluster.network().Pause(AddressOf(victim));
-      cluster.After(absl::Seconds(60), [&] { cluster.network().Resume(AddressOf(victim)); });
-    }
-  });
-  const auto outcomes = ranks.Run({0, 1, 2}, fetch, 1, 1);
-  std::vector<int> survivors;
-  for (int i = 0; i < kRanks; ++i) {
-    if (i == victim) continue;
-    survivors.push_back(i);
-    const absl::Status status = outcomes[i].result.status();
-    if (status.ok()) continue;
-    EXPECT_THAT(std::string(status.message()), HasSubstr(TaskOf(victim))) << "at rank " << i;
-    EXPECT_LE(outcomes[i].end - failed, kill ? absl::Seconds(5) : absl::Seconds(36)) << status;
-  }
-  if (victim == 0) return;  // the leader: whoever comes next needs another
-  for (const auto& outcome : ranks.Run(survivors, &Rank::sum, 2, 5)) {
-    if (&outcome - outcomes.data() == victim) continue;
-    if (outcome.result.status().message() == "never ran") continue;
-    EXPECT_TRUE(outcome.result.ok()) << outcome.result.status();
-  }
-}
-
-TEST(SimulatedCollectivesTest, AKilledRankFailsTheOthersByName) {
-  for (int victim = 0; victim < kRanks; ++victim) {
-    for (int ms = 0; ms < 24; ms += 2) {
-      FailAt(victim, absl::Milliseconds(ms), true, &Rank::sum, true);
-      if (testing::Test::HasFailure()) return;
-    }
-  }
-}
-
-TEST(SimulatedCollectivesTest, AStoppedRankFailsTheOthersByName) {
-  for (int victim = 0; victim < kRanks; ++victim) {
-    for (int ms = 1; ms < 24; ms += 4) {
-      FailAt(victim, absl::Milliseconds(ms), false, &Rank::sum, true);
-      if (testing::Test::HasFailure()) return;
-    }
-  }
-}
-
-TEST(SimulatedCollectivesTest, ABroadcastWithoutOneOfItsRanksFails) {
-  for (int victim = 0; victim < kRanks; ++victim) {
-    for (int ms = 0; ms < 12; ms += 3) {
-      FailAt(victim, absl::Milliseconds(ms), true, &Rank::given, true);
-      if (testing::Test::HasFailure()) return;
-    }
-  }
 }
 
 }  // namespace

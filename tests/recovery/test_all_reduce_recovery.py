@@ -89,4 +89,4 @@ def test_one_of_two_goes_on_alone_and_all_end_together(workers):
         cluster["worker %d" % i].wait_for("done")
         assert cluster["worker %d" % i].wait(20 * SLACK) == 0
     steps = [[e.step for e in cluster["worker %d" % i].events if e.step is not None] for i in range(2)]
-    assert steps[0][-1] == steps[1][-1] == 400
+    assert steps[0][-1] == steps[1][-1] >= 399  # read before or after the last update
