@@ -40,11 +40,12 @@ def _launch(root, program, logdir, steps, *flags):
     """Trains on a local cluster; what it has printed."""
     if program.endswith("_cc"):
         program = _binary(root, program)
-    return _run(root, _binary(root, "muster"), "launch", "--ps", "1", "--workers", "2", program,
+    ps = "0" if "--allreduce" in flags else "1"
+    return _run(root, _binary(root, "muster"), "launch", "--ps", ps, "--workers", "2", program,
                 "--logdir", str(logdir), "--train_steps", str(steps), *flags)
 
 
-@pytest.mark.parametrize("flags", [(), ("--sync",)], ids=["asynchronous", "synchronous"])
+@pytest.mark.parametrize("flags", [(), ("--sync",), ("--allreduce",)], ids=["asynchronous", "synchronous", "allreduce"])
 @pytest.mark.parametrize("program", ["examples/mnist_replica.py", "mnist_replica_cc"], ids=["python", "cpp"])
 def test_a_cluster_learns_digits(root, tmp_path, program, flags):
     output = _launch(root, program, tmp_path, 600, *flags)
