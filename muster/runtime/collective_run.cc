@@ -469,8 +469,8 @@ TreePlace TreePlace::Of(int size, int source, int rank) {
     const int parent = source == 0 ? (rank - 1) / 2 : rank / 2 - 1;
     place.from = parent < 0 ? source : parent;
   }
-  const auto add = [&](int to) {
-    if (to < size && to != source) place.to.push_back(to);
+  const auto add = [&](int child) {
+    if (child < size && child != source) place.to.push_back(child);
   };
   // A source that is not rank 0 feeds the first two besides those that its number gives it.
   if (rank == source && source != 0) {

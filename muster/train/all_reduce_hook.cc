@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 
 #include "muster/base/mutex.h"
 #include "muster/client/connect.h"
@@ -19,6 +20,7 @@ namespace {
 // that it is noticed when they meet elsewhere.
 constexpr absl::Duration kAnswerTime = absl::Seconds(2);
 constexpr absl::Duration kJoinTime = absl::Seconds(10);
+constexpr absl::Duration kPause = absl::Milliseconds(500);
 // What a task notes as its leader when it has ended: nobody meets there any more.
 constexpr char kLeft[] = "(left)";
 
@@ -269,6 +271,9 @@ absl::StatusOr<AllReduceHook::Place> AllReduceHook::Meet(int64_t step,
         where.push_back(place->leader);
       }
     }
+    NoticeInfo("Waiting for the other tasks of the all-reduce at ", absl::StrJoin(where, ", "),
+               ": ", last.ok() ? "nobody answers there" : last.message());
+    absl::SleepFor(kPause);
   }
   return absl::DeadlineExceededError(absl::StrCat(
       "No group of at least ",
