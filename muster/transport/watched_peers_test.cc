@@ -281,6 +281,9 @@ TEST_F(WatchedPeersTest, ASilentMasterFailsWhatItsClientWaitsFor) {
   RunFor(absl::Seconds(2));
   run();
   EXPECT_FALSE(answer_.has_value());
+  task_->answers = false;
+  RunFor(absl::Seconds(40));
+  EXPECT_TRUE(answer_.has_value());
 }
 
 }  // namespace

@@ -45,7 +45,8 @@ def test_three_epochs(mnist, workers, mode):
     found = train(mnist, workers, "--epochs=%d" % EPOCHS, *mode)
     steps = 600 * EPOCHS // (workers if mode else 1)
     assert found["begin"][0] == 0 and found["begin"][1] < 0.3
-    assert steps <= found["end"][0] <= steps + workers
+    # Workers that see the last step a little late have made another one or two by then.
+    assert steps <= found["end"][0] <= steps + 2 * workers
     assert found["end"][1] >= WANTED
 
 
@@ -55,5 +56,7 @@ def test_stopped_and_resumed(mnist, tmp_path, mode):
     first = train(mnist, 2, "--epochs=1", *mode)
     assert first["end"][1] < 0.98
     second = train(mnist, 2, "--epochs=%d" % EPOCHS, *mode)
-    assert second["begin"] == pytest.approx(first["end"], abs=0.005)
+    # The other worker may end its last step after the chief has measured.
+    assert 0 <= second["begin"][0] - first["end"][0] <= 2
+    assert second["begin"][1] == pytest.approx(first["end"][1], abs=0.01)
     assert second["end"][1] >= WANTED

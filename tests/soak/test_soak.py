@@ -22,6 +22,8 @@ THREADS = 50
 POOLS = {"default-executo": 2 * os.cpu_count(), "resolver-execut": 2 * os.cpu_count(),
          "event_engine": 8 + 2 * os.cpu_count(), "grpc_global_tim": 8}
 IDLE_THREADS = 25  # seconds after which gRPC lets threads go that have nothing to do, and some
+# What is free goes back to the system: what remains is held.
+MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "131072"}
 FIRST = 1000
 REST = int(os.environ.get("MUSTER_SOAK_SESSIONS", "10000")) - FIRST
 
@@ -59,12 +61,13 @@ def _settled(pids):
 
 
 def test_nothing_is_left_of_sessions(start_cluster, root):
-    cluster = start_cluster(flags=["--orphan-grace", "1"], environment={"MALLOC_ARENA_MAX": "2"}, ps=1, worker=1)
+    cluster = start_cluster(flags=["--orphan-grace", "1"], environment=MALLOC, ps=1, worker=1)
     for task in cluster.tasks.values():  # a line for each session that was dropped
         threading.Thread(target=task.process.stderr.read, daemon=True).start()
     program = os.path.join(root, "build", _cluster.PRESET, "bin", "soak")
     client = subprocess.Popen([program, cluster.target(), str(THREADS), str(FIRST), str(REST)], text=True,
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              env=dict(os.environ, **MALLOC))
     try:
         names = ["ps", "worker", "client"]
         pids = [cluster.tasks["ps", 0].process.pid, cluster.tasks["worker", 0].process.pid, client.pid]

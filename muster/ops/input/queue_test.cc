@@ -264,7 +264,7 @@ TEST_F(QueueTest, ClosedBarriersGiveWhatIsReady) {
   ASSERT_TRUE(barrier->Insert(0, keys, Batch({1, 2, 3})).ok());
   ASSERT_TRUE(barrier->Insert(1, Tensor::Vector<std::string>({"x"}), Batch({10})).ok());
   ASSERT_TRUE(barrier->Close(false).ok());
-  const Queue::OnWait on_wait = [](uint64_t) { return false; };
+  const auto on_wait = [](uint64_t) { return false; };
   const auto take = [&](int64_t count, bool allow_fewer) {
     absl::StatusOr<Queue::Tuple> taken = absl::UnknownError("still waiting");
     barrier->Take(count, allow_fewer, on_wait, [&](auto tuple) { taken = std::move(tuple); });
