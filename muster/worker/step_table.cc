@@ -136,6 +136,16 @@ void StepTable::Finish(int64_t id) {
   step->buffers->Abort(CleanedUp(id));
 }
 
+void StepTable::FinishIdle(const WorkerSession* session) {
+  std::vector<int64_t> ids;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [since, step] : idle_)
+      if (step->session.get() == session) ids.push_back(step->id);
+  }
+  for (const int64_t id : ids) Finish(id);
+}
+
 void StepTable::Stop(const WorkerSession* session, const absl::Status& reason) {
   std::vector<std::shared_ptr<WorkerStep>> steps;
   std::vector<std::shared_ptr<Execution>> executions;

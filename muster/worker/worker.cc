@@ -144,7 +144,9 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   }
 
   void DeleteWorkerSession(CallOptions, std::string session, CallDone<Empty> done) override {
+    const absl::StatusOr<std::shared_ptr<WorkerSession>> found = FindSession(session, true);
     sessions_->Remove(session);
+    if (found.ok()) steps_->FinishIdle(found->get());
     std::move(done)(Empty());
   }
 

