@@ -412,6 +412,22 @@ void CollectiveGroups::DropInstancesLocked(int32_t group_key,
   }
 }
 
+CollectiveInstance InstanceOf(const CollectiveParams& params, const CollectiveGroup& group) {
+  CollectiveInstance instance;
+  instance.node = params.node;
+  instance.group_key = params.group_key;
+  instance.group_size = params.group_size;
+  instance.instance_key = params.instance_key;
+  instance.type = params.type;
+  instance.dtype = params.dtype;
+  instance.shape = params.shape;
+  instance.device_type = group.device_type;
+  instance.device = params.device.name;
+  instance.is_source = params.is_source;
+  instance.subdiv_offsets = params.subdiv_offsets;
+  return instance;
+}
+
 void CollectiveGroups::ResolveGroup(const CollectiveParams& params,
                                     std::shared_ptr<Cancellation> cancellation, GroupDone done) {
   Join({params.group_key, params.group_size, params.device.device_type, params.device},
@@ -422,18 +438,7 @@ void CollectiveGroups::ResolveInstance(const CollectiveParams& params,
                                        std::shared_ptr<const CollectiveGroup> group,
                                        std::shared_ptr<Cancellation> cancellation,
                                        InstanceDone done) {
-  CollectiveInstance instance;
-  instance.node = params.node;
-  instance.group_key = params.group_key;
-  instance.group_size = params.group_size;
-  instance.instance_key = params.instance_key;
-  instance.type = params.type;
-  instance.dtype = params.dtype;
-  instance.shape = params.shape;
-  instance.device_type = group->device_type;
-  instance.device = params.device.name;
-  instance.is_source = params.is_source;
-  Complete(std::move(instance), std::move(cancellation), std::move(done));
+  Complete(InstanceOf(params, *group), std::move(cancellation), std::move(done));
 }
 
 // The leader keeps what it knows: ranks that have not failed still count on it. A member that comes

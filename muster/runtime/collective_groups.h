@@ -37,6 +37,9 @@ struct CollectiveInstance {
   std::vector<int> subdiv_offsets;
 };
 
+// What the rank of `params` asks the leader for.
+CollectiveInstance InstanceOf(const CollectiveParams& params, const CollectiveGroup& group);
+
 // Thread-safe. Nothing is called with a lock held. Held by shared pointers.
 class CollectiveGroups : public CollectiveResolver,
                          public std::enable_shared_from_this<CollectiveGroups> {

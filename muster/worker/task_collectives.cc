@@ -14,22 +14,6 @@ namespace {
 constexpr absl::Duration kLeaderStarts = absl::Seconds(30);
 constexpr absl::Duration kAskAgain = absl::Seconds(1);
 
-CollectiveInstance InstanceOf(const CollectiveParams& params, const CollectiveGroup& group) {
-  CollectiveInstance instance;
-  instance.node = params.node;
-  instance.group_key = params.group_key;
-  instance.group_size = params.group_size;
-  instance.instance_key = params.instance_key;
-  instance.type = params.type;
-  instance.dtype = params.dtype;
-  instance.shape = params.shape;
-  instance.device_type = group.device_type;
-  instance.device = params.device.name;
-  instance.is_source = params.is_source;
-  instance.subdiv_offsets = params.subdiv_offsets;
-  return instance;
-}
-
 }  // namespace
 
 // Asks the leader of the session's groups.

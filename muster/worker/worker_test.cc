@@ -237,6 +237,23 @@ TEST_F(InProcessTest, CallsNameWhatIsMissing) {
   EXPECT_EQ(deleted.status(), absl::OkStatus());
 }
 
+// A closed session takes its steps along: their numbers are free again.
+TEST_F(InProcessTest, StepsGoWithTheirSession) {
+  StartCluster(1);
+  for (int i = 0; i < 2; ++i) {
+    const std::string graph =
+        RegisterOn(0, [&](const Scope& s) { Send(s, Number(s, 3, "n"), 0, 0, "n:0", true); });
+    RunGraphRequest request = Request(graph, 77);
+    request.recv_keys = {Key(0, 0, "n:0")};
+    const Answered<RunGraphReply> reply = Run(0, std::move(request));
+    RunAll();
+    EXPECT_EQ(reply.status(), absl::OkStatus());
+    Answered<Empty> deleted;
+    workers_[0]->DeleteWorkerSession({}, std::string(kSession), deleted.done());
+    EXPECT_EQ(NewSession(0), absl::OkStatus());
+  }
+}
+
 TEST_F(InProcessTest, PartialRuns) {
   StartCluster(1);
   const std::string graph = RegisterOn(0, [&](const Scope& s) {
