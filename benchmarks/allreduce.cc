@@ -165,7 +165,7 @@ void AddGloo(std::vector<Contender>& contenders, const std::shared_ptr<gloo::Con
 #endif
 
 void RunRank(int rank, int ranks, const std::vector<size_t>& sizes, const std::string& folder) {
-  auto port = DataPort::Listen("127.0.0.1");
+  auto port = DataPort::Listen("127.0.0.1", {});
   if (!port.ok()) Die(std::string(port.status().message()));
   const std::unique_ptr<Mesh> mesh = MakeMesh(**port, rank, ranks);
 #ifdef MUSTER_HAS_GLOO

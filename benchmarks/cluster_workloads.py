@@ -216,6 +216,11 @@ def replicas_sync():
     return replicas("--steps", "800", "--sync")
 
 
+def replicas_allreduce():
+    """All-reduce in place of the parameter server; TensorFlow 1.x has no such trainer, its synchronous one is compared."""
+    return replicas("--steps", "800", "--allreduce" if SIDE == "muster" else "--sync")
+
+
 def serve():
     server = tf.train.Server(json.loads(sys.argv[2]), "ps", 0)
     server.join()

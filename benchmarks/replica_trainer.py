@@ -1,5 +1,6 @@
 """One task of a trainer as users wrote them for TensorFlow 1.x: a Supervisor, replica_device_setter, Adam and a dense
-digit network; asynchronous, or synchronous with --sync. Its data is made up.
+digit network; asynchronous, synchronous with --sync, or by all-reduce (of Muster alone) with --allreduce. Its data is
+made up.
 
 A worker says `ready` after its first steps and trains on until it is killed: none may wait in between, the others of
 a synchronous run need its gradients. When it reads a line it prints, as JSON, how many global steps it then saw pass
@@ -34,6 +35,7 @@ def parse_flags():
     parser.add_argument("--batch_size", type=int, default=100)
     parser.add_argument("--steps", type=int, default=1000, help="global steps that are measured")
     parser.add_argument("--sync", action="store_true")
+    parser.add_argument("--allreduce", action="store_true")
     return parser.parse_args()
 
 
@@ -58,7 +60,8 @@ def build(flags, cluster):
     """The placeholders, the training op, the global step and the optimizer."""
     workers = len(flags.worker_hosts.split(","))
     device = "/job:worker/task:%d" % flags.task_index
-    with tf.device(tf.train.replica_device_setter(worker_device=device, ps_device="/job:ps/cpu:0", cluster=cluster)):
+    setter = tf.train.replica_device_setter(worker_device=device, ps_device="/job:ps/cpu:0", cluster=cluster)
+    with tf.device(device if flags.allreduce else setter):
         step = tf.Variable(0, name="global_step", trainable=False)
         hid_w = tf.Variable(tf.truncated_normal([PIXELS, flags.hidden_units], stddev=1.0 / 28), name="hid_w")
         hid_b = tf.Variable(tf.zeros([flags.hidden_units]), name="hid_b")
@@ -74,6 +77,8 @@ def build(flags, cluster):
         if flags.sync:
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, replicas_to_aggregate=workers,
                                                        total_num_replicas=workers)
+        if flags.allreduce:
+            optimizer = tf.train.AllReduceOptimizer(optimizer)
         train = optimizer.minimize(loss, global_step=step)
     return images, labels, train, step, optimizer
 
@@ -86,21 +91,14 @@ def main():
         server.join()
     is_chief = flags.task_index == 0
     images, labels, train, step, optimizer = build(flags, cluster)
-    kwargs = {}
-    if flags.sync:
-        kwargs = {"local_init_op": optimizer.chief_init_op if is_chief else optimizer.local_step_init_op,
-                  "ready_for_local_init_op": optimizer.ready_for_local_init_op}
-        if is_chief:
-            runner, tokens = optimizer.get_chief_queue_runner(), optimizer.get_init_tokens_op()
-    supervisor = tf.train.Supervisor(is_chief=is_chief, logdir=tempfile.mkdtemp() if is_chief else None,
-                                     init_op=tf.global_variables_initializer(), recovery_wait_secs=1,
-                                     global_step=step, **kwargs)
-    config = tf.ConfigProto(allow_soft_placement=True,
-                            device_filters=["/job:ps", "/job:worker/task:%d" % flags.task_index])
-    session = supervisor.prepare_or_wait_for_session(server.target, config=config)
-    if flags.sync and is_chief:
-        supervisor.start_queue_runners(session, [runner])
-        session.run(tokens)
+    own = "/job:worker/task:%d" % flags.task_index
+    if flags.allreduce:
+        session = tf.train.MonitoredTrainingSession(server.target, is_chief=is_chief,
+                                                    hooks=[optimizer.make_session_run_hook(server)],
+                                                    config=tf.ConfigProto(device_filters=[own]),
+                                                    log_step_count_steps=None)
+    else:
+        session = supervised_session(flags, server, step, optimizer)
     digits = Digits(flags.task_index)
 
     def run():
@@ -121,6 +119,26 @@ def main():
     print(json.dumps({"steps": last - first, "seconds": time.perf_counter() - begin}), flush=True)
     while True:
         run()
+
+
+def supervised_session(flags, server, step, optimizer):
+    is_chief = flags.task_index == 0
+    kwargs = {}
+    if flags.sync:
+        kwargs = {"local_init_op": optimizer.chief_init_op if is_chief else optimizer.local_step_init_op,
+                  "ready_for_local_init_op": optimizer.ready_for_local_init_op}
+        if is_chief:
+            runner, tokens = optimizer.get_chief_queue_runner(), optimizer.get_init_tokens_op()
+    supervisor = tf.train.Supervisor(is_chief=is_chief, logdir=tempfile.mkdtemp() if is_chief else None,
+                                     init_op=tf.global_variables_initializer(), recovery_wait_secs=1,
+                                     global_step=step, **kwargs)
+    config = tf.ConfigProto(allow_soft_placement=True,
+                            device_filters=["/job:ps", "/job:worker/task:%d" % flags.task_index])
+    session = supervisor.prepare_or_wait_for_session(server.target, config=config)
+    if flags.sync and is_chief:
+        supervisor.start_queue_runners(session, [runner])
+        session.run(tokens)
+    return session
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.."
 
 build_packages=(
   g++ make cmake ninja-build ccache lld pkg-config git
-  libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc libre2-dev libdnnl-dev zlib1g-dev libpng-dev libjpeg-dev libcli11-dev
+  libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc libre2-dev libdnnl-dev zlib1g-dev libpng-dev libjpeg-dev libcli11-dev libssl-dev
   libgtest-dev libgmock-dev libbenchmark-dev openssl
   python3 python3-dev python3-venv
 )

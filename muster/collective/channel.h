@@ -24,6 +24,8 @@ class Channel {
   virtual absl::StatusOr<size_t> Read(absl::Span<const iovec> pieces) = 0;
   // What epoll watches; -1 for a channel that calls the waker instead.
   virtual int fd() const { return -1; }
+  // Bytes have been taken from the operating system that no Read has handed out yet.
+  virtual bool HoldsBytes() const { return false; }
   // Called, from any thread, when a Write or Read that gave 0 is worth another try.
   virtual void SetWaker(std::function<void()> /*waker*/) {}
   // No more bytes will be written; those that were still arrive.

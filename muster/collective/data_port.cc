@@ -23,6 +23,7 @@
 #include "muster/base/clock.h"
 #include "muster/base/mutex.h"
 #include "muster/collective/tcp_channel.h"
+#include "muster/collective/tls_channel.h"
 
 namespace muster::collective {
 namespace {
@@ -82,33 +83,50 @@ std::string EncodeReply(const absl::Status& status) {
   return reply.append(text.data(), text.size());
 }
 
-// A few bytes to a socket that has sent nothing else: they fit.
-void SendReply(const Descriptor& socket, const absl::Status& status) {
-  const std::string reply = EncodeReply(status);
-  [[maybe_unused]] const ssize_t sent =
-      send(socket.get(), reply.data(), reply.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+// A few bytes to a peer that has been sent nothing else: they fit.
+void SendReply(Channel& channel, const absl::Status& status) {
+  std::string reply = EncodeReply(status);
+  const iovec piece{reply.data(), reply.size()};
+  [[maybe_unused]] const absl::StatusOr<size_t> sent = channel.Write({&piece, 1});
 }
 
-// Waits until `socket` is ready for `events`. CANCELLED when `cancel` becomes readable.
-absl::Status WaitFor(int socket, short events, int cancel) {
+// Waits until `socket` is ready for `events`, or for `timeout` milliseconds. CANCELLED when
+// `cancel` becomes readable.
+absl::Status WaitFor(int socket, short events, int cancel, int timeout = -1) {
   pollfd polled[2] = {{socket, events, 0}, {cancel, POLLIN, 0}};
-  while (poll(polled, 2, -1) < 0) {
+  while (poll(polled, 2, timeout) < 0) {
     if (errno != EINTR) return ErrnoStatus("poll");
   }
   return polled[1].revents != 0 ? absl::CancelledError("the group has ended") : absl::OkStatus();
 }
 
-absl::Status ReadAll(int socket, char* bytes, size_t count, int cancel) {
+absl::Status ReadAll(Channel& channel, char* bytes, size_t count, int cancel) {
   while (count > 0) {
-    RETURN_IF_ERROR(WaitFor(socket, POLLIN, cancel));
-    const ssize_t got = recv(socket, bytes, count, MSG_DONTWAIT);
-    if (got == 0) return absl::UnavailableError("it closed the connection");
-    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (got < 0) return ErrnoStatus("connection lost");
+    const iovec piece{bytes, count};
+    ASSIGN_OR_RETURN(const size_t got, channel.Read({&piece, 1}));
+    if (got == 0) RETURN_IF_ERROR(WaitFor(channel.fd(), POLLIN, cancel));
     bytes += got;
-    count -= static_cast<size_t>(got);
+    count -= got;
   }
   return absl::OkStatus();
+}
+
+// The first bytes to a peer.
+absl::Status WriteHello(Channel& channel, std::string hello, int cancel) {
+  for (size_t written = 0; written < hello.size();) {
+    const iovec piece{hello.data() + written, hello.size() - written};
+    ASSIGN_OR_RETURN(const size_t wrote, channel.Write({&piece, 1}));
+    // There is room for them; only a handshake waits, for the other side.
+    if (wrote == 0) RETURN_IF_ERROR(WaitFor(channel.fd(), POLLIN, cancel, /*timeout=*/100));
+    written += wrote;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Channel>> NewChannel(Descriptor socket, TlsSide side,
+                                                    const Endpoint& endpoint) {
+  if (endpoint.encrypted) return NewTlsChannel(std::move(socket), side, endpoint.token);
+  return NewTcpChannel(std::move(socket));
 }
 
 absl::StatusOr<Descriptor> ConnectTo(const Endpoint& endpoint, int cancel) {
@@ -150,13 +168,13 @@ class DataPort::State {
  private:
   using Place = std::pair<uint64_t, int>;
   struct Stranger {
-    Descriptor socket;
+    std::unique_ptr<Channel> channel;
     std::array<char, kHelloBytes> hello;
     size_t got = 0;
     int64_t deadline = 0;
   };
   struct Parked {
-    Descriptor socket;
+    std::unique_ptr<Channel> channel;
     Place place;
     int from = 0;
     int64_t deadline = 0;
@@ -200,7 +218,7 @@ void DataPort::State::Run() {
     const bool accepts = strangers_.size() < kStrangers;
     polled.push_back({accepts ? listener_.get() : -1, POLLIN, 0});
     for (const Stranger& stranger : strangers_)
-      polled.push_back({stranger.socket.get(), POLLIN, 0});
+      polled.push_back({stranger.channel->fd(), POLLIN, 0});
     const int timeout = strangers_.empty() ? 5000 : 100;
     poll(polled.data(), polled.size(), timeout);
     {
@@ -214,7 +232,8 @@ void DataPort::State::Run() {
     for (auto next = strangers_.begin(); next != strangers_.end();) {
       const auto stranger = next++;
       const bool readable = polled[index++].revents != 0;
-      if (readable ? !ReadHello(*stranger) : stranger->deadline < now) strangers_.erase(stranger);
+      if (stranger->deadline < now || (readable && !ReadHello(*stranger)))
+        strangers_.erase(stranger);
     }
     if (polled[1].revents != 0) Accept();
   }
@@ -227,17 +246,19 @@ void DataPort::State::Accept() {
     if (errno == EMFILE || errno == ENFILE) usleep(20000);
     return;
   }
+  absl::StatusOr<std::unique_ptr<Channel>> channel =
+      NewChannel(std::move(socket), TlsSide::kAccepts, endpoint_);
+  if (!channel.ok()) return;
   Stranger& stranger = strangers_.emplace_back();
-  stranger.socket = std::move(socket);
+  stranger.channel = *std::move(channel);
   stranger.deadline = Clock::Real().NowNanos() + absl::ToInt64Nanoseconds(patience_);
 }
 
 bool DataPort::State::ReadHello(Stranger& stranger) {
-  const ssize_t got = recv(stranger.socket.get(), stranger.hello.data() + stranger.got,
-                           kHelloBytes - stranger.got, MSG_DONTWAIT);
-  if (got < 0) return errno == EAGAIN || errno == EINTR;
-  if (got == 0) return false;
-  stranger.got += static_cast<size_t>(got);
+  const iovec piece{stranger.hello.data() + stranger.got, kHelloBytes - stranger.got};
+  const absl::StatusOr<size_t> got = stranger.channel->Read({&piece, 1});
+  if (!got.ok()) return false;
+  stranger.got += *got;
   // Wrong bytes are not waited for.
   const size_t of_magic = std::min<size_t>(stranger.got, 8);
   if (std::memcmp(stranger.hello.data(), kHelloMagic, of_magic) != 0) return false;
@@ -252,15 +273,15 @@ void DataPort::State::Admit(Stranger& stranger) {
   const int from = Get<int32_t>(hello, 16);
   MutexLock lock(mutex_);
   if (const auto ended = ended_.find(place); ended != ended_.end()) {
-    SendReply(stranger.socket, ended->second);
+    SendReply(*stranger.channel, ended->second);
   } else if (const auto open = open_.find(place); open != open_.end()) {
-    SendReply(stranger.socket, absl::OkStatus());
-    open->second(from, NewTcpChannel(std::move(stranger.socket)));
+    SendReply(*stranger.channel, absl::OkStatus());
+    open->second(from, std::move(stranger.channel));
   } else if (parked_.size() < kParked) {
-    parked_.push_back({std::move(stranger.socket), place, from,
+    parked_.push_back({std::move(stranger.channel), place, from,
                        Clock::Real().NowNanos() + absl::ToInt64Nanoseconds(kParkedTime)});
   } else {
-    SendReply(stranger.socket, absl::ResourceExhaustedError("too many groups are being formed"));
+    SendReply(*stranger.channel, absl::ResourceExhaustedError("too many groups are being formed"));
   }
 }
 
@@ -270,8 +291,8 @@ void DataPort::State::Open(uint64_t group, int rank, Connector::Connected connec
   for (auto next = parked_.begin(); next != parked_.end();) {
     const auto parked = next++;
     if (parked->place != place) continue;
-    SendReply(parked->socket, absl::OkStatus());
-    connected(parked->from, NewTcpChannel(std::move(parked->socket)));
+    SendReply(*parked->channel, absl::OkStatus());
+    connected(parked->from, std::move(parked->channel));
     parked_.erase(parked);
   }
   open_[place] = std::move(connected);
@@ -339,19 +360,18 @@ class TcpConnector : public Connector {
     hello.append(reinterpret_cast<const char*>(&group_), 8);
     hello.append(reinterpret_cast<const char*>(ranks.data()), 8);
     hello.append(endpoint.token);
-    if (send(socket.get(), hello.data(), hello.size(), MSG_NOSIGNAL) !=
-        static_cast<ssize_t>(hello.size())) {
-      return ErrnoStatus("connection lost");
-    }
+    ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel,
+                     NewChannel(std::move(socket), TlsSide::kConnects, endpoint));
+    RETURN_IF_ERROR(WriteHello(*channel, std::move(hello), cancel_.get()));
     char reply[kReplyBytes];
-    RETURN_IF_ERROR(ReadAll(socket.get(), reply, sizeof(reply), cancel_.get()));
+    RETURN_IF_ERROR(ReadAll(*channel, reply, sizeof(reply), cancel_.get()));
     const auto code = Get<uint32_t>(reply, 8), length = Get<uint32_t>(reply, 12);
     if (std::memcmp(reply, kReplyMagic, 8) != 0 || code > 16 || length > kReasonBytes) {
       return absl::UnavailableError("something else answers at its port");
     }
-    if (code == 0) return NewTcpChannel(std::move(socket));
+    if (code == 0) return channel;
     std::string reason(length, '\0');
-    RETURN_IF_ERROR(ReadAll(socket.get(), reason.data(), length, cancel_.get()));
+    RETURN_IF_ERROR(ReadAll(*channel, reason.data(), length, cancel_.get()));
     return absl::Status(static_cast<absl::StatusCode>(code), reason);
   }
 
@@ -375,7 +395,7 @@ DataPort::~DataPort() {
 }
 
 absl::StatusOr<std::unique_ptr<DataPort>> DataPort::Listen(const std::string& host,
-                                                           absl::Duration patience) {
+                                                           Options options) {
   ASSIGN_OR_RETURN(const Addresses addresses, Resolve(host, 0, AI_PASSIVE));
   Descriptor listener(socket(addresses->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (listener.get() < 0 || bind(listener.get(), addresses->ai_addr, addresses->ai_addrlen) != 0 ||
@@ -390,7 +410,7 @@ absl::StatusOr<std::unique_ptr<DataPort>> DataPort::Listen(const std::string& ho
                   NI_NUMERICSERV) != 0) {
     return ErrnoStatus("The port of a listening socket");
   }
-  Endpoint endpoint{host, 0, std::string(kTokenBytes, '\0')};
+  Endpoint endpoint{host, 0, std::string(kTokenBytes, '\0'), options.encrypted};
   if (!absl::SimpleAtoi(port, &endpoint.port)) return Internal("Port '", port, "' is no number");
   if (getrandom(endpoint.token.data(), kTokenBytes, 0) != static_cast<ssize_t>(kTokenBytes)) {
     return ErrnoStatus("No random bytes");
@@ -399,7 +419,7 @@ absl::StatusOr<std::unique_ptr<DataPort>> DataPort::Listen(const std::string& ho
   if (wake.get() < 0) return ErrnoStatus("No descriptor");
   // The thread belongs to the port; connectors may still hold the state when it is gone.
   return std::unique_ptr<DataPort>(new DataPort(std::make_shared<State>(
-      std::move(endpoint), std::move(listener), std::move(wake), patience)));
+      std::move(endpoint), std::move(listener), std::move(wake), options.patience)));
 }
 
 const Endpoint& DataPort::endpoint() const {

@@ -1,7 +1,8 @@
 // The TCP port on which one task takes the channels of its meshes.
 //
 // Who connects says which group and ranks it means and shows the port's token, which it got where
-// tasks are authenticated already. The higher rank connects to the lower one.
+// tasks are authenticated already. The higher rank connects to the lower one. An encrypted port
+// speaks TLS from the first byte on, with the token as the secret of both sides.
 //
 //   hello: magic 8 | group 8 | from 4 | to 4 | token 32
 //   reply: magic 8 | code 4 | length 4 | message       (code 0: bytes of the mesh follow)
@@ -24,6 +25,7 @@ struct Endpoint {
   std::string host;
   int port = 0;
   std::string token;
+  bool encrypted = false;
 };
 
 // Thread-safe. Outlives its connectors.
@@ -32,10 +34,14 @@ class DataPort {
   // The endpoint of a rank of the group. May wait; called on threads of its own.
   using Lookup = std::function<absl::StatusOr<Endpoint>(int rank)>;
 
-  // Listens on a free port of `host`, an address or a name of this machine. `patience` is how long
-  // a connection may take to say what it wants.
-  static absl::StatusOr<std::unique_ptr<DataPort>> Listen(
-      const std::string& host, absl::Duration patience = absl::Seconds(10));
+  struct Options {
+    // How long a connection may take to say what it wants.
+    absl::Duration patience = absl::Seconds(10);
+    bool encrypted = false;
+  };
+
+  // Listens on a free port of `host`, an address or a name of this machine.
+  static absl::StatusOr<std::unique_ptr<DataPort>> Listen(const std::string& host, Options options);
   ~DataPort();
 
   const Endpoint& endpoint() const;

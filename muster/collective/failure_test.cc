@@ -17,6 +17,7 @@
 #include "muster/collective/frame.h"
 #include "muster/collective/mesh_test.h"
 #include "muster/collective/tcp_channel.h"
+#include "muster/collective/tls_channel.h"
 
 namespace muster::collective {
 namespace {
@@ -76,7 +77,7 @@ std::vector<absl::Status> RunUntilFailure(TestGroup& group, size_t count,
 }
 
 TEST(MeshFailure, ARankThatLeavesIsNamedByAll) {
-  for (const Wire wire : {Wire::kTcp, Wire::kMemory}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory}) {
     for (const size_t count : {100, 50000, 1000000}) {
       for (const int culprit : {0, 1, 3}) {
         TestGroup group(wire, 4);
@@ -145,26 +146,35 @@ TEST(MeshFailure, NothingLeaks) {
   EXPECT_EQ(OpenDescriptors(), before);
 }
 
-// Breaks off after a number of bytes.
-class CutChannel : public Channel {
+enum class Fault { kCut, kSilence };
+
+// A rank whose channels fail after so many bytes, all at once: cut off, or silent as a stopped
+// process is.
+struct Faulty {
+  Fault fault = Fault::kCut;
+  std::atomic<int64_t> left{0};
+  bool struck() const { return left <= 0; }
+};
+
+class FaultyChannel : public Channel {
  public:
-  CutChannel(std::unique_ptr<Channel> channel, size_t bytes)
-      : channel_(std::move(channel)), left_(bytes) {}
+  FaultyChannel(std::unique_ptr<Channel> channel, std::shared_ptr<Faulty> state)
+      : channel_(std::move(channel)), state_(std::move(state)) {}
   absl::StatusOr<size_t> Write(absl::Span<const iovec> pieces) override {
-    if (left_ == 0) return absl::UnavailableError("cut");
+    if (state_->struck()) return Struck();
     std::vector<iovec> some;
-    size_t room = left_;
+    auto room = static_cast<size_t>(state_->left.load());
     for (iovec piece : pieces) {
       piece.iov_len = std::min(piece.iov_len, room);
       room -= piece.iov_len;
       some.push_back(piece);
     }
     ASSIGN_OR_RETURN(const size_t wrote, channel_->Write(some));
-    left_ -= wrote;
+    state_->left -= static_cast<int64_t>(wrote);
     return wrote;
   }
   absl::StatusOr<size_t> Read(absl::Span<const iovec> pieces) override {
-    return channel_->Read(pieces);
+    return state_->struck() ? Struck() : channel_->Read(pieces);
   }
   int fd() const override { return channel_->fd(); }
   void SetWaker(std::function<void()> waker) override { channel_->SetWaker(std::move(waker)); }
@@ -172,19 +182,24 @@ class CutChannel : public Channel {
   bool Flushed() const override { return channel_->Flushed(); }
 
  private:
+  absl::StatusOr<size_t> Struck() const {
+    if (state_->fault == Fault::kSilence) return size_t{0};
+    return absl::UnavailableError("cut");
+  }
+
   const std::unique_ptr<Channel> channel_;
-  size_t left_;
+  const std::shared_ptr<Faulty> state_;
 };
 
-class CutConnector : public Connector {
+class FaultyConnector : public Connector {
  public:
-  CutConnector(std::unique_ptr<Connector> connector, int cut_peer, size_t bytes)
-      : connector_(std::move(connector)), cut_peer_(cut_peer), bytes_(bytes) {}
+  FaultyConnector(std::unique_ptr<Connector> connector, std::shared_ptr<Faulty> state)
+      : connector_(std::move(connector)), state_(std::move(state)) {}
   void Open(uint64_t group, int rank, Connected connected) override {
     connector_->Open(group, rank,
                      [this, connected](int peer, absl::StatusOr<std::unique_ptr<Channel>> channel) {
-                       if (channel.ok() && peer == cut_peer_) {
-                         *channel = std::make_unique<CutChannel>(*std::move(channel), bytes_);
+                       if (channel.ok()) {
+                         *channel = std::make_unique<FaultyChannel>(*std::move(channel), state_);
                        }
                        connected(peer, std::move(channel));
                      });
@@ -194,39 +209,74 @@ class CutConnector : public Connector {
 
  private:
   const std::unique_ptr<Connector> connector_;
-  const int cut_peer_;
-  const size_t bytes_;
+  const std::shared_ptr<Faulty> state_;
 };
 
-// The way from rank 1 to rank 2 is cut in a header, between frames, in each step of a ring: every
-// rank fails and names one of the two.
-TEST(MeshFailure, ACutAtAnyPhaseFailsAllRanks) {
-  const size_t count = 300000;  // steps of 400000 bytes
-  for (const size_t bytes : {0, 16, 32, 33, 64, 200000, 400064, 700000, 1200000, 1500000}) {
-    LocalExchange exchange;
-    std::vector<absl::Status> results(3);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < 3; ++rank) {
-      threads.emplace_back([&, rank] {
-        MeshOptions options{.group = 1, .rank = rank, .names = {"a", "b", "c"}};
-        std::unique_ptr<Connector> connector = exchange.NewConnector();
-        if (rank == 1) connector = std::make_unique<CutConnector>(std::move(connector), 2, bytes);
-        auto mesh = Mesh::Create(options, std::move(connector));
-        for (uint64_t call = 0; results[rank].ok(); ++call) {
-          std::vector<float> data(count, 1.0f);
-          results[rank] = Await(**mesh, [&](Done done) {
-            (*mesh)->AllReduceBy(Algorithm::kRing, call, {}, data.data(), count, std::move(done));
-          });
+// Three ranks reduce until `culprit` has written `bytes` bytes and fails. What the others say.
+std::vector<absl::Status> RunFaulty(Algorithm algorithm, Fault fault, int culprit, int64_t bytes,
+                                    absl::Duration silence) {
+  const size_t count = 300000;  // a ring has steps of 400000 bytes
+  LocalExchange exchange;
+  std::vector<absl::Status> results(3);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      MeshOptions options{.group = 1, .rank = rank, .names = {"a", "b", "c"}};
+      options.silence = silence;
+      options.linger = absl::Milliseconds(100);
+      std::unique_ptr<Connector> connector = exchange.NewConnector();
+      if (rank == culprit) {
+        auto state = std::make_shared<Faulty>();
+        state->fault = fault;
+        state->left = bytes;
+        connector = std::make_unique<FaultyConnector>(std::move(connector), std::move(state));
+      }
+      auto mesh = Mesh::Create(options, std::move(connector));
+      for (uint64_t call = 0; results[rank].ok(); ++call) {
+        std::vector<float> data(count, 1.0f);
+        results[rank] = Await(**mesh, [&](Done done) {
+          (*mesh)->AllReduceBy(algorithm, call, {}, data.data(), count, std::move(done));
+        });
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  results.erase(results.begin() + culprit);
+  return results;
+}
+
+// In a header, between frames, in each step of the collective and in a later one.
+constexpr int64_t kPhases[] = {0, 16, 32, 33, 64, 200000, 400064, 700000, 1200000, 1500000};
+
+TEST(MeshFailure, ARankCutOffAtAnyPhaseIsNamedByTheOthers) {
+  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kHalving}) {
+    for (int culprit = 0; culprit < 3; ++culprit) {
+      for (const int64_t bytes : kPhases) {
+        for (const absl::Status& result :
+             RunFaulty(algorithm, Fault::kCut, culprit, bytes, kLong)) {
+          EXPECT_TRUE(absl::IsUnavailable(result)) << bytes << ": " << result;
+          EXPECT_THAT(std::string(result.message()), HasSubstr(absl::StrCat("rank ", culprit)));
+        }
+      }
+    }
+  }
+}
+
+// All at once, since each waits as long as silence is borne.
+TEST(MeshFailure, ARankSilentFromAnyPhaseOnIsNamedByTheOthers) {
+  std::vector<std::thread> threads;
+  for (int culprit = 0; culprit < 3; ++culprit) {
+    for (const int64_t bytes : {16, 200000, 700000, 1500000}) {
+      threads.emplace_back([culprit, bytes] {
+        for (const absl::Status& result :
+             RunFaulty(Algorithm::kRing, Fault::kSilence, culprit, bytes, absl::Seconds(15))) {
+          EXPECT_TRUE(absl::IsUnavailable(result)) << bytes << ": " << result;
+          EXPECT_THAT(std::string(result.message()), HasSubstr(absl::StrCat("rank ", culprit)));
         }
       });
     }
-    for (std::thread& thread : threads) thread.join();
-    for (const absl::Status& result : results) {
-      EXPECT_TRUE(absl::IsUnavailable(result)) << bytes << ": " << result;
-      EXPECT_THAT(std::string(result.message()),
-                  ::testing::AnyOf(HasSubstr("rank 1 (b)"), HasSubstr("rank 2 (c)")));
-    }
   }
+  for (std::thread& thread : threads) thread.join();
 }
 
 // Ranks as processes, so that they can be killed and stopped.
@@ -275,7 +325,7 @@ class Processes {
 
  private:
   void RunRank(int rank) {
-    auto port = DataPort::Listen("127.0.0.1");
+    auto port = DataPort::Listen("127.0.0.1", {});
     shared_->endpoints[rank].port = (*port)->endpoint().port;
     std::memcpy(shared_->endpoints[rank].token, (*port)->endpoint().token.data(), kTokenBytes);
     ++shared_->listening;
@@ -387,12 +437,69 @@ TEST(DataPort, StrangersAreTurnedAway) {
   });
 }
 
+TEST(DataPort, AnEncryptedPortTalksToNobodyWithoutTheSecret) {
+  TestGroup group(Wire::kTls, 2);
+  DataPort& port = group.tasks.port(0);
+  const Descriptor plain = ConnectTo(port);
+  SendAll(plain, Hello(1, 1, 0, port.endpoint().token));
+  ExpectClosed(plain);
+  Endpoint wrong = port.endpoint();
+  wrong.token[0] = static_cast<char>(wrong.token[0] ^ 1);
+  auto channel = NewTlsChannel(ConnectTo(port), TlsSide::kConnects, wrong.token);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  char byte = 'M';
+  const iovec piece{&byte, 1};
+  absl::StatusOr<size_t> moved = (*channel)->Write({&piece, 1});
+  // Refused by the handshake, before a byte of ours is sent.
+  EXPECT_TRUE(Processes::WaitUntil([&] {
+    if (moved.ok()) moved = (*channel)->Read({&piece, 1});
+    return !moved.ok();
+  }));
+  group.Run([&](Mesh& mesh, int) {
+    std::vector<float> data(10, 1.0f);
+    const absl::Status status = AllReduceNow(mesh, 1, {}, data);
+    EXPECT_TRUE(status.ok()) << status;
+  });
+}
+
+// What an eavesdropper would see.
+TEST(TlsChannel, BytesOnTheWireAreNotThePlainOnes) {
+  int sockets[2], outside[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, outside), 0);
+  const std::string secret(kTokenBytes, 's'), text(100000, 'p');
+  const auto client = *NewTlsChannel(Descriptor(sockets[0]), TlsSide::kConnects, secret);
+  const auto server = *NewTlsChannel(Descriptor(outside[1]), TlsSide::kAccepts, secret);
+  const Descriptor near(sockets[1]), far(outside[0]);
+  for (const int fd : {near.get(), far.get()}) fcntl(fd, F_SETFL, O_NONBLOCK);
+  std::string seen, got(text.size(), '\0');
+  const auto relay = [&](int from, int to) {
+    char bytes[65536];
+    const ssize_t count = read(from, bytes, sizeof(bytes));
+    if (count <= 0) return;
+    seen.append(bytes, static_cast<size_t>(count));
+    ASSERT_EQ(write(to, bytes, static_cast<size_t>(count)), count);
+  };
+  size_t sent = 0, received = 0;
+  for (int turn = 0; turn < 1000 && received < text.size(); ++turn) {
+    const iovec out{const_cast<char*>(text.data()) + sent, text.size() - sent};
+    const iovec in{got.data() + received, got.size() - received};
+    if (sent < text.size()) sent += (*client).Write({&out, 1}).value();
+    relay(near.get(), far.get());
+    received += (*server).Read({&in, 1}).value();
+    relay(far.get(), near.get());
+  }
+  EXPECT_EQ(got, text);
+  EXPECT_EQ(seen.find("pppppppp"), std::string::npos);
+  EXPECT_EQ(seen.find("ssssssss"), std::string::npos);
+}
+
 TEST(DataPort, SilentStrangersAreForgotten) {
-  auto port = DataPort::Listen("127.0.0.1", absl::Milliseconds(50));
+  auto port = DataPort::Listen("127.0.0.1", {.patience = absl::Milliseconds(50)});
   ASSERT_TRUE(port.ok()) << port.status();
   const Descriptor silent = ConnectTo(**port);
   ExpectClosed(silent);
-  EXPECT_FALSE(DataPort::Listen("no such host.invalid").ok());
+  EXPECT_FALSE(DataPort::Listen("no such host.invalid", {}).ok());
 }
 
 // A peer with the token that sends wrong bytes: an error with its name, never a crash.

@@ -18,6 +18,11 @@ constexpr size_t kDirectReadBytes = 16 << 10;
 // Fills up the frames of an abandoned collective. Not const, so that it takes no room in the file.
 constinit std::array<char, kFrameBytes> zeros{};
 
+absl::Status CheckSignature(uint64_t tag, uint64_t signature, uint64_t expected) {
+  if (signature == expected) return absl::OkStatus();
+  return InvalidArgument("calls collective ", tag, " with another operation, type, size or root");
+}
+
 }  // namespace
 
 void Link::Attach(std::unique_ptr<Channel> channel) {
@@ -36,20 +41,13 @@ void Link::Detach() {
   unknown_.clear();
 }
 
-absl::Status Link::CheckSignature(uint64_t expected) const {
-  if (frame_.signature == expected) return absl::OkStatus();
-  return InvalidArgument("calls collective ", frame_.tag,
-                         " with another operation, type, size or root");
-}
-
 absl::Status Link::Join(Operation* operation) {
   Operation::Lane& lane = *operation->FindLane(peer_);
   if (const auto found = unknown_.find(operation->tag()); found != unknown_.end()) {
     Unknown unknown = std::move(found->second);
     unknown_.erase(found);
     unknown_bytes_ -= unknown.bytes;
-    frame_.signature = unknown.signature;
-    RETURN_IF_ERROR(CheckSignature(operation->signature()));
+    RETURN_IF_ERROR(CheckSignature(operation->tag(), unknown.signature, operation->signature()));
     lane.heard = true;
     lane.granted_by_peer = unknown.granted;
     for (EarlyStep& early : unknown.steps) {
@@ -256,7 +254,7 @@ absl::StatusOr<Link::Unknown*> Link::FindUnknown() {
   }
   const auto [found, is_new] = unknown_.try_emplace(frame_.tag);
   if (is_new) found->second.signature = frame_.signature;
-  RETURN_IF_ERROR(CheckSignature(found->second.signature));
+  RETURN_IF_ERROR(CheckSignature(frame_.tag, frame_.signature, found->second.signature));
   return &found->second;
 }
 
@@ -272,7 +270,7 @@ absl::Status Link::TakeReady(Operation* operation) {
     return absl::OkStatus();
   }
   Heard(frame_.tag);
-  RETURN_IF_ERROR(CheckSignature(operation->signature()));
+  RETURN_IF_ERROR(CheckSignature(frame_.tag, frame_.signature, operation->signature()));
   Operation::Lane* const lane = operation->FindLane(peer_);
   if (lane == nullptr) return InvalidArgument("awaits bytes of collective ", frame_.tag);
   lane->heard = true;
@@ -294,7 +292,7 @@ absl::Status Link::BeginData(Operation* operation) {
     unknown_bytes_ += frame_.length;
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(CheckSignature(operation->signature()));
+  RETURN_IF_ERROR(CheckSignature(frame_.tag, frame_.signature, operation->signature()));
   Operation::Lane* const lane = operation->FindLane(peer_);
   if (lane == nullptr) return InvalidArgument("sends bytes of collective ", frame_.tag);
   lane->heard = true;

@@ -78,7 +78,6 @@ class Link {
   absl::Status BeginData(Operation* operation);
   absl::StatusOr<size_t> TakePayload();
   absl::StatusOr<Unknown*> FindUnknown();
-  absl::Status CheckSignature(uint64_t expected) const;
   absl::Status TakeReady(Operation* operation);
   void Heard(uint64_t tag);
 

@@ -134,11 +134,9 @@ void Mesh::WaitAndWork(bool is_driver, absl::FunctionRef<bool()> done) {
   for (const auto& link : links_) {
     if (link != nullptr) Watch(*link);
   }
-  if (has_memory_links_) {
-    for (const auto& link : links_) {
-      if (link != nullptr && link->attached() && link->channel()->fd() < 0)
-        moved |= ReadLink(*link);
-    }
+  for (const auto& link : links_) {
+    if (link == nullptr || !link->attached()) continue;
+    if (link->channel()->fd() < 0 || link->channel()->HoldsBytes()) moved |= ReadLink(*link);
   }
   const int timeout = moved ? 0 : PollTimeout();
   Release(is_driver);

@@ -120,7 +120,7 @@ TEST(Mesh, ReducesEveryTypeWithEveryOperation) {
 }
 
 TEST(Mesh, OneToEightRanksOfAllSizes) {
-  for (const Wire wire : {Wire::kTcp, Wire::kMemory, Wire::kMixed}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory, Wire::kMixed}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
       TestGroup group(wire, ranks);
       uint64_t tag = 0;
@@ -195,7 +195,7 @@ TEST(Mesh, ReduceScatterGivesEachRankItsPart) {
 }
 
 TEST(Mesh, GathersAndBroadcasts) {
-  for (const Wire wire : {Wire::kTcp, Wire::kMemory}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
       TestGroup group(wire, ranks);
       uint64_t tag = 0;
@@ -206,7 +206,7 @@ TEST(Mesh, GathersAndBroadcasts) {
           std::fill_n(blocks.begin() + bytes * rank, bytes, static_cast<char>('a' + rank));
           absl::Status status = Await(
               mesh, [&](Done done) { mesh.AllGather(tag, blocks.data(), bytes, std::move(done)); });
-          ASSERT_TRUE(status.ok()) << status;
+          ASSERT_TRUE(status.ok()) << status << " over " << static_cast<int>(wire);
           for (size_t i = 0; i < blocks.size(); ++i) {
             if (blocks[i] != static_cast<char>('a' + i / bytes)) FAIL() << i;
           }
@@ -215,7 +215,7 @@ TEST(Mesh, GathersAndBroadcasts) {
             status = Await(mesh, [&](Done done) {
               mesh.Broadcast(1000 + tag * 10 + root, root, data.data(), bytes, std::move(done));
             });
-            ASSERT_TRUE(status.ok()) << status;
+            ASSERT_TRUE(status.ok()) << status << " over " << static_cast<int>(wire);
             ASSERT_EQ(data, std::vector<char>(bytes, static_cast<char>('x' + root)));
           }
         });
@@ -228,7 +228,7 @@ TEST(Mesh, GathersAndBroadcasts) {
 TEST(Mesh, ManyCollectivesAtOnceInAnyOrder) {
   const size_t sizes[] = {10, 5000, 90000, 400000, 3, 70000, 250000, 1};
   constexpr int kEach = 4;
-  for (const Wire wire : {Wire::kTcp, Wire::kMemory}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory}) {
     TestGroup group(wire, 4);
     group.Run([&](Mesh& mesh, int rank) {
       std::vector<std::vector<float>> data;

@@ -15,14 +15,15 @@
 
 namespace muster::collective {
 
-enum class Wire { kTcp, kMemory, kMixed };
+enum class Wire { kTcp, kTls, kMemory, kMixed };
 
 // The tasks: what outlives a group.
 class TestTasks {
  public:
   TestTasks(Wire wire, int count) : wire_(wire) {
     for (int i = 0; i < count; ++i) {
-      absl::StatusOr<std::unique_ptr<DataPort>> port = DataPort::Listen("127.0.0.1");
+      absl::StatusOr<std::unique_ptr<DataPort>> port =
+          DataPort::Listen("127.0.0.1", {.encrypted = wire == Wire::kTls});
       EXPECT_TRUE(port.ok()) << port.status();
       ports_.push_back(*std::move(port));
     }
@@ -46,6 +47,7 @@ class TestTasks {
     std::unique_ptr<Connector> connector;
     switch (wire_) {
       case Wire::kTcp:
+      case Wire::kTls:
         connector = std::move(remote);
         break;
       case Wire::kMemory:

@@ -18,6 +18,8 @@
 namespace muster::collective {
 namespace {
 
+constexpr absl::string_view kEncrypted = "tls";
+
 // Tasks that share a process need no sockets.
 struct Address {
   std::string process;
@@ -34,22 +36,25 @@ LocalExchange& ProcessExchange() {
   return *exchange;
 }
 
-// "process|host|port|token"; a host may have colons.
+// "process|host|port|token|tls"; a host may have colons. The last is empty where nothing is
+// encrypted.
 std::string ToText(const Address& address) {
   return absl::StrCat(address.process, "|", address.endpoint.host, "|", address.endpoint.port, "|",
-                      absl::BytesToHexString(address.endpoint.token));
+                      absl::BytesToHexString(address.endpoint.token), "|",
+                      address.endpoint.encrypted ? kEncrypted : "");
 }
 
 absl::StatusOr<Address> FromText(const std::string& text) {
   const std::vector<std::string> parts = absl::StrSplit(text, '|');
   Address address;
-  if (parts.size() != 4 || !absl::SimpleAtoi(parts[2], &address.endpoint.port) ||
+  if (parts.size() != 5 || !absl::SimpleAtoi(parts[2], &address.endpoint.port) ||
       address.endpoint.port < 0 || address.endpoint.port > 65535 ||
       (address.endpoint.port > 0 && parts[3].size() != 2 * kTokenBytes))
     return InvalidArgument("Not an endpoint of a task: '", parts[0], "'");
   address.process = parts[0];
   address.endpoint.host = parts[1];
   address.endpoint.token = absl::HexStringToBytes(parts[3]);
+  address.endpoint.encrypted = parts[4] == kEncrypted;
   return address;
 }
 
@@ -125,6 +130,11 @@ class TaskGroups : public DirectGroups {
       ASSIGN_OR_RETURN(Address address, FromText(group.endpoints[i]));
       if (address.process != ThisProcess() && (address.endpoint.port == 0 || options_.host.empty()))
         return InvalidArgument(group.tasks[i], " is in another process, and no port leads there");
+      if (address.process != ThisProcess() && address.endpoint.encrypted != options_.encrypted) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(group.tasks[i], options_.encrypted ? " does not encrypt" : " encrypts",
+                         " its connections, unlike this task: give all tasks TLS, or none"));
+      }
       addresses.push_back(std::move(address));
     }
     Leave(group.name);
@@ -198,9 +208,10 @@ class TaskGroups : public DirectGroups {
 
   absl::Status ListenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (port_ != nullptr || options_.host.empty()) return absl::OkStatus();
-    absl::StatusOr<std::unique_ptr<DataPort>> port = DataPort::Listen(options_.host);
+    const DataPort::Options listening{.encrypted = options_.encrypted};
+    absl::StatusOr<std::unique_ptr<DataPort>> port = DataPort::Listen(options_.host, listening);
     // An address that is not this machine's own, as behind NAT: any of its own will do.
-    if (!port.ok()) port = DataPort::Listen("0.0.0.0");
+    if (!port.ok()) port = DataPort::Listen("0.0.0.0", listening);
     RETURN_IF_ERROR(port.status());
     port_ = *std::move(port);
     return absl::OkStatus();

@@ -16,11 +16,7 @@ namespace {
 
 class TcpChannel : public Channel {
  public:
-  explicit TcpChannel(Descriptor socket) : socket_(std::move(socket)) {
-    const int one = 1;
-    setsockopt(fd(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-    fcntl(fd(), F_SETFL, fcntl(fd(), F_GETFL) | O_NONBLOCK);
-  }
+  explicit TcpChannel(Descriptor socket) : socket_(std::move(socket)) { SetUpSocket(fd()); }
 
   absl::StatusOr<size_t> Write(absl::Span<const iovec> pieces) override {
     const msghdr message = Message(pieces);
@@ -34,10 +30,7 @@ class TcpChannel : public Channel {
   }
   int fd() const override { return socket_.get(); }
   void CloseWriting() override { shutdown(fd(), SHUT_WR); }
-  bool Flushed() const override {
-    int unsent = 0;
-    return ioctl(fd(), SIOCOUTQ, &unsent) != 0 || unsent == 0;
-  }
+  bool Flushed() const override { return SocketIsFlushed(fd()); }
 
  private:
   static msghdr Message(absl::Span<const iovec> pieces) {
@@ -59,6 +52,17 @@ class TcpChannel : public Channel {
 
 Descriptor::~Descriptor() {
   if (fd_ >= 0) close(fd_);
+}
+
+void SetUpSocket(int socket) {
+  const int one = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+}
+
+bool SocketIsFlushed(int socket) {
+  int unsent = 0;
+  return ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent == 0;
 }
 
 std::unique_ptr<Channel> NewTcpChannel(Descriptor socket) {

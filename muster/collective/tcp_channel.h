@@ -25,6 +25,11 @@ class Descriptor {
   int fd_;
 };
 
+// Writes at once, never blocks.
+void SetUpSocket(int socket);
+// The other side has acknowledged every byte.
+bool SocketIsFlushed(int socket);
+
 // Takes a connected socket and sets it up.
 std::unique_ptr<Channel> NewTcpChannel(Descriptor socket);
 

@@ -74,6 +74,20 @@ bool IsInside(const ServerOptions& options) {
   return options.local_tasks != nullptr && options.local_tasks->closed();
 }
 
+// Tasks of one process need no port to reduce with each other.
+absl::StatusOr<collective::TaskGroupsOptions> GroupsOf(const ServerOptions& options,
+                                                       const TaskName& self) {
+  collective::TaskGroupsOptions groups;
+  groups.silence = options.liveness.fail_after;
+  if (IsInside(options)) return groups;
+  ASSIGN_OR_RETURN(const std::string address, options.cluster.Address(self));
+  ASSIGN_OR_RETURN(const HostPort entry, ParseHostPort(address));
+  groups.host = entry.host;
+  groups.encrypted =
+      !options.security.certificate_file.empty() || !options.security.ca_file.empty();
+  return groups;
+}
+
 absl::StatusOr<Place> FindPlace(const ServerOptions& options, const TaskName& self) {
   ASSIGN_OR_RETURN(const std::string address, options.cluster.Address(self));
   ASSIGN_OR_RETURN(const HostPort entry, ParseHostPort(address));
@@ -309,21 +323,9 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   worker.master_timeout = options.master_timeout;
   worker.max_graph_nodes = options.max_graph_nodes;
   worker.collective_group_leader = options.config.collective_group_leader;
-  // Direct connections are not encrypted, and tasks of one process need none.
-  const bool is_inside = IsInside(options);
-  if (is_inside ||
-      (options.security.certificate_file.empty() && options.security.ca_file.empty())) {
-    collective::TaskGroupsOptions groups;
-    if (!is_inside) {
-      ASSIGN_OR_RETURN(const std::string address, options.cluster.Address(self));
-      groups.host = address.substr(0, address.rfind(':'));
-      if (absl::StartsWith(groups.host, "["))
-        groups.host = groups.host.substr(1, groups.host.size() - 2);
-    }
-    groups.scheduler = schedulers.compute;
-    groups.silence = options.liveness.fail_after;
-    worker.direct_groups = collective::NewTaskGroups(std::move(groups));
-  }
+  ASSIGN_OR_RETURN(collective::TaskGroupsOptions groups, GroupsOf(options, self));
+  groups.scheduler = schedulers.compute;
+  worker.direct_groups = collective::NewTaskGroups(std::move(groups));
   ASSIGN_OR_RETURN(parts->worker, Worker::Create(std::move(worker)));
   MasterOptions master;
   master.self = self;

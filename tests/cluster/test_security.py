@@ -1,9 +1,13 @@
 """Who may connect: tokens and TLS, between tasks and from clients."""
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MUSTER = os.path.join(HERE, "..", "..", "build", "release", "bin", "muster")
 
 CLIENT = """
 import sys, muster as tf
@@ -54,3 +58,17 @@ def test_mutual_tls(start_cluster, certificate):
     assert _client(cluster.target(), certificate) == "21.0"
     refused = _client(cluster.target(), {})
     assert refused.endswith("Error"), refused
+
+
+def test_all_reduce_of_tasks_with_tls(certificate):
+    """The connections between ranks are encrypted with a secret that comes over the servers' own."""
+    script = os.path.join(HERE, "..", "recovery", "all_reduce_replica.py")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_TLS")}
+    done = subprocess.run([MUSTER, "launch", "--ps", "0", "--workers", "2", script, "--steps", "5"],
+                          env=dict(clean, **certificate), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # Every step adds one on both ranks, whatever the number of ranks.
+    for worker in range(2):
+        steps = re.findall(r"\[worker %d\] \S+ step (\d+) (\d+) (\d+)$" % worker, done.stdout, re.MULTILINE)
+        assert steps and int(steps[-1][0]) >= 4, done.stdout
+        assert all(least == most for _, least, most in steps), done.stdout

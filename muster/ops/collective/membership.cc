@@ -179,8 +179,7 @@ absl::StatusOr<DirectGroups*> GroupsOf(const KernelContext& c) {
       c.step().step_resources->LookupAs<CollectiveExecutor>("", CollectiveExecutor::kStepName);
   DirectGroups* const groups = executor.ok() ? (*executor)->direct() : nullptr;
   if (groups == nullptr) {
-    return Unimplemented(
-        "Groups of tasks need a server of Muster without TLS: their data is not encrypted");
+    return Unimplemented("Groups of tasks need a server of Muster");
   }
   return groups;
 }
