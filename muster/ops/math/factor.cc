@@ -7,19 +7,11 @@
 #include "muster/graph/gradient_context.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/math/gradient_helpers.h"
+#include "muster/ops/math/matrices.h"
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
-
-template <typename T>
-T Conjugated(T value) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return value;
-  } else {
-    return std::conj(value);
-  }
-}
 
 template <typename T>
 using RealOf = decltype(std::abs(T()));
@@ -91,21 +83,6 @@ class Householder {
   std::vector<T> a_;
   std::vector<T> tau_;
 };
-
-absl::Status CheckMatrices(const Tensor& input) {
-  if (input.rank() < 2) return InvalidArgument("Input tensor 0 must have rank >= 2");
-  return absl::OkStatus();
-}
-
-absl::Status CheckSquare(const Tensor& input) {
-  RETURN_IF_ERROR(CheckMatrices(input));
-  const int rank = input.rank();
-  if (input.dim(rank - 1) != input.dim(rank - 2)) {
-    return InvalidArgument("Input matrix must be square, got: ", input.dim(rank - 2),
-                           " != ", input.dim(rank - 1));
-  }
-  return absl::OkStatus();
-}
 
 // `batch` with two more dimensions.
 absl::StatusOr<Shape> Matrices(const Tensor& input, int64_t rows, int64_t columns) {
@@ -192,14 +169,8 @@ class TriangularSolveKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& matrix = c.input(0);
     const Tensor& right = c.input(1);
-    RETURN_IF_ERROR(CheckSquare(matrix));
+    RETURN_IF_ERROR(CheckEquations(matrix, right));
     const int rank = matrix.rank();
-    bool fits = right.rank() == rank;
-    for (int d = 0; fits && d < rank - 1; ++d) fits = matrix.dim(d) == right.dim(d);
-    if (!fits) {
-      return InvalidArgument("Input matrix and rhs are incompatible: ", matrix.shape().ToString(),
-                             " and ", right.shape().ToString());
-    }
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, right.shape()));
     if (output->num_elements() == 0) return absl::OkStatus();
     const int64_t n = matrix.dim(rank - 1), columns = right.dim(rank - 1);

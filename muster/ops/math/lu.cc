@@ -6,6 +6,7 @@
 #include "muster/graph/gradient_context.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/math/gradient_helpers.h"
+#include "muster/ops/math/matrices.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -84,16 +85,6 @@ class Lu {
   bool odd_ = false;            // the number of exchanges
 };
 
-absl::Status CheckSquare(const Tensor& input) {
-  const int rank = input.rank();
-  if (rank < 2) return InvalidArgument("Input tensor 0 must have rank >= 2");
-  if (input.dim(rank - 1) != input.dim(rank - 2)) {
-    return InvalidArgument("Input matrix must be square, got: ", input.dim(rank - 2),
-                           " != ", input.dim(rank - 1));
-  }
-  return absl::OkStatus();
-}
-
 template <typename T>
 absl::Status RunLogDeterminant(KernelContext& c) {
   const Tensor& input = c.input(0);
@@ -143,15 +134,6 @@ absl::Status RunDeterminant(KernelContext& c) {
 }
 
 template <typename T>
-T Conjugated(T value) {
-  if constexpr (std::is_floating_point_v<T>) {
-    return value;
-  } else {
-    return std::conj(value);
-  }
-}
-
-template <typename T>
 void Adjoin(T* matrix, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     for (int64_t j = 0; j <= i; ++j) {
@@ -172,14 +154,8 @@ class SolveKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& matrix = c.input(0);
     const Tensor& right = c.input(1);
-    RETURN_IF_ERROR(CheckSquare(matrix));
+    RETURN_IF_ERROR(CheckEquations(matrix, right));
     const int rank = matrix.rank();
-    bool fits = right.rank() == rank;
-    for (int d = 0; fits && d < rank - 1; ++d) fits = matrix.dim(d) == right.dim(d);
-    if (!fits) {
-      return InvalidArgument("Input matrix and rhs are incompatible: ", matrix.shape().ToString(),
-                             " and ", right.shape().ToString());
-    }
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, right.shape()));
     if (output->num_elements() == 0) return absl::OkStatus();
     const int64_t n = matrix.dim(rank - 1), columns = right.dim(rank - 1);
