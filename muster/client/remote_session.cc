@@ -13,6 +13,7 @@
 #include "muster/client/plan.h"
 #include "muster/device/device.h"
 #include "muster/runtime/trace.h"
+#include "muster/transport/watched_peers.h"
 
 namespace muster {
 namespace {
@@ -31,7 +32,8 @@ absl::Duration Backoff(int attempt) {
 
 // Whether the master was not reached. Errors of steps come from tasks, which they name.
 bool MayRetry(const absl::Status& status) {
-  return absl::IsUnavailable(status) && !absl::StrContains(status.message(), "From /job:");
+  return absl::IsUnavailable(status) && !absl::StrContains(status.message(), "From /job:") &&
+         !status.GetPayload(kGivenUpPayload).has_value();
 }
 
 class RemoteSession : public Session {

@@ -24,8 +24,9 @@ void FinishedSteps::Add(const std::shared_ptr<WorkerApi>& worker, int64_t step_i
     if (found == untold_.end()) found = untold_.insert(untold_.end(), {worker, {}});
     is_full = found->steps.size() >= kMostUntold;
     if (!is_full) found->steps.push_back(step_id);
-    if (!std::exchange(waits_, true)) {
-      scheduler_.ScheduleAfter(kLongestWait, [self = shared_from_this()] { self->TellAll(); });
+    if (!timer_) {
+      timer_ =
+          scheduler_.ScheduleAfter(kLongestWait, [self = shared_from_this()] { self->TellAll(); });
     }
   }
   if (is_full) Tell(worker, step_id);
@@ -39,6 +40,17 @@ std::vector<int64_t> FinishedSteps::Take(WorkerApi& worker) {
   return {};
 }
 
+void FinishedSteps::Forget() {
+  std::vector<Untold> forgotten;
+  std::optional<Scheduler::TimerId> timer;
+  {
+    MutexLock lock(mutex_);
+    timer = std::exchange(timer_, std::nullopt);
+    forgotten.swap(untold_);
+  }
+  if (timer) scheduler_.CancelTimer(*timer);
+}
+
 void FinishedSteps::Tell(const std::shared_ptr<WorkerApi>& worker, int64_t step_id) {
   worker->CleanupGraph({}, step_id, [worker](absl::StatusOr<Empty>) {});
 }
@@ -47,7 +59,7 @@ void FinishedSteps::TellAll() {
   std::vector<Untold> untold;
   {
     MutexLock lock(mutex_);
-    waits_ = false;
+    timer_.reset();
     untold.swap(untold_);
   }
   for (const Untold& each : untold) {

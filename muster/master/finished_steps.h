@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "muster/base/mutex.h"
@@ -11,7 +12,8 @@
 namespace muster {
 
 // Tasks of Muster hear of them with the next step that they run, or soon after where there is none;
-// others at once. What is lost with a call that fails a worker forgets by itself, later.
+// others at once. A session that is closed takes its steps along. What is lost with a call that
+// fails a worker forgets by itself, later.
 // Thread-safe.
 class FinishedSteps : public std::enable_shared_from_this<FinishedSteps> {
  public:
@@ -20,6 +22,8 @@ class FinishedSteps : public std::enable_shared_from_this<FinishedSteps> {
   void Add(const std::shared_ptr<WorkerApi>& worker, int64_t step_id);
   // Those of which `worker` has not heard.
   std::vector<int64_t> Take(WorkerApi& worker);
+  // Nobody needs to hear of those that are untold.
+  void Forget();
   // Says it now.
   static void Tell(const std::shared_ptr<WorkerApi>& worker, int64_t step_id);
 
@@ -32,7 +36,7 @@ class FinishedSteps : public std::enable_shared_from_this<FinishedSteps> {
 
   Scheduler& scheduler_;
   Mutex mutex_;
-  bool waits_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<Scheduler::TimerId> timer_ ABSL_GUARDED_BY(mutex_);
   std::vector<Untold> untold_ ABSL_GUARDED_BY(mutex_);
 };
 

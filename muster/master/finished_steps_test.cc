@@ -59,6 +59,16 @@ TEST_F(FinishedStepsTest, WhatNobodyTakesIsToldSoonEvenWhenTheSessionIsGone) {
   EXPECT_THAT(a_->steps, ElementsAre(1));
 }
 
+TEST_F(FinishedStepsTest, AClosedSessionTellsNobody) {
+  finished_->Add(a_, 1);
+  finished_->Forget();
+  EXPECT_EQ(finished_.use_count(), 1);  // no timer has it
+  EXPECT_THAT(finished_->Take(*a_), IsEmpty());
+  finished_->Add(a_, 2);
+  scheduler_->RunUntil([] { return false; });
+  EXPECT_THAT(a_->steps, ElementsAre(2));
+}
+
 TEST_F(FinishedStepsTest, FewAreKept) {
   for (int64_t step = 0; step < 100; ++step) finished_->Add(a_, step);
   EXPECT_EQ(a_->steps.size(), 36u);

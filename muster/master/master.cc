@@ -4,6 +4,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/in_order.h"
+#include "muster/master/farewells.h"
 #include "muster/master/gather.h"
 #include "muster/master/request_log.h"
 #include "muster/master/session.h"
@@ -210,6 +211,7 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
       creating.assign(creating_.begin(), creating_.end());
     }
     for (const auto& cancellation : creating) CancelSoon(cancellation, scheduler_, reason);
+    options_->farewells->Stop();
     CloseAll(std::move(reason), std::move(done));
   }
 
@@ -324,6 +326,8 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
 
 std::shared_ptr<Master> Master::Create(MasterOptions options) {
   if (options.step_sequences == nullptr) options.step_sequences = std::make_shared<StepSequences>();
+  if (options.farewells == nullptr)
+    options.farewells = std::make_shared<Farewells>(*options.scheduler);
   return std::make_shared<MasterImpl>(std::move(options));
 }
 

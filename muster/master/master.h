@@ -9,6 +9,8 @@
 
 namespace muster {
 
+class Farewells;
+
 struct MasterOptions {
   TaskName self;
   int port = 0;  // on which the task listens; sessions with a cluster of their own name it
@@ -19,6 +21,7 @@ struct MasterOptions {
   std::shared_ptr<WorkerApi> local_worker;        // of the same task
   SessionConfig default_config;                   // under every session's own
   std::shared_ptr<StepSequences> step_sequences;  // of the same task; null: its own
+  std::shared_ptr<Farewells> farewells;           // null: its own
   // A client that has no call open for this long after it vanished loses its session.
   absl::Duration orphan_grace = absl::Seconds(10);
   // Closing a session waits no longer than this for tasks that do not answer.

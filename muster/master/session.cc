@@ -2,13 +2,12 @@
 
 #include "muster/base/in_order.h"
 #include "muster/base/log.h"
+#include "muster/master/farewells.h"
 #include "muster/master/gather.h"
 
 namespace muster {
 namespace {
 
-// Workers that are away for a moment should still hear of it.
-constexpr absl::Duration kDeleteTimeout = absl::Seconds(10);
 constexpr absl::Duration kIdleClient = absl::Minutes(25);
 
 SessionGraph::Options GraphOptions(const SessionConfig& config, int64_t max_nodes) {
@@ -205,19 +204,14 @@ void MasterSession::DeleteWorkerSessions(Done done) {
     MutexLock lock(mutex_);
     if (std::exchange(deleting_, true)) return;
   }
+  // The steps of the session go with it.
+  finished_steps_->Forget();
   const std::vector<SessionTask> all = tasks();
   auto dones = Gather<Empty>(all.size(), [done = std::move(done)](Replies<Empty> replies) mutable {
     std::move(done)(FirstError(replies));
   });
-  for (size_t i = 0; i < dones.size(); ++i) {
-    CallOptions call;
-    call.timeout = kDeleteTimeout;
-    all[i].worker->DeleteWorkerSession(
-        std::move(call), handle_,
-        [worker = all[i].worker, end = std::move(dones[i])](absl::StatusOr<Empty> reply) mutable {
-          std::move(end)(std::move(reply));
-        });
-  }
+  for (size_t i = 0; i < dones.size(); ++i)
+    options_->farewells->Say(all[i].worker, handle_, std::move(dones[i]));
 }
 
 void MasterSession::FinishClose() {

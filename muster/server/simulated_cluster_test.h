@@ -104,7 +104,7 @@ class SimulatedCluster {
     options.scheduler = scheduler_.get();
     options.operation_timeout = timeout;
     options.target = absl::StrCat("grpc://", master);
-    options.master = network_->ConnectMaster(options.target).value();
+    options.master = transport_->ConnectMaster(options.target).value();
     return Session::Create(graph, std::move(options)).value();
   }
 

@@ -163,6 +163,57 @@ TEST_F(FailureTest, ClosingDoesNotWaitForTheDead) {
   EXPECT_EQ(cluster_.worker("ps0:1").counts().sessions, 0);
 }
 
+TEST_F(FailureTest, AStoppedMasterFailsTheStepAfterItsSilence) {
+  cluster_.After(absl::Seconds(3), [this] { cluster_.network().Pause(kMaster); });
+  const absl::Status status = Blocked();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("the master grpc://worker0:1 has been silent for 30s"));
+  EXPECT_GE(took_, absl::Seconds(33));
+  EXPECT_LE(took_, absl::Seconds(37));
+  EXPECT_EQ(Blocked().code(), absl::StatusCode::kUnavailable);
+  EXPECT_LT(took_, absl::Seconds(1));
+  cluster_.network().Resume(kMaster);
+  cluster_.RunFor(absl::Seconds(30));
+  EXPECT_EQ(cluster_.worker("worker1:1").counts().steps, 0);
+  ExpectNextSessionWorks();
+}
+
+TEST_F(FailureTest, AKilledMasterFailsTheStepSoon) {
+  cluster_.After(absl::Seconds(3), [this] { cluster_.Kill(kMaster); });
+  const absl::Status status = Blocked();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the master grpc://worker0:1 is gone"));
+  EXPECT_LE(took_, absl::Seconds(3 + 5));
+  // A new session waits for it, as TensorFlow's do.
+  session_ = cluster_.NewSession(counters_.graph, kMaster);
+  const absl::Duration start = cluster_.now();
+  cluster_.After(absl::Minutes(10), [this] { cluster_.Start(kMaster); });
+  EXPECT_TRUE(session_->Run({}, counters_.init).ok());
+  EXPECT_GE(cluster_.now() - start, absl::Minutes(10));
+}
+
+TEST_F(FailureTest, ATaskThatWasAwayHearsOfClosedSessions) {
+  for (const bool is_cut : {false, true}) {
+    // Longer than anybody waits for an answer.
+    if (is_cut) {
+      for (const char* task : kOthers) cluster_.network().Cut(kMaster, task);
+    } else {
+      cluster_.network().Pause("ps0:1");
+    }
+    EXPECT_TRUE(session_->Close().ok());
+    cluster_.RunFor(absl::Minutes(5));
+    if (is_cut) {
+      for (const char* task : kOthers) cluster_.network().Heal(kMaster, task);
+    } else {
+      cluster_.network().Resume("ps0:1");
+    }
+    cluster_.RunFor(absl::Minutes(6));
+    EXPECT_EQ(SessionsOfOthers(), 0);
+    ExpectNextSessionWorks();
+  }
+}
+
 TEST_F(FailureTest, SessionsOfAMasterThatDiesGoAtTheWorkers) {
   EXPECT_EQ(SessionsOfOthers(), 3);
   // One that is only idle, or silent for a while, is no dead one.

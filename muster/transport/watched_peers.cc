@@ -18,6 +18,25 @@ namespace {
 
 // So long after the last call to it a silent task is still asked whether it is back.
 constexpr absl::Duration kKeepAsking = absl::Minutes(5);
+// So long a master that has gone may take to come back before the steps of its sessions fail.
+constexpr absl::Duration kGoneAfter = absl::Seconds(3);
+
+// Whether there is nobody at the address: a task that has not started yet, or one that is gone. One
+// that accepts connections and says nothing is there, which gRPC tells by these texts only.
+bool IsAbsence(const absl::Status& status) {
+  const absl::string_view text = status.message();
+  const bool is_mute = absl::StrContains(text, "before receiving SETTINGS") ||
+                       (absl::StrContains(text, "andshake") && absl::StrContains(text, "imed out"));
+  return absl::IsUnavailable(status) && !is_mute;
+}
+
+absl::Status GivenUp(absl::Status status) {
+  status.SetPayload(kGivenUpPayload, absl::Cord());
+  return status;
+}
+
+// What a call does while there is nobody at the address of the task.
+enum class InAbsence : uint8_t { kFails, kFailsLater, kWaits };
 
 // The heart of one task, listened to while calls to it are open. Thread-safe.
 class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
@@ -36,12 +55,13 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
 
   // A call is opened; cancelling `call` ends it. Unavailable where the task is known to be silent;
   // a patient call is then given a moment.
-  absl::StatusOr<uint64_t> Open(std::shared_ptr<Cancellation> call, bool patient) {
+  absl::StatusOr<uint64_t> Open(std::shared_ptr<Cancellation> call, bool patient,
+                                InAbsence in_absence) {
     MutexLock lock(mutex_);
     last_wanted_ = scheduler_.clock().NowNanos();
     if (ticking_ && IsSilentLocked() && !patient) return Silent(silence_);
     const uint64_t number = ++last_call_;
-    calls_.emplace(number, OpenCall{std::move(call), last_wanted_, std::nullopt});
+    calls_.emplace(number, OpenCall{std::move(call), last_wanted_, in_absence, std::nullopt});
     if (!ticking_) {
       ticking_ = true;
       // A task that was silent when it was last asked has less time to show that it is back.
@@ -49,6 +69,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
                      ? std::max(absl::ZeroDuration(), options_.fail_after - options_.warn_after)
                      : absl::ZeroDuration();
       unanswered_ = false;
+      absent_since_.reset();
       TickLaterLocked();
     }
     return number;
@@ -77,6 +98,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   struct OpenCall {
     std::shared_ptr<Cancellation> cancellation;
     int64_t opened = 0;
+    InAbsence in_absence = InAbsence::kFails;
     std::optional<uint64_t> incarnation;  // of the task, as first heard after the call was made
   };
   using Calls = std::vector<std::shared_ptr<Cancellation>>;
@@ -95,6 +117,10 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
         task_, " has been silent for ",
         absl::FormatDuration(absl::Floor(silence, absl::Seconds(1))),
         ": no answer to heartbeats. The task has stopped, or the network to it is cut."));
+  }
+  absl::Status Gone(const absl::Status& status) const {
+    return absl::UnavailableError(absl::StrCat(
+        task_, " is gone, and its sessions with it. Re-create your session.\n", status.message()));
   }
 
   void TickLaterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -121,7 +147,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
       unanswered_ = true;
       silence = silence_;
       if (silence >= options_.warn_after && !warned_) warn = warned_ = true;
-      if (IsSilentLocked()) failed = TakeWaitingLocked();
+      if (IsSilentLocked()) failed = TakeSilencedLocked();
       TickLaterLocked();
     }
     if (warn) {
@@ -162,7 +188,35 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
     });
   }
 
+  // There is nobody at the address.
+  void Missed(const absl::Status& status) {
+    bool warn = false;
+    Calls failed;
+    {
+      MutexLock lock(mutex_);
+      const int64_t now = scheduler_.clock().NowNanos();
+      if (!absent_since_) absent_since_ = now;
+      const auto since = [now](int64_t then) { return absl::Nanoseconds(now - then); };
+      bool any_waits = false;
+      for (const auto& [number, call] : calls_) any_waits |= call.in_absence == InAbsence::kWaits;
+      if (any_waits) {
+        // Whoever waits for it to start knows that it may take long.
+        unanswered_ = false;
+        silence_ = absl::ZeroDuration();
+        warn = since(*absent_since_) >= options_.warn_after && !std::exchange(warned_, true);
+      }
+      if (since(*absent_since_) >= kGoneAfter) {
+        failed = TakeLocked([&since](const OpenCall& call) {
+          return call.in_absence == InAbsence::kFailsLater && since(call.opened) >= kGoneAfter;
+        });
+      }
+    }
+    if (warn) LOG(WARNING) << task_ << " is waited for: " << status.message();
+    if (!failed.empty()) Fail(failed, Gone(status));
+  }
+
   void Heard(const absl::Status& status, uint64_t incarnation) {
+    if (IsAbsence(status)) return Missed(status);
     if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
         absl::IsCancelled(status)) {
       return;  // not a sign of life
@@ -172,6 +226,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
     {
       MutexLock lock(mutex_);
       is_back = std::exchange(warned_, false);
+      absent_since_.reset();
       unanswered_ = false;
       silence_ = absl::ZeroDuration();
       if (incarnation != 0) failed = TakeOlderLocked(incarnation);
@@ -184,30 +239,32 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
                                   "your session."))));
   }
 
-  // Calls that have waited long enough for a silent task.
-  Calls TakeWaitingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  template <typename Condition>
+  Calls TakeLocked(Condition condition) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Calls taken;
-    const int64_t now = scheduler_.clock().NowNanos();
     for (auto at = calls_.begin(); at != calls_.end();) {
       const auto call = at++;
-      if (absl::Nanoseconds(now - call->second.opened) < options_.warn_after) continue;
+      if (!condition(call->second)) continue;
       taken.push_back(std::move(call->second.cancellation));
       calls_.erase(call);
     }
     return taken;
   }
 
+  // Calls that have waited long enough for a silent task.
+  Calls TakeSilencedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const int64_t now = scheduler_.clock().NowNanos();
+    return TakeLocked([this, now](const OpenCall& call) {
+      return absl::Nanoseconds(now - call.opened) >= options_.warn_after;
+    });
+  }
+
   // Calls that were made to another life of the task.
   Calls TakeOlderLocked(uint64_t incarnation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    Calls taken;
-    for (auto at = calls_.begin(); at != calls_.end();) {
-      const auto call = at++;
-      if (!call->second.incarnation) call->second.incarnation = incarnation;
-      if (*call->second.incarnation == incarnation) continue;
-      taken.push_back(std::move(call->second.cancellation));
-      calls_.erase(call);
-    }
-    return taken;
+    return TakeLocked([incarnation](OpenCall& call) {
+      if (!call.incarnation) call.incarnation = incarnation;
+      return *call.incarnation != incarnation;
+    });
   }
 
   static void Fail(const Calls& calls, const absl::Status& status) {
@@ -224,12 +281,22 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   uint64_t last_call_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ticking_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t last_tick_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t last_wanted_ ABSL_GUARDED_BY(mutex_) = 0;  // when a call was last made
-  bool unanswered_ ABSL_GUARDED_BY(mutex_) = false;  // asked, and nothing heard since
+  int64_t last_wanted_ ABSL_GUARDED_BY(mutex_) = 0;              // when a call was last made
+  bool unanswered_ ABSL_GUARDED_BY(mutex_) = false;              // asked, and nothing heard since
+  std::optional<int64_t> absent_since_ ABSL_GUARDED_BY(mutex_);  // nobody at the address
   absl::Duration silence_ ABSL_GUARDED_BY(mutex_);
   bool warned_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_stock_ ABSL_GUARDED_BY(mutex_) = false;  // does not know Hello
 };
+
+// What a master answers may be about any task; what the watch says begins with the master.
+absl::Status AboutMaster(const absl::Status& status, const std::string& master) {
+  return absl::StartsWith(status.message(), master) ? GivenUp(status) : status;
+}
+absl::Status AboutWorker(const absl::Status& status, const std::string& task) {
+  if (absl::StrContains(status.message(), task)) return status;
+  return Suffixed(status, absl::StrCat("\nwhile calling ", task));
+}
 
 // A call to `to`, of the task that `watch` watches. Either the caller or the watch ends it.
 template <typename Api, typename Reply, typename Call>
@@ -238,7 +305,15 @@ void CallWatched(const std::shared_ptr<TaskWatch>& watch, Api& to, CallOptions o
   // A task that waits for a tensor may hear of its sender later than the master has: a link that
   // was cut comes back for each connection at its own time.
   constexpr bool kPatient = std::is_same_v<Reply, RecvTensorReply>;
-  if (options.wait_for_ready) return call(to, std::move(options), std::move(done));
+  constexpr bool kIsMaster = std::is_same_v<Api, MasterApi>;
+  // Whoever waits for a worker says so, and who is missing.
+  if (!kIsMaster && options.wait_for_ready) return call(to, std::move(options), std::move(done));
+  // What a session has is lost with its master; a session that is not made yet loses nothing.
+  constexpr bool kHasSession =
+      !std::is_same_v<Reply, CreateSessionReply> && !std::is_same_v<Reply, ListDevicesReply>;
+  const InAbsence in_absence = !options.wait_for_ready ? InAbsence::kFails
+                               : kHasSession           ? InAbsence::kFailsLater
+                                                       : InAbsence::kWaits;
   auto both = std::make_shared<Cancellation>();
   const std::shared_ptr<Cancellation> caller = std::move(options.cancellation);
   Cancellation::Token token = 0;
@@ -250,10 +325,10 @@ void CallWatched(const std::shared_ptr<TaskWatch>& watch, Api& to, CallOptions o
     }
   }
   options.cancellation = both;
-  const absl::StatusOr<uint64_t> number = watch->Open(std::move(both), kPatient);
+  const absl::StatusOr<uint64_t> number = watch->Open(std::move(both), kPatient, in_absence);
   if (!number.ok()) {
     if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
-    return std::move(done)(number.status());
+    return std::move(done)(kIsMaster ? GivenUp(number.status()) : number.status());
   }
   call(to, std::move(options),
        [watch, number = *number, caller, token,
@@ -261,11 +336,9 @@ void CallWatched(const std::shared_ptr<TaskWatch>& watch, Api& to, CallOptions o
          watch->Closed(number);
          // Once it is cancelled the callback has run or is running, perhaps below us.
          if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
-         // What a master answers may be about any task.
-         if (std::is_same_v<Api, WorkerApi> && absl::IsUnavailable(reply.status()) &&
-             !absl::StrContains(reply.status().message(), watch->task())) {
-           reply = Suffixed(reply.status(), absl::StrCat("\nwhile calling ", watch->task()));
-         }
+         if (absl::IsUnavailable(reply.status()))
+           reply = kIsMaster ? AboutMaster(reply.status(), watch->task())
+                             : AboutWorker(reply.status(), watch->task());
          std::move(done)(std::move(reply));
        });
 }

@@ -20,11 +20,16 @@ struct LivenessOptions {
 // Tasks connected through `inner`, watched while calls to them are open: by Hello where they know
 // it, by GetStatus otherwise. Calls to a silent task fail with Unavailable, further ones at once
 // until it answers again; calls to one that has restarted meanwhile with Aborted; both name the
-// task. GetStatus and calls that wait for a peer
-// are not watched, the task's own worker neither. Masters are watched by the worker at their
-// address. `scheduler` and the transport outlive what is connected.
+// task. GetStatus and calls that wait for a worker are not watched, the task's own worker neither.
+// Masters are watched by the worker at their address, also by calls that wait for them: one that
+// refuses connections is not silent. Making a session then waits for it, with a warning; calls for
+// a session that was there fail soon with Unavailable. `scheduler` and the transport outlive what
+// is connected.
 std::unique_ptr<Transport> NewWatchedTransport(std::unique_ptr<Transport> inner,
                                                Scheduler& scheduler, LivenessOptions options);
+
+// Of an Unavailable that the watch decided on: trying again at once is of no use.
+inline constexpr absl::string_view kGivenUpPayload = "muster.GivenUp";
 
 // MUSTER_HEARTBEAT, MUSTER_WARN_AFTER and MUSTER_FAIL_AFTER, in seconds. InvalidArgument naming the
 // variable for what is no positive number.

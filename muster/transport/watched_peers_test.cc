@@ -25,6 +25,7 @@ class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
   }
   void Hello(CallOptions, PeerInfo, CallDone<PeerInfo> done) override {
     ++hellos;
+    if (!refusal.empty()) return std::move(done)(absl::UnavailableError(refusal));
     if (is_stock) return std::move(done)(absl::UnimplementedError(""));
     if (!answers) return;
     PeerInfo info;
@@ -46,6 +47,7 @@ class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
   }
   bool answers = true;
   bool is_stock = false;
+  std::string refusal;  // what a connection to it ends with; empty: none does
   uint64_t incarnation = 7;
   int hellos = 0;
   int statuses = 0;
@@ -284,6 +286,83 @@ TEST_F(WatchedPeersTest, ASilentMasterFailsWhatItsClientWaitsFor) {
   task_->answers = false;
   RunFor(absl::Seconds(40));
   EXPECT_TRUE(answer_.has_value());
+}
+
+class WatchedMasterTest : public WatchedPeersTest {
+ protected:
+  static constexpr char kRefused[] = "connect: Connection refused (111)";
+  static CallOptions Waiting() {
+    CallOptions options;
+    options.wait_for_ready = true;
+    return options;
+  }
+  void Run() {
+    answer_.reset();
+    master_->RunStep(Waiting(), {},
+                     [this](absl::StatusOr<RunStepReply> reply) { answer_ = reply.status(); });
+  }
+  void CreateSession() {
+    answer_.reset();
+    master_->CreateSession(Waiting(), {}, [this](absl::StatusOr<CreateSessionReply> reply) {
+      answer_ = reply.status();
+    });
+  }
+  void ExpectGivenUp(const std::string& text) {
+    ASSERT_TRUE(answer_.has_value());
+    EXPECT_EQ(answer_->code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(answer_->message()), HasSubstr(text));
+    EXPECT_TRUE(answer_->GetPayload(kGivenUpPayload).has_value());
+  }
+  const std::shared_ptr<MasterApi> master_ = transport_->ConnectMaster("grpc://far:2222").value();
+};
+
+TEST_F(WatchedMasterTest, CallsThatWaitForItAreWatchedToo) {
+  Run();
+  RunFor(absl::Seconds(60));
+  EXPECT_FALSE(answer_.has_value());
+  task_->answers = false;
+  RunFor(absl::Seconds(29));
+  EXPECT_FALSE(answer_.has_value());
+  RunFor(absl::Seconds(4));
+  ExpectGivenUp("the master grpc://far:2222 has been silent for 30s");
+  Run();
+  ExpectGivenUp("the master grpc://far:2222 has been silent for");
+}
+
+TEST_F(WatchedMasterTest, OneThatIsNotThereYetIsWaitedFor) {
+  task_->refusal = kRefused;
+  CreateSession();
+  RunFor(absl::Hours(2));
+  EXPECT_FALSE(answer_.has_value());
+  task_->refusal.clear();
+  RunFor(absl::Minutes(2));
+  EXPECT_FALSE(answer_.has_value());
+  task_->answers = false;
+  RunFor(absl::Seconds(33));
+  ExpectGivenUp("the master grpc://far:2222 has been silent for 30s");
+}
+
+TEST_F(WatchedMasterTest, OneThatAcceptsConnectionsAndSaysNothingIsSilent) {
+  task_->refusal = "connection attempt timed out before receiving SETTINGS frame";
+  CreateSession();
+  RunFor(absl::Seconds(33));
+  ExpectGivenUp("the master grpc://far:2222 has been silent for 30s");
+}
+
+TEST_F(WatchedMasterTest, OneThatHasGoneFailsWhatItsSessionsWaitFor) {
+  Run();
+  RunFor(absl::Seconds(60));
+  task_->refusal = kRefused;
+  RunFor(absl::Seconds(2));
+  EXPECT_FALSE(answer_.has_value());
+  RunFor(absl::Seconds(3));
+  ExpectGivenUp("the master grpc://far:2222 is gone");
+  EXPECT_THAT(std::string(answer_->message()), HasSubstr(kRefused));
+  // A later call has as long: it may be back.
+  Run();
+  EXPECT_FALSE(answer_.has_value());
+  RunFor(absl::Seconds(5));
+  ExpectGivenUp("the master grpc://far:2222 is gone");
 }
 
 }  // namespace

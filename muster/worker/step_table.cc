@@ -136,14 +136,12 @@ void StepTable::Finish(int64_t id) {
   step->buffers->Abort(CleanedUp(id));
 }
 
-void StepTable::FinishIdle(const WorkerSession* session) {
+std::vector<int64_t> StepTable::Idle(const WorkerSession* session) const {
   std::vector<int64_t> ids;
-  {
-    MutexLock lock(mutex_);
-    for (const auto& [since, step] : idle_)
-      if (step->session.get() == session) ids.push_back(step->id);
-  }
-  for (const int64_t id : ids) Finish(id);
+  MutexLock lock(mutex_);
+  for (const auto& [since, step] : idle_)
+    if (step->session.get() == session) ids.push_back(step->id);
+  return ids;
 }
 
 void StepTable::Stop(const WorkerSession* session, const absl::Status& reason) {

@@ -71,8 +71,8 @@ class StepTable {
 
   // The step is over: whoever waits for it hears so, and so will those who come late.
   void Finish(int64_t id);
-  // Forgets the steps of a session that its master has closed and that run no more.
-  void FinishIdle(const WorkerSession* session);
+  // The steps of a session that run no more and are not over.
+  std::vector<int64_t> Idle(const WorkerSession* session) const;
   // Steps of one session, or all of them, end with `reason`.
   void Stop(const WorkerSession* session, const absl::Status& reason);
   int64_t num_running() const;

@@ -146,7 +146,10 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   void DeleteWorkerSession(CallOptions, std::string session, CallDone<Empty> done) override {
     const absl::StatusOr<std::shared_ptr<WorkerSession>> found = FindSession(session, true);
     sessions_->Remove(session);
-    if (found.ok()) steps_->FinishIdle(found->get());
+    if (found.ok()) {
+      // Its master says nothing more of them.
+      for (const int64_t step : steps_->Idle(found->get())) FinishStep(step);
+    }
     std::move(done)(Empty());
   }
 

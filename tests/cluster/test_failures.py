@@ -120,6 +120,107 @@ def test_a_stopped_task_is_named_and_fails_the_step(start_cluster):
     assert re.search("/job:ps/replica:0/task:0 has not answered for 1", errors), errors
 
 
+STEP = """
+import sys, time
+import muster as tf
+with tf.device("/job:worker/task:0"):
+    loop = tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)])
+session = tf.Session(sys.argv[1])
+print(session.run(tf.constant("ready")).decode(), flush=True)
+for fetch in [loop, tf.constant(1)]:
+    start = time.time()
+    try:
+        session.run(fetch)
+    except tf.errors.UnavailableError as error:
+        print("%.1f %s" % (time.time() - start, error.message.splitlines()[0]), flush=True)
+start = time.time()
+try:
+    session.close()
+except tf.errors.OpError:
+    pass
+print("%.1f" % (time.time() - start), flush=True)
+"""
+
+
+@pytest.fixture
+def start_client():
+    """start_client(target) runs STEP in a process of its own; gives it when its session is there."""
+    clients = []
+
+    def start(target):
+        client = subprocess.Popen([sys.executable, "-c", STEP, target], text=True, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, env=dict(os.environ, MUSTER_HEARTBEAT="0.3",
+                                                                   MUSTER_WARN_AFTER="1", MUSTER_FAIL_AFTER="3"))
+        clients.append(client)
+        return client
+
+    yield start
+    for client in clients:
+        client.kill()
+        client.communicate()
+
+
+def test_a_stopped_master_fails_its_clients_step(start_cluster, start_client):
+    cluster = start_cluster(worker=1)
+    client = start_client(cluster.target())
+    assert client.stdout.readline() == "ready\n"
+    time.sleep(1)
+    master = cluster.tasks["worker", 0].process
+    master.send_signal(signal.SIGSTOP)
+    try:
+        output, errors = client.communicate(timeout=90)
+    finally:
+        master.send_signal(signal.SIGCONT)
+    first, second, closed = output.splitlines()
+    assert "the master %s has been silent for 3" % cluster.target() in first
+    assert 2 < float(first.split()[0]) < 15
+    assert "the master %s has been silent for" % cluster.target() in second
+    assert float(second.split()[0]) < 3
+    assert float(closed) < 9
+    assert "the master %s has not answered for 1" % cluster.target() in errors
+    with tf.Session(cluster.target()) as session:
+        assert session.run(tf.constant(1)) == 1
+
+
+def test_a_stopped_master_fails_a_new_client(start_cluster, start_client):
+    cluster = start_cluster(worker=1)
+    master = cluster.tasks["worker", 0].process
+    master.send_signal(signal.SIGSTOP)
+    try:
+        client = start_client(cluster.target())
+        output, errors = client.communicate(timeout=90)
+    finally:
+        master.send_signal(signal.SIGCONT)
+    assert output == ""
+    assert "the master %s has been silent for 3" % cluster.target() in errors
+
+
+def test_a_killed_master_fails_its_clients_step(start_cluster, start_client):
+    cluster = start_cluster(worker=1)
+    client = start_client(cluster.target())
+    assert client.stdout.readline() == "ready\n"
+    time.sleep(1)
+    cluster.tasks["worker", 0].kill()
+    output, _ = client.communicate(timeout=90)
+    first, second, closed = output.splitlines()
+    for line in [first, second]:
+        assert "the master %s is gone" % cluster.target() in line
+        assert float(line.split()[0]) < 15
+    assert float(closed) < 9
+
+
+def test_a_master_that_starts_late_is_waited_for(start_cluster, start_client):
+    cluster = start_cluster(worker=1)
+    cluster.tasks["worker", 0].kill()
+    client = start_client(cluster.target())
+    said = client.stderr.readline()
+    assert "the master %s is waited for: " % cluster.target() in said and "refused" in said, said
+    time.sleep(4)  # longer than it may be silent
+    assert client.poll() is None
+    cluster.start("worker", 0)
+    assert client.stdout.readline() == "ready\n"
+
+
 def test_a_busy_task_is_not_taken_for_dead(start_cluster):
     cluster = start_cluster(flags=QUICK[:-4] + ["--fail-after", "6"], ps=1, worker=1)
     loops = [_endless("/job:ps/task:0") for _ in range(2 * os.cpu_count())]
