@@ -53,6 +53,7 @@
 #include "muster/train/optimizers.h"
 #include "muster/train/queue_runner.h"
 #include "muster/train/saver.h"
+#include "muster/train/shard_queue.h"
 #include "muster/train/supervisor.h"
 #include "muster/train/sync_replicas_hook.h"
 #include "muster/train/training_session.h"

@@ -65,7 +65,8 @@ const std::vector<std::string>& ParameterServerOps() {
                                    "BoostedTreesEnsembleResourceHandleOp",
                                    "BoostedTreesQuantileStreamResourceHandleOp",
                                    "ResourceConditionalAccumulator",
-                                   "DecisionTreeResource"};
+                                   "DecisionTreeResource",
+                                   "MusterShardQueue"};
   return *kOps;
 }
 

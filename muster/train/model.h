@@ -23,6 +23,7 @@
 namespace muster {
 
 class QueueRunner;
+class ShardQueue;
 
 struct MinimizeOptions {
   // Set: one update takes the mean of several workers' gradients.
@@ -42,6 +43,7 @@ struct Model {
   std::vector<Node*> table_initializers;
   std::vector<Output> summaries;
   std::vector<std::shared_ptr<QueueRunner>> queue_runners;
+  std::vector<std::shared_ptr<ShardQueue>> shard_queues;  // saved; shared by all workers
   std::optional<TrainVariable> global_step;  // needed by what saves or counts; also in `variables`
   std::shared_ptr<SyncReplicas> sync;        // its hook is then one of the session's
   std::shared_ptr<AllReduce> all_reduce;     // so is its

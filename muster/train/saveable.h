@@ -38,6 +38,8 @@ struct Saveable {
   std::function<absl::StatusOr<Node*>(const Scope&, const std::vector<Output>& tensors,
                                       const std::optional<std::vector<RestoredShape>>& shapes)>
       restore;
+  // Read before all others: what it says has happened must not be missing in them.
+  bool comes_first = false;
 };
 
 // A VariableV2 (or another node with a reference) under `name`. `read` is what is saved: the

@@ -9,8 +9,8 @@
 #include "muster/device/device_name.h"
 #include "muster/graph/cond_context.h"
 #include "muster/graph/emit.h"
-#include "muster/train/variables.h"
 #include "muster/train/saver.h"
+#include "muster/train/variables.h"
 
 namespace muster {
 namespace {
@@ -74,6 +74,47 @@ absl::StatusOr<std::vector<Shard>> ByDevice(std::vector<Saveable> saveables) {
   std::vector<Shard> sorted;
   for (auto& [device, shard] : shards) sorted.push_back(std::move(shard));
   return sorted;
+}
+
+// Reads a variable anew, in a scope that orders it.
+absl::StatusOr<Output> ReadAgain(const Scope& scope, Output value) {
+  const std::string& op = value.node->op();
+  const bool is_resource = op == "ReadVariableOp";
+  Output from = value;
+  if (is_resource || (op == "Identity" && IsRef(value.node->input(0).dtype())))
+    from = value.node->input(0);
+  if (!is_resource && !IsRef(from.dtype())) return value;
+  const Scope beside = scope.ColocatedWith(*from.node).WithFreshStatus();
+  const Output read =
+      is_resource ? beside.Op("ReadVariableOp", {from}, {{"dtype", AttrValue(value.dtype())}})
+                  : beside.Op("Identity", {from});
+  RETURN_IF_ERROR(beside.status());
+  return read;
+}
+
+// Makes what comes first, and the others read after it.
+absl::Status OrderReads(const Scope& scope, std::vector<Saveable>& saveables) {
+  std::vector<Node*> first;
+  for (Saveable& saveable : saveables) {
+    if (!saveable.comes_first) continue;
+    for (SaveSpec& spec : saveable.specs) {
+      ASSIGN_OR_RETURN(const Output tensor, spec.tensor(scope));
+      first.push_back(tensor.node);
+      spec.tensor = [tensor](const Scope&) { return tensor; };
+    }
+  }
+  if (first.empty()) return absl::OkStatus();
+  for (Saveable& saveable : saveables) {
+    if (saveable.comes_first) continue;
+    for (SaveSpec& spec : saveable.specs) {
+      spec.tensor = [first, inner = spec.tensor](const Scope& at) -> absl::StatusOr<Output> {
+        const Scope after = at.WithControlDependencies(first);
+        ASSIGN_OR_RETURN(const Output tensor, inner(after));
+        return ReadAgain(after, tensor);
+      };
+    }
+  }
+  return absl::OkStatus();
 }
 
 class NodeBuilder {
@@ -338,6 +379,7 @@ absl::StatusOr<SaverDef> BuildSaverNodes(const Scope& scope, std::vector<Saveabl
   RETURN_IF_ERROR(CheckNames(saveables));
   ASSIGN_OR_RETURN(const Scope own,
                    scope.TryNameScope(options.name.empty() ? "save" : options.name));
+  RETURN_IF_ERROR(OrderReads(own, saveables));
   return NodeBuilder(own, options).Build(std::move(saveables));
 }
 

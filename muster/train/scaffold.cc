@@ -3,26 +3,40 @@
 #include "muster/checkpoint/checkpoint_state.h"
 #include "muster/graph/emit.h"
 #include "muster/train/notice.h"
+#include "muster/train/shard_queue.h"
 
 namespace muster {
 namespace {
 
-// Besides variables sessions could initialize other resources; C++ programs have none, but the
-// nodes are the same.
-absl::StatusOr<Output> ReadyOp(const Scope& scope, const std::vector<TrainVariable>& variables) {
+// Besides variables sessions initialize shard queues; where there are none, the nodes are the same
+// as for other resources of Python's.
+absl::StatusOr<Output> ReadyOp(const Scope& scope, const std::vector<TrainVariable>& variables,
+                               const Model& model) {
   ASSIGN_OR_RETURN(const Output missing, ReportUninitialized(scope, variables));
   const Scope resources = scope.NameScope("report_uninitialized_resources");
   const Output none = resources.WithDevice("/device:CPU:0").Const(Tensor::Vector<std::string>({}));
-  return EmitConcat(scope, {missing, none});
+  std::vector<Output> all = {missing, none};
+  for (const auto& queue : model.shard_queues) all.push_back(queue->missing());
+  return EmitConcat(scope, all);
 }
 
 // With an all-reduce every worker has a model of its own, which a session made anew must not forget
 // and for which it does not wait.
 absl::StatusOr<Node*> InitOp(const Scope& scope, const Model& model) {
-  if (model.all_reduce != nullptr)
-    return model.all_reduce->AddGentleInitializer(scope, model.variables, true);
-  ASSIGN_OR_RETURN(Node* const init, Initializer(scope, model.variables));
-  return Group(scope, {init, scope.Add("NoOp", {}, {}, "init")});
+  const bool gentle = model.all_reduce != nullptr;
+  std::vector<Node*> nodes;
+  if (gentle) {
+    ASSIGN_OR_RETURN(Node* const init,
+                     model.all_reduce->AddGentleInitializer(scope, model.variables, true));
+    if (model.shard_queues.empty()) return init;
+    nodes = {init};
+  } else {
+    ASSIGN_OR_RETURN(Node* const init, Initializer(scope, model.variables));
+    nodes = {init, scope.Add("NoOp", {}, {}, "init")};
+  }
+  for (const auto& queue : model.shard_queues)
+    nodes.push_back(gentle ? queue->gentle_initializer() : queue->initializer());
+  return Group(scope, nodes);
 }
 
 absl::StatusOr<Node*> LocalInitOp(const Scope& scope, const Model& model) {
@@ -41,6 +55,7 @@ absl::StatusOr<std::shared_ptr<Saver>> MakeSaver(const Scope& scope, const Model
   for (const TrainVariable& variable : model.variables) {
     ASSIGN_OR_RETURN(saveables.emplace_back(), VariableSaveable(variable));
   }
+  for (const auto& queue : model.shard_queues) saveables.push_back(queue->ToSaveable());
   SaverOptions options;
   options.sharded = true;
   return Saver::Build(scope, std::move(saveables), options);
@@ -65,12 +80,12 @@ absl::Status Scaffold::Finalize(const Scope& outer, const Model& model) {
   if (ready_op.node == nullptr) {
     std::vector<TrainVariable> all = model.variables;
     all.insert(all.end(), model.local_variables.begin(), model.local_variables.end());
-    ASSIGN_OR_RETURN(ready_op, ReadyOp(scope, all));
+    ASSIGN_OR_RETURN(ready_op, ReadyOp(scope, all, model));
   }
   if (ready_for_local_init_op.node == nullptr) {
-    ASSIGN_OR_RETURN(ready_for_local_init_op,
-                     ReadyOp(scope, model.all_reduce != nullptr ? std::vector<TrainVariable>()
-                                                                : model.variables));
+    ASSIGN_OR_RETURN(ready_for_local_init_op, model.all_reduce != nullptr
+                                                  ? ReadyOp(scope, {}, Model())
+                                                  : ReadyOp(scope, model.variables, model));
   }
   if (local_init_op == nullptr) {
     ASSIGN_OR_RETURN(local_init_op, LocalInitOp(scope, model));

@@ -5,6 +5,7 @@
 #include "muster/train/graph_text_proto.h"
 #include "muster/train/notice.h"
 #include "muster/train/queue_runner.h"
+#include "muster/train/shard_queue.h"
 #include "muster/train/sync_replicas_hook.h"
 
 namespace muster {
@@ -145,6 +146,8 @@ absl::StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
           return variables;
         }));
   }
+  for (const auto& queue : options.model.shard_queues)
+    monitored.hooks.push_back(std::make_shared<ShardQueueHook>(queue));
   monitored.start_queue_runners = [runners = options.model.queue_runners](
                                       const std::shared_ptr<Session>& session,
                                       const std::shared_ptr<Coordinator>& coordinator) {

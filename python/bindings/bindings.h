@@ -114,6 +114,7 @@ void BindSession(nb::module_& m);
 void BindServer(nb::module_& m);
 void BindTrain(nb::module_& m);
 void BindAllReduce(nb::module_& m);
+void BindShardQueue(nb::module_& m);
 void BindSyncReplicas(nb::module_& m);
 void BindFunctions(nb::module_& m);
 void BindSummaries(nb::module_& m);

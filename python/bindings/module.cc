@@ -19,6 +19,7 @@ NB_MODULE(_muster, m) {
   muster::BindMonitored(m);
   muster::BindHooks(m);
   muster::BindAllReduce(m);
+  muster::BindShardQueue(m);
   muster::BindSyncReplicas(m);
   muster::BindFunctions(m);
   muster::BindCheckpoint(m);

@@ -101,9 +101,12 @@ class _AllReduceHook(basic_session_run_hooks._NativeHook):
             return graph._operation(
                 self._all_reduce.gentle_initializer(graph._scope, variables.global_variables(), with_staying))
 
+        # Queues of shards go on as well.
+        shared = [r._replace(create=graph.get_operation_by_name(r.handle.op.name + "/gentle_init"))
+                  if r.handle.op.type == "MusterShardQueue" else r for r in resources.shared_resources()]
         ready = convert.constant([], dtypes.string, name="ready_for_local_init")
         for key, op in ((GraphKeys.INIT_OP, control_flow_ops.group(
-                            gentle(True), resources.initialize_resources(resources.shared_resources()))),
+                            gentle(True), resources.initialize_resources(shared))),
                         (GraphKeys.READY_FOR_LOCAL_INIT_OP, ready),
                         (GraphKeys.LOCAL_INIT_OP, control_flow_ops.group(
                             gentle(False), monitored_session.Scaffold.default_local_init_op()))):

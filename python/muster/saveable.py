@@ -51,6 +51,8 @@ class _NativeSaveable(SaveableObject):
 class VariableSaveable(_NativeSaveable):
     """A reference variable, or the tensor that is its reference."""
 
+    _is_native = True
+
     def __init__(self, var, slice_spec, name):
         is_variable = isinstance(var, variables.Variable)
         reference = var._ref() if is_variable else var
@@ -65,6 +67,8 @@ ReferenceVariableSaveable = VariableSaveable
 
 class ResourceVariableSaveable(_NativeSaveable):
     """A variable behind a handle, or a tensor read from it."""
+
+    _is_native = True
 
     def __init__(self, var, slice_spec, name):
         if isinstance(var, framework.Tensor):
@@ -172,7 +176,7 @@ def _shape_or_tensor(graph, given):
 
 def native(graph, saveable):
     """The C++ saveable. One that a script describes is called back while the saver is built."""
-    if type(saveable) in (VariableSaveable, ResourceVariableSaveable):
+    if "_is_native" in vars(type(saveable)):  # not one that a script derives from them
         return saveable._native
 
     def spec_tensor(spec):

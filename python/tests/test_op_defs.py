@@ -65,7 +65,9 @@ PRODUCER_OF_1_15 = 134
 
 # Ops of our own that no client sees; TensorFlow has none of them.
 OUR_OWN = {"MusterJoinGroup", "MusterNoteLeader", "MusterGroupLeader", "MusterGroupAwaited", "MusterEndpoint",
-           "MusterEnterGroup"}
+           "MusterEnterGroup", "MusterShardQueue", "MusterInitShardQueue", "MusterShardQueueIsInitialized",
+           "MusterWorkerIdentity", "MusterShardTake", "MusterShardDone", "MusterShardReturn", "MusterShardRenew",
+           "MusterShardReport", "MusterShardState", "MusterRestoreShardState"}
 
 
 def test_definitions_equal_tensorflows(ours, theirs):

@@ -5,8 +5,9 @@ from muster.data.dataset import (  # noqa: F401
 from muster.data.iterator import Iterator  # noqa: F401
 from muster.data.options import Options  # noqa: F401
 from muster.data.readers import FixedLengthRecordDataset, TextLineDataset, TFRecordDataset  # noqa: F401
+from muster.data.shard_queue import ShardQueue  # noqa: F401
 from muster.data import experimental  # noqa: F401
 
-__all__ = ["Dataset", "FixedLengthRecordDataset", "Iterator", "Options", "TFRecordDataset", "TextLineDataset",
-           "experimental", "get_output_classes", "get_output_shapes", "get_output_types", "make_initializable_iterator",
-           "make_one_shot_iterator"]
+__all__ = ["Dataset", "FixedLengthRecordDataset", "Iterator", "Options", "ShardQueue", "TFRecordDataset",
+           "TextLineDataset", "experimental", "get_output_classes", "get_output_shapes", "get_output_types",
+           "make_initializable_iterator", "make_one_shot_iterator"]
