@@ -16,6 +16,7 @@ void AddRunCommand(CLI::App& app, Command& chosen);
 void AddOpsCommand(CLI::App& app, Command& chosen);
 void AddLaunchCommand(CLI::App& app, Command& chosen);
 void AddServeCommand(CLI::App& app, Command& chosen);
+void AddStatusCommand(CLI::App& app, Command& chosen);
 void AddExplainCommand(CLI::App& app, Command& chosen);
 void AddCheckpointCommand(CLI::App& app, Command& chosen);
 

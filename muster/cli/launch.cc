@@ -43,6 +43,11 @@ void AddClusterOptions(CLI::App& command, LaunchFlags& flags) {
                   "the first of the ports of the tasks, on each host; default: free ones")
       ->check(CLI::Range(1, 65535));
   command
+      .add_option("--metrics-port,--metrics_port", flags.metrics_port,
+                  "serve /metrics and /healthz: the first ps on this port, the others on the next "
+                  "ones, then the workers")
+      ->check(CLI::Range(1, 65535));
+  command
       .add_option("--environment", flags.environment,
                   "who says which task this is (auto): auto, local, slurm, mpi, tf_config")
       ->check(CLI::IsMember({"auto", "local", "slurm", "mpi", "tf_config"}));

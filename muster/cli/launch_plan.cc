@@ -221,6 +221,8 @@ absl::StatusOr<LaunchPlan> PlanHosts(const LaunchFlags& flags) {
 }
 
 absl::StatusOr<LaunchPlan> MakePlan(const LaunchFlags& flags) {
+  if (flags.metrics_port > 0 && (flags.standalone || flags.processes > 0))
+    return InvalidArgument("--metrics-port is for tasks that have processes of their own");
   if (!flags.hosts_file.empty()) return PlanHosts(flags);
   if (!flags.job_name.empty()) return PlanNamed(flags);
   if (flags.standalone || flags.processes > 0) return PlanLocal(flags);

@@ -19,6 +19,7 @@ struct LaunchFlags {
   bool no_status = false;
   double stop_seconds = 5;
   int max_restarts = 0;
+  int metrics_port = 0;  // of the first task of the cluster, the others follow; 0: none
   std::string environment = "auto";
   bool dry_run = false;
   // On other hosts, by SSH.

@@ -185,6 +185,11 @@ std::vector<std::pair<std::string, std::string>> Launcher::Environment(
   std::vector<std::pair<std::string, std::string>> environment = {{"PYTHONUNBUFFERED", "1"}};
   if (!plan_.keeps_tf_config)
     environment.emplace_back("TF_CONFIG", TfConfigText(plan_, process.plan.tasks[0]));
+  if (flags_.metrics_port > 0) {
+    const LaunchedTask& task = process.plan.tasks[0];
+    const int place = task.index + (task.job == "ps" ? 0 : static_cast<int>(plan_.ps.size()));
+    environment.emplace_back("MUSTER_METRICS_PORT", absl::StrCat(flags_.metrics_port + place));
+  }
   return environment;
 }
 

@@ -14,6 +14,7 @@ int main(int argc, char** argv) {
   muster::AddOpsCommand(app, chosen);
   muster::AddLaunchCommand(app, chosen);
   muster::AddServeCommand(app, chosen);
+  muster::AddStatusCommand(app, chosen);
   muster::AddExplainCommand(app, chosen);
   muster::AddCheckpointCommand(app, chosen);
   if (const char* level = std::getenv("TF_CPP_MIN_LOG_LEVEL")) {

@@ -28,6 +28,7 @@ struct ServeFlags {
   std::string cluster, job, config, bind, token_file;
   int task = -1;
   int port = -1;
+  int metrics_port = -1;
   int cpu_devices = 0;
   double grace_seconds = -1;
   // Negative: what the environment says, or the default.
@@ -93,6 +94,7 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   seconds(flags.fail_seconds, options.liveness.fail_after);
   seconds(flags.orphan_seconds, options.orphan_grace);
   seconds(flags.master_seconds, options.master_timeout);
+  if (flags.metrics_port >= 0) options.metrics_port = flags.metrics_port;
   if (flags.max_message_bytes > 0)
     options.max_message_bytes = static_cast<int>(flags.max_message_bytes);
   if (flags.max_graph_nodes > 0) options.max_graph_nodes = flags.max_graph_nodes;
@@ -143,6 +145,8 @@ int Serve(const ServeFlags& flags) {
   if (const absl::Status started = (*server)->Start(); !started.ok()) return Fail(started);
   std::printf("muster: %s serves at %s\n", (*server)->self().ToString().c_str(),
               (*server)->target().c_str());
+  if ((*server)->metrics_port() >= 0)
+    std::printf("muster: metrics are on port %d\n", (*server)->metrics_port());
   std::fflush(stdout);
   signals.StopOnSignal(**server);
   std::fflush(nullptr);
@@ -165,6 +169,10 @@ void AddServeCommand(CLI::App& app, Command& chosen) {
       ->check(CLI::Range(0, 65535));
   command->add_option("--bind", flags->bind,
                       "Listen on this address instead of the cluster's; 0.0.0.0 for all");
+  command
+      ->add_option("--metrics-port", flags->metrics_port,
+                   "Serve /metrics (Prometheus) and /healthz on this port (MUSTER_METRICS_PORT)")
+      ->check(CLI::Range(0, 65535));
   command->add_option("--cpu-devices", flags->cpu_devices, "How many CPU devices the task has")
       ->check(CLI::Range(1, 1024));
   command

@@ -1,6 +1,7 @@
 #include "muster/server/server.h"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 #include <utility>
 
@@ -12,8 +13,12 @@
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 #include "muster/collective/task_groups.h"
+#include "muster/dashboard/http_server.h"
+#include "muster/master/cluster_watch.h"
 #include "muster/master/master.h"
+#include "muster/server/metrics_text.h"
 #include "muster/server/status_report.h"
+#include "muster/server/task_report.h"
 #include "muster/transport/local_address.h"
 #include "muster/transport/local_masters.h"
 #include "muster/worker/worker.h"
@@ -150,18 +155,37 @@ struct Parts {
   std::unique_ptr<Transport> transport;
   std::shared_ptr<Worker> worker;
   std::shared_ptr<Master> master;
+  std::shared_ptr<ClusterWatch> watch;
 };
+
+enum class Phase : uint8_t { kStarting, kServing, kStopping };
+
+HttpPage HealthPage(Phase phase) {
+  const bool serves = phase == Phase::kServing;
+  HttpPage page;
+  page.code = serves ? 200 : 503;
+  page.body = serves ? "ok\n" : phase == Phase::kStarting ? "starting\n" : "stopping\n";
+  return page;
+}
+
+HttpPage MetricsPage(const ClusterWatch& watch) {
+  return {200, "text/plain; version=0.0.4; charset=utf-8", MetricsText(watch.Seen())};
+}
 
 class TaskServer : public Server {
  public:
   TaskServer(ServerOptions options, TaskName self, std::string address, Place place,
-             ReservedPort reserved, Schedulers schedulers, std::shared_ptr<Parts> parts)
+             ReservedPort reserved, Schedulers schedulers, std::shared_ptr<Parts> parts,
+             std::shared_ptr<std::atomic<Phase>> phase, std::unique_ptr<HttpServer> pages)
       : options_(std::move(options)),
         self_(std::move(self)),
         address_(std::move(address)),
         place_(std::move(place)),
         schedulers_(schedulers),
         parts_(std::move(parts)),
+        phase_(std::move(phase)),
+        metrics_port_(pages == nullptr ? -1 : pages->port()),
+        pages_(std::move(pages)),
         reserved_(std::move(reserved)) {}
   ~TaskServer() override { TaskServer::Stop(); }
 
@@ -179,16 +203,19 @@ class TaskServer : public Server {
       options.security = options_.security;
       options.max_message_bytes = options_.max_message_bytes;
       options.scheduler = schedulers_.control;
+      options.status = SharedWatch();
       ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(), worker));
     }
     if (options_.local_tasks != nullptr)
-      options_.local_tasks->calls().Listen(address_, {worker, SharedMaster()});
+      options_.local_tasks->calls().Listen(address_, {worker, SharedMaster(), SharedWatch()});
     registration_ = std::make_unique<LocalMasterRegistration>(
         LocalMaster{target(), place_.port, place_.addresses, SharedMaster()});
     reserved_ = ReservedPort();
     state_ = State::kServing;
-    report_ =
-        StatusReport::FromEnvironment(*schedulers_.control, self_, parts_->master, parts_->worker);
+    *phase_ = Phase::kServing;
+    parts_->watch->Start();
+    report_ = StatusReport::FromEnvironment(*schedulers_.control,
+                                            [watch = parts_->watch] { return watch->Own(); });
     if (report_ != nullptr) report_->Start();
     return absl::OkStatus();
   }
@@ -198,22 +225,32 @@ class TaskServer : public Server {
   void StopWithin(absl::Duration grace) override {
     std::unique_ptr<GrpcServer> grpc;
     std::unique_ptr<LocalMasterRegistration> registration;
+    bool was_serving;
     {
       MutexLock lock(mutex_);
       if (state_ == State::kStopping || state_ == State::kStopped) {
         while (state_ != State::kStopped) stopped_.Wait(mutex_);
         return;
       }
+      was_serving = state_ == State::kServing;
       state_ = State::kStopping;
+      *phase_ = Phase::kStopping;
       grpc = std::move(grpc_);
       registration = std::move(registration_);
       reserved_ = ReservedPort();
       if (report_ != nullptr) report_->Stop();
     }
     registration.reset();
+    if (was_serving) SayGoodbye();
     if (options_.local_tasks != nullptr) options_.local_tasks->calls().Close(address_);
     EndSteps(grpc.get(), grace);
     grpc.reset();
+    std::unique_ptr<HttpServer> pages;
+    {
+      MutexLock lock(mutex_);
+      pages = std::move(pages_);
+    }
+    pages.reset();
     MutexLock lock(mutex_);
     state_ = State::kStopped;
     stopped_.NotifyAll();
@@ -241,6 +278,8 @@ class TaskServer : public Server {
     return absl::StrCat("grpc://", Bracketed(place_.host), ":", place_.port);
   }
   int port() const override { return place_.port; }
+  int metrics_port() const override { return metrics_port_; }
+  ClusterStatus Status() const override { return parts_->watch->Seen(); }
   const ClusterSpec& cluster() const override { return options_.cluster; }
   TaskName self() const override { return self_; }
 
@@ -248,6 +287,27 @@ class TaskServer : public Server {
   enum class State : uint8_t { kNew, kServing, kStopping, kStopped };
 
   std::shared_ptr<MasterApi> SharedMaster() const { return {parts_, parts_->master.get()}; }
+
+  std::shared_ptr<StatusApi> SharedWatch() const { return {parts_, parts_->watch.get()}; }
+
+  // The others need not wonder where the task is.
+  void SayGoodbye() {
+    struct Said {
+      Mutex mutex;
+      CondVar changed;
+      bool done ABSL_GUARDED_BY(mutex) = false;
+    };
+    auto said = std::make_shared<Said>();
+    parts_->watch->Leave([said] {
+      MutexLock lock(said->mutex);
+      said->done = true;
+      said->changed.NotifyAll();
+    });
+    const absl::Time latest = absl::Now() + kGoodbyeTime;
+    MutexLock lock(said->mutex);
+    while (!said->done && absl::Now() < latest)
+      said->changed.WaitFor(said->mutex, latest - absl::Now());
+  }
 
   // Steps have the grace period. Then the master and the worker end them, so that the calls that
   // wait for them return; what still hangs after that is cancelled by gRPC.
@@ -280,6 +340,7 @@ class TaskServer : public Server {
   }
 
   static constexpr absl::Duration kCancelTime = absl::Seconds(1);
+  static constexpr absl::Duration kGoodbyeTime = absl::Seconds(1);
 
   ServerOptions options_;
   const TaskName self_;
@@ -287,10 +348,13 @@ class TaskServer : public Server {
   const Place place_;
   const Schedulers schedulers_;
   const std::shared_ptr<Parts> parts_;
+  const std::shared_ptr<std::atomic<Phase>> phase_;
+  const int metrics_port_;
 
   Mutex mutex_;
   CondVar stopped_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kNew;
+  std::unique_ptr<HttpServer> pages_ ABSL_GUARDED_BY(mutex_);
   ReservedPort reserved_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<GrpcServer> grpc_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<LocalMasterRegistration> registration_ ABSL_GUARDED_BY(mutex_);
@@ -339,7 +403,30 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   master.orphan_grace = options.orphan_grace;
   master.max_graph_nodes = options.max_graph_nodes;
   parts->master = Master::Create(std::move(master));
+  ClusterWatchOptions watch;
+  watch.self = self;
+  watch.peers = parts->worker->peers();
+  watch.scheduler = schedulers.control;
+  watch.liveness = options.liveness;
+  watch.own = [self, own_master = parts->master, own_worker = parts->worker] {
+    return ReportOf(self, *own_master, *own_worker);
+  };
+  parts->watch = ClusterWatch::Create(std::move(watch));
   return parts;
+}
+
+// Null where none are wanted.
+absl::StatusOr<std::unique_ptr<HttpServer>> ServePages(
+    const ServerOptions& options, const Place& place, const std::shared_ptr<Parts>& parts,
+    const std::shared_ptr<std::atomic<Phase>>& phase) {
+  if (options.metrics_port < 0) return nullptr;
+  HttpServerOptions http;
+  // Tasks inside this process have no address of their own.
+  http.host = IsInside(options) ? "127.0.0.1" : place.bind;
+  http.port = options.metrics_port;
+  http.pages["/metrics"] = [watch = parts->watch] { return MetricsPage(*watch); };
+  http.pages["/healthz"] = [phase] { return HealthPage(*phase); };
+  return HttpServer::Start(std::move(http));
 }
 
 }  // namespace
@@ -363,10 +450,12 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   options.cluster.jobs()[self.job][self.task] =
       absl::StrCat(Bracketed(ParseHostPort(address).value().host), ":", place.port);
   ASSIGN_OR_RETURN(std::shared_ptr<Parts> parts, MakeParts(options, self, place.port, schedulers));
+  const auto phase = std::make_shared<std::atomic<Phase>>(Phase::kStarting);
+  ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> pages, ServePages(options, place, parts, phase));
   if (!IsInside(options)) WarnIfOpen(place, options.security, self);
   return std::make_unique<TaskServer>(std::move(options), std::move(self), std::move(address),
                                       std::move(place), std::move(reserved), schedulers,
-                                      std::move(parts));
+                                      std::move(parts), phase, std::move(pages));
 }
 
 Scheduler& Server::SharedScheduler() {

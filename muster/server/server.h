@@ -8,6 +8,7 @@
 #include "muster/transport/grpc/grpc_transport.h"
 #include "muster/transport/inproc/local_tasks.h"
 #include "muster/transport/session_config.h"
+#include "muster/transport/task_status.h"
 #include "muster/transport/watched_peers.h"
 
 namespace muster {
@@ -36,6 +37,8 @@ struct ServerOptions {
   int max_message_bytes = INT32_MAX;
   int64_t max_graph_nodes = 10'000'000;
   bool cache_rpc_response = false;
+  // Where /metrics and /healthz are served, to everybody who reaches it; 0: any free port, -1: not.
+  int metrics_port = -1;
 };
 
 // Thread-safe.
@@ -59,6 +62,9 @@ class Server {
   virtual bool JoinFor(absl::Duration timeout) = 0;
   virtual std::string target() const = 0;  // "grpc://host:port"
   virtual int port() const = 0;
+  virtual int metrics_port() const = 0;  // -1: there is none
+  // How the tasks of the cluster do, as this one last heard.
+  virtual ClusterStatus Status() const = 0;
   virtual const ClusterSpec& cluster() const = 0;
   virtual TaskName self() const = 0;
 };

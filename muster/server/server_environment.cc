@@ -21,6 +21,16 @@ absl::Status ReadCount(const char* name, Number& value) {
   return absl::OkStatus();
 }
 
+absl::Status ReadPort(const char* name, int& value) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return absl::OkStatus();
+  int port = 0;
+  if (!absl::SimpleAtoi(text, &port) || port < 0 || port > 65535)
+    return InvalidArgument(name, " is '", text, "': it must be a port, 0 to 65535");
+  value = port;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status ReadServerEnvironment(ServerOptions& options) {
@@ -28,6 +38,7 @@ absl::Status ReadServerEnvironment(ServerOptions& options) {
   RETURN_IF_ERROR(SecondsFromEnvironment("MUSTER_ORPHAN_GRACE", options.orphan_grace));
   RETURN_IF_ERROR(SecondsFromEnvironment("MUSTER_MASTER_TIMEOUT", options.master_timeout));
   RETURN_IF_ERROR(ReadCount("MUSTER_MAX_MESSAGE_BYTES", options.max_message_bytes));
+  RETURN_IF_ERROR(ReadPort("MUSTER_METRICS_PORT", options.metrics_port));
   return ReadCount("MUSTER_MAX_GRAPH_NODES", options.max_graph_nodes);
 }
 

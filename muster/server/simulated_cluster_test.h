@@ -10,7 +10,9 @@
 #include <gtest/gtest.h>
 
 #include "muster/client/session.h"
+#include "muster/master/cluster_watch.h"
 #include "muster/master/master.h"
+#include "muster/server/task_report.h"
 #include "muster/transport/simulated/simulated_network.h"
 #include "muster/transport/watched_peers.h"
 #include "muster/worker/worker.h"
@@ -55,6 +57,16 @@ class SimulatedCluster {
   Worker& worker(const std::string& address) { return *running_.at(address).worker; }
   Master& master(const std::string& address) { return *running_.at(address).master; }
   bool runs(const std::string& address) const { return running_.contains(address); }
+  // Looks after the others once it is started.
+  ClusterWatch& watch(const std::string& address) { return *running_.at(address).watch; }
+  // The task tells others that it runs so many steps a second, for a client.
+  void Pretend(const std::string& address, double steps_per_second) {
+    const double now_seconds = absl::ToDoubleSeconds(now());
+    Pretended& pretended = pretended_[address];
+    pretended.steps += pretended.rate * (now_seconds - pretended.since);
+    pretended.rate = steps_per_second;
+    pretended.since = now_seconds;
+  }
 
   void Start(const std::string& address) {
     if (runs(address)) return;
@@ -76,7 +88,22 @@ class SimulatedCluster {
     master.default_config.collective_group_leader = collective_group_leader_;
     master.step_sequences = task.worker->step_sequences();
     task.master = Master::Create(std::move(master));
-    network_->Listen(address, {task.worker, task.master});
+    ClusterWatchOptions watch;
+    watch.self = self;
+    watch.peers = task.worker->peers();
+    watch.scheduler = scheduler_.get();
+    watch.own = [this, self, address, own_master = task.master, own_worker = task.worker] {
+      TaskStatus status = ReportOf(self, *own_master, *own_worker);
+      const auto pretended = pretended_.find(address);
+      if (pretended == pretended_.end()) return status;
+      const Pretended& steps = pretended->second;
+      status.sessions = 1;
+      status.steps = static_cast<int64_t>(
+          steps.steps + steps.rate * (absl::ToDoubleSeconds(now()) - steps.since));
+      return status;
+    };
+    task.watch = ClusterWatch::Create(std::move(watch));
+    network_->Listen(address, {task.worker, task.master, task.watch});
     running_[address] = std::move(task);
   }
 
@@ -86,6 +113,8 @@ class SimulatedCluster {
     Running task = std::move(found->second);
     running_.erase(found);
     network_->Kill(address);
+    // Its process has ended: it says nothing more to anybody.
+    task.watch->Stop();
     const absl::Status reason = absl::UnavailableError("killed");
     task.worker->Stop(reason);
     task.master->Stop(reason, [](absl::Status) {});
@@ -112,6 +141,12 @@ class SimulatedCluster {
   struct Running {
     std::shared_ptr<Worker> worker;
     std::shared_ptr<Master> master;
+    std::shared_ptr<ClusterWatch> watch;
+  };
+  struct Pretended {
+    double steps = 0;  // before `since`
+    double rate = 0;
+    double since = 0;
   };
   // The network, which tests go on using themselves.
   class Borrowed : public Transport {
@@ -142,6 +177,7 @@ class SimulatedCluster {
   const std::unique_ptr<SimulatedNetwork> network_;
   ClusterSpec cluster_;
   std::unique_ptr<Transport> transport_;
+  std::map<std::string, Pretended> pretended_;
   std::map<std::string, Running> running_;
 };
 

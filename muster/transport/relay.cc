@@ -6,13 +6,20 @@
 namespace muster {
 namespace {
 
-class RelayedWorker : public ForwardingWorker<RelayedWorker> {
+class RelayedWorker : public ForwardingWorker<RelayedWorker>, public StatusApi {
  public:
   explicit RelayedWorker(Relay relay) : relay_(std::move(relay)) {}
   bool IsMuster() override { return true; }
   template <typename Reply, typename Call>
   void Forward(CallOptions options, CallDone<Reply> done, Call call) {
     relay_.Start<WorkerApi>(std::move(options), std::move(done), std::move(call));
+  }
+  void Status(CallOptions options, StatusRequest request, CallDone<ClusterStatus> done) override {
+    relay_.Start<StatusApi>(std::move(options), std::move(done),
+                            [request = std::move(request)](StatusApi& to, CallOptions o,
+                                                           CallDone<ClusterStatus> d) mutable {
+                              to.Status(std::move(o), std::move(request), std::move(d));
+                            });
   }
 
  private:

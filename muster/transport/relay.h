@@ -12,13 +12,15 @@
 #include "muster/base/scheduler.h"
 #include "muster/transport/forwarding.h"
 #include "muster/transport/peers.h"
+#include "muster/transport/task_status.h"
 
 namespace muster {
 
-// What listens at an address. Either may be null.
+// What listens at an address. Any may be null.
 struct Endpoint {
   std::shared_ptr<WorkerApi> worker;
   std::shared_ptr<MasterApi> master;
+  std::shared_ptr<StatusApi> status = nullptr;
 };
 
 // A call on its way. Thread-safe.
@@ -123,6 +125,8 @@ class Relay::TypedCall : public RelayedCall,
     std::shared_ptr<Api> api;
     if constexpr (std::is_same_v<Api, WorkerApi>) {
       api = endpoint.worker;
+    } else if constexpr (std::is_same_v<Api, StatusApi>) {
+      api = endpoint.status;
     } else {
       api = endpoint.master;
     }

@@ -12,6 +12,7 @@
 #include "muster/base/mutex.h"
 #include "muster/transport/forwarding.h"
 #include "muster/transport/peer.h"
+#include "muster/transport/task_status.h"
 
 namespace muster {
 namespace {
@@ -343,7 +344,7 @@ void CallWatched(const std::shared_ptr<TaskWatch>& watch, Api& to, CallOptions o
        });
 }
 
-class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi {
+class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi, public StatusApi {
  public:
   explicit WatchedWorker(std::shared_ptr<TaskWatch> watch) : watch_(std::move(watch)) {}
 
@@ -386,6 +387,16 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi {
   void Probe(absl::AnyInvocable<void(std::string) &&> done) override {
     if (watch_->peer() == nullptr) return std::move(done)("nothing to try but the call itself");
     watch_->peer()->Probe(std::move(done));
+  }
+  void Status(CallOptions options, StatusRequest request, CallDone<ClusterStatus> done) override {
+    StatusApi* const api = StatusOf(watch_->worker());
+    if (api == nullptr) return std::move(done)(Unimplemented("The task cannot be asked"));
+    api->Status(
+        std::move(options), std::move(request),
+        [watch = watch_, done = std::move(done)](absl::StatusOr<ClusterStatus> cluster) mutable {
+          if (cluster.ok()) watch->Lives();
+          std::move(done)(std::move(cluster));
+        });
   }
 
  private:

@@ -48,6 +48,7 @@ void BatchReceive::Arrived(size_t index, absl::StatusOr<Rendezvous::Value> value
     waiting_[index].is_over = true;
     --left_;
     if (value.ok()) {
+      if (options_.log != nullptr) options_.log->CountSent(value->tensor);
       if (!value->is_dead && value->tensor.valid()) bytes_ += value->tensor.size_bytes();
       reply_.tensors.push_back({index, *std::move(value)});
     } else if (status_.ok()) {

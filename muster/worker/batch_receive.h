@@ -21,6 +21,7 @@ class BatchReceive : public std::enable_shared_from_this<BatchReceive> {
     std::shared_ptr<Cancellation> caller;  // may be null
     absl::Duration cancel_grace;
     Scheduler* control = nullptr;
+    std::shared_ptr<TransferLog> log;  // may be null
   };
   // With so many bytes an answer is on its way at once.
   static constexpr size_t kEnoughBytes = 4 << 20;

@@ -314,6 +314,7 @@ void RemoteRendezvous::CloseCall(uint64_t id) {
 }
 
 void RemoteRendezvous::Log(absl::string_view key, const Tensor& tensor, int64_t start_nanos) {
+  log_->CountReceived(tensor);
   if (!log_->enabled()) return;
   log_->Record(step_id_, key, tensor, start_nanos, scheduler_.clock().NowNanos());
 }

@@ -1,4 +1,5 @@
-// The tensors that a worker fetched from other tasks, while somebody wants to know.
+// The tensors that went between a worker and other tasks: always counted, and those that were
+// fetched recorded while somebody wants to know.
 #pragma once
 
 #include <atomic>
@@ -21,11 +22,35 @@ class TransferLog {
               int64_t end_nanos);
   LoggingReply Answer(const LoggingRequest& request, const Clock& clock);
 
+  struct Totals {
+    int64_t tensors = 0;
+    int64_t bytes = 0;
+  };
+  void CountSent(const Tensor& tensor) { sent_.Add(tensor); }
+  void CountReceived(const Tensor& tensor) { received_.Add(tensor); }
+  Totals sent() const { return sent_.Read(); }
+  Totals received() const { return received_.Read(); }
+
  private:
+  // Only ever added to; nobody waits for another.
+  struct Counter {
+    std::atomic<int64_t> tensors{0};
+    std::atomic<int64_t> bytes{0};
+    void Add(const Tensor& tensor) {
+      tensors.fetch_add(1, std::memory_order_relaxed);
+      if (!tensor.valid()) return;
+      bytes.fetch_add(static_cast<int64_t>(tensor.size_bytes()), std::memory_order_relaxed);
+    }
+    Totals Read() const {
+      return {tensors.load(std::memory_order_relaxed), bytes.load(std::memory_order_relaxed)};
+    }
+  };
   static constexpr size_t kSteps = 256;
   static constexpr size_t kTransfersPerStep = 65536;
 
   std::atomic<bool> enabled_{false};
+  Counter sent_;
+  Counter received_;
   Mutex mutex_;
   std::map<int64_t, std::vector<NodeTrace>> steps_ ABSL_GUARDED_BY(mutex_);
   std::vector<int64_t> order_ ABSL_GUARDED_BY(mutex_);

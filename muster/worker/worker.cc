@@ -15,6 +15,7 @@
 #include "muster/worker/step_table.h"
 #include "muster/worker/task_collectives.h"
 #include "muster/worker/transfer_key.h"
+#include "muster/worker/variable_names.h"
 
 namespace muster {
 namespace {
@@ -124,7 +125,15 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     counts.sessions = static_cast<int64_t>(sessions.size());
     sessions.push_back(legacy_);
     for (const auto& session : sessions) counts.graphs += session->num_graphs();
+    counts.tensors_sent = log_->sent().tensors;
+    counts.bytes_sent = log_->sent().bytes;
+    counts.tensors_received = log_->received().tensors;
+    counts.bytes_received = log_->received().bytes;
     return counts;
+  }
+  Variables variables() const override {
+    const VariableNames::Totals totals = variables_->Count(*resources_);
+    return {totals.variables, totals.bytes};
   }
 
   void GetStatus(CallOptions, CallDone<std::vector<DeviceAttributes>> done) override {
@@ -242,6 +251,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     receive.caller = std::move(options.cancellation);
     receive.cancel_grace = options_.cancel_grace;
     receive.control = options_.control;
+    receive.log = log_;
     std::make_shared<BatchReceive>(std::move(receive))->Start();
     if (const absl::Status stopped = Stopped(); !stopped.ok()) (*step)->rendezvous->Abort(stopped);
   }
@@ -330,6 +340,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     options.peers = peers_;
     options.devices = devices_;
     options.shared = resources_;
+    options.variables = variables_;
     options.max_graph_nodes = options_.max_graph_nodes;
     return options;
   }
@@ -341,7 +352,10 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     WorkerSession::Options options = SessionOptions();
     options.master_task = request.master_task;
     options.master_incarnation = request.master_incarnation;
-    if (request.isolate_state) options.shared = nullptr;
+    if (request.isolate_state) {
+      options.shared = nullptr;
+      options.variables = nullptr;
+    }
     RETURN_IF_ERROR(Stopped());
     if (sessions_->Contains(request.session)) return absl::OkStatus();
     if (request.identity) {
@@ -553,9 +567,10 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
       receive->token = caller->NewToken();
       receive->caller = caller;
     }
-    const RemoteRendezvous::Token waiting =
-        step->rendezvous->RecvForPeer(key, [receive](absl::StatusOr<Rendezvous::Value> value) {
+    const RemoteRendezvous::Token waiting = step->rendezvous->RecvForPeer(
+        key, [receive, log = log_](absl::StatusOr<Rendezvous::Value> value) {
           if (value.ok()) {
+            log->CountSent(value->tensor);
             receive->Answer(RecvTensorReply{*std::move(value), false});
           } else {
             receive->Answer(value.status());
@@ -588,6 +603,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   const std::shared_ptr<DeviceList> devices_ = std::make_shared<DeviceList>();
   std::vector<Device*> device_list_;
   const std::shared_ptr<ResourceManager> resources_;
+  const std::shared_ptr<VariableNames> variables_ = std::make_shared<VariableNames>();
   const std::shared_ptr<TransferLog> log_ = std::make_shared<TransferLog>();
   const std::shared_ptr<StepTable> steps_;
   const std::shared_ptr<SessionTable> sessions_;

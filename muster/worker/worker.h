@@ -55,8 +55,18 @@ class Worker : public WorkerApi {
     int64_t graphs = 0;
     int64_t steps = 0;
     int64_t steps_run = 0;
+    int64_t tensors_sent = 0;
+    int64_t bytes_sent = 0;
+    int64_t tensors_received = 0;
+    int64_t bytes_received = 0;
   };
   virtual Counts counts() const = 0;
+  // Of `resources` those that are initialized.
+  struct Variables {
+    int64_t count = 0;
+    int64_t bytes = 0;
+  };
+  virtual Variables variables() const = 0;
 };
 
 }  // namespace muster

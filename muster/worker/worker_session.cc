@@ -120,6 +120,7 @@ absl::StatusOr<std::string> WorkerSession::Register(RegisterGraphRequest request
   }
   RETURN_IF_ERROR(CheckDevices(*graph));
   FixIncarnations(*graph);
+  if (options_.variables != nullptr) options_.variables->Note(*graph);
   auto registered = std::make_shared<RegisteredGraph>();
   registered->frame_ids = request.frame_ids;
   registered->collective_group_leader = std::move(request.collective_group_leader);

@@ -12,6 +12,7 @@
 #include "muster/runtime/function_runtime.h"
 #include "muster/runtime/local_partitions.h"
 #include "muster/transport/peers.h"
+#include "muster/worker/variable_names.h"
 
 namespace muster {
 
@@ -40,6 +41,7 @@ class WorkerSession {
     std::string master_task;
     uint64_t master_incarnation = 0;
     int64_t max_graph_nodes = 0;
+    std::shared_ptr<VariableNames> variables;  // null: nobody wants to know
   };
   explicit WorkerSession(Options options);
 

@@ -66,6 +66,18 @@ def test_services_select_the_pods(documents):
             assert document["spec"]["clusterIP"] == "None"
 
 
+def test_probes_and_prometheus_find_the_port_of_metrics(documents):
+    for key in (("StatefulSet", "digits-ps"), ("Job", "digits-worker")):
+        template = documents[key]["spec"]["template"]
+        container = template["spec"]["containers"][0]
+        port = {entry["name"]: entry["containerPort"] for entry in container["ports"]}["metrics"]
+        assert {"name": "MUSTER_METRICS_PORT", "value": str(port)} in container["env"]
+        probes = [container[name] for name in container if name.endswith("Probe")]
+        assert len(probes) >= 2
+        assert all(probe["httpGet"] == {"path": "/healthz", "port": "metrics"} for probe in probes)
+        assert template["metadata"]["annotations"]["prometheus.io/port"] == str(port)
+
+
 def test_the_dockerfile_passes_the_linter(root, deploy_python):
     linter = os.path.join(os.path.dirname(deploy_python), "hadolint")
     done = run([linter, os.path.join(root, "deploy", "Dockerfile")])

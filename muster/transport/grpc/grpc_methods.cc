@@ -12,6 +12,8 @@
 #include "muster/transport/master_proto.h"
 #include "muster/transport/peer.pb.h"
 #include "muster/transport/peer_proto.h"
+#include "muster/transport/status.pb.h"
+#include "muster/transport/task_status_proto.h"
 #include "muster/transport/wire_tensor_proto.h"
 #include "muster/transport/worker_proto.h"
 
@@ -379,6 +381,20 @@ void Hello(IncomingCall call) {
   });
 }
 
+void Status(IncomingCall call) {
+  WithProto<StatusRequestProto>(std::move(call), [](IncomingCall& c, auto& proto) {
+    if (c.status == nullptr) return Fail(c, Unimplemented("This task does not say how it does"));
+    absl::StatusOr<StatusRequest> request = StatusRequestFromProto(proto);
+    if (!request.ok()) return Fail(c, request.status());
+    auto done = Answer<ClusterStatus>(c, [](const ClusterStatus& cluster) {
+      ClusterStatusProto reply;
+      ClusterStatusToProto(cluster, reply);
+      return SerializeMessage(reply);
+    });
+    c.status->Status(std::move(c.options), *std::move(request), std::move(done));
+  });
+}
+
 void Piece(IncomingCall call) {
   WithProto<PieceRequest>(std::move(call), [](IncomingCall& c, auto& proto) {
     if (c.pieces == nullptr) return Fail(c, Unimplemented("This task keeps no pieces of tensors"));
@@ -457,6 +473,7 @@ constexpr Method kMethods[] = {
     {kWorkerService, "GetStepSequence", GetStepSequence},
     {kPeerService, "Hello", Hello},
     {kPeerService, "Piece", Piece},
+    {kPeerService, "Status", Status},
     {kPeerService, "RecvTensors", RecvTensors},
 };
 

@@ -8,6 +8,7 @@
 #include "muster/transport/master_api.h"
 #include "muster/transport/peer.h"
 #include "muster/transport/piece_store.h"
+#include "muster/transport/task_status.h"
 #include "muster/transport/wire_message.h"
 
 namespace muster {
@@ -24,6 +25,7 @@ struct IncomingCall {
   CallOptions options;
   MasterApi* master = nullptr;  // may be null
   WorkerApi* worker = nullptr;
+  StatusApi* status = nullptr;  // may be null
   const std::vector<std::string>* capabilities = nullptr;
   PieceStore* pieces = nullptr;
   size_t max_piece_bytes = size_t{1} << 30;  // larger tensors are fetched in pieces

@@ -82,6 +82,7 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
       call.options.connection = service_.connections->Track(context_.peer());
     call.master = service_.master.get();
     call.worker = service_.worker.get();
+    call.status = service_.options.status.get();
     call.capabilities = &service_.options.capabilities;
     call.pieces = service_.pieces.get();
     call.max_piece_bytes = service_.options.max_piece_bytes;

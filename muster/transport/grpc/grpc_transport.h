@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "muster/transport/peers.h"
+#include "muster/transport/task_status.h"
 
 namespace muster {
 
@@ -38,6 +39,7 @@ struct GrpcServerOptions {
   size_t max_piece_bytes = size_t{1} << 30;
   // What other tasks of Muster are told that this one can do.
   std::vector<std::string> capabilities;
+  std::shared_ptr<StatusApi> status;  // may be null
 };
 
 // The services of one task on one port.

@@ -11,6 +11,8 @@
 #include "muster/transport/peer.pb.h"
 #include "muster/transport/peer_proto.h"
 #include "muster/transport/probe.h"
+#include "muster/transport/status.pb.h"
+#include "muster/transport/task_status_proto.h"
 #include "muster/transport/wire_tensor_proto.h"
 #include "muster/transport/worker_proto.h"
 
@@ -142,6 +144,7 @@ void CompleteItems(const std::shared_ptr<const GrpcChannel>& channel, const Call
 
 class GrpcWorker final : public WorkerApi,
                          public PeerApi,
+                         public StatusApi,
                          public std::enable_shared_from_this<GrpcWorker> {
  public:
   explicit GrpcWorker(std::shared_ptr<const GrpcChannel> channel) : channel_(std::move(channel)) {}
@@ -316,6 +319,18 @@ class GrpcWorker final : public WorkerApi,
     PeerToProto(self, proto);
     channel_->Call(kPeerService, "Hello", std::move(options), SerializeMessage(proto),
                    ReplyAs<PeerHello>(std::move(done), PeerFromProto));
+  }
+
+  void Status(CallOptions options, StatusRequest request, CallDone<ClusterStatus> done) override {
+    StatusRequestProto proto;
+    StatusRequestToProto(request, proto);
+    channel_->Call(
+        kPeerService, "Status", std::move(options), SerializeMessage(proto),
+        ReplyWith(std::move(done), [](const WireBytes& bytes) -> absl::StatusOr<ClusterStatus> {
+          ClusterStatusProto reply;
+          RETURN_IF_ERROR(ParseMessage(bytes, reply));
+          return ClusterStatusFromProto(reply);
+        }));
   }
 
   void Probe(absl::AnyInvocable<void(std::string) &&> done) override {

@@ -1,0 +1,218 @@
+// muster status --target HOST:PORT: how the tasks of a cluster do.
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include <CLI/CLI.hpp>
+#include <unistd.h>
+
+#include "muster/base/mutex.h"
+#include "muster/cli/commands.h"
+#include "muster/cli/status_table.h"
+#include "muster/server/task_report.h"
+#include "muster/transport/local_address.h"
+#include "muster/transport/security.h"
+#include "muster/transport/task_status.h"
+
+namespace muster {
+namespace {
+
+struct StatusFlags {
+  std::string target, token_file;
+  SecurityOptions security;
+  bool json = false;
+  bool watch = false;
+  double interval_seconds = 1;
+  double timeout_seconds = 5;
+};
+
+constexpr char kTask[] = "/job:target/replica:0/task:0";
+
+// What a call brings, for a thread that waits for it.
+template <typename Reply>
+class Arrival {
+ public:
+  void Set(absl::StatusOr<Reply> reply) {
+    MutexLock lock(mutex_);
+    reply_ = std::move(reply);
+    done_ = true;
+    arrived_.NotifyAll();
+  }
+  absl::StatusOr<Reply> Wait() {
+    MutexLock lock(mutex_);
+    while (!done_) arrived_.Wait(mutex_);
+    return std::move(reply_);
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar arrived_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::StatusOr<Reply> reply_ ABSL_GUARDED_BY(mutex_) = absl::UnknownError("");
+};
+
+class Target {
+ public:
+  static absl::StatusOr<std::unique_ptr<Target>> Connect(const StatusFlags& flags) {
+    auto target = std::make_unique<Target>();
+    target->address_ = std::string(absl::StripPrefix(flags.target, "grpc://"));
+    const absl::StatusOr<HostPort> parsed = ParseHostPort(target->address_);
+    if (!parsed.ok() || parsed->port == 0)
+      return InvalidArgument("'", flags.target, "' is no target: HOST:PORT expected");
+    GrpcOptions options;
+    options.scheduler = &DefaultScheduler();
+    options.security = flags.security;
+    if (!flags.token_file.empty()) {
+      ASSIGN_OR_RETURN(options.security.token, ReadAuthToken(flags.token_file));
+    }
+    target->transport_ = NewGrpcTransport(std::move(options));
+    target->worker_ =
+        target->transport_->Connect(ClusterSpec({{"target", {{0, target->address_}}}}), {}, nullptr)
+            ->Worker(kTask);
+    target->timeout_ = absl::Seconds(flags.timeout_seconds);
+    return target;
+  }
+
+  const std::string& address() const { return address_; }
+
+  // Stock TensorFlow speaks for the one task only.
+  absl::StatusOr<ClusterStatus> Ask() const {
+    auto arrival = std::make_shared<Arrival<ClusterStatus>>();
+    StatusRequest request;
+    request.whole_cluster = true;
+    StatusOf(*worker_)->Status(
+        Call(), std::move(request),
+        [arrival](absl::StatusOr<ClusterStatus> cluster) { arrival->Set(std::move(cluster)); });
+    absl::StatusOr<ClusterStatus> cluster = arrival->Wait();
+    if (!absl::IsUnimplemented(cluster.status())) return cluster;
+    auto devices = std::make_shared<Arrival<std::vector<DeviceAttributes>>>();
+    worker_->GetStatus(Call(), [devices](absl::StatusOr<std::vector<DeviceAttributes>> all) {
+      devices->Set(std::move(all));
+    });
+    ASSIGN_OR_RETURN(const std::vector<DeviceAttributes> all, devices->Wait());
+    if (all.empty()) return Internal("the task has no devices");
+    TaskView view;
+    ASSIGN_OR_RETURN(view.status.task, TaskName::Parse(all[0].name));
+    view.status.is_muster = false;
+    view.status.incarnation = all[0].incarnation;
+    view.status.devices = static_cast<int>(all.size());
+    view.heard = true;
+    view.health = TaskHealth::kHealthy;
+    view.explanation = "it does not tell of the others";
+    ClusterStatus one;
+    one.asked = view.status.task;
+    one.tasks.push_back(std::move(view));
+    return one;
+  }
+
+ private:
+  CallOptions Call() const {
+    CallOptions call;
+    call.timeout = timeout_;
+    return call;
+  }
+
+  std::string address_;
+  std::unique_ptr<Transport> transport_;
+  std::shared_ptr<WorkerApi> worker_;
+  absl::Duration timeout_;
+};
+
+int Fail(const std::string& target, const absl::Status& status) {
+  const std::string message(status.message());
+  if (target.empty()) {
+    std::fprintf(stderr, "muster status: %s\n", message.c_str());
+  } else {
+    std::fprintf(stderr, "muster status: %s does not answer: %s\n", target.c_str(),
+                 message.c_str());
+  }
+  return 1;
+}
+
+volatile std::sig_atomic_t stopped = 0;
+
+// Until a signal. On a terminal each table takes the place of the one before it; a target that does
+// not answer for a while is waited for.
+int Watch(const Target& target, const StatusFlags& flags) {
+  std::signal(SIGINT, [](int) { stopped = 1; });
+  std::signal(SIGTERM, [](int) { stopped = 1; });
+  const bool in_place = isatty(STDOUT_FILENO) != 0 && !flags.json;
+  size_t lines = 0;
+  while (stopped == 0) {
+    const absl::Time begun = absl::Now();
+    const absl::StatusOr<ClusterStatus> cluster = target.Ask();
+    std::string text;
+    if (cluster.ok()) {
+      text = flags.json ? ClusterJson(*cluster, target.address()) + "\n"
+                        : StatusTable(*cluster, target.address(), in_place);
+    } else {
+      const std::string message =
+          absl::StrCat(target.address(), " does not answer: ", cluster.status().message());
+      if (flags.json) {
+        std::fprintf(stderr, "muster status: %s\n", message.c_str());
+      } else {
+        text = message + "\n";
+      }
+    }
+    if (in_place) {
+      // Up over the last table; what it had more is erased.
+      if (lines > 0) std::printf("\033[%zuA", lines);
+      std::printf("\r\033[J");
+      lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+    }
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+    const absl::Time next = begun + absl::Seconds(flags.interval_seconds);
+    while (stopped == 0 && absl::Now() < next)
+      absl::SleepFor(std::min(next - absl::Now(), absl::Milliseconds(100)));
+  }
+  return 0;
+}
+
+int Run(const StatusFlags& flags) {
+  const absl::StatusOr<std::unique_ptr<Target>> target = Target::Connect(flags);
+  if (!target.ok()) return Fail("", target.status());
+  if (flags.watch) return Watch(**target, flags);
+  const absl::StatusOr<ClusterStatus> cluster = (*target)->Ask();
+  if (!cluster.ok()) return Fail((*target)->address(), cluster.status());
+  const std::string text =
+      flags.json ? ClusterJson(*cluster, (*target)->address()) + "\n"
+                 : StatusTable(*cluster, (*target)->address(), isatty(STDOUT_FILENO) != 0);
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? 0 : 1;
+}
+
+}  // namespace
+
+void AddStatusCommand(CLI::App& app, Command& chosen) {
+  auto flags = std::make_shared<StatusFlags>();
+  CLI::App* command =
+      app.add_subcommand("status", "Show the tasks of a running cluster: health, speed, memory");
+  command->add_option("--target", flags->target, "One of its tasks, HOST:PORT")->required();
+  command->add_flag("--json", flags->json, "One JSON object (a line for each, with --watch)");
+  command->add_flag("--watch", flags->watch, "Again and again, until Ctrl-C");
+  command->add_option("--interval", flags->interval_seconds, "Seconds between, with --watch (1)")
+      ->check(CLI::PositiveNumber);
+  command
+      ->add_option("--timeout", flags->timeout_seconds, "Seconds that the target has to answer (5)")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--tls-cert", flags->security.certificate_file, "Our certificate (PEM)")
+      ->envname("MUSTER_TLS_CERT");
+  command->add_option("--tls-key", flags->security.key_file, "Its private key (PEM)")
+      ->envname("MUSTER_TLS_KEY");
+  command->add_option("--tls-ca", flags->security.ca_file, "Who may have signed others' (PEM)")
+      ->envname("MUSTER_TLS_CA");
+  command
+      ->add_option("--auth-token-file", flags->token_file,
+                   "A file with the secret that the tasks want to see")
+      ->envname("MUSTER_AUTH_TOKEN_FILE");
+  command->callback([flags, &chosen] { chosen = [flags] { return Run(*flags); }; });
+}
+
+}  // namespace muster

@@ -1,0 +1,122 @@
+// How the tasks of a cluster do, as one of them sees it.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "muster/base/mutex.h"
+#include "muster/base/scheduler.h"
+#include "muster/device/device.h"
+#include "muster/transport/peers.h"
+#include "muster/transport/task_status.h"
+#include "muster/transport/watched_peers.h"
+
+namespace muster {
+
+struct ClusterWatchOptions {
+  TaskName self;
+  std::shared_ptr<Peers> peers;
+  Scheduler* scheduler = nullptr;  // outlives the watch
+  // What the task says of itself, without its rate. Called once a second and whenever it is asked.
+  std::function<TaskStatus()> own;
+  // `heartbeat`: how often the others are asked while the task has sessions or somebody wanted to
+  // know within the last minute; otherwise kIdleBeats times as long. `fail_after`: a task that has
+  // been silent for so long is lost.
+  LivenessOptions liveness;
+  // A question that takes longer is not answered in time.
+  absl::Duration answer_within = absl::Seconds(1);
+  // Tasks of larger clusters do not ask each other all the time: only for as long as somebody wants
+  // to know.
+  size_t max_watched = 64;
+};
+
+// Asks the other tasks how they do and keeps what they have said. The states, see TaskHealth:
+//   starting  has not answered yet.
+//   healthy   has answered the last question.
+//   slow      has not answered it within `answer_within`; or is a straggler: its steps per second
+//             were below half of the median of its job (of the tasks that run steps for clients, if
+//             there are two at least) kBehind times in a row, and not as often since above it.
+//   lost      has refused the connection twice in a row, or not answered for `fail_after`.
+//   left      has said that it stops, and not been heard of anew.
+// A line is logged when a task is lost or becomes a straggler, and when it is well again.
+// Stock tasks are asked by GetStatus. Thread-safe.
+class ClusterWatch : public StatusApi, public std::enable_shared_from_this<ClusterWatch> {
+ public:
+  static constexpr int kIdleBeats = 5;
+  static constexpr int kBehind = 3;
+
+  static std::shared_ptr<ClusterWatch> Create(ClusterWatchOptions options);
+  explicit ClusterWatch(ClusterWatchOptions options);
+
+  // From here on the others are asked.
+  void Start();
+  // The others are told that this task stops; `done` when they know, or after a moment. Nobody is
+  // asked any more.
+  void Leave(absl::AnyInvocable<void() &&> done);
+  // Nobody is asked any more, nor told.
+  void Stop();
+  // The task as it is, with its rate.
+  TaskStatus Own() const;
+  // What is known, without asking.
+  ClusterStatus Seen() const;
+
+  void Status(CallOptions options, StatusRequest request, CallDone<ClusterStatus> done) override;
+
+ private:
+  struct Peer {
+    TaskName name;
+    std::shared_ptr<WorkerApi> worker;
+    StatusApi* api = nullptr;  // of the worker; null: there is no way
+    bool is_stock = false;     // asked by GetStatus, until it restarts
+    bool asking = false;
+    std::vector<absl::AnyInvocable<void() &&>> waiting;  // for the answer
+
+    TaskView view;
+    int64_t since_nanos = 0;  // when the state began
+    int64_t heard_nanos = 0;  // when something was last known: an answer, or its lack
+    absl::Duration silence;   // for so long
+    bool told = false;        // that it is not well
+    int behind = 0;           // observations in a row that speak for the other side
+  };
+  using Waiting = std::vector<absl::AnyInvocable<void() &&>>;
+  using Log = std::vector<std::pair<bool, std::string>>;  // warning or not, and the line
+
+  void TickLater();
+  void Tick();
+  bool IsDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SampleLocked(int64_t steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks all others; `done` when each has answered or not.
+  void AskAll(absl::AnyInvocable<void() &&> done);
+  void Ask(size_t i, bool again);
+  void AskForDevices(size_t i, bool again);
+  void Answered(size_t i, bool again, const absl::StatusOr<TaskStatus>& answer);
+  void HeardLocked(Peer& peer, TaskStatus status, Log& log) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UnansweredLocked(Peer& peer, const absl::Status& why, Log& log)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EnterLocked(Peer& peer, TaskHealth health, std::string explanation, Log& log)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CompareRates();
+  void Goodbye(const StatusRequest::Goodbye& goodbye);
+  TaskStatus OwnWithRate() const;
+  ClusterStatus SeenLocked(const TaskStatus& own) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static void Write(const Log& log);
+
+  const ClusterWatchOptions options_;
+  Scheduler& scheduler_;
+  const int64_t started_nanos_;
+  mutable Mutex mutex_;
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t wanted_nanos_ ABSL_GUARDED_BY(mutex_);  // when somebody last wanted to know
+  int beats_ ABSL_GUARDED_BY(mutex_) = 0;         // since the others were asked
+  bool has_sessions_ ABSL_GUARDED_BY(mutex_) = false;
+  std::deque<std::pair<int64_t, int64_t>> samples_ ABSL_GUARDED_BY(mutex_);  // time, steps
+  std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);  // sorted; their number and names are constant
+  Peer self_ ABSL_GUARDED_BY(mutex_);                // its state among the rates of its job
+};
+
+}  // namespace muster

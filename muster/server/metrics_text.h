@@ -1,0 +1,14 @@
+// What a task counts, for Prometheus.
+#pragma once
+
+#include <string>
+
+#include "muster/transport/task_status.h"
+
+namespace muster {
+
+// Version 0.0.4 of its text format: the task that was asked, with labels "job" and "task", and the
+// states of the others as it sees them, with "peer_job" and "peer_task".
+std::string MetricsText(const ClusterStatus& cluster);
+
+}  // namespace muster
