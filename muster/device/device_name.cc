@@ -4,7 +4,6 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 
 #include "muster/base/status.h"
 
@@ -29,8 +28,8 @@ bool ParseNumber(absl::string_view text, std::optional<int>& out) {
 
 absl::StatusOr<DeviceName> DeviceName::Parse(absl::string_view text) {
   DeviceName name;
-  if (text.empty() || text == "/") return name;
-  for (absl::string_view part : absl::StrSplit(absl::StripPrefix(text, "/"), '/')) {
+  // Empty parts are nothing, as for TensorFlow's DeviceSpec: programs put a slash before "/cpu:0".
+  for (absl::string_view part : absl::StrSplit(text, '/', absl::SkipEmpty())) {
     const std::vector<absl::string_view> pieces = absl::StrSplit(part, ':');
     const std::string kind = absl::AsciiStrToLower(pieces[0]);
     bool good = false;

@@ -11,14 +11,6 @@
 namespace muster {
 namespace {
 
-// The variable whose value `fetch` gives to the caller, or null.
-const Node* FetchedVariable(const Node& fetch, const Graph& graph) {
-  if (fetch.num_inputs() != 1) return nullptr;
-  Output source = fetch.input(0);
-  if (!IsRef(source.dtype()) && source.node->op() == "Identity") source = source.node->input(0);
-  return IsRef(source.dtype()) ? ReferencedVariable(source, graph) : nullptr;
-}
-
 // How many branches and loops a node lies in, beyond those of what it is made from.
 int Deeper(absl::string_view op) {
   op = absl::StripPrefix(op, "Ref");
@@ -69,6 +61,13 @@ const Node* ReferencedVariable(Output reference, const Graph& graph) {
        ++i)
     node = node->input(0).node;
   return node;
+}
+
+const Node* FetchedVariable(const Node& fetch, const Graph& graph) {
+  if (fetch.num_inputs() != 1) return nullptr;
+  Output source = fetch.input(0);
+  if (!IsRef(source.dtype()) && source.node->op() == "Identity") source = source.node->input(0);
+  return IsRef(source.dtype()) ? ReferencedVariable(source, graph) : nullptr;
 }
 
 void FetchAfterUpdates(Graph& graph, absl::Span<Node* const> fetches) {

@@ -10,6 +10,10 @@ namespace muster {
 // The variable that a reference refers to: where the chain of nodes that hand it on begins.
 const Node* ReferencedVariable(Output reference, const Graph& graph);
 
+// The reference variable whose value `fetch`, a node that hands its input to the caller, reads;
+// null where it reads something else.
+const Node* FetchedVariable(const Node& fetch, const Graph& graph);
+
 // In TensorFlow the value fetched from a reference variable is the variable's own memory, so that
 // sess.run([train_op, global_step]) gives the step after the update; programs count on it. Here a
 // read is a snapshot: each of `fetches`, nodes that hand their input to the caller, gets control

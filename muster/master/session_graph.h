@@ -38,6 +38,7 @@ class SessionGraph {
   std::vector<std::string> RequestedDevices() const;
   absl::StatusOr<std::vector<TaskGraph>> Plan(const StepNames& names, ClusterPlan& plan);
   absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehind(const StepNames& names) const;
+
  private:
   // What is placed and run.
   const Graph& run_graph() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

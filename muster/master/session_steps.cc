@@ -305,7 +305,8 @@ void MasterSession::RetireStepId(const StepRunOptions& run, bool ok) {
 // --- Partial runs
 
 void MasterSession::PartialRunSetup(PartialRunSetupRequest request, CallDone<std::string> done) {
-  const StepNames names = NamesOf(request);
+  StepNames names = NamesOf(request);
+  names.is_partial = true;
   if (absl::Status status = CheckTensorNames(names); !status.ok())
     return std::move(done)(std::move(status));
   GetPlan(names, 0,

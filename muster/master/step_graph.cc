@@ -8,9 +8,11 @@
 #include "absl/strings/str_join.h"
 
 #include "muster/base/status.h"
+#include "muster/graph/fetch_order.h"
 #include "muster/graph/function_proto.h"
 #include "muster/graph/graph_proto.h"
 #include "muster/graph/infer.h"
+#include "muster/transport/cluster.h"
 
 namespace muster {
 namespace {
@@ -288,7 +290,15 @@ class Builder {
     return absl::OkStatus();
   }
 
+  // A variable of the client's task is read at the end of the step; one of another task is on its
+  // way by then, in TensorFlow too.
+  bool IsReadAtTheEnd(const Node& fetch) const {
+    const Node* variable = FetchedVariable(fetch, *result_);
+    return variable != nullptr && TaskOfDevice(variable->device()) == TaskOfDevice(client_.name);
+  }
+
   absl::Status AddFetches() {
+    std::vector<Node*> last;
     for (size_t i = 0; i < fetches_.size(); ++i) {
       NodeSpec spec;
       spec.name = FreshName("_send_", fetches_[i]);
@@ -297,8 +307,11 @@ class Builder {
       spec.attrs = ClientAttrs(names_.fetches[i]);
       spec.attrs.emplace("T", fetches_[i].base_dtype());
       spec.device = client_.name;
-      RETURN_IF_ERROR(result_->AddNode(std::move(spec)).status());
+      ASSIGN_OR_RETURN(Node * fetch, result_->AddNode(std::move(spec)));
+      if (IsReadAtTheEnd(*fetch)) last.push_back(fetch);
     }
+    // What a partial run fetches must not wait for what it is fed later.
+    if (!names_.is_partial) FetchAfterUpdates(*result_, last);
     return absl::OkStatus();
   }
 
@@ -351,6 +364,7 @@ std::string StepNames::ToString() const {
   std::string text = absl::StrCat(absl::StrJoin(feeds, ","), "->", absl::StrJoin(fetches, ","), "/",
                                   absl::StrJoin(targets, ","));
   for (const auto& [from, to] : connections) absl::StrAppend(&text, "/", from, "=>", to);
+  if (is_partial) absl::StrAppend(&text, "/partial");
   return text;
 }
 

@@ -22,6 +22,8 @@ struct StepNames {
   std::vector<std::string> targets;
   // The second is replaced by the first.
   std::vector<std::pair<std::string, std::string>> connections;
+  // Feeds and fetches come and go while the step runs.
+  bool is_partial = false;
 
   // Sorted, tensor names in full ("y" is "y:0"), each fetch and target once. Steps with equal texts
   // share a plan.

@@ -1,4 +1,8 @@
 """A node that runs after an update of a reference variable sees it, whichever read of the variable it uses."""
+import json
+import os
+import subprocess
+
 import muster as tf
 
 
@@ -67,3 +71,63 @@ def test_an_update_that_may_not_run_is_not_waited_for():
             assert sess.run(v) == 6
             sess.run([loop, v])
             assert sess.run(v) == 9
+
+
+def _fetched(tf, target):
+    """What v, v.value() and a training step show of the step that changes v, several times over."""
+    values = []
+    with tf.Graph().as_default():
+        v = tf.get_variable("v", [4], initializer=tf.zeros_initializer(), use_resource=False)
+        steps = tf.train.get_or_create_global_step()
+        updates = [tf.assign_add(v, [1.0] * 4), tf.assign(v, v + 2.0), tf.scatter_add(v, [0, 3], [1.0, 5.0]),
+                   tf.train.GradientDescentOptimizer(0.5).minimize(-tf.reduce_sum(v), global_step=steps)]
+        fetches = [v, v.value(), v.read_value(), steps]
+        with tf.Session(target) as sess:
+            sess.run(tf.global_variables_initializer())
+            for update in updates:
+                for _ in range(5):
+                    values.append([x.tolist() for x in sess.run([fetches, getattr(update, "op", update)])[0]])
+    return values
+
+
+_BESIDE = """
+import json, sys
+import tensorflow.compat.v1 as tf
+tf.disable_v2_behavior()
+sys.path.insert(0, sys.argv[1])
+sys.modules["muster"] = tf
+import test_reads_after_updates as cases
+print("\\n" + json.dumps(cases._fetched(tf, tf.train.Server.create_local_server().target)))
+"""
+
+
+def test_variables_of_the_own_task_are_fetched_as_in_tensorflow(tf_python):
+    """Fetches of reference variables are certain in TensorFlow where the session's own task keeps them: they come from
+    the variable's memory when the step is over. With resource variables and on other tasks it is a race."""
+    done = subprocess.run([tf_python, "-c", _BESIDE, os.path.dirname(os.path.abspath(__file__))], capture_output=True,
+                          text=True, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    theirs = json.loads(done.stdout.splitlines()[-1])
+    assert _fetched(tf, "") == theirs
+    server = tf.train.Server.create_local_server()
+    try:
+        assert _fetched(tf, server.target) == theirs
+    finally:
+        server.stop()
+
+
+def test_a_partial_run_does_not_wait_for_what_it_is_fed_later():
+    server = tf.train.Server.create_local_server()
+    try:
+        with tf.Graph().as_default():
+            v = tf.get_variable("v", [], initializer=tf.zeros_initializer(), use_resource=False)
+            x = tf.placeholder(tf.float32, [])
+            update = tf.assign_add(v, x)
+            with tf.Session(server.target) as sess:
+                sess.run(v.initializer)
+                step = sess.partial_run_setup([v, update.op], [x])
+                assert sess.partial_run(step, v) == 0.0
+                sess.partial_run(step, update.op, {x: 2.0})
+                assert sess.run([v, update.op], {x: 3.0})[0] == 5.0
+    finally:
+        server.stop()
