@@ -500,7 +500,9 @@ def encode_jpeg(image, format="", quality=95, progressive=False, optimize_size=F
 
 
 def encode_png(image, compression=-1, name=None):
-    return call("EncodePng", name=name, image=image, compression=compression)
+    # Said for arrays too: otherwise they would become the op's default type, and lose their upper bytes.
+    kind = dtypes.uint16 if getattr(image, "dtype", None) == "uint16" else dtypes.uint8
+    return call("EncodePng", name=name, image=image, compression=compression, T=kind)
 
 
 def is_jpeg(contents, name=None):

@@ -42,7 +42,7 @@ _CONTENTS = {
          "format": "string_ops:string_format", "regex_full_match": "string_ops:regex_full_match"}),
     "io": (
         "decode_base64 encode_base64 decode_raw read_file write_file matching_files parse_tensor serialize_tensor "
-        "parse_example parse_single_example parse_single_sequence_example decode_csv "
+        "parse_example parse_single_example parse_sequence_example parse_single_sequence_example decode_csv "
         "FixedLenFeature VarLenFeature SparseFeature FixedLenSequenceFeature QueueBase "
         "PaddingFIFOQueue PriorityQueue RandomShuffleQueue",
         {"gfile": "gfile_v2:", "decode_image": "image:decode_image", "decode_jpeg": "image:decode_jpeg", "decode_png": "image:decode_png",

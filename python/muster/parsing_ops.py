@@ -214,33 +214,61 @@ def _parse_named(serialized, names, columns, name):
         return outputs
 
 
-def parse_single_sequence_example(serialized, context_features=None, sequence_features=None, example_name=None,
-                                  name=None):
-    """(context, sequences): dictionaries of tensors of one SequenceExample."""
-    if not (context_features or sequence_features):
-        raise ValueError("Missing features.")
-    context = _Columns(context_features, [VarLenFeature, FixedLenFeature])
-    steps = _Columns(sequence_features, [VarLenFeature, FixedLenSequenceFeature])
-    with name_scope(name, "ParseSingleSequenceExample", [serialized]):
-        missing_is_empty = []
-        for key, value in steps.dense_defaults.items():
+class _Sequences(object):
+    """What the ops that parse SequenceExamples are asked for."""
+
+    def __init__(self, context_features, sequence_features):
+        if not (context_features or sequence_features):
+            raise ValueError("Missing features.")
+        self.context = _Columns(context_features, [VarLenFeature, FixedLenFeature])
+        self.steps = _Columns(sequence_features, [VarLenFeature, FixedLenSequenceFeature])
+
+    def may_miss(self):
+        for key, value in self.steps.dense_defaults.items():
             if value is not None:
                 raise ValueError("Value feature_list.dense_defaults[%s] must be None" % key)
-            missing_is_empty.append(key)
-        outputs = call(
-            "ParseSingleSequenceExample", name=name, serialized=serialized,
-            debug_name="" if example_name is None else example_name,
+        return list(self.steps.dense_defaults)
+
+    def arguments(self):
+        context, steps = self.context, self.steps
+        return dict(
             context_dense_defaults=context.defaults(), context_sparse_keys=context.sparse_keys,
             context_sparse_types=context.sparse_types, context_dense_keys=context.dense_keys,
             context_dense_shapes=context.dense_shapes, feature_list_sparse_keys=steps.sparse_keys,
             feature_list_sparse_types=steps.sparse_types, feature_list_dense_keys=steps.dense_keys,
-            feature_list_dense_types=steps.dense_types, feature_list_dense_shapes=steps.dense_shapes,
-            feature_list_dense_missing_assumed_empty=missing_is_empty)
+            feature_list_dense_types=steps.dense_types, feature_list_dense_shapes=steps.dense_shapes)
+
+    def results(self, outputs):
         results = []
-        for columns, part in ((context, outputs[:4]), (steps, outputs[4:])):
+        for columns, part in ((self.context, outputs[:4]), (self.steps, outputs[4:8])):
             tensors = _sparse_tensors(*part[:3]) + list(part[3])
             results.append(dict(zip(columns.sparse_keys + columns.dense_keys, tensors)))
         return tuple(results)
+
+
+def parse_single_sequence_example(serialized, context_features=None, sequence_features=None, example_name=None,
+                                  name=None):
+    """(context, sequences): dictionaries of tensors of one SequenceExample."""
+    wanted = _Sequences(context_features, sequence_features)
+    with name_scope(name, "ParseSingleSequenceExample", [serialized]):
+        outputs = call(
+            "ParseSingleSequenceExample", name=name, serialized=serialized,
+            debug_name="" if example_name is None else example_name,
+            feature_list_dense_missing_assumed_empty=wanted.may_miss(), **wanted.arguments())
+        return wanted.results(outputs)
+
+
+def parse_sequence_example(serialized, context_features=None, sequence_features=None, example_names=None, name=None):
+    """(context, sequences, lengths): dictionaries of tensors of a batch of SequenceExamples."""
+    wanted = _Sequences(context_features, sequence_features)
+    with name_scope(name, "ParseSequenceExample", [serialized]):
+        outputs = call(
+            "ParseSequenceExample", name=name, serialized=serialized,
+            debug_name=[] if example_names is None else example_names,
+            feature_list_dense_missing_assumed_empty=wanted.may_miss(), Ncontext_sparse=len(wanted.context.sparse_keys),
+            Ncontext_dense=len(wanted.context.dense_keys), Nfeature_list_sparse=len(wanted.steps.sparse_keys),
+            Nfeature_list_dense=len(wanted.steps.dense_keys), **wanted.arguments())
+        return wanted.results(outputs) + (dict(zip(wanted.steps.dense_keys, outputs[8])),)
 
 
 def decode_csv(records, record_defaults, field_delim=",", use_quote_delim=True, name=None, na_value="",
@@ -265,4 +293,5 @@ def serialize_tensor(tensor, name=None):
 
 
 __all__ = ["VarLenFeature", "SparseFeature", "FixedLenFeature", "FixedLenSequenceFeature", "parse_example",
-           "parse_single_example", "parse_single_sequence_example", "decode_csv", "parse_tensor", "serialize_tensor"]
+           "parse_single_example", "parse_sequence_example",
+           "parse_single_sequence_example", "decode_csv", "parse_tensor", "serialize_tensor"]

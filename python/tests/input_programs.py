@@ -203,13 +203,82 @@ def vocabulary(tf, folder):
     return _plain(found)
 
 
+def _sequence(tf, context, **lists):
+    """A serialized SequenceExample."""
+    def feature(values):
+        if values and isinstance(values[0], float):
+            return tf.train.Feature(float_list=tf.train.FloatList(value=values))
+        if values and isinstance(values[0], bytes):
+            return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))
+        return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+    return tf.train.SequenceExample(
+        context=tf.train.Features(feature={key: feature(values) for key, values in context.items()}),
+        feature_lists=tf.train.FeatureLists(feature_list={
+            key: tf.train.FeatureList(feature=[feature(step) for step in steps]) for key, steps in lists.items()})
+    ).SerializeToString()
+
+
+def _attempt(tf, fetches):
+    """Their values, or the code of the error."""
+    with tf.Session() as sess:
+        try:
+            return _plain([list(f) if isinstance(f, tuple) else f for f in sess.run(fetches)])
+        except tf.errors.OpError as e:
+            return type(e).__name__
+
+
+def sequences(tf, folder):
+    """Batches of SequenceExamples of several lengths."""
+    steps = {"f": tf.FixedLenSequenceFeature([2], tf.float32), "v": tf.VarLenFeature(tf.int64),
+             "w": tf.FixedLenSequenceFeature([], tf.string, allow_missing=True)}
+    context = {"n": tf.FixedLenFeature([], tf.int64, 3), "c": tf.VarLenFeature(tf.string),
+               "r": tf.FixedLenFeature([2], tf.float32)}
+    full = _sequence(tf, {"n": [7], "c": [b"x", b"y"], "r": [1., 2.]}, f=[[1., 2.], [3., 4.], [5., 6.]],
+                     v=[[1], [], [2, 3]], w=[[b"a"], [b"b"]])
+    other = _sequence(tf, {"r": [.5, .25]}, f=[[9., 8.]], v=[[4, 5, 6]])
+    none = _sequence(tf, {"r": [0., 1.]}, f=[])
+    batches = [[full, other, none], [none, none], [other], [full, b"\x07bad"], [_sequence(tf, {}, f=[])],
+               [_sequence(tf, {"r": [1., 2.]})], [_sequence(tf, {"r": [1., 2.]}, f=[[1.]])],
+               [_sequence(tf, {"r": [1., 2.]}, f=[[1]])]]
+    found = {}
+    for i, batch in enumerate(batches):
+        parsed, lists, lengths = tf.io.parse_sequence_example(tf.constant(batch, tf.string, [len(batch)]), context, steps)
+        tensors = [part[key] for part in (parsed, lists, lengths) for key in sorted(part)]
+        found["values %d" % i] = _attempt(tf, tensors)
+        found["shapes %d" % i] = [str(t.get_shape()) for t in tensors if not isinstance(t, tf.SparseTensor)]
+    return found
+
+
+def pictures_of_any_kind(tf, folder):
+    """DecodeImage, which TensorFlow 2 emits, for every format and type."""
+    image = np.random.RandomState(3).randint(0, 256, [5, 6, 3]).astype(np.uint8)
+    gif = (b"GIF89a\x01\x00\x01\x00\x80\x00\x00\x10\x20\x30\xff\xff\xff,\x00\x00\x00\x00\x01\x00\x01\x00\x00"
+           b"\x02\x02D\x01\x00;")
+    bmp = (b"BM\x3a\x00\x00\x00\x00\x00\x00\x00\x36\x00\x00\x00\x28\x00\x00\x00\x01\x00\x00\x00\x01\x00\x00\x00"
+           b"\x01\x00\x18\x00" + b"\x00" * 24 + b"\x01\x02\x03\x00")
+    with tf.Session() as sess:
+        files = sess.run([tf.image.encode_png(image), tf.image.encode_png(image.astype(np.uint16) * 200)]) + [gif, bmp]
+    found = {}
+    for i, contents in enumerate(files + [b"", b"nothing"]):
+        for channels in (0, 1, 3, 4):
+            for dtype in (tf.uint8, tf.uint16, tf.float32):
+                for expand in (True, False):
+                    decoded = tf.raw_ops.DecodeImage(contents=contents, channels=channels, dtype=dtype,
+                                                     expand_animations=expand)
+                    found["%d %d %s %s" % (i, channels, dtype.name, expand)] = [
+                        str(decoded.get_shape()), _attempt(tf, [decoded])]
+    return found
+
+
 def _lookup_ops():
     from tensorflow.python.ops import lookup_ops
 
     return lookup_ops
 
 
-PROGRAMS = [cifar, examples, examples_zlib, examples_gzip, parse_after_batch, lines_of_csv, whole_files, pictures, slices,
+PROGRAMS = [cifar, examples, examples_zlib, examples_gzip, parse_after_batch, lines_of_csv, whole_files, pictures, sequences,
+            pictures_of_any_kind, slices,
             ranges, padded, kept, kept_of_many, joined, shuffled_join, vocabulary]
 
 

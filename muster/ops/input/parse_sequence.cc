@@ -1,132 +1,39 @@
 // ParseSingleSequenceExample: the context of a SequenceExample as an Example is parsed, and lists
 // of features whose first dimension is time.
-#include <algorithm>
-
 #include "absl/container/flat_hash_set.h"
 
-#include "muster/ops/input/feature_columns.h"
+#include "muster/ops/input/feature_lists.h"
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
 
-bool ReadContext(absl::string_view bytes, std::vector<NamedFeature>& features) {
-  std::vector<NamedFeatureList> ignored;
-  return ReadSequenceExample(bytes, features, ignored);
+absl::Status EmitSparse(KernelContext& c, const FoundSteps& found, int indices, int values,
+                        int shape) {
+  const int64_t total = found.Total();
+  ASSIGN_OR_RETURN(Tensor* const index, c.AllocateOutput(indices, Shape({total, 2})));
+  ASSIGN_OR_RETURN(Tensor* const value, c.AllocateOutput(values, Shape({total})));
+  int64_t* to = index->data<int64_t>();
+  for (int64_t t = 0; t < found.size(); ++t) {
+    for (int64_t k = 0; k < found.counts[t]; ++k) {
+      *to++ = t;
+      *to++ = k;
+    }
+  }
+  ForValueType(value->dtype(), [&]<typename T>(T) { found.CopyTo(value->data<T>()); });
+  c.SetOutput(shape, Tensor::Vector<int64_t>({found.size(), found.Longest()}));
+  return absl::OkStatus();
 }
 
-struct StepColumn {
-  std::string key;
-  DType type = DType::kInvalid;
-  Shape shape;  // of one step; dense columns only
-};
-
-const char* ListWord(DType dtype) {
-  return dtype == DType::kString  ? "bytes_list"
-         : dtype == DType::kFloat ? "float_list"
-                                  : "int64_list";
+absl::Status EmitDense(KernelContext& c, const StepColumn& column, const FoundSteps& found,
+                       int output) {
+  Dims dims = column.shape.dims();
+  dims.insert(dims.begin(), found.size());
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  ASSIGN_OR_RETURN(Tensor* const values, c.AllocateOutput(output, shape));
+  ForValueType(values->dtype(), [&]<typename T>(T) { found.CopyTo(values->data<T>()); });
+  return absl::OkStatus();
 }
-
-class Parser {
- public:
-  Parser(std::string name, std::vector<NamedFeatureList> lists)
-      : name_(std::move(name)), lists_(std::move(lists)) {}
-
-  // Nothing when the message has no such list.
-  const std::vector<FeatureView>* Find(const std::string& key) const {
-    for (auto list = lists_.rbegin(); list != lists_.rend(); ++list) {
-      if (list->name == key) return &list->steps;
-    }
-    return nullptr;
-  }
-
-  // How many values every step has. Steps that hold nothing have none.
-  absl::StatusOr<std::vector<int64_t>> Count(const StepColumn& column,
-                                             const std::vector<FeatureView>& steps) const {
-    std::vector<int64_t> counts;
-    for (size_t t = 0; t < steps.size(); ++t) {
-      if (steps[t].type != DType::kInvalid && steps[t].type != column.type) {
-        return InvalidArgument("Name: ", name_, ", Feature list: ", column.key, ", Index: ", t,
-                               ".  Data types don't match. Expected type: ", DTypeName(column.type),
-                               "  Feature is: ", ListWord(steps[t].type));
-      }
-      const std::optional<int64_t> count = CountValues(steps[t]);
-      if (!count) {
-        return InvalidArgument("Name: ", name_, ", Feature list: ", column.key, ", Index: ", t,
-                               ".  Can't parse serialized Example.");
-      }
-      counts.push_back(*count);
-    }
-    return counts;
-  }
-
-  absl::Status EmitSparse(KernelContext& c, const StepColumn& column, int indices, int values,
-                          int shape) const {
-    static const std::vector<FeatureView> kNone;
-    const std::vector<FeatureView>* found = Find(column.key);
-    const std::vector<FeatureView>& steps = found == nullptr ? kNone : *found;
-    ASSIGN_OR_RETURN(const std::vector<int64_t> counts, Count(column, steps));
-    int64_t total = 0, longest = 0;
-    for (const int64_t count : counts) {
-      total += count;
-      longest = std::max(longest, count);
-    }
-    ASSIGN_OR_RETURN(Tensor* const index, c.AllocateOutput(indices, Shape({total, 2})));
-    ASSIGN_OR_RETURN(Tensor* const value, c.AllocateOutput(values, Shape({total})));
-    int64_t* to = index->data<int64_t>();
-    for (size_t t = 0; t < counts.size(); ++t) {
-      for (int64_t k = 0; k < counts[t]; ++k) {
-        *to++ = static_cast<int64_t>(t);
-        *to++ = k;
-      }
-    }
-    CopySteps(steps, counts, *value);
-    c.SetOutput(shape, Tensor::Vector<int64_t>({static_cast<int64_t>(steps.size()), longest}));
-    return absl::OkStatus();
-  }
-
-  absl::Status EmitDense(KernelContext& c, const StepColumn& column, bool may_miss,
-                         int output) const {
-    static const std::vector<FeatureView> kNone;
-    const std::vector<FeatureView>* found = Find(column.key);
-    if (found == nullptr && !may_miss) {
-      return InvalidArgument("Name: ", name_, ", Feature list '", column.key,
-                             "' is required but could not be found.  Did you mean to include it in "
-                             "feature_list_dense_missing_assumed_empty or "
-                             "feature_list_dense_defaults?");
-    }
-    const std::vector<FeatureView>& steps = found == nullptr ? kNone : *found;
-    ASSIGN_OR_RETURN(const std::vector<int64_t> counts, Count(column, steps));
-    for (size_t t = 0; t < counts.size(); ++t) {
-      if (counts[t] == column.shape.num_elements()) continue;
-      return InvalidArgument("Name: ", name_, ", Key: ", column.key, ", Index: ", t,
-                             ".  Number of ", DTypeName(column.type),
-                             " values != expected.  values size: ", counts[t],
-                             " but output shape: ", column.shape.ToString());
-    }
-    Dims dims = column.shape.dims();
-    dims.insert(dims.begin(), static_cast<int64_t>(steps.size()));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(Tensor* const values, c.AllocateOutput(output, shape));
-    CopySteps(steps, counts, *values);
-    return absl::OkStatus();
-  }
-
- private:
-  static void CopySteps(const std::vector<FeatureView>& steps, const std::vector<int64_t>& counts,
-                        Tensor& values) {
-    ForValueType(values.dtype(), [&]<typename T>(T) {
-      T* to = values.data<T>();
-      for (size_t t = 0; t < steps.size(); ++t) {
-        if (counts[t] > 0) CopyValues(steps[t], to);
-        to += counts[t];
-      }
-    });
-  }
-
-  const std::string name_;
-  const std::vector<NamedFeatureList> lists_;
-};
 
 absl::StatusOr<std::string> KeyIn(const Tensor& tensor, absl::string_view what) {
   if (tensor.num_elements() == 1) return tensor.scalar<std::string>();
@@ -150,17 +57,8 @@ class ParseSequenceKernel : public Kernel {
                      s.Attr<std::vector<DType>>("feature_list_dense_types"));
     ASSIGN_OR_RETURN(const std::vector<PartialShape> step_shapes,
                      s.Attr<std::vector<PartialShape>>("feature_list_dense_shapes"));
-    if (step_dense.size() != step_shapes.size())
-      return InvalidArgument("len(feature_list_dense_keys) != len(feature_list_dense_shapes)");
     for (const DType type : step_sparse) step_sparse_.push_back({"", type, Shape()});
-    for (size_t i = 0; i < step_dense.size(); ++i) {
-      const std::optional<Shape> shape = step_shapes[i].ToShape();
-      if (!shape) {
-        return InvalidArgument("feature_list_dense_shapes[", i,
-                               "] is not fully known: ", step_shapes[i].ToString());
-      }
-      step_dense_.push_back({"", step_dense[i], *shape});
-    }
+    ASSIGN_OR_RETURN(step_dense_, MakeStepColumns(step_dense, step_shapes));
     return CheckCounts(s);
   }
 
@@ -207,15 +105,18 @@ class ParseSequenceKernel : public Kernel {
     int out = 3 * sparse;
     for (size_t i = 0; i < context_dense.size(); ++i)
       RETURN_IF_ERROR(batch.EmitDense(c, static_cast<int>(i), out++));
-    const Parser parser(name, std::move(lists));
+    const FeatureLists parsed(name, std::move(lists));
     const int steps = static_cast<int>(step_sparse.size());
     for (int i = 0; i < steps; ++i) {
-      RETURN_IF_ERROR(
-          parser.EmitSparse(c, step_sparse[i], out + i, out + steps + i, out + 2 * steps + i));
+      ASSIGN_OR_RETURN(const FoundSteps found, parsed.FindSparse(step_sparse[i]));
+      RETURN_IF_ERROR(EmitSparse(c, found, out + i, out + steps + i, out + 2 * steps + i));
     }
     out += 3 * steps;
-    for (const StepColumn& column : step_dense)
-      RETURN_IF_ERROR(parser.EmitDense(c, column, may_miss.contains(column.key), out++));
+    for (const StepColumn& column : step_dense) {
+      ASSIGN_OR_RETURN(const FoundSteps found,
+                       parsed.FindDense(column, may_miss.contains(column.key)));
+      RETURN_IF_ERROR(EmitDense(c, column, found, out++));
+    }
     return absl::OkStatus();
   }
 
