@@ -1,410 +1,14 @@
-"""Graphs, operations and tensors as Python sees them. Names, scopes, shapes and devices are kept by the C++ graph; the
-objects here hold handles into it, and collections."""
+"""Graphs as Python sees them, and functions of the default one. Names, scopes, shapes and devices are kept by the C++
+graph; the objects here hold handles into it, and collections."""
 import contextlib
 import re
 import threading
 
-from muster import _muster, _tasks, dtypes, errors, tensor_shape
-
-
-class GraphKeys(object):
-    """Names of the standard collections."""
-
-    GLOBAL_VARIABLES = "variables"
-    VARIABLES = "variables"
-    LOCAL_VARIABLES = "local_variables"
-    METRIC_VARIABLES = "metric_variables"
-    MODEL_VARIABLES = "model_variables"
-    TRAINABLE_VARIABLES = "trainable_variables"
-    SUMMARIES = "summaries"
-    QUEUE_RUNNERS = "queue_runners"
-    TABLE_INITIALIZERS = "table_initializer"
-    ASSET_FILEPATHS = "asset_filepaths"
-    MOVING_AVERAGE_VARIABLES = "moving_average_variables"
-    REGULARIZATION_LOSSES = "regularization_losses"
-    CONCATENATED_VARIABLES = "concatenated_variables"
-    SAVERS = "savers"
-    WEIGHTS = "weights"
-    BIASES = "biases"
-    ACTIVATIONS = "activations"
-    UPDATE_OPS = "update_ops"
-    LOSSES = "losses"
-    SAVEABLE_OBJECTS = "saveable_objects"
-    RESOURCES = "resources"
-    LOCAL_RESOURCES = "local_resources"
-    TRAINABLE_RESOURCE_VARIABLES = "trainable_resource_variables"
-    INIT_OP = "init_op"
-    LOCAL_INIT_OP = "local_init_op"
-    READY_OP = "ready_op"
-    READY_FOR_LOCAL_INIT_OP = "ready_for_local_init_op"
-    SUMMARY_OP = "summary_op"
-    GLOBAL_STEP = "global_step"
-    EVAL_STEP = "eval_step"
-    TRAIN_OP = "train_op"
-    COND_CONTEXT = "cond_context"
-    WHILE_CONTEXT = "while_context"
-
-
-def _not_allowed(what):
-    return errors.OperatorNotAllowedInGraphError(
-        "%s is not allowed in Graph execution. Use Eager execution or decorate this function with @tf.function." % what)
-
-
-class Tensor(object):
-    """A symbolic handle on one output of an operation. Operators are attached by math_ops and array_ops."""
-
-    __slots__ = ("_op", "_value_index", "_dtype", "_handle", "__weakref__", "__dict__")
-    __array_priority__ = 100
-    OVERLOADABLE_OPERATORS = set()
-
-    def __init__(self, op, value_index, dtype=None):
-        self._op = op
-        self._value_index = value_index
-        self._handle = op._node.output(value_index)
-        self._dtype = dtypes._BY_NUMBER[self._handle.dtype]
-
-    @property
-    def _output(self):
-        """What nodes of the graph being built read: in a function, tensors from outside become arguments."""
-        if _functions_being_built:
-            graph = get_default_graph()
-            if graph._building_function and graph is not self._op._graph:
-                return graph._capture(self)._handle
-        return self._handle
-
-    @property
-    def op(self):
-        return self._op
-
-    @property
-    def dtype(self):
-        return self._dtype
-
-    def _train_variable(self):
-        """A reference as the C++ core takes a variable."""
-        return _muster.TrainVariable(self._output, False, int(self._dtype), self._output.shape, self._output, None,
-                                     None, None)
-
-    @property
-    def graph(self):
-        return self._op.graph
-
-    @property
-    def name(self):
-        return "%s:%d" % (self._op.name, self._value_index)
-
-    @property
-    def device(self):
-        return self._op.device
-
-    @property
-    def value_index(self):
-        return self._value_index
-
-    @property
-    def shape(self):
-        return tensor_shape.TensorShape(self._handle.shape)
-
-    def get_shape(self):
-        return self.shape
-
-    def _shape_as_list(self):
-        return self._handle.shape
-
-    def set_shape(self, shape):
-        shape = tensor_shape.as_shape(shape)
-        if shape.dims is None:
-            return
-        try:
-            self._handle.set_shape(shape.as_list())
-        except ValueError as e:
-            raise ValueError(str(e))
-
-    def consumers(self):
-        graph = self.graph
-        seen = []
-        for node_id, _, output in self._op._node.consumers:
-            if output == self._value_index and node_id not in seen:
-                seen.append(node_id)
-        return [graph._operation_by_id(i) for i in seen]
-
-    def eval(self, feed_dict=None, session=None):
-        return _session_for(self.graph, session, "evaluate tensor", "`eval(session=sess)`").run(self, feed_dict)
-
-    def _as_node_def_input(self):
-        return self._op.name if self._value_index == 0 else self.name
-
-    def __str__(self):
-        shape = self.shape
-        return "Tensor(\"%s\"%s%s%s)" % (
-            self.name,
-            (", shape=%s" % shape) if shape.ndims is not None else "",
-            (", dtype=%s" % self._dtype.name) if self._dtype else "",
-            (", device=%s" % self.device) if self.device else "")
-
-    def __repr__(self):
-        return "<tf.Tensor '%s' shape=%s dtype=%s>" % (self.name, self.shape, self._dtype.name)
-
-    def __hash__(self):
-        return id(self)
-
-    def __eq__(self, other):
-        return self is other
-
-    def __ne__(self, other):
-        return self is not other
-
-    def __len__(self):
-        raise TypeError("len is not well defined for symbolic Tensors. (%s) Please call `x.shape` rather than `len(x)` "
-                        "for shape information." % self.name)
-
-    def __iter__(self):
-        raise _not_allowed("iterating over `tf.Tensor`")
-
-    def __bool__(self):
-        raise _not_allowed("using a `tf.Tensor` as a Python `bool`")
-
-    __nonzero__ = __bool__
-
-    def __array__(self, *unused, **unused_kw):
-        raise NotImplementedError("Cannot convert a symbolic Tensor (%s) to a numpy array." % self.name)
-
-    @staticmethod
-    def _override_operator(operator, func):
-        setattr(Tensor, operator, func)
-
-
-class Operation(object):
-    """A node of a graph."""
-
-    __slots__ = ("_node", "_graph", "_outputs", "_id", "_name", "_extra", "__weakref__", "__dict__")
-
-    def __init__(self, graph, node):
-        self._graph = graph
-        self._node = node
-        self._id = node.id
-        self._name = node.name
-        self._outputs = None
-
-    @property
-    def name(self):
-        return self._name
-
-    @property
-    def type(self):
-        return self._node.op
-
-    @property
-    def graph(self):
-        return self._graph
-
-    @property
-    def _id_value(self):
-        return self._id
-
-    @property
-    def outputs(self):
-        if self._outputs is None:
-            self._outputs = [Tensor(self, i) for i in range(self._node.num_outputs)]
-        return self._outputs
-
-    def values(self):
-        return tuple(self.outputs)
-
-    @property
-    def inputs(self):
-        graph = self._graph
-        return [graph._tensor(output) for output in self._node.inputs]
-
-    @property
-    def control_inputs(self):
-        return [self._graph._operation(node) for node in self._node.control_inputs]
-
-    @property
-    def device(self):
-        return self._node.device
-
-    def _set_device(self, device):
-        self._node.device = _device_string(device)
-
-    @property
-    def op_def(self):
-        from muster import _protos
-
-        proto = _protos.get("tensorflow.OpDef")()
-        proto.ParseFromString(_muster.op_def_proto(self.type))
-        return proto
-
-    @property
-    def node_def(self):
-        from muster import _protos
-
-        proto = _protos.get("tensorflow.NodeDef")()
-        proto.ParseFromString(_muster.node_def(self._node))
-        return proto
-
-    @property
-    def traceback(self):
-        return []
-
-    def get_attr(self, name):
-        node = self._node
-        if not node.has_attr(name):
-            raise ValueError("Operation '%s' has no attr named '%s'." % (self._name, name))
-        kind = node.attr_kind(name)
-        value = node.attr(name)
-        if kind == "type":
-            return dtypes.as_dtype(value)
-        if kind == "list(type)":
-            return [dtypes.as_dtype(v) for v in value]
-        if kind == "shape":
-            return tensor_shape.TensorShape(value).as_proto()
-        if kind == "tensor":
-            from muster import _protos
-
-            proto = _protos.get("tensorflow.TensorProto")()
-            proto.ParseFromString(_muster.tensor_proto(value))
-            return proto
-        return value
-
-    def _set_attr(self, name, value):
-        self._node.set_attr(name, value)
-
-    def _add_control_input(self, op):
-        self._graph._g.add_control_input(self._node, op._node)
-
-    def _add_control_inputs(self, ops):
-        for op in ops:
-            self._add_control_input(op)
-
-    def _update_input(self, index, tensor):
-        self._graph._g.update_input(self._node, index, tensor._output)
-
-    def colocation_groups(self):
-        groups = self._node.colocation_groups
-        if not groups:
-            return [("loc:@%s" % self._name).encode()]
-        return [("loc:@%s" % name).encode() for name in groups]
-
-    def run(self, feed_dict=None, session=None):
-        _session_for(self._graph, session, "execute operation", "`run(session=sess)`").run(self, feed_dict)
-
-    def __str__(self):
-        return str(self.node_def)
-
-    def __repr__(self):
-        return "<tf.Operation '%s' type=%s>" % (self._name, self.type)
-
-
-def _session_for(graph, session, action, argument):
-    if session is None:
-        session = get_default_session()
-        if session is None:
-            raise ValueError("Cannot %s using `%s`: No default session is registered. Use `with sess.as_default()` or "
-                             "pass an explicit session to %s"
-                             % (action, "eval()" if "evaluate" in action else "run()", argument))
-        if session.graph is not graph:
-            raise ValueError("Cannot use the default session to %s: the tensor's graph is different from the "
-                             "session's graph. Pass an explicit session to %s." % (action, argument))
-    elif session.graph is not graph:
-        raise ValueError("Cannot use the given session to %s: the tensor's graph is different from the session's "
-                         "graph." % action)
-    return session
-
-
-class IndexedSlices(object):
-    """A sparse gradient: rows `values` at `indices` of a tensor with `dense_shape`."""
-
-    def __init__(self, values, indices, dense_shape=None):
-        self._values = values
-        self._indices = indices
-        self._dense_shape = dense_shape
-
-    values = property(lambda self: self._values)
-    indices = property(lambda self: self._indices)
-    dense_shape = property(lambda self: self._dense_shape)
-    name = property(lambda self: self._values.name)
-    device = property(lambda self: self._values.device)
-    op = property(lambda self: self._values.op)
-    dtype = property(lambda self: self._values.dtype)
-    graph = property(lambda self: self._values.graph)
-
-    @property
-    def shape(self):
-        if self._dense_shape is None:
-            return tensor_shape.TensorShape(None)
-        return tensor_shape.TensorShape(self._dense_shape._handle.constant_value_as_shape())
-
-    def __str__(self):
-        return "IndexedSlices(indices=%s, values=%s%s)" % (
-            self._indices, self._values,
-            (", dense_shape=%s" % self._dense_shape) if self._dense_shape is not None else "")
-
-    def __neg__(self):
-        return IndexedSlices(-self._values, self._indices, self._dense_shape)
-
-
-class DeviceSpec(object):
-    """A device name in parts."""
-
-    def __init__(self, job=None, replica=None, task=None, device_type=None, device_index=None):
-        self.job, self.replica, self.task = job, replica, task
-        self.device_type = device_type.upper() if device_type else None
-        self.device_index = device_index
-
-    def parse_from_string(self, spec):
-        parts = _muster.parse_device(spec)
-        self.job, self.replica, self.task, self.device_type, self.device_index = parts
-        return self
-
-    @classmethod
-    def from_string(cls, spec):
-        return cls().parse_from_string(spec)
-
-    def merge_from(self, dev):
-        for part in ("job", "replica", "task", "device_type", "device_index"):
-            if getattr(dev, part) is not None:
-                setattr(self, part, getattr(dev, part))
-
-    def to_string(self):
-        text = ""
-        if self.job is not None:
-            text += "/job:" + self.job
-        if self.replica is not None:
-            text += "/replica:" + str(self.replica)
-        if self.task is not None:
-            text += "/task:" + str(self.task)
-        if self.device_type is not None:
-            text += "/device:%s:%s" % (self.device_type, "*" if self.device_index is None else self.device_index)
-        return text
-
-    def __eq__(self, other):
-        return isinstance(other, DeviceSpec) and self.to_string() == other.to_string()
-
-    def __hash__(self):
-        return hash(self.to_string())
-
-
-def _device_string(device):
-    if device is None:
-        return ""
-    if isinstance(device, DeviceSpec):
-        return device.to_string()
-    return DeviceSpec.from_string(str(device)).to_string()
-
-
-def _device_choice(graph, choice):
-    """A device as the C++ core takes it: a string, or a function from a node to one."""
-    if callable(choice) and not isinstance(choice, DeviceSpec):
-        return lambda node: _device_result(choice(graph._operation(node)))
-    return _device_string(choice)
-
-
-def _device_result(device):
-    """What a device function returned, word for word: TensorFlow does not complete it."""
-    if device is None:
-        raise TypeError("Expected binary or unicode string, got None")
-    return device.to_string() if isinstance(device, DeviceSpec) else str(device)
+from muster import _muster, _tasks, dtypes, tensor_shape
+from muster.default_stack import get_default_session, graph_stack  # noqa: F401
+from muster.device_spec import DeviceSpec, device_choice, device_result, device_string
+from muster.graph_elements import IndexedSlices, Operation, Tensor
+from muster.graph_keys import GraphKeys  # noqa: F401
 
 
 class Graph(object):
@@ -605,7 +209,7 @@ class Graph(object):
         return self._building_function
 
     def as_default(self):
-        return _default_graph_stack.enter(self)
+        return graph_stack.enter(self)
 
     def as_graph_def(self, from_version=None, add_shapes=False):
         from muster import _protos
@@ -702,9 +306,9 @@ class Graph(object):
                 continue
             for choice in reversed(choices):
                 if callable(choice) and not isinstance(choice, DeviceSpec):
-                    node.device = _device_result(choice(self._operation(node)))
+                    node.device = device_result(choice(self._operation(node)))
                     continue
-                spec = DeviceSpec.from_string(_device_string(choice))
+                spec = DeviceSpec.from_string(device_string(choice))
                 spec.merge_from(DeviceSpec.from_string(node.device))
                 node.device = spec.to_string()
         for node in nodes:
@@ -718,7 +322,7 @@ class Graph(object):
         scope = self._scope
         if choice is None:
             return scope.without_devices()
-        choice = _device_choice(self, choice)
+        choice = device_choice(self, choice)
         return scope.with_device_function(choice) if callable(choice) else scope.with_device(choice)
 
     @contextlib.contextmanager
@@ -802,46 +406,7 @@ def _plain_attr(value):
     return getattr(value, kind)
 
 
-class _DefaultStack(threading.local):
-    def __init__(self):
-        super(_DefaultStack, self).__init__()
-        self._stack = []
-
-    def top(self):
-        return self._stack[-1] if self._stack else None
-
-    @contextlib.contextmanager
-    def enter(self, item):
-        self._stack.append(item)
-        try:
-            yield item
-        finally:
-            if not self._stack or self._stack[-1] is not item:
-                if item in self._stack:
-                    self._stack.remove(item)
-                raise AssertionError("Nesting violated for default stack of %s objects" % type(item).__name__)
-            self._stack.pop()
-
-    def push(self, item):
-        self._stack.append(item)
-
-    def remove(self, item):
-        if item in self._stack:
-            self._stack.remove(item)
-
-    def clear(self):
-        del self._stack[:]
-
-
-_default_graph_stack = _DefaultStack()
-_default_session_stack = _DefaultStack()
 _global_default_graphs = {}  # one; where tasks share the process, one for each (see _tasks)
-_functions_being_built = 0  # in all threads together: while it is 0, no tensor has to ask where it is read
-
-
-def _set_functions_being_built(change):
-    global _functions_being_built
-    _functions_being_built += change
 
 
 def graph_for(values):
@@ -855,7 +420,7 @@ def graph_for(values):
 
 
 def get_default_graph():
-    graph = _default_graph_stack.top()
+    graph = graph_stack.top()
     if graph is not None:
         return graph
     task = _tasks.current()
@@ -866,14 +431,10 @@ def get_default_graph():
 
 
 def reset_default_graph():
-    if _default_graph_stack.top() is not None:
+    if graph_stack.top() is not None:
         raise AssertionError("Do not use tf.reset_default_graph() to clear nested graphs. If you need a cleared graph, "
                              "exit the nesting and create a new graph.")
     _global_default_graphs.pop(_tasks.current(), None)
-
-
-def get_default_session():
-    return _default_session_stack.top()
 
 
 def device(device_name_or_function):

@@ -3,7 +3,7 @@ import contextlib
 import itertools
 import threading
 
-from muster import _muster, convert, dtypes, framework, tensor_shape
+from muster import _muster, convert, default_stack, dtypes, framework, tensor_shape
 
 _uids = itertools.count(1)
 _lock = threading.Lock()
@@ -76,13 +76,13 @@ class FunctionGraph(framework.Graph):
     def building(self):
         """The default graph, and tensors outside it are captured."""
         with _lock:
-            framework._set_functions_being_built(1)
+            default_stack.count_functions_being_built(1)
         try:
             with self.as_default():
                 yield self
         finally:
             with _lock:
-                framework._set_functions_being_built(-1)
+                default_stack.count_functions_being_built(-1)
 
 
 def outermost(graph):

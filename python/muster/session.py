@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 
-from muster import _muster, dtypes, errors, framework, nest
+from muster import _muster, default_stack, dtypes, errors, framework, nest
 
 
 def _fetch_element(graph, fetch):
@@ -433,7 +433,7 @@ class BaseSession(object):
             self._session.close()
 
     def as_default(self):
-        return framework._default_session_stack.enter(self)
+        return default_stack.session_stack.enter(self)
 
     def __del__(self):
         try:
@@ -535,14 +535,14 @@ class InteractiveSession(BaseSession):
                           "the other session(s).")
         InteractiveSession._active += 1
         self._explicit_graph = graph
-        framework._default_session_stack.push(self)
+        default_stack.session_stack.push(self)
         if graph is not None:
-            framework._default_graph_stack.push(graph)
+            default_stack.graph_stack.push(graph)
 
     def close(self):
         if not getattr(self, "_closed", True):
             InteractiveSession._active -= 1
-            framework._default_session_stack.remove(self)
+            default_stack.session_stack.remove(self)
             if self._explicit_graph is not None:
-                framework._default_graph_stack.remove(self._explicit_graph)
+                default_stack.graph_stack.remove(self._explicit_graph)
         super(InteractiveSession, self).close()

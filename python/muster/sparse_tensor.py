@@ -3,7 +3,7 @@ import collections
 
 import numpy as np
 
-from muster import convert, dtypes, framework, session, tensor_shape
+from muster import convert, dtypes, framework, graph_elements, session, tensor_shape
 from muster.framework import name_scope
 
 SparseTensorValue = collections.namedtuple("SparseTensorValue", ["indices", "values", "dense_shape"])
@@ -43,7 +43,7 @@ class SparseTensor(object):
         return self.shape
 
     def eval(self, feed_dict=None, session=None):
-        session = framework._session_for(self.graph, session, "evaluate tensor", "`eval(session=sess)`")
+        session = graph_elements.session_for(self.graph, session, "evaluate tensor", "`eval(session=sess)`")
         return SparseTensorValue(*session.run([self.indices, self.values, self.dense_shape], feed_dict))
 
     def _with_dense(self, op, dense):

@@ -10,7 +10,7 @@ from unittest import mock  # noqa: F401
 
 import numpy as np
 
-from muster import _muster, compat, errors, framework, session, variables
+from muster import _muster, compat, default_stack, device_spec, errors, framework, session, variables
 
 _temp_dir = None
 
@@ -93,7 +93,7 @@ class TestCase(unittest.TestCase):
     def setUp(self):
         random.seed(87654321)
         np.random.seed(87654321)
-        framework._default_graph_stack.clear()
+        default_stack.graph_stack.clear()
         framework.reset_default_graph()
         framework.get_default_graph().seed = 87654321
 
@@ -290,7 +290,7 @@ class TestCase(unittest.TestCase):
         return self.assertRaisesWithPredicateMatch(errors.OpError, expected_err_re_or_predicate)
 
     def assertDeviceEqual(self, device1, device2, msg=None):
-        self.assertEqual(framework._device_string(device1), framework._device_string(device2), msg)
+        self.assertEqual(device_spec.device_string(device1), device_spec.device_string(device2), msg)
 
     def checkedThread(self, target, args=None, kwargs=None):
         return _CheckedThread(self, target, args or (), kwargs or {})

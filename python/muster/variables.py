@@ -1,7 +1,7 @@
 """tf.Variable: a tensor that outlives a step, as a reference (default) or behind a resource handle."""
 import enum
 
-from muster import _muster, array_ops, convert, dtypes, framework, math_ops, state_ops, tensor_shape
+from muster import _muster, array_ops, convert, device_spec, dtypes, framework, math_ops, state_ops, tensor_shape
 from muster.framework import GraphKeys, colocate_with, control_dependencies, device, name_scope
 from muster.op_library import call
 
@@ -127,7 +127,7 @@ class Variable(metaclass=_VariableMeta):
                 return initialized_values.guard(graph._tensor(value), name[:-1])._output
 
         if caching is not None:
-            caching = framework._device_choice(graph, caching)
+            caching = device_spec.device_choice(graph, caching)
         if not callable(initial_value) and not self._is_resource:
             tensor = converted()
             if not _muster.is_fetchable(tensor.op._node):
