@@ -48,7 +48,8 @@ Row RowOf(const TaskView& view) {
   }
   row[3] = absl::StrCat(s.sessions);
   row[4] = absl::StrCat(s.steps);
-  if (s.steps_per_second) row[5] = absl::StrFormat("%.1f", *s.steps_per_second);
+  const bool answers = view.health == TaskHealth::kHealthy || view.health == TaskHealth::kSlow;
+  if (answers && s.steps_per_second) row[5] = absl::StrFormat("%.1f", *s.steps_per_second);
   row[6] = Bytes(s.bytes_sent);
   row[7] = Bytes(s.bytes_received);
   row[8] = Bytes(s.resident_bytes);

@@ -405,7 +405,9 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   parts->master = Master::Create(std::move(master));
   ClusterWatchOptions watch;
   watch.self = self;
-  watch.peers = parts->worker->peers();
+  // Connections of its own: steps must not find one that has just failed because a task was asked
+  // before it was there, nor questions wait behind large tensors.
+  watch.peers = parts->transport->Connect(options.cluster, self, nullptr);
   watch.scheduler = schedulers.control;
   watch.liveness = options.liveness;
   watch.own = [self, own_master = parts->master, own_worker = parts->worker] {

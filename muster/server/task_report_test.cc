@@ -161,7 +161,7 @@ Families Read(const std::string& text) {
     char* rest = nullptr;
     (void)std::strtod(families.samples[key].c_str(), &rest);
     EXPECT_EQ(*rest, '\0') << lines[i];
-    if (families.types[name] == "counter") EXPECT_TRUE(name.ends_with("_total")) << name;
+    EXPECT_EQ(families.types[name] == "counter", name.ends_with("_total")) << name;
   }
   return families;
 }

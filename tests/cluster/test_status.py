@@ -323,7 +323,8 @@ def test_watch_redraws_on_a_terminal(start_cluster, muster_program, deadline):
     os.close(secondary)
     try:
         shown = b""
-        while shown.count(b"2 tasks, asked ") < 3:
+        # Each goes up over the lines of the one before.
+        while not re.search(rb"\x1b\[6A\r\x1b\[J2 tasks, asked ", shown):
             deadline()
             shown += os.read(primary, 65536)
         process.send_signal(signal.SIGINT)
@@ -332,8 +333,7 @@ def test_watch_redraws_on_a_terminal(start_cluster, muster_program, deadline):
         process.kill()
         process.wait()
         os.close(primary)
-    # Each goes up over the lines of the one before.
-    assert re.search(rb"\x1b\[6A\r\x1b\[J2 tasks, asked ", shown), shown
+    assert shown.count(b"2 tasks, asked ") >= 2
 
 
 def test_watch_as_json_has_a_line_for_each(start_cluster, muster_program):
