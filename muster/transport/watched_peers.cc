@@ -198,14 +198,16 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
       const int64_t now = scheduler_.clock().NowNanos();
       if (!absent_since_) absent_since_ = now;
       const auto since = [now](int64_t then) { return absl::Nanoseconds(now - then); };
-      bool any_waits = false;
-      for (const auto& [number, call] : calls_) any_waits |= call.in_absence == InAbsence::kWaits;
-      if (any_waits) {
+      bool is_awaited = false;
+      for (const auto& [number, call] : calls_) {
+        if (call.in_absence == InAbsence::kFails) continue;
         // Whoever waits for it to start knows that it may take long.
         unanswered_ = false;
         silence_ = absl::ZeroDuration();
-        warn = since(*absent_since_) >= options_.warn_after && !std::exchange(warned_, true);
+        is_awaited |= call.in_absence == InAbsence::kWaits;
       }
+      if (is_awaited && since(*absent_since_) >= options_.warn_after)
+        warn = !std::exchange(warned_, true);
       if (since(*absent_since_) >= kGoneAfter) {
         failed = TakeLocked([&since](const OpenCall& call) {
           return call.in_absence == InAbsence::kFailsLater && since(call.opened) >= kGoneAfter;

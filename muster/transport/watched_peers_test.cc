@@ -349,6 +349,20 @@ TEST_F(WatchedMasterTest, OneThatAcceptsConnectionsAndSaysNothingIsSilent) {
   ExpectGivenUp("the master grpc://far:2222 has been silent for 30s");
 }
 
+TEST_F(WatchedMasterTest, AbsenceIsNoSilence) {
+  LivenessOptions impatient;
+  impatient.warn_after = absl::Seconds(1);
+  impatient.fail_after = absl::Seconds(2);
+  const auto transport =
+      NewWatchedTransport(std::make_unique<FakeTransport>(task_), *scheduler_, impatient);
+  const auto master = transport->ConnectMaster("grpc://far:2222").value();
+  task_->refusal = kRefused;
+  master->RunStep(Waiting(), {},
+                  [this](absl::StatusOr<RunStepReply> reply) { answer_ = reply.status(); });
+  RunFor(absl::Seconds(5));
+  ExpectGivenUp("the master grpc://far:2222 is gone");
+}
+
 TEST_F(WatchedMasterTest, OneThatHasGoneFailsWhatItsSessionsWaitFor) {
   Run();
   RunFor(absl::Seconds(60));
