@@ -11,6 +11,8 @@
 namespace muster {
 namespace {
 
+constexpr absl::Duration kInterruptInterval = absl::Milliseconds(100);
+
 // One for the process: sessions at the same target share their connections. Never destroyed, since
 // sessions may outlive everything else at the end of a process.
 absl::StatusOr<Transport*> ClientTransport() {
@@ -58,7 +60,8 @@ absl::StatusOr<SessionOptions> OptionsForTarget(std::string target, SessionConfi
 }
 
 absl::Status ResetContainers(absl::string_view target, std::vector<std::string> containers,
-                             const SessionConfig& config) {
+                             const SessionConfig& config,
+                             const std::function<absl::Status()>& interrupted) {
   ASSIGN_OR_RETURN(const std::shared_ptr<MasterApi> master, ConnectMaster(target, config));
   struct Reply {
     Mutex mutex;
@@ -68,6 +71,7 @@ absl::Status ResetContainers(absl::string_view target, std::vector<std::string> 
   };
   auto reply = std::make_shared<Reply>();
   CallOptions options;
+  options.cancellation = std::make_shared<Cancellation>();
   if (config.operation_timeout > absl::ZeroDuration()) options.timeout = config.operation_timeout;
   master->Reset(options, std::move(containers), config.device_filters,
                 [reply](const absl::StatusOr<Empty>& result) {
@@ -76,9 +80,23 @@ absl::Status ResetContainers(absl::string_view target, std::vector<std::string> 
                   reply->done = true;
                   reply->arrived.NotifyAll();
                 });
-  MutexLock lock(reply->mutex);
-  while (!reply->done) reply->arrived.Wait(reply->mutex);
-  return reply->status;
+  while (true) {
+    {
+      MutexLock lock(reply->mutex);
+      if (!reply->done) {
+        if (interrupted) {
+          reply->arrived.WaitFor(reply->mutex, kInterruptInterval);
+        } else {
+          reply->arrived.Wait(reply->mutex);
+        }
+      }
+      if (reply->done) return reply->status;
+    }
+    const absl::Status interruption = interrupted ? interrupted() : absl::OkStatus();
+    if (interruption.ok()) continue;
+    options.cancellation->Cancel(absl::CancelledError("The client was interrupted"));
+    return interruption;
+  }
 }
 
 }  // namespace muster

@@ -1,6 +1,7 @@
 // How a client gets to a master.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,8 +21,10 @@ absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view targe
 absl::StatusOr<SessionOptions> OptionsForTarget(std::string target, SessionConfig config = {});
 
 // Removes variables and other state of the containers, all of them when none is named, from the
-// tasks of the target's cluster, and closes its sessions. Waits as long as the options' timeout.
+// tasks of the target's cluster, and closes its sessions. Waits as long as the options' timeout, or
+// until `interrupted`, which is asked now and then, gives an error.
 absl::Status ResetContainers(absl::string_view target, std::vector<std::string> containers,
-                             const SessionConfig& config);
+                             const SessionConfig& config,
+                             const std::function<absl::Status()>& interrupted = nullptr);
 
 }  // namespace muster

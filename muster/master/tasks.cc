@@ -77,7 +77,14 @@ class Inquiry : public std::enable_shared_from_this<Inquiry> {
     Finish(std::move(result));
   }
 
-  absl::Status Keep(SessionTask& task, bool is_self, std::vector<DeviceAttributes> devices) const {
+  absl::Status Keep(SessionTask& task, bool is_self, std::vector<DeviceAttributes> devices) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    // In a cluster that the client brought tasks have other names than they know.
+    const bool has_own_names = tasks_.front().name == options_->self;
+    if (has_own_names && !devices.empty() && TaskOfDevice(devices[0].name) != task.text) {
+      LOG(WARNING) << purpose_ << ": at the address of " << task.text << " there is "
+                   << TaskOfDevice(devices[0].name) << ", perhaps of another cluster";
+    }
     for (DeviceAttributes& device : devices) {
       ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(device.name));
       DeviceName renamed = NameOf(task.name);

@@ -264,7 +264,7 @@ void BindSession(nb::module_& m) {
       [](const std::string& target, std::vector<std::string> containers, const nb::bytes& config) {
         const SessionConfig parsed = ConfigFromPython(config);
         ReleasedGil unlocked;
-        ThrowIfRunError(ResetContainers(target, std::move(containers), parsed));
+        ThrowIfRunError(ResetContainers(target, std::move(containers), parsed, RunSignalHandlers));
       },
       nb::arg("target"), nb::arg("containers"), nb::arg("config"));
 }

@@ -21,17 +21,17 @@ THREADS = 50
 # what can be due at once.
 POOLS = {"default-executo": 2 * os.cpu_count(), "resolver-execut": 2 * os.cpu_count(),
          "event_engine": 8 + 2 * os.cpu_count(), "grpc_global_tim": 8}
-IDLE_THREADS = 25  # seconds after which gRPC lets threads go that have nothing to do, and some
+IDLE_THREADS = 35  # seconds after which gRPC lets threads go that have nothing to do, and some
 # What is free goes back to the system: what remains is held.
 MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "131072"}
 FIRST = 1000
-# Eight would do without the holes in the heap: masters tell tasks of finished steps up to five seconds late.
-MEMORY_KB = 16 * 1024
+MEMORY_KB = 8 * 1024
 REST = int(os.environ.get("MUSTER_SOAK_SESSIONS", "10000")) - FIRST
 
 
 def _held(pid):
-    """File descriptors, threads by their names but for pools, KB of memory and all threads."""
+    """File descriptors, threads by their names but for pools (all of them where a pool is over its limit), KB of memory and
+    the number of all threads."""
     with open("/proc/%d/status" % pid) as file:
         status = file.read()
     names = []
@@ -42,8 +42,9 @@ def _held(pid):
         except OSError:  # it has just ended
             pass
     threads = collections.Counter(names)
-    for pool, limit in POOLS.items():
-        assert threads.pop(pool, 0) <= limit, names
+    if all(threads[pool] <= limit for pool, limit in POOLS.items()):
+        for pool in POOLS:
+            threads.pop(pool, None)
     memory = int(re.search(r"VmRSS:\s+(\d+)", status).group(1))
     return len(os.listdir("/proc/%d/fd" % pid)), dict(threads), memory, len(names)
 
@@ -51,11 +52,11 @@ def _held(pid):
 def _settled(pids):
     """The same of several, once nothing changes any more."""
     time.sleep(IDLE_THREADS)
-    end = time.time() + 60
+    end = time.time() + 180
     before = None
     while time.time() < end:
         now = [_held(pid)[:2] for pid in pids]
-        if now == before:
+        if now == before and not any(pool in threads for _, threads in now for pool in POOLS):
             return [_held(pid) for pid in pids]
         before = now
         time.sleep(4)  # longer than the grace of dropped sessions
