@@ -23,6 +23,10 @@ bool IsRefusal(const absl::Status& status) {
   return !absl::IsDeadlineExceeded(status) && !absl::IsCancelled(status);
 }
 
+bool IsBefore(const TaskName& a, const TaskName& b) {
+  return std::tie(a.job, a.task) < std::tie(b.job, b.task);
+}
+
 std::string Seconds(absl::Duration time) {
   return absl::StrFormat("%.1f s", absl::ToDoubleSeconds(time));
 }
@@ -36,8 +40,7 @@ std::shared_ptr<ClusterWatch> ClusterWatch::Create(ClusterWatchOptions options) 
 ClusterWatch::ClusterWatch(ClusterWatchOptions options)
     : options_(std::move(options)),
       scheduler_(*options_.scheduler),
-      started_nanos_(scheduler_.clock().NowNanos()),
-      wanted_nanos_(started_nanos_) {
+      started_nanos_(scheduler_.clock().NowNanos()) {
   self_.name = options_.self;
   self_.since_nanos = started_nanos_;
   self_.view.status.task = options_.self;
@@ -49,8 +52,8 @@ ClusterWatch::ClusterWatch(ClusterWatchOptions options)
     peer.name = std::move(name);
     peers_.push_back(std::move(peer));
   }
-  // At first the tasks of a cluster want to know of each other.
-  if (peers_.size() >= options_.max_watched) wanted_nanos_ -= absl::ToInt64Nanoseconds(kWanted);
+  is_watcher_ = peers_.size() < options_.max_watched && !peers_.empty() &&
+                IsBefore(options_.self, peers_.front().name);
 }
 
 void ClusterWatch::Start() {
@@ -70,11 +73,23 @@ void ClusterWatch::TickLater() {
   });
 }
 
-bool ClusterWatch::IsDueLocked() {
+bool ClusterWatch::IsWantedLocked() const {
+  const int64_t now = scheduler_.clock().NowNanos();
+  return wanted_nanos_.has_value() && absl::Nanoseconds(now - *wanted_nanos_) < kWanted;
+}
+
+bool ClusterWatch::WatchesLocked() const {
+  return is_watcher_ || IsWantedLocked();
+}
+
+bool ClusterWatch::IsDueLocked(bool has_sessions) {
   ++beats_;
-  const bool is_wanted = absl::Nanoseconds(scheduler_.clock().NowNanos() - wanted_nanos_) < kWanted;
-  if (peers_.size() >= options_.max_watched) return is_wanted;
-  return is_wanted || has_sessions_ || beats_ >= kIdleBeats;
+  if (IsWantedLocked()) return true;
+  if (!is_watcher_) return false;
+  for (const Peer& peer : peers_) has_sessions = has_sessions || peer.view.status.sessions > 0;
+  // At first the tasks start one after the other.
+  const bool is_young = absl::Nanoseconds(scheduler_.clock().NowNanos() - started_nanos_) < kWanted;
+  return has_sessions || is_young || beats_ >= kIdleBeats;
 }
 
 void ClusterWatch::Tick() {
@@ -84,8 +99,7 @@ void ClusterWatch::Tick() {
     MutexLock lock(mutex_);
     if (!running_) return;
     SampleLocked(own.steps);
-    has_sessions_ = own.sessions > 0;
-    is_due = IsDueLocked();
+    is_due = IsDueLocked(own.sessions > 0);
     if (is_due) beats_ = 0;
   }
   TickLater();
@@ -129,6 +143,7 @@ ClusterStatus ClusterWatch::Seen() const {
 ClusterStatus ClusterWatch::SeenLocked(const TaskStatus& own) const {
   ClusterStatus cluster;
   cluster.asked = options_.self;
+  cluster.watches = WatchesLocked();
   const int64_t now = scheduler_.clock().NowNanos();
   const auto add = [&cluster, now](const Peer& peer) {
     TaskView view = peer.view;
@@ -141,10 +156,8 @@ ClusterStatus ClusterWatch::SeenLocked(const TaskStatus& own) const {
   self.heard = true;
   self.since = absl::Nanoseconds(now - self_.since_nanos);
   const auto place =
-      std::find_if(cluster.tasks.begin(), cluster.tasks.end(), [&](const auto& view) {
-        const TaskName& task = view.status.task;
-        return std::tie(task.job, task.task) > std::tie(options_.self.job, options_.self.task);
-      });
+      std::find_if(cluster.tasks.begin(), cluster.tasks.end(),
+                   [&](const auto& view) { return IsBefore(options_.self, view.status.task); });
   cluster.tasks.insert(place, std::move(self));
   return cluster;
 }
@@ -152,6 +165,12 @@ ClusterStatus ClusterWatch::SeenLocked(const TaskStatus& own) const {
 void ClusterWatch::Status(CallOptions /*options*/, StatusRequest request,
                           CallDone<ClusterStatus> done) {
   if (request.goodbye) Goodbye(*request.goodbye);
+  if (request.asker) {
+    MutexLock lock(mutex_);
+    for (Peer& peer : peers_) {
+      if (peer.name == *request.asker) peer.asker_nanos = scheduler_.clock().NowNanos();
+    }
+  }
   if (!request.whole_cluster) {
     ClusterStatus own;
     own.asked = options_.self;
@@ -192,16 +211,19 @@ void ClusterWatch::AskAll(absl::AnyInvocable<void() &&> done) {
   for (const size_t i : asked) Ask(i, /*again=*/false);
 }
 
+void ClusterWatch::ConnectLocked(Peer& peer) {
+  if (peer.worker != nullptr) return;
+  peer.worker = options_.peers->Worker(peer.name.ToString());
+  if (peer.worker != nullptr) peer.api = StatusOf(*peer.worker);
+}
+
 void ClusterWatch::Ask(size_t i, bool again) {
   std::shared_ptr<WorkerApi> worker;
   StatusApi* api;
   {
     MutexLock lock(mutex_);
     Peer& peer = peers_[i];
-    if (peer.worker == nullptr) {
-      peer.worker = options_.peers->Worker(peer.name.ToString());
-      if (peer.worker != nullptr) peer.api = StatusOf(*peer.worker);
-    }
+    ConnectLocked(peer);
     worker = peer.worker;
     api = peer.is_stock ? nullptr : peer.api;
   }
@@ -209,8 +231,10 @@ void ClusterWatch::Ask(size_t i, bool again) {
   if (api == nullptr) return AskForDevices(i, again);
   CallOptions call;
   call.timeout = options_.answer_within;
+  StatusRequest request;
+  request.asker = options_.self;
   api->Status(
-      std::move(call), {},
+      std::move(call), std::move(request),
       [self = shared_from_this(), i, again, worker](const absl::StatusOr<ClusterStatus>& answer) {
         if (absl::IsUnimplemented(answer.status())) {
           {
@@ -420,11 +444,14 @@ void ClusterWatch::Leave(absl::AnyInvocable<void() &&> done) {
     leaving_ = true;
     self_.view.health = TaskHealth::kLeft;
     self_.since_nanos = scheduler_.clock().NowNanos();
-    for (const Peer& peer : peers_) {
-      const bool listens = peer.api != nullptr && !peer.is_stock && peer.view.heard &&
-                           peer.view.health != TaskHealth::kLeft &&
-                           peer.view.health != TaskHealth::kLost;
-      if (was_running && listens) told.push_back(peer.worker);
+    const int64_t now = scheduler_.clock().NowNanos();
+    for (Peer& peer : peers_) {
+      const bool listens =
+          peer.asker_nanos > 0 && absl::Nanoseconds(now - peer.asker_nanos) < kWanted &&
+          peer.view.health != TaskHealth::kLeft && peer.view.health != TaskHealth::kLost;
+      if (!was_running || !listens) continue;
+      ConnectLocked(peer);
+      if (peer.api != nullptr) told.push_back(peer.worker);
     }
   }
   auto dones = Gather<ClusterStatus>(

@@ -4,6 +4,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,18 +24,18 @@ struct ClusterWatchOptions {
   Scheduler* scheduler = nullptr;  // outlives the watch
   // What the task says of itself, without its rate. Called once a second and whenever it is asked.
   std::function<TaskStatus()> own;
-  // `heartbeat`: how often the others are asked while the task has sessions or somebody wanted to
-  // know within the last minute; otherwise kIdleBeats times as long. `fail_after`: a task that has
-  // been silent for so long is lost.
+  // `heartbeat`: how often the others are asked while there are sessions; otherwise kIdleBeats
+  // times as long. `fail_after`: a task that has been silent for so long is lost.
   LivenessOptions liveness;
   // A question that takes longer is not answered in time.
   absl::Duration answer_within = absl::Seconds(1);
-  // Tasks of larger clusters do not ask each other all the time: only for as long as somebody wants
-  // to know.
+  // Nobody looks after the tasks of a larger cluster all the time.
   size_t max_watched = 64;
 };
 
-// Asks the other tasks how they do and keeps what they have said. The states, see TaskHealth:
+// Asks the other tasks how they do and keeps what they have said: all the time at the first task of
+// the cluster, which looks after them for all; elsewhere for a minute after somebody wanted to
+// know. So tasks never ask each other all to all. The states, see TaskHealth:
 //   starting  has not answered yet.
 //   healthy   has answered the last question.
 //   slow      has not answered it within `answer_within`; or is a straggler: its steps per second
@@ -54,8 +55,8 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
 
   // From here on the others are asked.
   void Start();
-  // The others are told that this task stops; `done` when they know, or after a moment. Nobody is
-  // asked any more.
+  // Those who look after this task are told that it stops; `done` when they know, or after a
+  // moment. Nobody is asked any more.
   void Leave(absl::AnyInvocable<void() &&> done);
   // Nobody is asked any more, nor told.
   void Stop();
@@ -78,6 +79,7 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
     TaskView view;
     int64_t since_nanos = 0;  // when the state began
     int64_t heard_nanos = 0;  // when something was last known: an answer, or its lack
+    int64_t asker_nanos = 0;  // when it last asked this task; 0: never
     absl::Duration silence;   // for so long
     bool told = false;        // that it is not well
     int behind = 0;           // observations in a row that speak for the other side
@@ -87,7 +89,10 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
 
   void TickLater();
   void Tick();
-  bool IsDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsDueLocked(bool has_sessions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsWantedLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool WatchesLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ConnectLocked(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SampleLocked(int64_t steps) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Asks all others; `done` when each has answered or not.
   void AskAll(absl::AnyInvocable<void() &&> done);
@@ -111,9 +116,10 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
   mutable Mutex mutex_;
   bool running_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t wanted_nanos_ ABSL_GUARDED_BY(mutex_);  // when somebody last wanted to know
-  int beats_ ABSL_GUARDED_BY(mutex_) = 0;         // since the others were asked
-  bool has_sessions_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_watcher_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<int64_t> wanted_nanos_
+      ABSL_GUARDED_BY(mutex_);             // when somebody last wanted to know
+  int beats_ ABSL_GUARDED_BY(mutex_) = 0;  // since the others were asked
   std::deque<std::pair<int64_t, int64_t>> samples_ ABSL_GUARDED_BY(mutex_);  // time, steps
   std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);  // sorted; their number and names are constant
   Peer self_ ABSL_GUARDED_BY(mutex_);                // its state among the rates of its job

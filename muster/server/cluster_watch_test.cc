@@ -118,6 +118,7 @@ TEST_F(ClusterWatchTest, AStoppedTaskIsSlowAndThenLost) {
 TEST_F(ClusterWatchTest, ATaskThatSaysGoodbyeHasLeft) {
   for (const char* task : {"worker0:1", "worker1:1", "worker2:1"}) Look(task);
   cluster_.RunFor(absl::Seconds(3));
+  Ask("worker0:1");
   Leave("worker1:1");
   for (const char* from : {"ps0:1", "worker0:1"}) {
     EXPECT_EQ(HealthOf("worker1:1", from), TaskHealth::kLeft) << from;
@@ -128,7 +129,29 @@ TEST_F(ClusterWatchTest, ATaskThatSaysGoodbyeHasLeft) {
   EXPECT_EQ(HealthOf("worker1:1"), TaskHealth::kHealthy);
 }
 
-TEST_F(ClusterWatchTest, IdleTasksNoticeByThemselves) {
+// All but the first, which looks after them, leave each other alone until they are asked.
+TEST_F(ClusterWatchTest, TasksDoNotAskEachOtherAllToAll) {
+  for (const char* task : {"worker0:1", "worker1:1", "worker2:1"}) {
+    Look(task);
+    cluster_.Pretend(task, 100);
+  }
+  cluster_.RunFor(absl::Minutes(5));
+  const auto calls_in_a_minute = [&] {
+    const int64_t before = cluster_.network().traffic().calls;
+    cluster_.RunFor(absl::Minutes(1));
+    return cluster_.network().traffic().calls - before;
+  };
+  EXPECT_LE(calls_in_a_minute(), 3 * 61);
+  EXPECT_FALSE(cluster_.watch("worker1:1").Seen().watches);
+  EXPECT_TRUE(cluster_.watch("ps0:1").Seen().watches);
+  Ask("worker1:1");
+  EXPECT_TRUE(cluster_.watch("worker1:1").Seen().watches);
+  EXPECT_GE(calls_in_a_minute(), 5 * 60);
+  cluster_.RunFor(absl::Minutes(1));
+  EXPECT_LE(calls_in_a_minute(), 3 * 61);
+}
+
+TEST_F(ClusterWatchTest, TheFirstTaskNoticesByItself) {
   cluster_.RunFor(absl::Minutes(5));
   cluster_.Kill("worker1:1");
   cluster_.RunFor(absl::Seconds(7));
@@ -159,7 +182,10 @@ TEST_F(ClusterWatchTest, AStragglerIsNamedAndRecovers) {
   EXPECT_EQ(view.health, TaskHealth::kSlow);
   EXPECT_THAT(view.explanation, HasSubstr("less than half of the median"));
   EXPECT_EQ(HealthOf("worker0:1"), TaskHealth::kHealthy);
-  // Whoever is asked: the straggler itself knows too.
+  // Whoever is asked: the straggler itself knows too, a little later.
+  Ask("worker1:1");
+  Ask("worker2:1");
+  cluster_.RunFor(absl::Seconds(5));
   EXPECT_TRUE(ViewOf("worker1:1", "worker1:1").straggler);
   EXPECT_TRUE(ViewOf("worker1:1", "worker2:1").straggler);
 

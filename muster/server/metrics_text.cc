@@ -107,7 +107,7 @@ std::string MetricsText(const ClusterStatus& cluster) {
   for (const TaskView& view : cluster.tasks) {
     if (view.status.task == cluster.asked) AddTask(view.status, page);
   }
-  AddPeers(cluster, page);
+  if (cluster.watches) AddPeers(cluster, page);
   return std::move(page).text();
 }
 

@@ -23,6 +23,7 @@ using testing::Not;
 ClusterStatus Example() {
   ClusterStatus cluster;
   cluster.asked = {"ps", 0};
+  cluster.watches = true;
   cluster.tasks.resize(4);
   TaskView& ps = cluster.tasks[0];
   ps.status.task = {"ps", 0};

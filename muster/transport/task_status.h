@@ -63,6 +63,7 @@ struct TaskView {
 
 struct ClusterStatus {
   TaskName asked;               // whose view it is
+  bool watches = false;         // it looks after the others now; else the views may be old
   std::vector<TaskView> tasks;  // sorted by job and number
   // The largest that any task has told.
   std::optional<int64_t> global_step() const;
@@ -84,7 +85,8 @@ std::vector<JobRates> RatesOfJobs(const ClusterStatus& cluster);
 bool RunsSteps(const TaskView& view);
 
 struct StatusRequest {
-  bool whole_cluster = false;  // else the task that is asked speaks of itself
+  bool whole_cluster = false;     // else the task that is asked speaks of itself
+  std::optional<TaskName> asker;  // that wants to be told when the task stops
   // The caller stops: the one it tells expects no more of it.
   struct Goodbye {
     TaskName task;

@@ -62,6 +62,9 @@ absl::StatusOr<TaskStatus> TaskFromProto(const TaskStatusProto& proto) {
 absl::StatusOr<StatusRequest> StatusRequestFromProto(const StatusRequestProto& proto) {
   StatusRequest request;
   request.whole_cluster = proto.whole_cluster();
+  if (!proto.asking().empty()) {
+    ASSIGN_OR_RETURN(request.asker, TaskName::Parse(proto.asking()));
+  }
   if (proto.leaving().empty()) return request;
   request.goodbye.emplace();
   ASSIGN_OR_RETURN(request.goodbye->task, TaskName::Parse(proto.leaving()));
@@ -72,6 +75,7 @@ absl::StatusOr<StatusRequest> StatusRequestFromProto(const StatusRequestProto& p
 void StatusRequestToProto(const StatusRequest& request, StatusRequestProto& proto) {
   proto.Clear();
   proto.set_whole_cluster(request.whole_cluster);
+  if (request.asker) proto.set_asking(request.asker->ToString());
   if (!request.goodbye) return;
   proto.set_leaving(request.goodbye->task.ToString());
   proto.set_leaving_incarnation(request.goodbye->incarnation);
