@@ -133,10 +133,9 @@ void ShardLedger::BeginEpochLocked() {
   next_position_ = 0;
   epoch_done_ = 0;
   done_.assign(static_cast<size_t>(count_), false);
-  if (IsOverLocked()) return;
+  if (IsOverLocked() || !options_.shuffle) return;
   order_.resize(static_cast<size_t>(count_));
   std::iota(order_.begin(), order_.end(), 0);
-  if (!options_.shuffle) return;
   Philox random(options_.seed, static_cast<uint64_t>(epoch_));
   Philox::Block block{};
   for (size_t i = order_.size() - 1; i > 0; --i) {
@@ -222,7 +221,7 @@ std::optional<int64_t> ShardLedger::NextPositionLocked() {
   }
   while (next_position_ < count_) {
     const int64_t position = next_position_++;
-    if (!done_[order_[position]]) return position;
+    if (!done_[IndexAtLocked(position)]) return position;
   }
   return std::nullopt;
 }
@@ -261,7 +260,7 @@ TakenShard ShardLedger::HandOutLocked(const ShardTaker& taker, int64_t position,
   hand_out.taker = taker;
   hand_out.epoch = epoch_;
   hand_out.position = position;
-  hand_out.index = order_[position];
+  hand_out.index = IndexAtLocked(position);
   hand_out.since = now;
   hand_out.expires = now + options_.lease;
   ++holders_[hand_out.index];

@@ -74,8 +74,8 @@ struct ShardCounts {
 class ShardLedger : public Resource {
  public:
   static constexpr const char* kTypeName = "N6muster11ShardLedgerE";
-  // Not larger: orders and marks are kept for every shard.
-  static constexpr int64_t kMaxShards = int64_t{1} << 27;
+  // Not more: orders and marks are kept for every shard.
+  static constexpr int64_t kMaxShards = int64_t{1} << 24;
   // Repeated and returned shards are counted without end and named up to here.
   static constexpr size_t kNamedAtMost = 1000;
   using Taken = absl::AnyInvocable<void(absl::StatusOr<TakenShard>) &&>;
@@ -156,6 +156,9 @@ class ShardLedger : public Resource {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NextGenerationLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string ValueOf(int64_t index) const;
+  int64_t IndexAtLocked(int64_t position) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return options_.shuffle ? order_[position] : position;
+  }
   void BeginEpochLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsOverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteLifeLocked(const ShardTaker& taker, std::vector<Answer>& answers)
@@ -195,7 +198,7 @@ class ShardLedger : public Resource {
   uint64_t generation_ ABSL_GUARDED_BY(mutex_) = 0;  // another one after every restore
   uint64_t next_sequence_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::vector<int32_t> order_ ABSL_GUARDED_BY(mutex_);  // the index at each position
+  std::vector<int32_t> order_ ABSL_GUARDED_BY(mutex_);  // the index at each position; when shuffled
   std::vector<bool> done_ ABSL_GUARDED_BY(mutex_);      // by index
   int64_t epoch_done_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t next_position_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -69,6 +69,7 @@ def test_others_wait_for_the_last_shards_of_an_epoch():
         waits.start()
         while not queue.report(session)["waiting"]:
             pass
+        queue.renew_at(session)
         assert queue.done_at(session, first) and queue.done_at(session, first)
         queue.give_back(session, second)
         waits.join()

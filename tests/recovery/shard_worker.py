@@ -2,6 +2,7 @@
 queue's account can be compared with what really happened. Prints what it does, one line for each event."""
 import argparse
 import json
+import os
 import time
 
 import tensorflow as tf
@@ -21,6 +22,7 @@ def main():
     parser.add_argument("--lease_secs", type=float, default=10)
     parser.add_argument("--pause", type=float, default=0.1, help="for each shard")
     parser.add_argument("--hold_after", type=int, default=-1, help="works on its next shard for ever after so many")
+    parser.add_argument("--begin_when", help="takes nothing before this file is there")
     parser.add_argument("--save_steps", type=int, default=5)
     flags = parser.parse_args()
     tf.logging.set_verbosity(tf.logging.INFO)
@@ -41,6 +43,8 @@ def main():
             server.target, is_chief=flags.task_index == 0, checkpoint_dir=flags.checkpoint_dir, hooks=[queue.hook()],
             save_checkpoint_secs=None, save_checkpoint_steps=flags.save_steps, save_summaries_steps=None,
             log_step_count_steps=None, config=tf.ConfigProto(device_filters=["/job:ps", own])) as session:
+        while flags.begin_when and not os.path.exists(flags.begin_when):
+            time.sleep(0.05)
         for shard in queue.shards(session):
             assert shard.value == b"shard %d" % shard.index
             if taken == flags.hold_after:

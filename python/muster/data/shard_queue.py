@@ -88,6 +88,10 @@ class ShardQueue(object):
         """For other workers to do."""
         self._run(session, self._core.give_back, shard.ticket)
 
+    def renew_at(self, session):
+        """Begins the leases of what was taken here anew: what the hook does all the time."""
+        self._run(session, self._core.renew)
+
     def report(self, session):
         """The account, as a dict; docs/training.md has its fields."""
         return json.loads(self._run(session, self._core.report))
