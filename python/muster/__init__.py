@@ -33,7 +33,7 @@ _LAZY_MODULES = ("variable_scopes", "partitioned", "random_ops", "init_ops", "cl
 _SUBMODULES = {name: name for name in (
     "nn", "train", "layers", "losses", "metrics", "data", "image", "summary", "saved_model", "gfile", "logging", "app",
     "flags", "test", "python_io", "graph_util", "contrib", "compat", "nest", "lookup", "resource_loader", "sysconfig",
-    "profiler", "estimator", "keras")}
+    "profiler", "estimator", "keras", "distributions")}
 _SUBMODULES["logging"] = "tf_logging"
 _SUBMODULES["linalg"] = "linalg_ops"
 _NAMESPACES = ("math", "random", "strings", "io", "debugging", "initializers", "sparse", "dtypes", "queue",

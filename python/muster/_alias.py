@@ -5,7 +5,7 @@ import importlib.machinery
 import sys
 import types
 
-from muster import _absent, proto_names
+from muster import _absent, _companions, proto_names
 
 # Paths that are Muster's modules themselves. Others below `tensorflow` are looked for under the same name in Muster.
 _SAME = {
@@ -198,7 +198,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install():
-    """From now on `import tensorflow` gives Muster."""
+    """From now on `import tensorflow` gives Muster, and what TensorFlow brought along can be imported too."""
+    _companions.install()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
     sys.modules["tensorflow"] = importlib.import_module("muster")

@@ -22,7 +22,9 @@ def _part(name, members):
 _mnist = _from("examples.tutorials.mnist.input_data")
 _datasets = _part("learn.datasets", {
     "mnist": _mnist, "base": _mnist, "load_dataset": _from("examples.tutorials.mnist.input_data", "load_dataset")})
-_learn = _part("learn", {"datasets": lambda: _datasets})
+_preprocessing = _part("learn.preprocessing", {name: _from("contrib_vocabulary", name) for name in (
+    "CategoricalVocabulary", "VocabularyProcessor", "tokenizer")})
+_learn = _part("learn", {"datasets": lambda: _datasets, "preprocessing": lambda: _preprocessing})
 _framework = _part("framework", {
     "get_or_create_global_step": _from("training_util", "get_or_create_global_step"),
     "get_global_step": _from("training_util", "get_global_step"),
@@ -40,8 +42,9 @@ _framework._members["init_from_checkpoint"] = _from("checkpoint_init", "init_fro
 _LAYERS = (
     "apply_regularization avg_pool2d batch_norm conv2d conv2d_transpose convolution2d convolution2d_transpose dropout "
     "embed_sequence flatten fully_connected l1_l2_regularizer l1_regularizer l2_regularizer layer_norm linear max_pool2d "
-    "one_hot_encoding optimize_loss repeat softmax stack sum_regularizer summarize_collection summarize_tensor "
-    "summarize_tensors variance_scaling_initializer xavier_initializer xavier_initializer_conv2d").split()
+    "one_hot_encoding optimize_loss repeat separable_conv2d separable_convolution2d softmax stack sum_regularizer "
+    "summarize_collection summarize_tensor summarize_tensors variance_scaling_initializer xavier_initializer "
+    "xavier_initializer_conv2d").split()
 _layers = _part("layers", {name: _from("contrib_layers", name) for name in _LAYERS})
 # Modules of tf.contrib.layers.python.layers and tf.contrib.framework.python.ops, which people import from.
 _layers._members.update({name: lambda: _layers for name in ("layers", "initializers", "regularizers", "utils")})
@@ -94,6 +97,10 @@ _data = _part("data", dict(
     **{name: _from("data", name) for name in (
         "Dataset", "FixedLengthRecordDataset", "Iterator", "TFRecordDataset", "TextLineDataset")}))
 
+_distributions = _part("distributions", {name: _from("distributions", name) for name in (
+    "Bernoulli", "Categorical", "Distribution", "Normal", "RegisterKL", "kl_divergence")})
+_util = _part("util", dict({name: _from("tensor_util", name) for name in ("make_ndarray", "make_tensor_proto")},
+                           constant_value=_from("convert", "constant_value")))
 _staging = _part("staging", {"StagingArea": _from("data_flow_ops", "StagingArea")})
 _plugins = _part("tensorboard.plugins", {"projector": _from("projector")})
 _tensorboard = _part("tensorboard", {"plugins": lambda: _plugins})
@@ -103,4 +110,5 @@ sys.modules[__name__] = _absent.Absent("contrib", _absent.REASONS["contrib"], {
     "data": lambda: _data, "lookup": lambda: _lookup, "rnn": lambda: _rnn, "legacy_seq2seq": lambda: _legacy_seq2seq,
     "seq2seq": lambda: _seq2seq, "metrics": lambda: _metrics, "losses": lambda: _losses, "slim": _slim,
     "tensorboard": lambda: _tensorboard,
-    "training": lambda: _training, "staging": lambda: _staging})
+    "training": lambda: _training, "staging": lambda: _staging, "distributions": lambda: _distributions,
+    "util": lambda: _util})

@@ -1,5 +1,5 @@
 """tf.contrib.layers: layers under slim's names (weights, biases), in scopes of their own."""
-from muster import array_ops, dtypes, embedding_ops, framework, init_ops, math_ops, nn_ops
+from muster import array_ops, conv_ops, dtypes, embedding_ops, framework, init_ops, math_ops, nn_ops
 from muster import layers as core
 from muster import optimizers, training_util, variable_scopes
 from muster.contrib_arg_scope import add_arg_scope
@@ -12,7 +12,8 @@ from muster.convert import convert_to_tensor
 from muster.framework import GraphKeys
 
 xavier_initializer_conv2d = xavier_initializer
-_NAMES = {"kernel": "weights", "bias": "biases"}
+_NAMES = {"kernel": "weights", "bias": "biases", "depthwise_kernel": "depthwise_weights",
+          "pointwise_kernel": "pointwise_weights"}
 
 
 def _getter(getter, name, *args, **kwargs):
@@ -96,6 +97,53 @@ def convolution2d_transpose(inputs, num_outputs, kernel_size, stride=1, padding=
             name=sc.name, _reuse=reuse)
         outputs = _apply(layer, convert_to_tensor(inputs), sc, variables_collections)
         return _finish(outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections, sc)
+
+
+@add_arg_scope
+def separable_convolution2d(inputs, num_outputs, kernel_size, depth_multiplier=1, stride=1, padding="SAME",
+                            data_format="NHWC", rate=1, activation_fn=nn_ops.relu, normalizer_fn=None,
+                            normalizer_params=None, weights_initializer=xavier_initializer(), pointwise_initializer=None,
+                            weights_regularizer=None, biases_initializer=init_ops.zeros_initializer(),
+                            biases_regularizer=None, reuse=None, variables_collections=None, outputs_collections=None,
+                            trainable=True, scope=None):
+    """A convolution of each channel, then one of 1x1; without num_outputs only the first."""
+    use_bias = normalizer_fn is None and biases_initializer is not None
+    with _scope(scope, "SeparableConv2d", [inputs], reuse) as sc:
+        inputs = convert_to_tensor(inputs)
+        if num_outputs is None:
+            outputs = _depthwise(inputs, kernel_size, depth_multiplier, stride, padding, data_format, rate,
+                                 dict(initializer=weights_initializer, regularizer=weights_regularizer),
+                                 dict(initializer=biases_initializer, regularizer=biases_regularizer)
+                                 if use_bias else None, trainable)
+        else:
+            layer = core.SeparableConv2D(
+                num_outputs, kernel_size, depth_multiplier, strides=stride, padding=padding,
+                data_format=_channels(data_format), dilation_rate=rate, use_bias=use_bias,
+                depthwise_initializer=weights_initializer,
+                pointwise_initializer=pointwise_initializer or weights_initializer,
+                bias_initializer=biases_initializer, depthwise_regularizer=weights_regularizer,
+                pointwise_regularizer=weights_regularizer, bias_regularizer=biases_regularizer, trainable=trainable,
+                name=sc.name, _reuse=reuse)
+            outputs = _apply(layer, inputs, sc, variables_collections)
+        return _finish(outputs, normalizer_fn, normalizer_params, activation_fn, outputs_collections, sc)
+
+
+def _pair(value):
+    return [int(v) for v in value] if isinstance(value, (list, tuple)) else [int(value)] * 2
+
+
+def _depthwise(inputs, kernel_size, multiplier, stride, padding, data_format, rate, weights, biases, trainable):
+    first = data_format.startswith("NC")
+    depth = inputs.get_shape().with_rank(4)[1 if first else 3].value
+    kernel = variable_scopes.get_variable("depthwise_weights", _pair(kernel_size) + [depth, multiplier],
+                                          inputs.dtype.base_dtype, trainable=trainable, **weights)
+    strides = [1, 1] + _pair(stride) if first else [1] + _pair(stride) + [1]
+    outputs = conv_ops.depthwise_conv2d(inputs, kernel, strides, padding, rate=_pair(rate), data_format=data_format)
+    if biases is not None:
+        bias = variable_scopes.get_variable("biases", [depth * multiplier], inputs.dtype.base_dtype,
+                                            trainable=trainable, **biases)
+        outputs = nn_ops.bias_add(outputs, bias, data_format=data_format)
+    return outputs
 
 
 def _channels(data_format):
@@ -300,6 +348,7 @@ def optimize_loss(loss, global_step, learning_rate, optimizer, gradient_noise_sc
 
 conv2d = convolution2d
 conv2d_transpose = convolution2d_transpose
+separable_conv2d = separable_convolution2d
 
 
 def linear(inputs, num_outputs, **kwargs):

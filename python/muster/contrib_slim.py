@@ -4,12 +4,13 @@ import types
 
 from muster import array_ops, control_flow_ops, dtypes, framework, math_ops, metrics as _metrics, nn_ops
 from muster import losses as _losses
+from muster import contrib_layers, contrib_slim_parts
 from muster import monitored_session, saver as _saver, summary, supervisor, tf_logging, training_util, variables
 from muster.contrib_arg_scope import add_arg_scope, arg_scope, arg_scoped_arguments, has_arg_scope  # noqa: F401
 from muster.contrib_layers import (  # noqa: F401
     avg_pool2d, batch_norm, conv2d, conv2d_transpose, convolution2d, convolution2d_transpose, dropout, flatten,
     fully_connected, l1_l2_regularizer, l1_regularizer, l2_regularizer, layer_norm, linear, max_pool2d, one_hot_encoding,
-    repeat, softmax, stack, variance_scaling_initializer, xavier_initializer, xavier_initializer_conv2d)
+    repeat, separable_conv2d, separable_convolution2d, softmax, stack, variance_scaling_initializer, xavier_initializer, xavier_initializer_conv2d)
 from muster.contrib_variables import (  # noqa: F401
     add_model_variable, assign_from_checkpoint_fn, assign_from_values_fn, filter_variables, get_local_variables,
     get_model_variables, get_trainable_variables, get_unique_variable, get_variables, get_variables_by_name,
@@ -294,4 +295,8 @@ losses = _namespace(
     hinge_loss=_old_loss(_losses.hinge_loss, "labels", "logits"), add_loss=_losses.add_loss,
     get_losses=_losses.get_losses, get_total_loss=_losses.get_total_loss,
     get_regularization_losses=_losses.get_regularization_losses, compute_weighted_loss=_losses.compute_weighted_loss)
-
+layers = _namespace("layers", **{name: value for name, value in vars(contrib_layers).items() if not name.startswith("_")})
+for _name, _members in contrib_slim_parts.PARTS.items():
+    globals()[_name] = _namespace(_name, **{member.__name__: member for member in _members})
+for _name in ("scalar", "histogram", "image"):
+    setattr(summaries, "add_%s_summary" % _name, getattr(contrib_slim_parts, "add_%s_summary" % _name))  # noqa: F821

@@ -3,7 +3,7 @@ import collections.abc
 
 
 def is_sequence(value):
-    return (isinstance(value, collections.abc.Mapping) or hasattr(type(value), "__attrs_attrs__") or
+    return (isinstance(value, (collections.abc.Mapping, collections.abc.MappingView)) or hasattr(type(value), "__attrs_attrs__") or
             (isinstance(value, collections.abc.Sequence) and not isinstance(value, (str, bytes))
              and not hasattr(value, "_as_graph_element") and not hasattr(value, "as_list")))
 

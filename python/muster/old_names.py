@@ -28,6 +28,8 @@ batch_matmul = _renamed("batch_matmul", "matmul", lambda x, y, adj_x=False, adj_
 complex_abs = _renamed("complex_abs", "abs", math_ops.abs)
 batch_matrix_transpose = _renamed("batch_matrix_transpose", "matrix_transpose", array_ops.matrix_transpose)
 
+concat_v2 = _renamed("concat_v2", "concat", array_ops.concat)
+
 OpError = errors.OpError
 
 
@@ -40,4 +42,4 @@ def arg_min(input, dimension, output_type=dtypes.int64, name=None):
 
 
 __all__ = ["OpError", "arg_max", "arg_min", "mul", "sub", "neg", "pack", "unpack", "select", "batch_matmul", "complex_abs",
-           "batch_matrix_transpose"]
+           "concat_v2", "batch_matrix_transpose"]

@@ -13,6 +13,7 @@ from muster.monitored_session import *  # noqa: F401,F403
 from muster.moving_averages import *  # noqa: F401,F403
 from muster.optimizer import Optimizer  # noqa: F401
 from muster.optimizers import *  # noqa: F401,F403
+from muster import queue_runner  # noqa: F401
 from muster.queue_runner import *  # noqa: F401,F403
 from muster.saver import *  # noqa: F401,F403
 from muster.server_lib import *  # noqa: F401,F403

@@ -9,6 +9,27 @@ import numpy as np
 
 # name -> expression; `tf`, `np` and the helpers below are there. A value is a tensor, or a nest of tensors.
 EXPRESSIONS = {
+    # --- distributions: agents draw actions from them ---
+    "normal": "[d.log_prob(x(3, 2)), d.prob(x(3, 2)), d.cdf(x(3, 2)), d.entropy(), d.mean(), d.mode(), d.stddev(), "
+              "d.variance()] if [d := tf.distributions.Normal(x(3, 2), [1.5, 0.5])] else 0",
+    "normal_samples": "[d.sample(seed=1), d.sample(4, seed=2), d.sample([2, 3], seed=5)] if "
+                      "[d := tf.distributions.Normal(loc=x(3, 2), scale=2.0)] else 0",
+    "normal_of_any_shape": "d.sample(2, seed=7) if [d := tf.distributions.Normal("
+                           "tf.placeholder_with_default(x(3, 2), [None, 2]), 2.0)] else 0",
+    "normal_divergence": "tf.distributions.kl_divergence(tf.distributions.Normal(x(3), 1.0), "
+                         "tf.distributions.Normal(0.5, [1.0, 2.0, 3.0]))",
+    "normal_gradient": "tf.gradients(tf.distributions.Normal(v(3), tf.nn.softplus(V)).log_prob([0., 1., 2.]), V)",
+    "categorical": "[d.log_prob([0, 3, 1]), d.prob(2), d.entropy(), d.mode(), d.probs] if "
+                   "[d := tf.distributions.Categorical(logits=x(3, 4))] else 0",
+    "categorical_samples": "[d.sample(seed=1), d.sample(5, seed=2)] if "
+                           "[d := tf.distributions.Categorical(probs=[[.1, .7, .2], [.5, .25, .25]])] else 0",
+    "categorical_cube": "d.sample(seed=3) if [d := tf.distributions.Categorical(logits=x(2, 3, 4))] else 0",
+    "categorical_divergence": "tf.distributions.Categorical(logits=x(3, 4)).kl_divergence("
+                              "tf.distributions.Categorical(probs=tf.nn.softmax(-x(3, 4))))",
+    "bernoulli": "[d.log_prob([1., 0., 1.]), d.prob([0, 0, 1]), d.entropy(), d.mean(), d.mode(), d.variance(), "
+                 "d.sample(3, seed=2)] if [d := tf.distributions.Bernoulli(logits=x(3))] else 0",
+    "bernoulli_divergence": "tf.distributions.kl_divergence(tf.distributions.Bernoulli(probs=[.2, .6]), "
+                            "tf.distributions.Bernoulli(logits=[.3, -.1]))",
     # --- einsum ---
     "einsum_matmul": "tf.einsum('ij,jk->ik', x(2, 3), x(3, 4))",
     "einsum_batch": "tf.einsum('bij,bkj->bik', x(2, 3, 4), x(2, 5, 4))",

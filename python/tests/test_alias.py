@@ -151,6 +151,38 @@ assert tf.image.per_image_whitening is tf.image.per_image_standardization
     assert run.stderr.count("tf.mul is tf.multiply since TensorFlow 1.0.") == 1, run.stderr
 
 
+def test_six_and_absl_are_there(tmp_path):
+    """TensorFlow 1.x brought them along; where they are not installed, Muster stands in."""
+    run = _run(tmp_path, """
+import six
+import six.moves.queue as queue
+from six.moves import cPickle as pickle, range, urllib, xrange
+from six.moves.urllib.parse import quote
+from absl import app, flags, logging
+import tensorflow as tf
+
+flags.DEFINE_integer("steps", 3, "How many.")
+
+
+@six.add_metaclass(type)
+class Trainer(object):
+    pass
+
+
+def main(argv):
+    logging.set_verbosity(logging.INFO)
+    assert list(six.iteritems({1: 2})) == [(1, 2)] and isinstance("a", six.string_types)
+    assert urllib.parse.quote is quote and queue.Queue and list(xrange(2)) == [0, 1] and pickle.dumps(1)
+    print(flags.FLAGS.steps, tf.app.flags.FLAGS.steps, argv[1:], Trainer.__name__)
+
+
+if __name__ == "__main__":
+    app.run(main)
+""", "--steps=5", "more")
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == "5 5 ['more'] Trainer\n"
+
+
 def test_import_is_light():
     """google.protobuf and the rarer parts wait until they are used."""
     script = ("import sys, muster\n"

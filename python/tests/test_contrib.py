@@ -206,3 +206,45 @@ def test_print(capfd):
     with tf.Session() as sess:
         sess.run(tf.print("values:", tf.constant([1, 2, 3]), 7, output_stream="stdout"))
     assert "values: [1 2 3] 7" in capfd.readouterr().out
+
+
+def test_towers_take_batches_from_a_prefetch_queue():
+    batch = tf.train.batch([tf.constant([1.0, 2.0]), tf.constant(3)], 4)
+    queue = tf.contrib.slim.prefetch_queue.prefetch_queue(batch, capacity=4)
+    named = tf.contrib.slim.prefetch_queue.prefetch_queue({"x": batch[0]}, capacity=2)
+    towers = [queue.dequeue() for _ in range(2)]
+    assert [str(t.get_shape()) for t in towers[0]] == ["(4, 2)", "(4,)"]
+    assert [node.name for node in tf.get_default_graph().as_graph_def().node if node.op == "FIFOQueueV2"] == [
+        "batch/fifo_queue", "prefetch_queue/fifo_queue", "prefetch_queue_1/fifo_queue"]
+    with tf.Session() as sess, tf.contrib.slim.queues.QueueRunners(sess):
+        for images, labels in sess.run(towers):
+            assert images.tolist() == [[1.0, 2.0]] * 4 and labels.tolist() == [3] * 4
+        assert sess.run(named.dequeue()["x"]).shape == (4, 2)
+
+
+def test_separable_convolutions_have_the_names_of_slim():
+    slim = tf.contrib.slim
+    image = tf.ones([2, 8, 8, 3])
+    with slim.arg_scope([slim.separable_conv2d], depth_multiplier=2, weights_regularizer=slim.l2_regularizer(1e-3)):
+        both = slim.separable_conv2d(image, 5, [3, 3], scope="both", outputs_collections="ends")
+        alone = slim.separable_conv2d(image, None, 3, stride=2, normalizer_fn=slim.batch_norm, scope="alone")
+    assert both.get_shape().as_list() == [2, 8, 8, 5] and alone.get_shape().as_list() == [2, 4, 4, 6]
+    assert [(v.op.name, v.get_shape().as_list()) for v in tf.trainable_variables()] == [
+        ("both/depthwise_weights", [3, 3, 3, 2]), ("both/pointwise_weights", [1, 1, 6, 5]), ("both/biases", [5]),
+        ("alone/depthwise_weights", [3, 3, 3, 2]), ("alone/BatchNorm/beta", [6])]
+    assert list(slim.utils.convert_collection_to_dict("ends")) == ["both"]
+    assert slim.model_analyzer.analyze_vars(tf.trainable_variables())[0] == 54 + 30 + 5 + 54 + 6
+
+
+def test_words_become_numbers(tmp_path):
+    learn = tf.contrib.learn
+    processor = learn.preprocessing.VocabularyProcessor(4)
+    rows = list(processor.fit_transform(["the cat sat", "the dog isn't here now"]))
+    assert [row.tolist() for row in rows] == [[1, 2, 3, 0], [1, 4, 5, 6]]
+    assert len(processor.vocabulary_) == 8
+    processor.save(str(tmp_path / "words"))
+    again = learn.preprocessing.VocabularyProcessor.restore(str(tmp_path / "words"))
+    assert next(again.transform(["a dog sat"])).tolist() == [0, 4, 3, 0]
+    assert list(again.reverse([[2, 0]])) == ["cat <UNK>"]
+    frequent = learn.preprocessing.VocabularyProcessor(3, min_frequency=1).fit(["a b a", "c a b"])
+    assert next(frequent.transform(["a b c"])).tolist() == [1, 2, 0]
