@@ -59,6 +59,15 @@ void MergeVersions(const tensorflow::VersionDef& from, GraphVersions& into) {
   into.bad_consumers.assign(bad.begin(), bad.end());
 }
 
+absl::Status InvalidOutput(const tensorflow::NodeDef& node, const Node& source, int index) {
+  const std::string& op = source.def().name;
+  const bool calls = op == "If" || op == "StatelessIf" || op == "While" || op == "StatelessWhile";
+  return InvalidArgument(
+      "Node '", node.name(), "': Connecting to invalid output ", index, " of source node ",
+      source.name(), " which has ", source.num_outputs(), " outputs.",
+      calls ? " Try using tf.compat.v1.experimental.output_all_intermediates(True)." : "");
+}
+
 // One import. Nodes are made as soon as their inputs exist, the first in the GraphDef first.
 class Importer {
  public:
@@ -255,11 +264,12 @@ class Importer {
       if (mapped != input_map_.end()) {
         used_keys_.insert(name);
         const Output& output = mapped->second;
-        if (!output || output.index < 0 ||
-            (!name.is_control() && output.index >= output.node->num_outputs())) {
+        if (!output || output.index < 0) {
           return InvalidArgument("Node '", node.name(), "': Input '", text,
                                  "' is mapped to an output that does not exist");
         }
+        if (!name.is_control() && output.index >= output.node->num_outputs())
+          return InvalidOutput(node, *output.node, output.index);
         if (name.is_control()) {
           spec.control_inputs.push_back(output.node);
         } else {
@@ -278,9 +288,7 @@ class Importer {
         continue;
       }
       if (name.index >= source->num_outputs()) {
-        return InvalidArgument("Node '", node.name(), "': Connecting to invalid output ",
-                               name.index, " of source node ", name.node, " which has ",
-                               source->num_outputs(), " outputs.");
+        return InvalidOutput(node, *source, name.index);
       }
       spec.flat_inputs->push_back(Output(source, name.index));
     }

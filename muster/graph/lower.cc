@@ -553,8 +553,11 @@ class Lowering {
     std::vector<Node*> effect_nodes;
     if (start != nullptr) effect_nodes.push_back(start);
     if (effects == Effects::kAllStateful) {
+      // Those that the results wait for need no edge of their own: in a branch that is not taken it
+      // would be dead.
+      const absl::flat_hash_set<const Node*> waited = BehindResults(*body);
       for (const auto& inner : body->nodes()) {
-        if (inner->def().is_stateful && !is_border(*inner))
+        if (inner->def().is_stateful && !is_border(*inner) && !waited.contains(inner.get()))
           effect_nodes.push_back(copies[inner.get()]);
       }
     } else {
@@ -583,6 +586,22 @@ class Lowering {
     spec.device = node.device();
     ASSIGN_OR_RETURN(Node* const executed, Add(std::move(spec)));
     return Replace(node, std::move(outputs), *executed);
+  }
+
+  static absl::flat_hash_set<const Node*> BehindResults(const Graph& body) {
+    absl::flat_hash_set<const Node*> found;
+    std::vector<const Node*> ahead;
+    for (const auto& node : body.nodes()) {
+      if (node->op() == "_Retval") ahead.push_back(node.get());
+    }
+    while (!ahead.empty()) {
+      const Node* const node = ahead.back();
+      ahead.pop_back();
+      if (!found.insert(node).second) continue;
+      for (const Output& input : node->inputs()) ahead.push_back(input.node);
+      for (const Node* before : node->control_inputs()) ahead.push_back(before);
+    }
+    return found;
   }
 
   absl::Status CopyBody(const Node& caller, const Graph& body, const std::vector<Node*>& arguments,

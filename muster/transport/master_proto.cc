@@ -32,7 +32,6 @@ ImportOptions SessionImportOptions(const Graph& graph, const tensorflow::GraphDe
       Node* existing = graph.FindNode(name.node);
       if (existing == nullptr) continue;
       const int index = name.is_control() ? 0 : name.index;
-      if (!name.is_control() && index >= existing->num_outputs()) continue;
       options.input_map.emplace_back(input, Output(existing, index));
     }
   }

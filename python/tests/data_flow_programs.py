@@ -353,6 +353,25 @@ def kept_tensors(tf):
     return [step]
 
 
+@program
+def kept_sparse_tensors(tf):
+    raw = tf.raw_ops
+    indices, values = [[0, 0], [0, 3], [2, 1]], tf.constant(["a", "b", "c"])
+    shape = np.int64([3, 4])
+    add = raw.AddSparseToTensorsMap(sparse_indices=indices, sparse_values=values, sparse_shape=shape, shared_name="kept")
+    many = raw.AddManySparseToTensorsMap(sparse_indices=indices, sparse_values=values, sparse_shape=shape, shared_name="kept")
+
+    def take(handles, dtype=tf.string):
+        return list(raw.TakeManySparseFromTensorsMap(sparse_handles=np.array(handles, np.int64), dtype=dtype, shared_name="kept"))
+
+    vector = raw.AddManySparseToTensorsMap(sparse_indices=_fed(tf, [[1]], tf.int64), sparse_values=_fed(tf, [1.0], tf.float32),
+                                           sparse_shape=_fed(tf, [2], tf.int64), shared_name="kept")
+    outside = raw.AddManySparseToTensorsMap(sparse_indices=_fed(tf, [[5, 0]], tf.int64), sparse_values=_fed(tf, [1.0], tf.float32),
+                                            sparse_shape=_fed(tf, [2, 2], tf.int64), shared_name="kept")
+    return [add, add, many, take([1, 0]), take([0]), take([4, 3, 2]), take([]), vector, outside, add, take([5], tf.int32), add, many,
+            take([6, 7])]
+
+
 def main(out):
     import tensorflow.compat.v1 as tf
 

@@ -188,6 +188,77 @@ def concrete_functions(tf):
 
 
 @program
+def counted_loop(tf):
+    from tensorflow.python.framework import function
+    from tensorflow.python.ops import functional_ops, gen_functional_ops
+
+    @function.Defun(tf.int32, tf.float32)
+    def body(i, x):
+        return x * 2.0 + tf.cast(i, tf.float32)
+
+    bounds = tf.placeholder(tf.int32, [3], name="bounds")
+    start, limit, delta = tf.unstack(bounds)
+    tf.identity(functional_ops.For(start, limit, delta, [tf.constant(1.0)], body)[0], name="y")
+    words = tf.placeholder(tf.string, name="words")
+    tf.identity(gen_functional_ops.to_bool(words), name="truth")
+    runs = [("y:0", {"bounds:0": np.int32(b)}) for b in ((0, 5, 1), (5, 0, -2), (3, 3, 1), (3, 3, 0), (0, 5, -1), (0, 5, 0))]
+    return runs + [("truth:0", {"words:0": np.array(w, dtype=object)}) for w in ("", "x", [], ["", ""])]
+
+
+@program
+def effects_in_a_branch_of_a_function(tf):
+    """What a function's result waits for may lie in a branch that is not taken."""
+    from tensorflow.python.framework import function
+
+    @function.Defun(tf.float32)
+    def checked(x):
+        with tf.control_dependencies([tf.Assert(tf.less_equal(x, 10.0), [x])]):
+            return tf.identity(x)
+
+    x = tf.placeholder(tf.float32, [], name="x")
+    tf.identity(checked(x), name="y")
+    return [("y:0", {"x:0": np.float32(1)}), ("y:0", {"x:0": np.float32(100)})]
+
+
+@program
+def lists_add_up(tf):
+    """Gradients of elements that are read twice are sums of lists; those of loops begin with lists of zeros."""
+    from tensorflow.python.ops import list_ops
+
+    x = tf.placeholder(tf.float32, [3], name="x")
+    elements = list_ops.tensor_list_from_tensor(x, element_shape=[])
+    read = [list_ops.tensor_list_get_item(elements, i, tf.float32) for i in (0, 2, 0)]
+    tf.identity(tf.gradients(read[0] * read[1] + tf.square(read[2]), x)[0], name="dx")
+    total = tf.while_loop(lambda i, t: i < 3, lambda i, t: (i + 1, t * x[i] + t), [0, 1.0])[1]
+    first = tf.gradients(total, x)[0]
+    tf.identity(tf.gradients(first, x)[0], name="ddx")
+    parts = list_ops.tensor_list_split(tf.reshape(x, [3, 1]), element_shape=[None, 1], lengths=[1, 2])
+    tf.identity(list_ops.tensor_list_concat(parts, tf.float32), name="joined")
+    return [(["dx:0", "ddx:0", "joined:0"], {"x:0": np.float32([1, 2, 3])})]
+
+
+@program
+def sets_of_rows(tf):
+    a = tf.placeholder(tf.int64, [None, None], name="a")
+    b = tf.placeholder(tf.int64, [None, None], name="b")
+    sparse = tf.sparse.from_dense(b)
+    names = []
+    for kind, result in (
+        ("both", tf.sets.intersection(a, b)),
+        ("any", tf.sets.union(a, sparse)),
+        ("less", tf.sets.difference(a, b)),
+        ("rest", tf.sets.difference(tf.sparse.from_dense(a), sparse, aminusb=False)),
+    ):
+        tf.identity_n([result.indices, result.values, result.dense_shape], name=kind)
+        names += [f"{kind}:{i}" for i in range(3)]
+    tf.identity(tf.sets.size(sparse), name="sizes")
+    full = {"a:0": np.int64([[1, 2, 2], [3, 4, 5]]), "b:0": np.int64([[2, 9], [6, 7]])}
+    empty = {"a:0": np.zeros([2, 0], np.int64), "b:0": np.int64([[0, 0], [0, 4]])}
+    apart = {"a:0": np.int64([[1]]), "b:0": np.int64([[2], [6]])}
+    return [(names + ["sizes:0"], full), (names + ["sizes:0"], empty), (["both:0"], apart), (["any:0"], apart)]
+
+
+@program
 def kernels_instead(tf):
     """Nothing is written out: the nodes call their functions."""
     n = tf.placeholder(tf.int32, [], name="n")

@@ -1,5 +1,5 @@
 // Calls of functions and control flow made of functions, for what is not written out before the
-// step: PartitionedCall, If, Case, While.
+// step: PartitionedCall, If, Case, While, For.
 #include <algorithm>
 #include <cstring>
 
@@ -207,7 +207,7 @@ class Loop : public std::enable_shared_from_this<Loop> {
     if (!results.ok()) return Finish(results.status());
     if (results->size() != 1) {
       return Finish(InvalidArgument("Expected a single scalar return value from WhileOp cond got ",
-                                    results->size(), " results"));
+                                    results->size(), " tensors."));
     }
     const absl::StatusOr<bool> going = Truth((*results)[0]);
     if (!going.ok()) return Finish(going.status());
@@ -251,6 +251,90 @@ class WhileKernel : public AsyncKernel {
   FunctionRef cond_;
   FunctionRef body_;
 };
+
+// One execution of a For: the body gets the counter and what it gave the last time.
+class CountedLoop : public std::enable_shared_from_this<CountedLoop> {
+ public:
+  CountedLoop(KernelContext& c, const FunctionRef& body, Done done)
+      : c_(c), body_(body), done_(std::move(done)) {}
+
+  void Start() {
+    int32_t bounds[3];
+    constexpr const char* kNames[] = {"start", "limit", "delta"};
+    for (int i = 0; i < 3; ++i) {
+      if (c_.input(i).rank() != 0) {
+        return Finish(InvalidArgument(kNames[i], " must be a scalar, not shape ",
+                                      c_.input(i).shape().ToString()));
+      }
+      bounds[i] = c_.input(i).scalar<int32_t>();
+    }
+    at_ = bounds[0];
+    limit_ = bounds[1];
+    delta_ = bounds[2];
+    if (!((delta_ > 0 && at_ <= limit_) || (delta_ < 0 && at_ >= limit_) ||
+          (delta_ == 0 && at_ == limit_))) {
+      return Finish(InvalidArgument("Invalid start/limit/delta: ", at_, " ", limit_, " ", delta_));
+    }
+    values_ = TakeInputs(c_, 3);
+    Next();
+  }
+
+ private:
+  void Next() {
+    if (delta_ >= 0 ? at_ >= limit_ : at_ <= limit_)
+      return Finish(SetOutputs(c_, std::move(values_)));
+    std::vector<Tensor> arguments = {Tensor::Scalar(static_cast<int32_t>(at_))};
+    for (Tensor& value : values_) arguments.push_back(std::move(value));
+    CallFunction(c_, body_, std::move(arguments),
+                 [loop = shared_from_this()](absl::StatusOr<std::vector<Tensor>> next) {
+                   loop->Continue(std::move(next));
+                 });
+  }
+
+  void Continue(absl::StatusOr<std::vector<Tensor>> next) {
+    if (!next.ok()) return Finish(next.status());
+    if (static_cast<int>(next->size()) != c_.num_outputs()) {
+      return Finish(InvalidArgument("For loop body returned ", next->size(),
+                                    " arguments. Expected: ", c_.num_outputs()));
+    }
+    if (absl::Status status = CheckTypes(c_.node(), *next); !status.ok()) return Finish(status);
+    values_ = *std::move(next);
+    at_ += delta_;
+    if (c_.step().cancellation != nullptr && c_.step().cancellation->cancelled())
+      return Finish(c_.step().cancellation->reason());
+    c_.step().scheduler->Schedule([loop = shared_from_this()] { loop->Next(); });
+  }
+
+  void Finish(const absl::Status& status) { std::move(done_)(status); }
+
+  KernelContext& c_;
+  const FunctionRef& body_;
+  int64_t at_ = 0;
+  int64_t limit_ = 0;
+  int64_t delta_ = 0;
+  std::vector<Tensor> values_;
+  Done done_;
+};
+
+class ForKernel : public AsyncKernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(body_, setup.Attr<FunctionRef>("body"));
+    return absl::OkStatus();
+  }
+  void ComputeAsync(KernelContext& c, Done done) override {
+    std::make_shared<CountedLoop>(c, body_, std::move(done))->Start();
+  }
+
+ private:
+  FunctionRef body_;
+};
+
+absl::Status ToBool(KernelContext& c) {
+  ASSIGN_OR_RETURN(const bool value, Truth(c.input(0)));
+  c.SetOutput(0, Tensor::Scalar(value));
+  return absl::OkStatus();
+}
 
 // A value that nobody looks at: what a branch gives for an output that only the other one has.
 class FakeParamKernel : public Kernel {
@@ -405,6 +489,28 @@ DEFINE_OP(While) {
 DEFINE_OP(StatelessWhile) {
   DefineWhile(op);
   op.Doc("While with a condition and a body that have no effects.");
+}
+
+DEFINE_OP(For) {
+  op.Attr("T: list(type) >= 0")
+      .Attr("body: func")
+      .Input("start: int32")
+      .Input("limit: int32")
+      .Input("delta: int32")
+      .Input("input: T")
+      .Output("output: T")
+      .Doc("Calls the body once for every value of a counter.")
+      .Shape(UnknownShape)
+      .Cpu(New<ForKernel>());
+}
+
+DEFINE_OP(ToBool) {
+  op.Attr("T: type")
+      .Input("input: T")
+      .Output("output: bool")
+      .Doc("Whether a scalar is not zero or empty, or whether there are any elements.")
+      .Shape(ScalarShape)
+      .Cpu(ToBool);
 }
 
 DEFINE_OP(FakeParam) {
