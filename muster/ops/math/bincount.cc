@@ -1,5 +1,6 @@
 // Counting: Bincount, HistogramFixedWidth.
 #include <cmath>
+#include <limits>
 
 #include "muster/ops/op.h"
 
@@ -54,6 +55,25 @@ double Width(T low, T high) {
   return static_cast<double>(high) - static_cast<double>(low);
 }
 
+template <typename T, typename Count>
+absl::Status CountInto(absl::Span<const T> values, T low, double step, absl::Span<Count> counts) {
+  std::fill(counts.begin(), counts.end(), Count(0));
+  const auto last = static_cast<double>(counts.size() - 1);
+  for (const T value : values) {
+    if constexpr (std::is_floating_point_v<T>) {
+      if (std::isnan(value)) return InvalidArgument("Histogram values must not contain NaN");
+    }
+    double bin = 0;
+    if (value > low) {
+      const double distance =
+          std::is_floating_point_v<T> ? static_cast<double>(value - low) : Width(low, value);
+      bin = distance / step;
+    }
+    ++counts[static_cast<size_t>(bin < last ? bin : last)];
+  }
+  return absl::OkStatus();
+}
+
 template <typename T>
 absl::Status RunHistogram(KernelContext& c) {
   const Tensor& range = c.input(1);
@@ -69,28 +89,18 @@ absl::Status RunHistogram(KernelContext& c) {
                            low, ", ", high, "]'");
   }
   if (bins <= 0) return InvalidArgument("nbins should be a positive number, but got '", bins, "'");
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({bins})));
-  std::vector<int64_t> counts(bins, 0);
+  if (bins == std::numeric_limits<int32_t>::max())
+    return InvalidArgument("nbins + 1 must not exceed the maximum of int32, but nbins is ", bins);
   const double step = Width(low, high) / static_cast<double>(bins);
-  for (const T value : c.input(0).values<T>()) {
-    if constexpr (std::is_floating_point_v<T>) {
-      if (std::isnan(value)) return InvalidArgument("Histogram values must not contain NaN");
-    }
-    double bin = 0;
-    if (value > low) {
-      const double distance =
-          std::is_floating_point_v<T> ? static_cast<double>(value - low) : Width(low, value);
-      bin = distance / step;
-    }
-    const double last = static_cast<double>(bins - 1);
-    ++counts[static_cast<int64_t>(bin < last ? bin : last)];
+  if (!(step > 0)) {
+    return InvalidArgument("Step size in histogram computation must be positive, but got ", step);
   }
-  if (output->dtype() == DType::kInt64) {
-    std::copy(counts.begin(), counts.end(), output->data<int64_t>());
-  } else {
-    for (int64_t i = 0; i < bins; ++i) output->data<int32_t>()[i] = static_cast<int32_t>(counts[i]);
-  }
-  return absl::OkStatus();
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({bins})));
+  const absl::Span<const T> values = c.input(0).values<T>();
+  const auto size = static_cast<size_t>(bins);
+  if (output->dtype() == DType::kInt64)
+    return CountInto(values, low, step, absl::MakeSpan(output->data<int64_t>(), size));
+  return CountInto(values, low, step, absl::MakeSpan(output->data<int32_t>(), size));
 }
 
 absl::Status HistogramShape(ShapeContext& c) {
@@ -101,6 +111,8 @@ absl::Status HistogramShape(ShapeContext& c) {
   if (bins.has_value() && *bins <= 0) {
     return InvalidArgument("Requires nbins > 0, got ", *bins);
   }
+  if (bins.has_value() && *bins == std::numeric_limits<int32_t>::max())
+    return InvalidArgument("Requires nbins < ", *bins);
   c.SetOutput(0, PartialShape::Vector(bins.value_or(-1)));
   return absl::OkStatus();
 }

@@ -208,4 +208,35 @@ double ScaledBesselI1(double x) {
   return std::copysign(ScaledBessel(std::fabs(x), 1), x);
 }
 
+// The continued fraction of the incomplete beta function, evaluated forwards; it is quick for
+// x < (a + 1) / (a + b + 2).
+static double BetaFraction(double a, double b, double x) {
+  constexpr double kTiny = 1e-300;
+  const auto nonzero = [](double value) { return std::fabs(value) < kTiny ? kTiny : value; };
+  double c = 1;
+  double d = 1 / nonzero(1 - (a + b) * x / (a + 1));
+  double h = d;
+  for (int n = 1; n < kMaxTerms; ++n) {
+    const double even = n * (b - n) * x / ((a + 2.0 * n - 1) * (a + 2.0 * n));
+    d = 1 / nonzero(1 + even * d);
+    c = nonzero(1 + even / c);
+    h *= d * c;
+    const double odd = -(a + n) * (a + b + n) * x / ((a + 2.0 * n) * (a + 2.0 * n + 1));
+    d = 1 / nonzero(1 + odd * d);
+    c = nonzero(1 + odd / c);
+    h *= d * c;
+    if (std::fabs(d * c - 1) < kEpsilon) break;
+  }
+  return h;
+}
+
+double IncompleteBeta(double a, double b, double x) {
+  if (!(a > 0) || !(b > 0) || !(x >= 0) || !(x <= 1)) return kNan;
+  if (x == 0 || x == 1) return x;
+  const double weight =
+      std::exp(LogGamma(a + b) - LogGamma(a) - LogGamma(b) + a * std::log(x) + b * std::log1p(-x));
+  if (x < (a + 1) / (a + b + 2)) return weight * BetaFraction(a, b, x) / a;
+  return 1 - weight * BetaFraction(b, a, 1 - x) / b;
+}
+
 }  // namespace muster

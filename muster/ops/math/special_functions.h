@@ -16,5 +16,7 @@ double LowerGammaDerivative(double a, double x);
 double ScaledBesselI0(double x);
 double ScaledBesselI1(double x);
 double LogGamma(double x);
+// Regularised incomplete beta function of x in [0, 1].
+double IncompleteBeta(double a, double b, double x);
 
 }  // namespace muster

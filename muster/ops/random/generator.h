@@ -70,6 +70,14 @@ inline double PhiloxWords::Double() {
   return ToUniformDouble(high, Next());
 }
 
+// What the two numbers of a stateless op's seed become: the key and the upper half of the counter.
+struct StatelessKey {
+  uint64_t key = 0;
+  uint64_t counter = 0;
+};
+// Scrambles the two numbers, so that weak seeds are as good as strong ones.
+absl::StatusOr<StatelessKey> KeyFromSeed(const Tensor& seed);
+
 // The shape that a random op is asked for: an integer vector of sizes.
 absl::StatusOr<Shape> RequestedShape(const Tensor& tensor);
 

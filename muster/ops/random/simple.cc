@@ -36,16 +36,9 @@ absl::Status StatelessUniformIntShape(ShapeContext& c) {
   return StatelessShape(c);
 }
 
-// Scrambles the two numbers of `seed` into a key and a counter, so that weak seeds are as good as
-// strong ones.
 absl::StatusOr<Philox> FromSeedTensor(const Tensor& seed) {
-  if (seed.shape() != Shape({2}))
-    return InvalidArgument("seed must have shape [2], not ", seed.shape().ToString());
-  ASSIGN_OR_RETURN(const Dims words, IntegerValues(seed));
-  Philox mixer(uint64_t{0x02461e29} << 32 | 0x3ec8f720, static_cast<uint64_t>(words[1]));
-  mixer.Skip(static_cast<uint64_t>(words[0]));
-  const Philox::Block mix = mixer();
-  return Philox(uint64_t{mix[1]} << 32 | mix[0], uint64_t{mix[3]} << 32 | mix[2]);
+  ASSIGN_OR_RETURN(const StatelessKey key, KeyFromSeed(seed));
+  return Philox(key.key, key.counter);
 }
 
 // TensorFlow sets this many blocks aside for every value, enough for rejections.

@@ -302,3 +302,13 @@ def bitcast(g):
         g.error([g.values(3, last + 1)], "last axis")
     else:
         g.type_error([g.values(*shape)])
+
+
+@cases("Betainc", tolerance=("relative", 1e-5))
+def betainc(g):
+    g.normal([[0.5, 2.0, 3.0, 10.0], [0.5, 1.0, 4.0, 2.0], [0.1, 0.5, 0.75, 0.9]], gradient=True)
+    g.normal([2.0, 3.0, [0.2, 0.4]], "scalars")
+    g.empty([g.values(0), g.values(0), g.values(0)])
+    g.edge([[1.0, 1.0, 0.5, 0.0, -1.0, 1.0], [2.0, 2.0, 0.5, 1.0, 1.0, 1.0], [0.0, 1.0, np.nan, 0.5, 0.5, 1.5]], "the rim")
+    g.edge([[50.0, 3.0], [0.5, 70.0], [0.9, 0.01]], "lopsided")
+    g.error([[0.5, 2.0, 3.0], [0.5, 1.0], 0.5], "shapes")

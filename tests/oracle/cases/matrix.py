@@ -238,3 +238,19 @@ def bucketize(g):
     g.edge([g.special()], "special values", boundaries=[-1.0, 0.0, 1.0])
     g.edge([g.values(3)], "no boundaries", boundaries=[])
     g.error([g.values(3)], "order", boundaries=[2.0, 1.0])
+
+
+@cases("Einsum", tolerance=("relative", 1e-4))
+def einsum(g):
+    for equation, shapes in (
+        ("ij,jk->ik", ((3, 4), (4, 2))), ("bij,bkj->bik", ((2, 3, 4), (2, 5, 4))), ("ijk->ki", ((2, 3, 4),)),
+        ("ii->i", ((3, 3),)), ("ii->", ((3, 3),)), ("i->ii", ((3,),)), ("ab,cd->dacb", ((2, 3), (2, 2))),
+        ("...ij,jk->...ik", ((2, 2, 3, 4), (4, 2))), ("i...,j...->ij...", ((2, 1, 3), (3, 4, 1))),
+        ("iij,kj->ik", ((2, 2, 3), (4, 3))), ("abc,cd->b", ((2, 3, 4), (4, 2))), (",i->i", ((), (3,)))):
+        g.normal([g.values(*shape) for shape in shapes], equation.replace(",", " "), sliced=False, equation=equation, N=len(shapes))
+    g.empty([g.values(3, 0), g.values(0, 2)], equation="ij,jk->ik", N=2)
+    g.edge([g.values(0, 4), g.values(4, 2)], "no rows", equation="ij,jk->ik", N=2)
+    g.error([g.values(3, 4), g.values(3, 2)], "sizes", equation="ij,jk->ik", N=2)
+    g.error([g.values(3, 4, 1), g.values(4, 2)], "rank", equation="ij,jk->ik", N=2)
+    g.error([g.values(3, 4), g.values(4, 2)], "no arrow", equation="ij,jk", N=2)
+    g.error([g.values(3, 4), g.values(4, 2)], "unknown label", equation="ij,jk->iz", N=2)

@@ -445,3 +445,96 @@ def extract_image_patches(g):
     g.error([g.values(1, 4, 4, 2)], "stride 0", **dict(plain, strides=[1, 0, 1, 1]))
     g.error([g.values(1, 4, 4, 2)], "ksize 0", **dict(plain, ksizes=[1, 0, 2, 1]))
     g.error([g.values(1, 4, 4, 2)], "batch", **dict(plain, ksizes=[2, 2, 2, 1]))
+
+
+VOLUMES = [
+    dict(note="", x=(2, 3, 4, 5, 2), f=(2, 2, 3, 2, 3), y=(2, 3, 4, 5, 3), strides=[1] * 5, padding="SAME"),
+    dict(note="valid", x=(1, 4, 5, 4, 1), f=(2, 3, 1, 1, 2), y=(1, 3, 3, 4, 2), strides=[1] * 5, padding="VALID"),
+    dict(note="strides", x=(1, 5, 4, 3, 2), f=(3, 3, 3, 2, 2), y=(1, 3, 2, 2, 2), strides=[1, 2, 2, 2, 1], padding="SAME"),
+]
+
+
+def _volume(c):
+    return dict(strides=c["strides"], padding=c["padding"])
+
+
+@cases("Conv3D", tolerance=SUM, gradient=True)
+def conv3d(g):
+    for c in VOLUMES:
+        g.normal([g.values(*c["x"]), g.values(*c["f"])], c["note"], **_volume(c))
+    plain = _volume(VOLUMES[0])
+    g.empty([g.values(0, 3, 4, 5, 2), g.values(2, 2, 3, 2, 3)], **plain)
+    g.edge([g.values(1, 1, 1, 1, 1), g.values(3, 3, 3, 1, 1)], "filter larger than the volume", **plain)
+    g.error([g.values(3, 4, 5, 2), g.values(2, 2, 3, 2, 3)], "rank", **plain)
+    g.error([g.values(1, 3, 4, 5, 3), g.values(2, 2, 3, 2, 3)], "depths", **plain)
+
+
+@cases("Conv3DBackpropInputV2", tolerance=SUM, gradient=True)
+def conv3d_backprop_input(g):
+    for c in VOLUMES:
+        g.normal([list(c["x"]), g.values(*c["f"]), g.values(*c["y"])], c["note"], **_volume(c))
+    plain = _volume(VOLUMES[0])
+    g.empty([[0, 3, 4, 5, 2], g.values(2, 2, 3, 2, 3), g.values(0, 3, 4, 5, 3)], **plain)
+    g.edge([[1, 1, 1, 1, 1], g.values(3, 3, 3, 1, 1), g.values(1, 1, 1, 1, 1)], "filter larger than the volume", **plain)
+    g.error([[1, 3, 4, 5, 2], g.values(2, 2, 3, 2, 3), g.values(1, 3, 4, 4, 3)], "size of the gradient", **plain)
+
+
+@cases("Conv3DBackpropFilterV2", tolerance=SUM, gradient=True)
+def conv3d_backprop_filter(g):
+    for c in VOLUMES:
+        g.normal([g.values(*c["x"]), list(c["f"]), g.values(*c["y"])], c["note"], **_volume(c))
+    plain = _volume(VOLUMES[0])
+    g.empty([g.values(0, 3, 4, 5, 2), [2, 2, 3, 2, 3], g.values(0, 3, 4, 5, 3)], **plain)
+    g.edge([g.values(1, 1, 1, 1, 1), [3, 3, 3, 1, 1], g.values(1, 1, 1, 1, 1)], "filter larger than the volume", **plain)
+    g.error([g.values(1, 3, 4, 5, 2), [2, 2, 3, 2, 3], g.values(1, 3, 4, 4, 3)], "size of the gradient", **plain)
+
+
+POOLS_3D = [
+    dict(note="", x=(2, 4, 4, 4, 2), ksize=[1, 2, 2, 2, 1], strides=[1, 2, 2, 2, 1], padding="VALID"),
+    dict(note="overlapping", x=(1, 3, 5, 4, 3), ksize=[1, 2, 3, 2, 1], strides=[1, 1, 2, 1, 1], padding="SAME"),
+]
+
+
+def _pool_3d(c):
+    return dict(ksize=c["ksize"], strides=c["strides"], padding=c["padding"])
+
+
+@cases("MaxPool3D", "AvgPool3D", tolerance=SUM, gradient=True)
+def pool_3d(g):
+    for c in POOLS_3D:
+        g.normal([g.values(*c["x"])], c["note"], **_pool_3d(c))
+    plain = _pool_3d(POOLS_3D[0])
+    g.empty([g.values(0, 4, 4, 4, 2)], **plain)
+    g.edge([g.values(1, 5, 7, 3, 1)], "odd sizes", **plain)
+    g.error([g.values(4, 4, 4, 2)], "rank", **plain)
+
+
+@cases("AvgPool3DGrad", tolerance=SUM, gradient=True)
+def avg_pool_3d_grad(g):
+    g.normal([[2, 4, 4, 4, 2], g.values(2, 2, 2, 2, 2)], **_pool_3d(POOLS_3D[0]))
+    g.normal([[1, 3, 5, 4, 3], g.values(1, 3, 3, 4, 3)], "overlapping", **_pool_3d(POOLS_3D[1]))
+    g.empty([[0, 4, 4, 4, 2], g.values(0, 2, 2, 2, 2)], **_pool_3d(POOLS_3D[0]))
+    g.edge([[1, 2, 2, 2, 1], g.values(1, 1, 1, 1, 1)], "one window", **_pool_3d(POOLS_3D[0]))
+    g.error([[4, 4, 4, 2], g.values(1, 2, 2, 2, 2)], "sizes", **_pool_3d(POOLS_3D[0]))
+
+
+@cases("MaxPool3DGrad", tolerance=SUM)
+def max_pool_3d_grad(g):
+    x = np.arange(64).reshape(1, 4, 4, 4, 1) % 23
+    y = x.reshape(1, 2, 2, 2, 2, 2, 2, 1).max(axis=(2, 4, 6))
+    plain = _pool_3d(POOLS_3D[0])
+    g.normal([x, y, g.values(1, 2, 2, 2, 1)], **plain)
+    g.edge([np.ones((1, 2, 2, 2, 1)), np.ones((1, 1, 1, 1, 1)), np.ones((1, 1, 1, 1, 1))], "equal values", **plain)
+    g.empty([g.values(0, 4, 4, 4, 2), g.values(0, 2, 2, 2, 2), g.values(0, 2, 2, 2, 2)], **plain)
+    g.error([x[0], y, g.values(1, 2, 2, 2, 1)], "rank", **plain)
+
+
+@cases("MaxPool3DGradGrad", tolerance=SUM)
+def max_pool_3d_grad_grad(g):
+    x = np.arange(64).reshape(1, 4, 4, 4, 1) % 23
+    y = x.reshape(1, 2, 2, 2, 2, 2, 2, 1).max(axis=(2, 4, 6))
+    plain = _pool_3d(POOLS_3D[0])
+    g.normal([x, y, g.values(1, 4, 4, 4, 1)], **plain)
+    g.edge([np.ones((1, 2, 2, 2, 1)), np.ones((1, 1, 1, 1, 1)), np.arange(8).reshape(1, 2, 2, 2, 1)], "equal values", **plain)
+    g.empty([g.values(0, 4, 4, 4, 2), g.values(0, 2, 2, 2, 2), g.values(0, 4, 4, 4, 2)], **plain)
+    g.error([x[0], y, g.values(1, 4, 4, 4, 1)], "rank", **plain)

@@ -151,3 +151,44 @@ def gamma_grad(g):
     g.empty([np.zeros(0), np.zeros(0)])
     g.edge([1.5, [0.5, 3.0]], "broadcast")
     g.error([[1.0, 2.0], [1.0, 2.0, 3.0]], "shapes")
+
+
+KEY, COUNTER = [2**63 + 12345], [2**64 - 1, 77]
+
+
+@cases("StatelessRandomUniformV2", "StatelessRandomNormalV2", "StatelessTruncatedNormalV2", tolerance=NORMAL)
+def from_key(g):
+    exact = dict(tolerance=compare.EXACT) if g.op == "StatelessRandomUniformV2" else {}
+    g.normal([[3, 5], KEY, COUNTER, 1], **exact)
+    g.normal([[50], [1], [0, 0], 3], "the device chooses", sliced=False, **exact)
+    g.empty([[0, 3], KEY, COUNTER, 1])
+    g.edge([np.zeros(0), KEY, [1, 2, 3], 1], "more counter than needed", **exact)
+    g.error([[3], [1, 2], COUNTER, 1], "two keys")
+    g.error([[3], KEY, COUNTER, 9], "an unknown algorithm")
+
+
+@cases("StatelessRandomUniformIntV2", tolerance=compare.EXACT)
+def ints_from_key(g):
+    g.normal([[3, 5], KEY, COUNTER, 1, -5, 100])
+    g.empty([[0], KEY, COUNTER, 1, 0, 3])
+    info = np.iinfo(et.CARRIERS[g.types["dtype"]])
+    g.edge([[20], KEY, COUNTER, 1, info.min, info.max], "the whole range")
+    g.error([[3], KEY, COUNTER, 1, 5, 5], "no range")
+    g.error([[3], KEY, COUNTER, 1, [1, 2], 5], "vector")
+
+
+@cases("StatelessRandomUniformFullIntV2", tolerance=compare.EXACT)
+def any_ints_from_key(g):
+    g.normal([[3, 5], KEY, COUNTER, 1])
+    g.empty([[0], KEY, COUNTER, 1])
+    g.edge([np.zeros(0), KEY, COUNTER, 3], "scalar")
+    g.error([[-3], KEY, COUNTER, 1], "negative size")
+
+
+@cases("StatelessRandomGetKeyCounter", "StatelessRandomGetKeyCounterAlg", tolerance=compare.EXACT)
+def keys(g):
+    g.normal([[7, -9]])
+    g.empty([[0, 0]])
+    g.edge([[2**31 - 1, -2**31]], "extremes")
+    g.error([[1, 2, 3]], "three numbers")
+    g.error([5], "scalar")

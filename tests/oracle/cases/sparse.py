@@ -85,3 +85,78 @@ def matmul(g):
     g.error([[[2, 0]], g.values(1), SHAPE, g.values(3, 4)], "a row outside")
     g.error([a, values, SHAPE, g.values(3)], "rank of b")
     g.error([a, g.values(2), SHAPE, g.values(3, 4)], "counts")
+
+
+SETS = dict(only=lambda types: types["T"] not in (et.VARIANT, et.RESOURCE), tolerance=EXACT)
+FIRST = ([[0, 0], [0, 1], [2, 0], [2, 1]], [3, 2])
+SECOND = ([[0, 0], [1, 0], [2, 0]], [3, 1])
+
+
+def _few(g, *shape):
+    """Values of which some are equal."""
+    if g.type == et.STRING:
+        return np.array([b"a", b"b", b""], object)[np.arange(int(np.prod(shape))) % 3].reshape(shape)
+    return np.array([5, 2, 7, 2])[np.arange(int(np.prod(shape))) % 4].reshape(shape)
+
+
+@cases("DenseToDenseSetOperation", attrs=dict(set_operation="intersection"), **SETS)
+def sets_of_dense(g):
+    for kind in ("a-b", "b-a", "intersection", "union", "Union"):
+        g.normal([_few(g, 3, 4), _few(g, 3, 2)], kind, set_operation=kind)
+    g.empty([_few(g, 3, 0), _few(g, 3, 0)])
+    g.edge([_few(g, 2, 2, 3), _few(g, 2, 2, 1)], "three dims", set_operation="a-b")
+    g.edge([_few(g, 3, 0), _few(g, 3, 2)], "one side is empty", set_operation="union")
+    g.error([_few(g, 3), _few(g, 3)], "rank")
+    g.error([_few(g, 3, 2), _few(g, 2, 2)], "groups")
+    g.error([_few(g, 3, 2), _few(g, 3, 2)], "operation", set_operation="xor")
+
+
+@cases("DenseToSparseSetOperation", attrs=dict(set_operation="intersection"), **SETS)
+def sets_of_both(g):
+    for kind in ("a-b", "b-a", "intersection", "union"):
+        g.normal([_few(g, 3, 4), FIRST[0], _few(g, 4), FIRST[1]], kind, set_operation=kind)
+    g.empty([_few(g, 3, 0), np.zeros((0, 2)), _few(g, 0), [3, 1]], "nothing")
+    g.edge([_few(g, 3, 1), np.zeros((0, 2)), _few(g, 0), [3, 1]], "one side is empty", set_operation="union")
+    g.error([_few(g, 3, 4), [[0, 1], [0, 0]], _few(g, 2), [3, 2]], "order")
+    g.error([_few(g, 2, 4), FIRST[0], _few(g, 4), FIRST[1]], "groups")
+
+
+@cases("SparseToSparseSetOperation", attrs=dict(set_operation="intersection"), **SETS)
+def sets_of_sparse(g):
+    for kind in ("a-b", "b-a", "intersection", "union"):
+        g.normal([FIRST[0], _few(g, 4), FIRST[1], SECOND[0], _few(g, 3), SECOND[1]], kind, set_operation=kind)
+    g.empty([np.zeros((0, 2)), _few(g, 0), [3, 1], np.zeros((0, 2)), _few(g, 0), [3, 1]])
+    g.edge([FIRST[0], _few(g, 4), FIRST[1], np.zeros((0, 2)), _few(g, 0), [3, 9]], "one side is empty")
+    g.error([FIRST[0], _few(g, 4), FIRST[1], SECOND[0], _few(g, 3), [4, 1]], "groups")
+
+
+@cases("SetSize", **SETS)
+def set_size(g):
+    g.normal([FIRST[0], _few(g, 4), FIRST[1]])
+    g.normal([[[0, 0], [0, 1], [0, 2], [0, 3]], _few(g, 4), [2, 4]], "repeated values")
+    g.empty([np.zeros((0, 2)), _few(g, 0), [3, 1]])
+    g.edge([np.zeros((0, 3)), _few(g, 0), [2, 0, 4]], "no sets")
+    g.error([[[0, 1], [0, 0]], _few(g, 2), [3, 2]], "order")
+
+
+@cases("EditDistance", tolerance=EXACT, only=lambda types: types["T"] not in (et.VARIANT, et.RESOURCE))
+def edit_distance(g):
+    first = [[[0, 0], [0, 1], [0, 2], [2, 0]], _few(g, 4), [3, 3]]
+    second = [[[0, 0], [0, 1], [1, 0]], _few(g, 3), [3, 2]]
+    for normalize in (True, False):
+        g.normal(first + second, f"normalize {normalize}", normalize=normalize)
+        g.normal(second + first, f"turned round {normalize}", normalize=normalize)
+    g.empty([np.zeros((0, 2)), _few(g, 0), [3, 1]] * 2)
+    g.edge([[[0, 1, 0], [1, 1, 0]], _few(g, 2), [2, 2, 1], [[0, 0, 0], [1, 1, 0]], _few(g, 2), [2, 2, 1]], "three dims")
+    g.error(first + [second[0], _few(g, 3), [3, 2, 1]], "ranks")
+    g.error(first + [[0, 1], _few(g, 2), [3, 2]], "rank of indices")
+    g.error(first + [second[0], _few(g, 2), [3, 2]], "counts")
+
+
+@cases("SerializeSparse", "SerializeManySparse", tolerance=EXACT,
+       only=lambda types: types.get("T") not in (et.VARIANT, et.RESOURCE) and types["out_type"] == et.STRING)
+def serialize(g):
+    g.normal([[[0, 0], [0, 3], [2, 1]], g.values(3), [3, 4]])
+    g.empty([np.zeros((0, 2)), g.values(0), [2, 4]])
+    g.edge([[[1, 0, 2]], g.values(1), [2, 1, 4]], "three dims")
+    g.error([[0, 0], g.values(2), [3, 4]], "rank of indices")

@@ -1,0 +1,348 @@
+// Pooling over three axes: maxima, means and their gradients.
+#include <limits>
+
+#include "muster/ops/nn/gradient_support.h"
+#include "muster/ops/nn/volume.h"
+
+namespace muster {
+namespace {
+
+class Pool3DKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(attrs_, ReadVolumeAttrs(setup.node()));
+    if (attrs_.data_format != "NDHWC") {
+      return InvalidArgument("Default ", setup.node().def().name,
+                             " only supports NDHWC on device type CPU");
+    }
+    if (attrs_.window[0] != 1 || attrs_.strides[0] != 1)
+      return Unimplemented("Pooling is not yet supported on the batch dimension.");
+    if (attrs_.window[4] != 1 || attrs_.strides[4] != 1)
+      return Unimplemented("Pooling is not yet supported on the depth dimension.");
+    return absl::OkStatus();
+  }
+
+ protected:
+  absl::StatusOr<VolumeWindows> Windows(const Shape& input) const {
+    return MakeVolumeWindows(attrs_, input, absl::MakeConstSpan(attrs_.window).subspan(1, 3));
+  }
+  VolumeAttrs attrs_;
+};
+
+// Calls each(first number) for the cells inside the window of an output cell; gives their number.
+template <typename Each>
+int64_t ForEachCell(const VolumeWindows& w, int64_t out_cell, Each each) {
+  const auto& [depth, height, width] = w.axes;
+  const int64_t x = out_cell % width.out;
+  const int64_t y = out_cell / width.out % height.out;
+  const int64_t z = out_cell / (width.out * height.out);
+  int64_t count = 0;
+  for (int64_t a = depth.begin(z); a < depth.end(z); ++a) {
+    for (int64_t b = height.begin(y); b < height.end(y); ++b) {
+      for (int64_t d = width.begin(x); d < width.end(x); ++d, ++count)
+        each(((a * height.size + b) * width.size + d) * w.channels);
+    }
+  }
+  return count;
+}
+
+double CostOf(const VolumeWindows& w) {
+  return static_cast<double>(w.axes[0].window * w.axes[1].window * w.axes[2].window * w.channels);
+}
+
+template <typename T>
+class MaxPool3D : public Pool3DKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    ASSIGN_OR_RETURN(const VolumeWindows w, Windows(input.shape()));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, w.output_shape(w.channels)));
+    const T* const in = input.data<T>();
+    T* const out = output->data<T>();
+    c.ParallelFor(w.batch * w.out_cells(), CostOf(w), [&](int64_t begin, int64_t end) {
+      for (int64_t cell = begin; cell < end; ++cell) {
+        const T* const volume = in + cell / w.out_cells() * w.cells() * w.channels;
+        T* const to = out + cell * w.channels;
+        std::fill_n(to, w.channels, static_cast<T>(-std::numeric_limits<float>::infinity()));
+        ForEachCell(w, cell % w.out_cells(), [&](int64_t from) {
+          for (int64_t i = 0; i < w.channels; ++i)
+            to[i] = static_cast<T>(
+                std::max(static_cast<float>(to[i]), static_cast<float>(volume[from + i])));
+        });
+      }
+    });
+    return absl::OkStatus();
+  }
+};
+
+absl::Status CheckOutput(const VolumeWindows& w, const Shape& shape, absl::string_view what) {
+  const Shape wanted = w.output_shape(w.channels);
+  if (shape == wanted) return absl::OkStatus();
+  return InvalidArgument("Expected ", what, " shape to be ", wanted.ToString(), ", but got ",
+                         shape.ToString());
+}
+
+// Every cell that holds its window's maximum gets the whole gradient, as in TensorFlow.
+template <typename T>
+class MaxPool3DGrad : public Pool3DKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    ASSIGN_OR_RETURN(const VolumeWindows w, Windows(input.shape()));
+    RETURN_IF_ERROR(CheckOutput(w, c.input(1).shape(), "orig_output"));
+    RETURN_IF_ERROR(CheckOutput(w, c.input(2).shape(), "grad"));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
+    const int64_t size = w.cells() * w.channels;
+    const double cost = CostOf(w) * static_cast<double>(w.out_cells());
+    c.ParallelFor(w.batch, cost, [&](int64_t begin, int64_t end) {
+      std::vector<float> sums(static_cast<size_t>(size));
+      for (int64_t n = begin; n < end; ++n) {
+        std::fill(sums.begin(), sums.end(), 0.0f);
+        const T* const volume = input.data<T>() + n * size;
+        for (int64_t cell = 0; cell < w.out_cells(); ++cell) {
+          const int64_t at = (n * w.out_cells() + cell) * w.channels;
+          const T* const maximum = c.input(1).data<T>() + at;
+          const T* const dy = c.input(2).data<T>() + at;
+          ForEachCell(w, cell, [&](int64_t from) {
+            for (int64_t i = 0; i < w.channels; ++i) {
+              if (static_cast<float>(volume[from + i]) == static_cast<float>(maximum[i]))
+                sums[from + i] += static_cast<float>(dy[i]);
+            }
+          });
+        }
+        std::transform(sums.begin(), sums.end(), output->data<T>() + n * size,
+                       [](float sum) { return static_cast<T>(sum); });
+      }
+    });
+    return absl::OkStatus();
+  }
+};
+
+// The values at the first maximum of each window.
+template <typename T>
+class MaxPool3DGradGrad : public Pool3DKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    if (input.num_elements() == 0) return InvalidArgument("received empty tensor tensor_in");
+    ASSIGN_OR_RETURN(const VolumeWindows w, Windows(input.shape()));
+    RETURN_IF_ERROR(CheckOutput(w, c.input(1).shape(), "orig_output"));
+    if (c.input(2).shape() != input.shape()) {
+      return InvalidArgument("Expected grad shape to be ", input.shape().ToString(), ", but got ",
+                             c.input(2).shape().ToString());
+    }
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, w.output_shape(w.channels)));
+    const int64_t size = w.cells() * w.channels;
+    c.ParallelFor(w.batch * w.out_cells(), CostOf(w), [&](int64_t begin, int64_t end) {
+      std::vector<bool> found(static_cast<size_t>(w.channels));
+      for (int64_t cell = begin; cell < end; ++cell) {
+        const int64_t n = cell / w.out_cells();
+        const T* const volume = input.data<T>() + n * size;
+        const T* const dy = c.input(2).data<T>() + n * size;
+        const T* const maximum = c.input(1).data<T>() + cell * w.channels;
+        T* const to = output->data<T>() + cell * w.channels;
+        std::fill_n(to, w.channels, static_cast<T>(0.0f));
+        std::fill(found.begin(), found.end(), false);
+        ForEachCell(w, cell % w.out_cells(), [&](int64_t from) {
+          for (int64_t i = 0; i < w.channels; ++i) {
+            if (found[i] || static_cast<float>(volume[from + i]) != static_cast<float>(maximum[i]))
+              continue;
+            found[i] = true;
+            to[i] = dy[from + i];
+          }
+        });
+      }
+    });
+    return absl::OkStatus();
+  }
+};
+
+template <typename T>
+class AvgPool3D : public Pool3DKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    ASSIGN_OR_RETURN(const VolumeWindows w, Windows(input.shape()));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, w.output_shape(w.channels)));
+    c.ParallelFor(w.batch * w.out_cells(), CostOf(w), [&](int64_t begin, int64_t end) {
+      std::vector<float> sums(static_cast<size_t>(w.channels));
+      for (int64_t cell = begin; cell < end; ++cell) {
+        const T* const volume = input.data<T>() + cell / w.out_cells() * w.cells() * w.channels;
+        std::fill(sums.begin(), sums.end(), 0.0f);
+        const int64_t count = ForEachCell(w, cell % w.out_cells(), [&](int64_t from) {
+          for (int64_t i = 0; i < w.channels; ++i) sums[i] += static_cast<float>(volume[from + i]);
+        });
+        T* const to = output->data<T>() + cell * w.channels;
+        for (int64_t i = 0; i < w.channels; ++i)
+          to[i] = static_cast<T>(sums[i] / static_cast<float>(count));
+      }
+    });
+    return absl::OkStatus();
+  }
+};
+
+template <typename T>
+class AvgPool3DGrad : public Pool3DKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& sizes = c.input(0);
+    if (sizes.rank() != 1 || sizes.num_elements() != 5)
+      return InvalidArgument("orig_input_shape must be 1-dimensional and 5 elements");
+    ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    ASSIGN_OR_RETURN(const VolumeWindows w, Windows(shape));
+    RETURN_IF_ERROR(CheckOutput(w, c.input(1).shape(), "grad"));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    const int64_t size = w.cells() * w.channels;
+    const double cost = CostOf(w) * static_cast<double>(w.out_cells());
+    c.ParallelFor(w.batch, cost, [&](int64_t begin, int64_t end) {
+      std::vector<float> sums(static_cast<size_t>(size));
+      for (int64_t n = begin; n < end; ++n) {
+        std::fill(sums.begin(), sums.end(), 0.0f);
+        for (int64_t cell = 0; cell < w.out_cells(); ++cell) {
+          const T* const dy = c.input(1).data<T>() + (n * w.out_cells() + cell) * w.channels;
+          const auto count = static_cast<float>(ForEachCell(w, cell, [](int64_t) {}));
+          ForEachCell(w, cell, [&](int64_t from) {
+            for (int64_t i = 0; i < w.channels; ++i)
+              sums[from + i] += static_cast<float>(dy[i]) / count;
+          });
+        }
+        std::transform(sums.begin(), sums.end(), output->data<T>() + n * size,
+                       [](float sum) { return static_cast<T>(sum); });
+      }
+    });
+    return absl::OkStatus();
+  }
+};
+
+// --- Shapes, gradients, definitions --------------------------------------------------------------
+
+absl::Status InferPool3D(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const VolumeAttrs attrs, ReadVolumeAttrs(c.node()));
+  ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(c.input(0), 5));
+  ASSIGN_OR_RETURN(
+      PartialShape shape,
+      InferVolume(c, input, attrs,
+                  absl::MakeConstSpan(attrs.window).subspan(static_cast<size_t>(attrs.space()), 3),
+                  input.dim(attrs.channels())));
+  c.SetOutput(0, std::move(shape));
+  return absl::OkStatus();
+}
+absl::Status InferMaxGrad(ShapeContext& c) {
+  ASSIGN_OR_RETURN(PartialShape shape, c.WithRank(c.input(0), 5));
+  c.SetOutput(0, std::move(shape));
+  return absl::OkStatus();
+}
+absl::Status InferMaxGradGrad(ShapeContext& c) {
+  ASSIGN_OR_RETURN(PartialShape shape, c.WithRank(c.input(1), 5));
+  c.SetOutput(0, std::move(shape));
+  return absl::OkStatus();
+}
+absl::Status InferAvgGrad(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape sizes, c.InputAsShape(0));
+  ASSIGN_OR_RETURN(PartialShape shape, c.WithRank(sizes, 5));
+  c.SetOutput(0, std::move(shape));
+  return absl::OkStatus();
+}
+
+AttrMap AttrsOf(const GradientContext& c) {
+  return CopyAttrs(c, {"ksize", "strides", "padding", "data_format"});
+}
+absl::Status DifferentiateMax(GradientContext& c) {
+  c.SetDx(0, c.Op("MaxPool3DGrad", {c.input(0), c.output(), c.dy()}, AttrsOf(c)));
+  return c.scope().status();
+}
+template <bool kOfGradient>
+absl::Status DifferentiateMaxGrad(GradientContext& c) {
+  for (const int i : {0, 1}) c.SetDx(i, ZerosLike(c, c.input(i)));
+  c.SetDx(2, c.Op(kOfGradient ? "MaxPool3DGradGrad" : "MaxPool3DGrad",
+                  {c.input(0), c.input(1), c.dy()}, AttrsOf(c)));
+  return c.scope().status();
+}
+absl::Status DifferentiateAvg(GradientContext& c) {
+  c.SetDx(0, c.Op("AvgPool3DGrad", {c.ShapeOf(c.input(0)), c.dy()}, AttrsOf(c)));
+  return c.scope().status();
+}
+absl::Status DifferentiateAvgGrad(GradientContext& c) {
+  c.SetDx(0, c.Op("StopGradient", {c.input(0)}));
+  c.SetDx(1, c.Op("AvgPool3D", {c.dy()}, AttrsOf(c)));
+  return c.scope().status();
+}
+
+void DefineAttrs(OpBuilder& op) {
+  op.Attr("ksize: list(int) >= 5")
+      .Attr("strides: list(int) >= 5")
+      .Attr("padding: {'SAME', 'VALID'}")
+      .Attr("data_format: {'NDHWC', 'NCDHW'} = 'NDHWC'");
+}
+
+using PoolTypes = Types<Bfloat16, float>;
+
+}  // namespace
+
+DEFINE_OP(MaxPool3D) {
+  DefineAttrs(op);
+  op.Attr("T: {half, bfloat16, float}")
+      .Input("input: T")
+      .Output("output: T")
+      .Doc("The largest value of each window.")
+      .Shape(InferPool3D)
+      .Gradient(DifferentiateMax);
+  op.CpuTypes<PoolTypes>("T", []<typename T>() { return New<MaxPool3D<T>>(); });
+}
+
+DEFINE_OP(MaxPool3DGrad) {
+  DefineAttrs(op);
+  op.Attr("T: {half, bfloat16, float} = DT_FLOAT")
+      .Attr("TInput: {half, bfloat16, float} = DT_FLOAT")
+      .Input("orig_input: TInput")
+      .Input("orig_output: TInput")
+      .Input("grad: T")
+      .Output("output: T")
+      .Doc("Gradient of MaxPool3D.")
+      .Shape(InferMaxGrad)
+      .Gradient(DifferentiateMaxGrad<true>);
+  op.Cpu(New<MaxPool3DGrad<float>>(), {{"T", DType::kFloat}, {"TInput", DType::kFloat}});
+  op.Cpu(New<MaxPool3DGrad<Bfloat16>>(), {{"T", DType::kBfloat16}, {"TInput", DType::kBfloat16}});
+}
+
+DEFINE_OP(MaxPool3DGradGrad) {
+  DefineAttrs(op);
+  op.Attr(
+        "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, "
+        "uint64}")
+      .Input("orig_input: T")
+      .Input("orig_output: T")
+      .Input("grad: T")
+      .Output("output: T")
+      .Doc("Gradient of MaxPool3DGrad: the values at the first maximum of each window.")
+      .Shape(InferMaxGradGrad)
+      .Gradient(DifferentiateMaxGrad<false>);
+  op.CpuTypes<PoolTypes>("T", []<typename T>() { return New<MaxPool3DGradGrad<T>>(); });
+}
+
+DEFINE_OP(AvgPool3D) {
+  DefineAttrs(op);
+  op.Attr("T: {half, bfloat16, float, double}")
+      .Input("input: T")
+      .Output("output: T")
+      .Doc("The mean of each window over its cells inside the volume.")
+      .Shape(InferPool3D)
+      .Gradient(DifferentiateAvg);
+  op.CpuTypes<PoolTypes>("T", []<typename T>() { return New<AvgPool3D<T>>(); });
+}
+
+DEFINE_OP(AvgPool3DGrad) {
+  DefineAttrs(op);
+  op.Attr("T: {half, bfloat16, float, double}")
+      .Input("orig_input_shape: int32")
+      .Input("grad: T")
+      .Output("output: T")
+      .Doc("Gradient of AvgPool3D: each window's gradient in equal shares.")
+      .Shape(InferAvgGrad)
+      .Gradient(DifferentiateAvgGrad)
+      .HostMemory({"orig_input_shape"});
+  op.CpuTypes<PoolTypes>("T", []<typename T>() { return New<AvgPool3DGrad<T>>(); });
+}
+
+}  // namespace muster

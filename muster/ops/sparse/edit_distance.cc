@@ -1,0 +1,173 @@
+// EditDistance: how many insertions, deletions and replacements turn one row into another.
+#include <limits>
+#include <numeric>
+
+#include "absl/container/btree_map.h"
+#include "absl/strings/str_join.h"
+
+#include "muster/ops/sparse/sparse_input.h"
+
+namespace muster {
+namespace {
+
+template <typename T>
+using Rows = absl::btree_map<Dims, std::vector<T>>;
+
+// Rows of the sparse tensor in inputs first .. first + 2, in the order of their entries.
+template <typename T>
+absl::StatusOr<Rows<T>> ReadRows(const KernelContext& c, int first, absl::string_view what) {
+  const Tensor& indices = c.input(first);
+  const Tensor& values = c.input(first + 1);
+  const Tensor& shape = c.input(first + 2);
+  if (indices.rank() != 2) {
+    return InvalidArgument(
+        what, "_indices should be a matrix, but got shape: ", indices.shape().ToString());
+  }
+  if (values.rank() != 1) {
+    return InvalidArgument(
+        what, "_values should be a vector, but got shape: ", values.shape().ToString());
+  }
+  if (shape.rank() != 1) {
+    return InvalidArgument(what,
+                           "_shape should be a vector, but got shape: ", shape.shape().ToString());
+  }
+  if (values.num_elements() != indices.dim(0)) {
+    return InvalidArgument(what, "_values.shape[0] should be equal to ", what,
+                           "_indices.shape[0], but got ", values.num_elements(), " and ",
+                           indices.dim(0));
+  }
+  if (shape.num_elements() != indices.dim(1)) {
+    return InvalidArgument(what, "_shape should have ", indices.dim(1), " elements, but got ",
+                           shape.num_elements());
+  }
+  if (shape.num_elements() < 1)
+    return InvalidArgument("Input tensor must have at least one dimension, but got 0");
+  RETURN_IF_ERROR(CheckIndices(indices, shape.values<int64_t>()));
+  const int64_t rank = indices.dim(1);
+  Rows<T> rows;
+  for (int64_t i = 0; i < values.num_elements(); ++i) {
+    const int64_t* const place = indices.data<int64_t>() + i * rank;
+    rows[Dims(place, place + rank - 1)].push_back(values.values<T>()[i]);
+  }
+  return rows;
+}
+
+template <typename T>
+bool Same(const T& a, const T& b) {
+  return a == b;
+}
+bool Same(Half a, Half b) {
+  return static_cast<float>(a) == static_cast<float>(b);
+}
+bool Same(Bfloat16 a, Bfloat16 b) {
+  return static_cast<float>(a) == static_cast<float>(b);
+}
+
+template <typename T>
+int64_t Distance(const std::vector<T>& a, const std::vector<T>& b) {
+  std::vector<int64_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), 0);
+  for (size_t i = 0; i < a.size(); ++i) {
+    int64_t corner = row[0];  // what lies above and to the left
+    row[0] = static_cast<int64_t>(i) + 1;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const int64_t replaced =
+          corner + (Same(static_cast<const T&>(a[i]), static_cast<const T&>(b[j])) ? 0 : 1);
+      corner = row[j + 1];
+      row[j + 1] = std::min({replaced, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+template <typename T>
+class EditDistanceKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(normalize_, setup.Attr<bool>("normalize"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const Rows<T> hypothesis, ReadRows<T>(c, 0, "hypothesis"));
+    ASSIGN_OR_RETURN(const Rows<T> truth, ReadRows<T>(c, 3, "truth"));
+    const absl::Span<const int64_t> a = c.input(2).values<int64_t>();
+    const absl::Span<const int64_t> b = c.input(5).values<int64_t>();
+    if (a.size() != b.size()) {
+      return InvalidArgument("truth_shape and hypothesis_shape should have the same length, got ",
+                             b.size(), " and ", a.size());
+    }
+    Dims dims;
+    for (size_t d = 0; d + 1 < a.size(); ++d) dims.push_back(std::max(a[d], b[d]));
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    float* const out = output->data<float>();
+    std::fill_n(out, output->num_elements(), 0.0f);
+    const std::vector<T> none;
+    const auto set = [&](const Dims& row, const std::vector<T>& first,
+                         const std::vector<T>& second) {
+      int64_t place = 0;
+      for (size_t d = 0; d < row.size(); ++d) place = place * dims[d] + row[d];
+      auto distance = static_cast<float>(Distance(first, second));
+      if (normalize_) {
+        distance = !second.empty() ? distance / static_cast<float>(second.size())
+                   : distance != 0 ? std::numeric_limits<float>::infinity()
+                                   : 0.0f;
+      }
+      out[place] = distance;
+    };
+    for (const auto& [row, values] : hypothesis) {
+      const auto other = truth.find(row);
+      set(row, values, other == truth.end() ? none : other->second);
+    }
+    for (const auto& [row, values] : truth) {
+      if (!hypothesis.contains(row)) set(row, none, values);
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  bool normalize_ = true;
+};
+
+absl::Status EditDistanceShape(ShapeContext& c) {
+  for (const int first : {0, 3}) {
+    RETURN_IF_ERROR(c.WithRank(c.input(first), 2).status());
+    RETURN_IF_ERROR(c.WithRank(c.input(first + 1), 1).status());
+    RETURN_IF_ERROR(c.WithRank(c.input(first + 2), 1).status());
+  }
+  const std::optional<Tensor> a = c.ConstantInput(2);
+  const std::optional<Tensor> b = c.ConstantInput(5);
+  if (!a || !b) {
+    c.SetOutput(0, PartialShape());
+    return absl::OkStatus();
+  }
+  if (a->num_elements() != b->num_elements()) {
+    return InvalidArgument("Num elements of hypothesis_shape does not match truth_shape: ",
+                           a->num_elements(), " vs. ", b->num_elements());
+  }
+  Dims dims;
+  for (int64_t d = 0; d + 1 < a->num_elements(); ++d)
+    dims.push_back(std::max(a->values<int64_t>()[d], b->values<int64_t>()[d]));
+  c.SetOutput(0, PartialShape(dims));
+  return absl::OkStatus();
+}
+
+DEFINE_OP(EditDistance) {
+  op.Attr("normalize: bool = true")
+      .Attr("T: type")
+      .Input("hypothesis_indices: int64")
+      .Input("hypothesis_values: T")
+      .Input("hypothesis_shape: int64")
+      .Input("truth_indices: int64")
+      .Input("truth_values: T")
+      .Input("truth_shape: int64")
+      .Output("output: float")
+      .Doc("Levenshtein distances between the rows of two sparse tensors.")
+      .Shape(EditDistanceShape)
+      .NoGradient("counts");
+  op.CpuTypes<Join<Numbers, Types<bool, std::string>>>(
+      "T", []<typename T>() { return New<EditDistanceKernel<T>>(); });
+}
+
+}  // namespace
+}  // namespace muster
