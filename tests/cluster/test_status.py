@@ -385,16 +385,22 @@ def parse(text):
     return types, samples
 
 
+ENDLESS = """
+import sys, muster as tf
+tf.Session(sys.argv[1]).run(tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)]))
+"""
+
+
 def test_metrics_and_health_of_a_task(start_task, deadline):
     port, metrics = free_ports(2)
     task = start_task(["--cluster", "ps=localhost:%d" % port, "--job", "ps", "--metrics-port", str(metrics), "--bind",
-                       "127.0.0.1"])
+                       "127.0.0.1", "--grace", "60"])
     assert fetch(metrics, "/healthz")[:2] == (200, "ok\n")
     assert fetch(metrics, "/elsewhere")[0] == 404
-    session = tf.Session("grpc://localhost:%d" % port)
-    v = tf.Variable(tf.zeros([10]))
-    session.run(v.initializer)
-    code, text, kind = fetch(metrics, "/metrics")
+    target = "grpc://localhost:%d" % port
+    with tf.Session(target) as session:
+        session.run(tf.Variable(tf.zeros([10])).initializer)
+        code, text, kind = fetch(metrics, "/metrics")
     assert code == 200 and kind == "text/plain; version=0.0.4; charset=utf-8"
     types, samples = parse(text)
     own = (("job", "ps"), ("task", "0"))
@@ -406,15 +412,19 @@ def test_metrics_and_health_of_a_task(start_task, deadline):
     assert samples[healthy] == 1
 
     # A step that does not end keeps the server for its grace: it is not ready any more, and says so.
-    endless = tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)])
-    step = threading.Thread(target=lambda: pytest.raises(tf.errors.OpError, session.run, endless), daemon=True)
-    step.start()
-    wait_for(lambda: parse(fetch(metrics, "/metrics")[1])[1][("muster_steps_under_way",) + own] == 1, deadline)
-    task.process.send_signal(signal.SIGTERM)
-    assert wait_for(lambda: fetch(metrics, "/healthz")[:2] != (200, "ok\n") and fetch(metrics, "/healthz")[:2],
-                    deadline) == (503, "stopping\n")
-    task.process.wait(timeout=30)
-    step.join(30)
+    client = subprocess.Popen([sys.executable, "-c", ENDLESS, target], stderr=subprocess.DEVNULL)
+    try:
+        wait_for(lambda: parse(fetch(metrics, "/metrics")[1])[1][("muster_steps_under_way",) + own] == 1, deadline)
+        task.process.send_signal(signal.SIGTERM)
+
+        def changed():
+            found = fetch(metrics, "/healthz")[:2]
+            return found if found != (200, "ok\n") else None
+
+        assert wait_for(changed, deadline) == (503, "stopping\n")
+    finally:
+        client.kill()
+        client.wait()
 
 
 def test_a_taken_metrics_port_is_named(muster_program, start_task):
