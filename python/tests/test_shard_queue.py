@@ -155,6 +155,37 @@ def test_sessions_of_a_training_loop(tmp_path):
     assert train(10) == []
 
 
+def test_a_model_that_outlives_its_session_keeps_its_queue():
+    """Workers of an all-reduce have their variables, and the queue beside them, also when a session is made anew."""
+    import muster as tf
+
+    class Lost(tf.train.SessionRunHook):
+        runs = 0
+
+        def after_run(self, run_context, run_values):
+            self.runs += 1
+            if self.runs == 2:
+                raise tf.errors.AbortedError(None, None, "a task was lost")
+
+    server = tf.train.Server.create_local_server()
+    optimizer = tf.train.AllReduceOptimizer(tf.train.GradientDescentOptimizer(1.0))
+    with tf.device("/job:local/task:0"):
+        weight = tf.get_variable("weight", initializer=tf.zeros([2]))
+        train = optimizer.minimize(-tf.reduce_sum(weight), global_step=tf.train.get_or_create_global_step())
+        queue = tf.data.ShardQueue(4)
+    lost = Lost()
+    hooks = [optimizer.make_session_run_hook(server), queue.hook(), lost]
+    with tf.train.MonitoredTrainingSession(server.target, hooks=hooks, log_step_count_steps=None) as session:
+        seen = []
+        for shard in queue.shards(session):
+            session.run(train)
+            seen.append(shard.index)
+        report = queue.report(session)
+    server.stop(0)
+    assert lost.runs == 5 and seen == [0, 1, 2, 3]
+    assert (report["done"], report["handed"], report["returned"], report["outdated"]) == (4, 4, 0, 0)
+
+
 def test_where_it_lives():
     import muster as tf
 
