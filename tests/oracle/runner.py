@@ -14,6 +14,7 @@ import muster
 
 HERE = pathlib.Path(__file__).resolve().parent
 WORKER = HERE / "worker.py"
+SERVED_PART = 4000
 SERVED_WORKER = HERE / "served_worker.py"
 STALLED = 60  # seconds without a result
 
@@ -109,7 +110,9 @@ class Oracle:
 
     def served(self, programs, target, jobs):
         """(TensorFlow's results, those of TensorFlow's clients at a server)."""
-        parts = [programs[i::jobs] for i in range(jobs)]
+        # In parts that a process has read and begun long before it counts as stalled.
+        count = max(jobs, -(-len(programs) // SERVED_PART))
+        parts = [programs[i::count] for i in range(count)]
         with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
             found = list(pool.map(lambda p: run(self.tf_python, "remote", p, SERVED_WORKER, [target]), parts))
         return self._expected(programs), {key: result for one in found for key, result in one.items()}
