@@ -14,6 +14,7 @@
 #include "muster/base/status.h"
 #include "muster/graph/attr_value_proto.h"
 #include "muster/graph/function_proto.h"
+#include "muster/graph/infer.h"
 #include "muster/graph/op_registry.h"
 #include "muster/tensor/tensor_proto.h"
 
@@ -243,6 +244,8 @@ class Importer {
     }
     RETURN_IF_ERROR(DropUnknownDefaults(node, spec.attrs));
     RETURN_IF_ERROR(RenameColocation(node.name(), spec.attrs));
+    std::optional<KeepShapeErrors> keep;
+    if (options_.keep_shape_errors) keep.emplace();
     absl::StatusOr<Node*> made = graph_.AddNode(std::move(spec));
     if (!made.ok()) return std::move(made).status();
     items_[i].made = *made;

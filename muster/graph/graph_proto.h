@@ -50,6 +50,8 @@ struct ImportOptions {
   // The graph takes the versions of the GraphDef as they stand instead of the lower producer of
   // both: for those who hold somebody else's graph.
   bool adopt_versions = false;
+  // See KeepShapeErrors.
+  bool keep_shape_errors = false;
   // The ops of the program that made the graph: attributes we do not know are dropped where they
   // hold its defaults.
   const tensorflow::OpList* producer_ops = nullptr;

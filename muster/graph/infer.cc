@@ -208,6 +208,8 @@ absl::Status CheckInputs(const Node& node) {
   return absl::OkStatus();
 }
 
+static thread_local bool keeps_shape_errors = false;
+
 absl::Status InferShapes(Node& node) {
   const ShapeFunction rule = node.registration().shape;
   if (rule == nullptr) return absl::OkStatus();
@@ -230,7 +232,23 @@ absl::Status InferShapes(Node& node) {
                                  : absl::StrCat(" and with computed input tensors: ",
                                                 absl::StrJoin(values, ", ")),
                   ".");
-  return Suffixed(status, suffix);
+  if (!keeps_shape_errors) return Suffixed(status, suffix);
+  node.SetAttr(kShapeError, std::string(Suffixed(status, suffix).message()));
+  for (int i = 0; i < node.num_outputs(); ++i) node.set_output_shape(i, PartialShape());
+  return absl::OkStatus();
+}
+
+KeepShapeErrors::KeepShapeErrors() : before_(keeps_shape_errors) {
+  keeps_shape_errors = true;
+}
+KeepShapeErrors::~KeepShapeErrors() {
+  keeps_shape_errors = before_;
+}
+
+absl::Status KeptShapeError(const Node& node) {
+  const AttrValue* const error = node.FindAttr(kShapeError);
+  const std::string* const text = error == nullptr ? nullptr : error->get<std::string>();
+  return text == nullptr ? absl::OkStatus() : InvalidArgument(*text);
 }
 
 std::string SummarizeNode(const Node& node) {

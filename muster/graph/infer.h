@@ -24,6 +24,23 @@ absl::Status CheckInputs(const Node& node);
 // Runs the op's shape rule; the error names node, op and input shapes as TensorFlow does.
 absl::Status InferShapes(Node& node);
 
+// While one lives, nodes that this thread adds keep what their shape rule says against them, as the
+// attribute kShapeError, and have unknown shapes: for those who hold somebody else's graph, where a
+// bad node matters to the steps that run it only.
+class KeepShapeErrors {
+ public:
+  KeepShapeErrors();
+  ~KeepShapeErrors();
+  KeepShapeErrors(const KeepShapeErrors&) = delete;
+  KeepShapeErrors& operator=(const KeepShapeErrors&) = delete;
+
+ private:
+  const bool before_;
+};
+inline constexpr absl::string_view kShapeError = "_muster_shape_error";
+// What a node keeps; OK when its shapes are fine.
+absl::Status KeptShapeError(const Node& node);
+
 // "{{node x}} = MatMul[...](a, b)", for error texts.
 std::string SummarizeNode(const Node& node);
 

@@ -231,6 +231,7 @@ class Builder {
   absl::Status CopyNodes() {
     for (const auto& node : graph_.nodes()) {
       if (!needed_.contains(node.get())) continue;
+      RETURN_IF_ERROR(KeptShapeError(*node));
       if (node->id() >= static_cast<int>(devices_.size()) || devices_[node->id()].empty()) {
         return absl::UnavailableError(
             absl::StrCat("Node '", node->name(), "' is being added and not placed yet"));

@@ -21,6 +21,7 @@ ImportOptions SessionImportOptions(const Graph& graph, const tensorflow::GraphDe
   options.adopt_versions = true;
   // Groups may name nodes that came before; the placer looks at them all.
   options.validate_colocation = false;
+  options.keep_shape_errors = true;
   if (graph.num_nodes() == 0) return options;
   absl::flat_hash_set<absl::string_view> here;
   for (const auto& node : proto.node()) here.insert(node.name());
@@ -55,7 +56,9 @@ StepOptions StepOptionsFromProto(const tensorflow::RunOptions& proto) {
   options.timeout = TimeoutFromMillis(proto.timeout_in_ms());
   options.trace = proto.trace_level() != tensorflow::RunOptions::NO_TRACE;
   options.output_partition_graphs = proto.output_partition_graphs();
-  options.has_debug_watches = proto.debug_options().debug_tensor_watch_opts_size() > 0;
+  // Watches that are sent nowhere change nothing.
+  for (const auto& watch : proto.debug_options().debug_tensor_watch_opts())
+    options.has_debug_watches |= watch.debug_urls_size() > 0;
   options.collective_graph_key = proto.experimental().collective_graph_key();
   return options;
 }
@@ -65,7 +68,8 @@ void StepOptionsToProto(const StepOptions& options, tensorflow::RunOptions& prot
   proto.set_timeout_in_ms(TimeoutToMillis(options.timeout));
   if (options.trace) proto.set_trace_level(tensorflow::RunOptions::FULL_TRACE);
   proto.set_output_partition_graphs(options.output_partition_graphs);
-  if (options.has_debug_watches) proto.mutable_debug_options()->add_debug_tensor_watch_opts();
+  if (options.has_debug_watches)
+    proto.mutable_debug_options()->add_debug_tensor_watch_opts()->add_debug_urls("file://");
   if (options.collective_graph_key != 0) {
     proto.mutable_experimental()->set_collective_graph_key(options.collective_graph_key);
   }

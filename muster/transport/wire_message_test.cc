@@ -291,8 +291,21 @@ TEST(MasterProtoTest, ExtensionsReadNodesThatAreThere) {
   tensorflow::ExtendSessionRequest bad;
   add(*bad.mutable_graph_def(), "w", "Identity", {"x:1"});
   extension = ReadExtendSession(WireBytes::Of(bad.SerializeAsString()));
-  EXPECT_FALSE(std::move(extension->graph)(graph).ok());
+  EXPECT_EQ(std::move(extension->graph)(graph).message(),
+            "Node 'w': Connecting to invalid output 1 of source node x which has 1 outputs.");
   EXPECT_EQ(graph.num_nodes(), 3);
+}
+
+TEST(MasterProto, WatchesThatAreSentNowhereChangeNothing) {
+  tensorflow::RunOptions proto;
+  auto& watch = *proto.mutable_debug_options()->add_debug_tensor_watch_opts();
+  watch.add_debug_ops("DebugIdentity");
+  EXPECT_FALSE(StepOptionsFromProto(proto).has_debug_watches);
+  watch.add_debug_urls("file:///somewhere");
+  const StepOptions options = StepOptionsFromProto(proto);
+  EXPECT_TRUE(options.has_debug_watches);
+  StepOptionsToProto(options, proto);
+  EXPECT_TRUE(StepOptionsFromProto(proto).has_debug_watches);
 }
 
 }  // namespace

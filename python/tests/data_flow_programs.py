@@ -3,8 +3,10 @@
 Run by test_data_flow.py in TensorFlow's interpreter too, which writes its answers as JSON.
 """
 import json
+import os
 import re
 import sys
+import tempfile
 import threading
 import time
 
@@ -370,6 +372,87 @@ def kept_sparse_tensors(tf):
                                             sparse_shape=_fed(tf, [2, 2], tf.int64), shared_name="kept")
     return [add, add, many, take([1, 0]), take([0]), take([4, 3, 2]), take([]), vector, outside, add, take([5], tf.int32), add, many,
             take([6, 7])]
+
+
+@program
+def mutexes(tf):
+    """One step at a time holds a mutex; a lock that was not consumed ends with its step."""
+    raw = tf.raw_ops
+    count = tf.Variable(0)
+    mutex = raw.MutexV2(shared_name="turn")
+    held = raw.MutexLock(mutex=mutex)
+    with tf.control_dependencies([held]):
+        counted = tf.assign_add(count, 1)
+    with tf.control_dependencies([counted]):
+        consumed = raw.ConsumeMutexLock(mutex_lock=held)
+
+    def together(session):
+        threads = [threading.Thread(target=session.run, args=([counted, consumed],)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return session.run(count)
+
+    return [tf.global_variables_initializer(), [counted, consumed], counted, counted, together]
+
+
+@program
+def warm_starts(tf):
+    raw = tf.raw_ops
+    folder = tempfile.mkdtemp()
+    for name, words in (("old", "a b c d"), ("new", "c x a d y"), ("twice", "a a")):
+        with open(os.path.join(folder, name), "w") as file:
+            file.write(words.replace(" ", "\n") + "\n")
+
+    def remapping(offset, count, old="old", size=-1, new="new"):
+        return list(raw.GenerateVocabRemapping(new_vocab_file=os.path.join(folder, new), old_vocab_file=os.path.join(folder, old),
+                                               new_vocab_offset=offset, num_new_vocab=count, old_vocab_size=size))
+
+    path = os.path.join(folder, "checkpoint")
+    save = raw.SaveV2(prefix=path, tensor_names=["m", "v"], shape_and_slices=["", ""],
+                      tensors=[tf.reshape(tf.range(12.0), [4, 3]), tf.constant([1.0])])
+
+    def load(rows, columns, fresh, num_cols=3, name="m"):
+        return raw.LoadAndRemapMatrix(
+            ckpt_path=path, old_tensor_name=name, row_remapping=np.array(rows, np.int64), col_remapping=np.array(columns, np.int64),
+            initializing_values=np.array(fresh, np.float32), num_rows=len(rows), num_cols=num_cols)
+
+    def kind(node):
+        def step(session):
+            try:
+                return session.run(node)
+            except tf.errors.OpError as error:
+                return type(error).__name__
+        return step
+
+    good = [remapping(0, 5), remapping(1, 3), remapping(0, 5, size=2), remapping(0, 0), save, load([2, -1, 0], [], [7, 8, 9]),
+            load([3, 1], [2, -1], [5, 6], num_cols=2), load([-1], [], [1, 2, 3])]
+    bad = [remapping(3, 3), remapping(0, 1, new="none"), load([0, -1], [], [1]), load([0], [], [1]),
+           load([0, 0], [], []), load([0], [], [], num_cols=2), load([0], [], [], name="v"), load([0], [], [], name="w")]
+    return good + [kind(node) for node in bad]
+
+
+@program
+def crossed_features(tf):
+    raw = tf.raw_ops
+    words = dict(indices=[[0, 0], [0, 1], [2, 0]], values=tf.constant(["a", "b", "c"]), shape=[3, 2])
+    numbers = dict(indices=[[0, 0], [1, 0], [2, 0], [2, 1]], values=tf.constant([5, 6, 7, -8], tf.int64), shape=[3, 2])
+    dense = tf.constant([["x", "y"], ["z", "z"], ["", "w"]])
+
+    def cross(hashed, columns=(words, numbers), more=(dense,), buckets=100, key=956888297470):
+        kind = tf.int64 if hashed else tf.string
+        return list(raw.SparseCross(
+            indices=[np.array(c["indices"], np.int64) for c in columns], values=[c["values"] for c in columns],
+            shapes=[np.array(c["shape"], np.int64) for c in columns], dense_inputs=list(more), hashed_output=hashed,
+            num_buckets=buckets, hash_key=key, out_type=kind, internal_type=kind))
+
+    joined = list(raw.SparseCrossV2(
+        indices=[np.array(words["indices"], np.int64)], values=[words["values"]], shapes=[np.array(words["shape"], np.int64)],
+        dense_inputs=[dense], sep="&"))
+    empty = dict(indices=np.zeros([0, 2]), values=tf.constant([], tf.string), shape=[3, 0])
+    return [cross(False), cross(False, (words,)), cross(True), cross(True, buckets=0, key=1), cross(True, (numbers,), ()), cross(False, (words,), ()),
+            cross(False, (words, empty)), cross(True, (), (dense,)), joined]
 
 
 def main(out):

@@ -1,4 +1,5 @@
 // Tensors as strings that hold a TensorProto: ParseTensor, SerializeTensor.
+#include "absl/strings/escaping.h"
 #include "tensorflow/core/framework/tensor.pb.h"
 
 #include "muster/ops/op.h"
@@ -15,8 +16,8 @@ absl::Status Parse(KernelContext& c) {
   }
   tensorflow::TensorProto proto;
   if (!proto.ParseFromString(serialized.scalar<std::string>())) {
-    return InvalidArgument("Could not parse `serialized` as TensorProto, got bytes: ",
-                           serialized.scalar<std::string>().size());
+    return InvalidArgument("Could not parse `serialized` as TensorProto, base64: ",
+                           absl::Base64Escape(serialized.scalar<std::string>()));
   }
   ASSIGN_OR_RETURN(Tensor value, TensorFromProto(proto));
   if (value.dtype() != c.output_type(0)) {

@@ -1,5 +1,7 @@
 // Readers of records of fixed length, of lines, of whole files, of TFRecords, and of nothing but
 // the work units themselves; with resource handles (V2) and with the older references.
+#include "absl/strings/strip.h"
+
 #include "muster/checkpoint/record_reader.h"
 #include "muster/ops/input/byte_buffer.h"
 #include "muster/ops/input/reader.h"
@@ -160,9 +162,16 @@ class IdentitySource : public RecordSource {
 };
 
 class ReaderKernel : public ResourceKernel {
+ public:
+  absl::Status Init(KernelSetup& s) override {
+    kind_ = std::string(absl::StripSuffix(s.node().op(), "V2"));
+    return ResourceKernel::Init(s);
+  }
+
  protected:
-  absl::StatusOr<RefPtr<Resource>> Make(const std::string& name) override {
-    return RefPtr<Resource>(MakeRef<Reader>(name, MakeSource()));
+  absl::StatusOr<RefPtr<Resource>> Make(const std::string&) override {
+    return RefPtr<Resource>(
+        MakeRef<Reader>(absl::StrCat(kind_, " '", node_name(), "'"), MakeSource()));
   }
   absl::Status Verify(Resource& resource) override {
     if (dynamic_cast<Reader*>(&resource) == nullptr)
@@ -171,6 +180,9 @@ class ReaderKernel : public ResourceKernel {
   }
   std::string type_name() const override { return Reader::kTypeName; }
   virtual std::unique_ptr<RecordSource> MakeSource() const = 0;
+
+ private:
+  std::string kind_;
 };
 
 absl::StatusOr<size_t> NotNegative(const KernelSetup& s, const char* attr) {

@@ -1,4 +1,4 @@
-// Counting: Bincount, HistogramFixedWidth.
+// Counting: Bincount, DenseBincount, HistogramFixedWidth.
 #include <cmath>
 #include <limits>
 
@@ -36,6 +36,83 @@ absl::Status RunBincount(KernelContext& c) {
     } else {
       bins[values[i]] += weight;
     }
+  }
+  return absl::OkStatus();
+}
+
+// Rows of a matrix are counted apart.
+template <typename T>
+class DenseBincount : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(binary_, setup.Attr<bool>("binary_output"));
+    return absl::OkStatus();
+  }
+
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& numbers = c.input(0);
+    const Tensor& weights = c.input(2);
+    if (numbers.rank() > 2)
+      return InvalidArgument("Shape must be at most rank 2 but is rank ", numbers.rank());
+    if (!c.input(1).shape().is_scalar())
+      return InvalidArgument("Shape must be rank 0 but is rank ", c.input(1).rank());
+    ASSIGN_OR_RETURN(const int64_t size, ScalarInteger(c.input(1), "size"));
+    if (size < 0) return InvalidArgument("size (", size, ") must be non-negative");
+    const bool weighted = weights.num_elements() > 0;
+    if (weighted && weights.shape() != numbers.shape()) {
+      return InvalidArgument(
+          "`weights` must be the same shape as `arr` or a length-0 `Tensor`, in which case it acts "
+          "as all weights equal to 1. Received ",
+          weights.shape().ToString());
+    }
+    ASSIGN_OR_RETURN(const Dims values, IntegerValues(numbers));
+    for (const int64_t value : values) {
+      if (value < 0) return InvalidArgument("Input must be non-negative!");
+    }
+    const bool is_matrix = numbers.rank() == 2;
+    ASSIGN_OR_RETURN(const Shape shape,
+                     is_matrix ? Shape::Make({numbers.dim(0), size}) : Shape::Make({size}));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    T* const bins = output->data<T>();
+    std::fill_n(bins, output->num_elements(), T(0));
+    const int64_t columns = is_matrix ? numbers.dim(1) : 1;
+    for (int64_t i = 0; i < static_cast<int64_t>(values.size()); ++i) {
+      if (values[i] >= size) continue;
+      T& bin = bins[(is_matrix ? i / columns * size : 0) + values[i]];
+      if (binary_) {
+        bin = T(1);
+      } else {
+        bin = Sum(bin, weighted ? weights.data<T>()[i] : T(1));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  static T Sum(T a, T b) {
+    if constexpr (std::is_integral_v<T>) {
+      using U = std::make_unsigned_t<T>;
+      return static_cast<T>(static_cast<U>(a) + static_cast<U>(b));
+    } else {
+      return a + b;
+    }
+  }
+
+  bool binary_ = false;
+};
+
+absl::Status DenseBincountShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape numbers, c.WithRankAtMost(c.input(0), 2));
+  RETURN_IF_ERROR(c.WithRank(c.input(1), 0).status());
+  ASSIGN_OR_RETURN(const std::optional<int64_t> size, c.ScalarInput(1));
+  if (size.has_value() && *size < 0)
+    return InvalidArgument("size (", *size, ") must be non-negative");
+  if (!numbers.known_rank()) {
+    c.SetOutput(0, PartialShape());
+  } else if (numbers.rank() == 2) {
+    c.SetOutput(0, PartialShape::Matrix(numbers.dim(0), size.value_or(-1)));
+  } else {
+    c.SetOutput(0, PartialShape::Vector(size.value_or(-1)));
   }
   return absl::OkStatus();
 }
@@ -132,6 +209,20 @@ DEFINE_OP(Bincount) {
       .Shape(BincountShape)
       .HostMemory({"size"})
       .CpuTypes<CountTypes>("T", []<typename T>() { return Stateless(RunBincount<T>); });
+}
+
+DEFINE_OP(DenseBincount) {
+  op.Attr("Tidx: {int32, int64}")
+      .Attr("T: {int32, int64, float, double}")
+      .Attr("binary_output: bool = false")
+      .Input("input: Tidx")
+      .Input("size: Tidx")
+      .Input("weights: T")
+      .Output("output: T")
+      .Doc("Bincount of a vector, or of every row of a matrix.")
+      .Shape(DenseBincountShape)
+      .HostMemory({"size"})
+      .CpuTypes<CountTypes>("T", []<typename T>() { return New<DenseBincount<T>>(); });
 }
 
 DEFINE_OP(HistogramFixedWidth) {

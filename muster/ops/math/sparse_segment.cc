@@ -1,5 +1,6 @@
 // Sums over segments of rows that are picked by index first: SparseSegmentSum, Mean, SqrtN, and
 // their gradients.
+#include <algorithm>
 #include <cmath>
 
 #include "muster/ops/emit.h"
@@ -47,7 +48,8 @@ absl::Status RunSparseSegment(KernelContext& c) {
     if (segments < last + 1 && segments >= 0)
       return InvalidArgument("segment ids must be < num_segments");
   }
-  if (segments < 0) return InvalidArgument("segment ids must be >= 0");
+  if (segments < 0 || (segments == 0 && rows > 0))
+    return InvalidArgument("segment ids must be >= 0");
   for (int64_t i = 0; i < rows; ++i) {
     if (i + 1 < rows && ids[i + 1] < ids[i])
       return InvalidArgument("segment ids are not increasing");
@@ -87,16 +89,39 @@ absl::Status RunSparseSegment(KernelContext& c) {
   return absl::OkStatus();
 }
 
-template <typename T, SegmentOp kOp>
+// Numbers each row that occurs by its place among them; gives the rows in order.
+std::vector<int64_t> Compact(std::vector<int64_t>& indices) {
+  std::vector<int64_t> rows = indices;
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  for (int64_t& index : indices)
+    index = std::lower_bound(rows.begin(), rows.end(), index) - rows.begin();
+  return rows;
+}
+
+absl::Status SetRows(KernelContext& c, const std::vector<int64_t>& rows) {
+  ASSIGN_OR_RETURN(Tensor* const output,
+                   c.AllocateOutput(1, Shape({static_cast<int64_t>(rows.size())})));
+  if (output->dtype() == DType::kInt64) {
+    std::copy(rows.begin(), rows.end(), output->data<int64_t>());
+  } else {
+    std::transform(rows.begin(), rows.end(), output->data<int32_t>(),
+                   [](int64_t row) { return static_cast<int32_t>(row); });
+  }
+  return absl::OkStatus();
+}
+
+// kCompact: only the rows that occur, and which they are.
+template <typename T, SegmentOp kOp, bool kCompact = false>
 absl::Status RunGradient(KernelContext& c) {
   using A = Compute<T>;
   const Tensor& gradient = c.input(0);
   RETURN_IF_ERROR(CheckVectors(c.input(1), c.input(2)));
   if (!c.input(3).shape().is_scalar()) return InvalidArgument("output_dim0 should be a scalar.");
   if (gradient.rank() < 1) return InvalidArgument("grad must be at least rank 1");
-  ASSIGN_OR_RETURN(const int64_t output_rows, ScalarInteger(c.input(3), "output_dim0"));
+  ASSIGN_OR_RETURN(int64_t output_rows, ScalarInteger(c.input(3), "output_dim0"));
   if (output_rows < 0) return InvalidArgument("Expected a non-negative size, got ", output_rows);
-  const std::vector<int64_t> indices = WideIndices(c.input(1));
+  std::vector<int64_t> indices = WideIndices(c.input(1));
   const std::vector<int64_t> ids = WideIndices(c.input(2));
   const int64_t segments = gradient.dim(0);
   if (!ids.empty() && ids.back() >= segments) return InvalidArgument("Invalid number of segments");
@@ -109,6 +134,11 @@ absl::Status RunGradient(KernelContext& c) {
       return InvalidArgument("Index ", indices[i], " out of range [0, ", output_rows, ").");
     }
     ++counts[ids[i]];
+  }
+  if constexpr (kCompact) {
+    const std::vector<int64_t> rows = Compact(indices);
+    RETURN_IF_ERROR(SetRows(c, rows));
+    output_rows = static_cast<int64_t>(rows.size());
   }
   Dims dims(gradient.shape().dims());
   dims[0] = output_rows;
@@ -158,6 +188,14 @@ absl::Status GradientShape(ShapeContext& c) {
   }
   c.SetOutput(0, ShapeContext::Concatenate(PartialShape::Vector(rows.value_or(-1)),
                                            ShapeContext::Subshape(data, 1)));
+  return absl::OkStatus();
+}
+
+absl::Status CompactGradientShape(ShapeContext& c) {
+  RETURN_IF_ERROR(GradientShape(c));
+  c.SetOutput(0, ShapeContext::Concatenate(PartialShape::Vector(-1),
+                                           ShapeContext::Subshape(c.input(0), 1)));
+  c.SetOutput(1, PartialShape::Vector(-1));
   return absl::OkStatus();
 }
 
@@ -234,6 +272,23 @@ void DefineGradient(OpBuilder& op) {
       .HostMemory({"output_dim0"});
 }
 
+template <SegmentOp kOp>
+void DefineCompactGradient(OpBuilder& op) {
+  op.Attr(kFloatTypes)
+      .Attr("Tidx: {int32, int64} = DT_INT32")
+      .Attr("Tsegmentids: {int32, int64} = DT_INT32")
+      .Input("grad: T")
+      .Input("indices: Tidx")
+      .Input("segment_ids: Tsegmentids")
+      .Input("dense_output_dim0: int32")
+      .Output("output: T")
+      .Output("sorted_unique_indices: Tidx")
+      .Doc("Gradient of a sum over segments of rows: the rows that occur, and which they are.")
+      .Shape(CompactGradientShape)
+      .HostMemory({"dense_output_dim0"});
+  op.CpuTypes<Floats>("T", []<typename T>() { return Stateless(RunGradient<T, kOp, true>); });
+}
+
 constexpr auto kSum = []<typename T>() { return Stateless(RunSparseSegment<T, SegmentOp::kSum>); };
 constexpr auto kMean = []<typename T>() {
   return Stateless(RunSparseSegment<T, SegmentOp::kMean>);
@@ -305,6 +360,18 @@ DEFINE_OP(SparseSegmentSqrtNGrad) {
   op.Doc("The gradient of SparseSegmentSqrtN for its data.")
       .CpuTypes<Floats>("T",
                         []<typename T>() { return Stateless(RunGradient<T, SegmentOp::kSqrtN>); });
+}
+
+DEFINE_OP(SparseSegmentSumGradV2) {
+  DefineCompactGradient<SegmentOp::kSum>(op);
+}
+
+DEFINE_OP(SparseSegmentMeanGradV2) {
+  DefineCompactGradient<SegmentOp::kMean>(op);
+}
+
+DEFINE_OP(SparseSegmentSqrtNGradV2) {
+  DefineCompactGradient<SegmentOp::kSqrtN>(op);
 }
 
 }  // namespace muster

@@ -142,11 +142,15 @@ absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& i
   w.out_width = columns.output;
   w.pad_top = rows.padding_before;
   w.pad_left = columns.padding_before;
-  if (w.pad_top >= w.window_height || w.pad_left >= w.window_width) {
-    return InvalidArgument("Pooling padding must be smaller than the window, but got padding ",
-                           w.pad_top, "x", w.pad_left, " for window ", w.window_height, "x",
-                           w.window_width);
-  }
+  const auto check = [](absl::string_view side, int64_t padding, int64_t window) {
+    if (padding < window) return absl::OkStatus();
+    return InvalidArgument(side, " padding ", padding, " needs to be smaller than the window size ",
+                           window);
+  };
+  RETURN_IF_ERROR(check("Top", w.pad_top, w.window_height));
+  RETURN_IF_ERROR(check("Bottom", pad(3), w.window_height));
+  RETURN_IF_ERROR(check("Left", w.pad_left, w.window_width));
+  RETURN_IF_ERROR(check("Right", pad(5), w.window_width));
   RETURN_IF_ERROR(Shape::Make({w.batch, w.out_height, w.out_width, w.out_channels}).status());
   return w;
 }

@@ -111,17 +111,19 @@ class SplitKernel : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
-    ASSIGN_OR_RETURN(int64_t dim, ScalarInteger(c.input(0), "split_dim"));
+    if (c.input(0).rank() != 0) {
+      return InvalidArgument("axis should be a scalar, got shape ", c.input(0).shape().ToString());
+    }
+    const int64_t axis = c.input(0).scalar<int64_t>();
     const Tensor& indices = c.input(1);
     const Tensor& values = c.input(2);
     RETURN_IF_ERROR(CheckSparse(indices, values, c.input(3)));
     const absl::Span<const int64_t> shape = c.input(3).values<int64_t>();
     const auto rank = static_cast<int64_t>(shape.size());
-    if (dim < 0) dim += rank;
-    if (dim < 0 || dim >= rank) {
-      return InvalidArgument("Input split_dim should be between ", -rank, " and ", rank - 1,
-                             ", got ", dim);
+    if (axis < -rank || axis >= rank) {
+      return InvalidArgument("axis should be in range [", -rank, ", ", rank, "), got ", axis);
     }
+    const int64_t dim = axis < 0 ? axis + rank : axis;
     RETURN_IF_ERROR(CheckIndices(indices, shape));
     if (n_ < 1 || n_ > shape[dim]) {
       return InvalidArgument(
@@ -168,11 +170,15 @@ absl::Status RunSlice(KernelContext& c) {
   const absl::Span<const int64_t> size = c.input(4).values<int64_t>();
   std::vector<int64_t> result(static_cast<size_t>(rank));
   for (int64_t d = 0; d < rank; ++d) {
-    if (start[d] < 0 || size[d] < 0) {
-      return InvalidArgument("start and size must not be negative, but are ", start[d], " and ",
-                             size[d], " for dimension ", d);
+    if (size[d] < 0) {
+      return InvalidArgument("size must not be negative, but is ", size[d], " for dimension ", d);
     }
-    result[d] = std::max<int64_t>(0, std::min(size[d], shape[d] - std::min(start[d], shape[d])));
+    // A start before the first cell is counted too. No sum may overflow.
+    constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+    const int64_t rest = start[d] >= shape[d]          ? 0
+                         : start[d] < shape[d] - kMost ? kMost
+                                                       : shape[d] - start[d];
+    result[d] = std::min(size[d], rest);
   }
   Entries entries(rank);
   std::vector<int64_t> moved(static_cast<size_t>(rank));
@@ -180,8 +186,9 @@ absl::Status RunSlice(KernelContext& c) {
     const int64_t* at = indices.data<int64_t>() + i * rank;
     bool inside = true;
     for (int64_t d = 0; d < rank && inside; ++d) {
-      moved[d] = at[d] - start[d];
-      inside = moved[d] >= 0 && moved[d] < result[d];
+      constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+      inside = at[d] >= start[d] && start[d] >= at[d] - kMost && at[d] - start[d] < result[d];
+      if (inside) moved[d] = at[d] - start[d];
     }
     if (inside) entries.Add(moved.data(), &values, i, -1, 0);
   }

@@ -33,9 +33,12 @@ absl::Status RunReorder(KernelContext& c) {
 }
 
 absl::Status ReorderShape(ShapeContext& c) {
-  ASSIGN_OR_RETURN(const SparseDims dims, InferSparse(c));
-  c.SetOutput(0, PartialShape::Matrix(dims.count, dims.rank));
-  c.SetOutput(1, PartialShape::Vector(dims.count));
+  // Whether they belong together is for the kernel to say.
+  ASSIGN_OR_RETURN(PartialShape indices, c.WithRank(c.input(0), 2));
+  ASSIGN_OR_RETURN(PartialShape values, c.WithRank(c.input(1), 1));
+  RETURN_IF_ERROR(c.WithRank(c.input(2), 1).status());
+  c.SetOutput(0, std::move(indices));
+  c.SetOutput(1, std::move(values));
   return absl::OkStatus();
 }
 

@@ -158,9 +158,9 @@ absl::Status Join(KernelContext& c, const Dims& batch) {
       shape.resize(static_cast<size_t>(extra + rank), 0);
     }
     if (own != rank) {
-      return InvalidArgument("Inconsistent rank across SparseTensors: rank prior to SparseTensor[",
-                             row, "] was: ", rank + 1, " but rank of SparseTensor[", row,
-                             "] is: ", own + 1);
+      return InvalidArgument("Inconsistent shape across SparseTensors: rank prior to SparseTensor[",
+                             row, "] was: ", rank, " but rank of SparseTensor[", row,
+                             "] is: ", own);
     }
     for (int64_t d = 0; d < rank; ++d)
       shape[extra + d] = std::max(shape[extra + d], parts.shape.values<int64_t>()[d]);

@@ -235,3 +235,24 @@ def second_runs_after_failed_ones(tf, c):
             raised(tf.errors.InvalidArgumentError, s.run, add, {x: np.ones(3, "f")})
             s.run(add, {x: np.ones(2, "f")})
         assert s.run(v) == 20.0
+
+
+@case(client="stock")
+def a_bad_node_fails_its_own_steps_only(tf, c):
+    """What a client let pass and the server finds wrong is no concern of those who do not run it."""
+    sums = {axis: tf.sparse.reduce_sum(tf.SparseTensor([[0, 0]], [1.0], [2, 3]), axis) for axis in (-3, 2)}
+    good = tf.constant(7) + 1
+    with c.session() as s:
+        for axis, bad in sums.items():
+            e = raised(tf.errors.InvalidArgumentError, s.run, bad)
+            assert "Invalid reduction dimension %d" % axis in str(e), e
+        assert s.run(good) == 8
+
+
+@case(client="stock")
+def watches_without_listeners(tf, c):
+    options = tf.RunOptions()
+    options.debug_options.debug_tensor_watch_opts.add(node_name="watched", debug_ops=["DebugIdentity"])
+    watched = tf.constant(3, name="watched")
+    with c.session() as s:
+        assert s.run(watched, options=options) == 3

@@ -254,3 +254,28 @@ def einsum(g):
     g.error([g.values(3, 4, 1), g.values(4, 2)], "rank", equation="ij,jk->ik", N=2)
     g.error([g.values(3, 4), g.values(4, 2)], "no arrow", equation="ij,jk", N=2)
     g.error([g.values(3, 4), g.values(4, 2)], "unknown label", equation="ij,jk->iz", N=2)
+
+
+@cases("DenseBincount", tolerance=compare.SUM)
+def dense_bincount(g):
+    weight = g.types["T"]
+    g.normal([[1, 2, 2, 5], 4, g.values(0, dtype=weight)])
+    g.normal([[[1, 2], [2, 5]], 4, g.values(2, 2, dtype=weight)], "rows with weights")
+    g.normal([[[1, 1], [2, 0]], 3, g.values(0, dtype=weight)], "whether it occurs", binary_output=True)
+    g.empty([np.zeros(0), 3, g.values(0, dtype=weight)])
+    g.edge([1, 3, g.values(0, dtype=weight)], "scalar")
+    g.edge([[1], 0, g.values(0, dtype=weight)], "no bins")
+    g.error([[1, -1], 4, g.values(0, dtype=weight)], "negative")
+    g.error([[1, 2], -1, g.values(0, dtype=weight)], "negative size")
+    g.error([[1, 2], 3, g.values(1, dtype=weight)], "weights")
+    g.error([[[[1]]], 3, g.values(0, dtype=weight)], "rank")
+
+
+@cases("SparseSegmentSumGradV2", "SparseSegmentMeanGradV2", "SparseSegmentSqrtNGradV2", tolerance=compare.SUM)
+def sparse_segment_grad_v2(g):
+    g.normal([g.values(2, 3), [3, 0, 3], [0, 0, 1], 5])
+    g.empty([g.values(0, 3), np.zeros(0), np.zeros(0), 5])
+    g.edge([g.values(3), [4, 4, 4], [0, 2, 2], 5], "one row")
+    g.error([g.values(2, 3), [3, 0, 5], [0, 0, 1], 5], "a row outside")
+    g.error([g.values(2, 3), [3, 0, 3], [0, 0, 2], 5], "a segment outside")
+    g.error([g.values(2, 3), [3, 0], [0, 0, 1], 5], "counts")

@@ -71,6 +71,7 @@ def conv2d_backprop_filter(g):
     plain = dict(strides=_strides(1), padding="SAME")
     g.empty([g.values(0, 5, 5, 2), [3, 3, 2, 4], g.values(0, 5, 5, 4)], **plain)
     g.edge([g.values(1, 1, 1, 1), [5, 5, 1, 1], g.values(1, 1, 1, 1)], "filter larger than the image", **plain)
+    g.edge([g.values(1, 2, 2, 1), [1, 1, 1, 0], g.values(1, 2, 2, 0)], "no outputs", **plain)
     g.error([g.values(1, 5, 5, 2), [3, 3, 2, 4], g.values(1, 4, 5, 4)], "size of the gradient", **plain)
     g.error([g.values(1, 5, 5, 2), [3, 3, 3, 4], g.values(1, 5, 5, 4)], "depth", **plain)
     g.error([g.values(1, 5, 5, 2), [3, 3, 2], g.values(1, 5, 5, 4)], "sizes", **plain)
@@ -178,6 +179,9 @@ def pool(g):
     g.error([g.values(1, 4, 4, 2)], "stride 0", **dict(plain, strides=_strides(0)))
     g.error([g.values(1, 4, 4, 2)], "ksize 0", **dict(plain, ksize=_strides(0)))
     g.error([g.values(1, 4, 4, 2)], "three sizes", **dict(plain, ksize=[1, 2, 2]))
+    if g.op == "MaxPool":
+        g.error([g.values(1, 3, 3, 1)], "padding as wide as the window", ksize=_strides(2), strides=_strides(2),
+                padding="EXPLICIT", explicit_paddings=[0, 0, 0, 1, 0, 2, 0, 0])
 
 
 @cases("MaxPoolV2", tolerance=EXACT, gradient=True)
@@ -538,3 +542,33 @@ def max_pool_3d_grad_grad(g):
     g.edge([np.ones((1, 2, 2, 2, 1)), np.ones((1, 1, 1, 1, 1)), np.arange(8).reshape(1, 2, 2, 2, 1)], "equal values", **plain)
     g.empty([g.values(0, 4, 4, 4, 2), g.values(0, 2, 2, 2, 2), g.values(0, 4, 4, 4, 2)], **plain)
     g.error([x[0], y, g.values(1, 4, 4, 4, 1)], "rank", **plain)
+
+
+# TensorFlow takes logarithms of doubles in single precision.
+@cases("CTCLoss", tolerance=("relative", 1e-4), gradient=True, gradient_of=[0], only=lambda types: types["T"] == et.FLOAT)
+def ctc_loss(g):
+    labels = [[[0, 0], [0, 1], [1, 0], [2, 0], [2, 1]], [1, 2, 0, 2, 2], [5, 4, 3]]
+    g.normal([g.values(5, 3, 4)] + labels)
+    for name in ("preprocess_collapse_repeated", "ignore_longer_outputs_than_inputs"):
+        g.normal([g.values(5, 3, 4)] + labels, name, sliced=False, **{name: True})
+    g.normal([g.values(5, 3, 4)] + labels, "repeated labels stay", sliced=False, ctc_merge_repeated=False)
+    g.error([g.values(2, 2, 3), np.zeros((0, 2)), np.zeros(0), [2, 1]], "no labels")
+    g.edge([g.values(2, 2, 3), [[0, 0], [1, 0]], [1, 1], [2, 1]], "one label each")
+    g.edge([g.values(2, 2, 3), [[0, 0], [1, 0]], [1, 1], [2, 0]], "no time", ignore_longer_outputs_than_inputs=True)
+    g.edge([g.values(2, 1, 3), [[0, 0], [0, 1]], [1, 1], [2]], "no path", fetch=[0])
+    g.error([g.values(2, 1, 3), [[0, 0], [0, 1], [0, 2]], [1, 0, 1], [2]], "not enough time")
+    g.error([g.values(2, 1, 3), [[0, 0], [0, 1]], [2, 1], [2]], "a label after a blank")
+    g.error([g.values(2, 1, 3), [[0, 0]], [-1], [2]], "a negative label")
+    g.error([g.values(2, 1, 3), [[3, 0]], [1], [2]], "a sequence outside")
+    g.error([g.values(2, 1, 3), [[0, 0]], [1], [3]], "longer than the input")
+    g.error([g.values(2, 3), [[0, 0]], [1], [3]], "rank")
+
+
+@cases("CTCGreedyDecoder", tolerance=SUM)
+def ctc_greedy(g):
+    for merge in (True, False):
+        g.normal([g.values(6, 3, 3), [6, 4, 2]], f"merge {merge}", merge_repeated=merge)
+    g.empty([g.values(2, 2, 3), [0, 0]])
+    g.edge([g.values(4, 1, 3), [4]], "another blank", blank_index=0)
+    g.error([g.values(4, 1, 3), [5]], "longer than the input")
+    g.error([g.values(4, 2, 3), [4]], "lengths")

@@ -1,0 +1,278 @@
+// Crossed features: SparseCross and SparseCrossV2. Every row gets one value for
+// each way to choose one feature from every column; the last column changes fastest.
+#include <algorithm>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+#include "muster/ops/sparse/sparse_input.h"
+#include "muster/ops/strings/hash.h"
+
+namespace muster {
+namespace {
+
+// Two fingerprints as one.
+uint64_t Combine(uint64_t a, uint64_t b) {
+  constexpr uint64_t kMultiplier = 0xc6a4a7935bd1e995;
+  const auto mix = [](uint64_t value) { return value ^ (value >> 47); };
+  uint64_t result = a ^ kMultiplier;
+  result ^= mix(b * kMultiplier) * kMultiplier;
+  result *= kMultiplier;
+  result = mix(result) * kMultiplier;
+  return mix(result);
+}
+
+// One input: where the features of each row begin in `values`.
+struct Column {
+  const Tensor* values = nullptr;
+  std::vector<int64_t> begin;
+
+  int64_t count(int64_t row) const { return begin[row + 1] - begin[row]; }
+  std::string Text(int64_t row, int64_t i) const {
+    const int64_t at = begin[row] + i;
+    if (values->dtype() == DType::kString) return values->values<std::string>()[at];
+    return absl::StrCat(values->values<int64_t>()[at]);
+  }
+};
+
+struct Columns {
+  int64_t rows = 0;
+  std::vector<Column> columns;
+};
+
+absl::StatusOr<Column> SparseColumn(const Tensor& indices, const Tensor& values,
+                                    const Tensor& shape, int64_t i) {
+  if (indices.rank() != 2) {
+    return InvalidArgument("Input indices should be a matrix but received shape ",
+                           indices.shape().ToString(), " at position ", i);
+  }
+  if (indices.dim(1) != 2) {
+    return InvalidArgument("Expected D2 of index to be 2 got ", indices.dim(1), " at position ", i);
+  }
+  if (values.rank() != 1) {
+    return InvalidArgument("Input values should be a vector but received shape ",
+                           values.shape().ToString(), " at position ", i);
+  }
+  if (shape.rank() != 1) {
+    return InvalidArgument("Input shapes should be a vector but received shape ",
+                           shape.shape().ToString(), " at position ", i);
+  }
+  if (shape.num_elements() != 2)
+    return InvalidArgument("shape should imply a 2D tensor, but got ", shape.num_elements());
+  if (indices.dim(0) != values.num_elements()) {
+    return InvalidArgument("Expected size of values to be ", indices.dim(0), " got ",
+                           values.num_elements(), " at position ", i);
+  }
+  const int64_t rows = shape.values<int64_t>()[0];
+  if (rows < 0) return InvalidArgument("Batch size must not be negative: ", rows);
+  RETURN_IF_ERROR(Tensor::Make(DType::kInt64, Shape({rows})).status());  // there is memory
+  Column column{&values, std::vector<int64_t>(static_cast<size_t>(rows) + 1, 0)};
+  int64_t previous = 0;
+  for (int64_t k = 0; k < indices.dim(0); ++k) {
+    const int64_t row = indices.values<int64_t>()[k * 2];
+    if (row < 0 || row >= rows) {
+      return InvalidArgument("Got invalid value ", row, " for batch index; expected 0 <= index < ",
+                             rows);
+    }
+    if (row < previous) return InvalidArgument("The indices of input ", i, " are not sorted");
+    previous = row;
+    ++column.begin[row + 1];
+  }
+  for (int64_t row = 0; row < rows; ++row) column.begin[row + 1] += column.begin[row];
+  return column;
+}
+
+absl::StatusOr<Columns> ReadColumns(const KernelContext& c) {
+  ASSIGN_OR_RETURN(const int64_t count, c.node().Attr<int64_t>("N"));
+  ASSIGN_OR_RETURN(const std::vector<DType> dense,
+                   c.node().Attr<std::vector<DType>>("dense_types"));
+  ASSIGN_OR_RETURN(const std::vector<DType> sparse,
+                   c.node().Attr<std::vector<DType>>("sparse_types"));
+  if (static_cast<int64_t>(sparse.size()) != count)
+    return InvalidArgument("Expected ", count, " sparse_types, got ", sparse.size());
+  Columns result;
+  result.rows = -1;
+  const auto agree = [&](int64_t rows, int64_t i) -> absl::Status {
+    if (result.rows < 0) result.rows = rows;
+    if (rows == result.rows) return absl::OkStatus();
+    return InvalidArgument("Expected batch size ", result.rows, " got ", rows, " at position ", i);
+  };
+  for (int i = 0; i < count; ++i) {
+    const Tensor& shape = c.input(static_cast<int>(2 * count) + i);
+    ASSIGN_OR_RETURN(Column column,
+                     SparseColumn(c.input(i), c.input(static_cast<int>(count) + i), shape, i));
+    RETURN_IF_ERROR(agree(shape.values<int64_t>()[0], i));
+    result.columns.push_back(std::move(column));
+  }
+  for (int i = 0; i < static_cast<int>(dense.size()); ++i) {
+    const Tensor& values = c.input(static_cast<int>(3 * count) + i);
+    if (values.rank() != 2) {
+      return InvalidArgument("Dense inputs should be a matrix but received shape ",
+                             values.shape().ToString(), " at position ", i);
+    }
+    RETURN_IF_ERROR(agree(values.dim(0), i));
+    Column column{&values, {}};
+    for (int64_t row = 0; row <= values.dim(0); ++row) column.begin.push_back(row * values.dim(1));
+    result.columns.push_back(std::move(column));
+  }
+  if (result.columns.empty()) return InvalidArgument("There is nothing to cross");
+  return result;
+}
+
+// make(row, chosen features) gives the value of one crossing.
+template <typename T, typename Make>
+absl::Status Cross(KernelContext& c, const Columns& input, Make make) {
+  int64_t total = 0, longest = 0;
+  for (int64_t row = 0; row < input.rows; ++row) {
+    int64_t product = 1;
+    for (const Column& column : input.columns) {
+      const std::optional<int64_t> more = MultiplyWithoutOverflow(product, column.count(row));
+      if (!more) return InvalidArgument("Row ", row, " has too many crossings");
+      product = *more;
+    }
+    longest = std::max(longest, product);
+    if (product > std::numeric_limits<int64_t>::max() - total)
+      return InvalidArgument("There are too many crossings");
+    total += product;
+  }
+  ASSIGN_OR_RETURN(const Shape index_shape, Shape::Make({total, 2}));
+  ASSIGN_OR_RETURN(Tensor* const indices, c.AllocateOutput(0, index_shape));
+  ASSIGN_OR_RETURN(Tensor* const values, c.AllocateOutput(1, Shape({total})));
+  c.SetOutput(2, Tensor::Vector<int64_t>({input.rows, longest}));
+  int64_t at = 0;
+  for (int64_t row = 0; row < input.rows; ++row) {
+    const bool crosses = std::all_of(input.columns.begin(), input.columns.end(),
+                                     [row](const Column& column) { return column.count(row) > 0; });
+    if (!crosses) continue;
+    std::vector<int64_t> chosen(input.columns.size(), 0);
+    for (int64_t k = 0;; ++k, ++at) {
+      indices->data<int64_t>()[2 * at] = row;
+      indices->data<int64_t>()[2 * at + 1] = k;
+      values->data<T>()[at] = make(row, chosen);
+      auto column = static_cast<int64_t>(chosen.size()) - 1;
+      while (column >= 0 && ++chosen[column] == input.columns[column].count(row))
+        chosen[column--] = 0;
+      if (column < 0) {
+        ++at;
+        break;
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CrossTexts(KernelContext& c, const Columns& input, absl::string_view separator) {
+  return Cross<std::string>(c, input, [&](int64_t row, const std::vector<int64_t>& chosen) {
+    std::vector<std::string> parts;
+    for (size_t i = 0; i < chosen.size(); ++i)
+      parts.push_back(input.columns[i].Text(row, chosen[i]));
+    return absl::StrJoin(parts, separator);
+  });
+}
+
+uint64_t PlainFingerprint(const Column& column, int64_t row, int64_t i) {
+  const int64_t at = column.begin[row] + i;
+  if (column.values->dtype() == DType::kString)
+    return Fingerprint64(column.values->values<std::string>()[at]);
+  return static_cast<uint64_t>(column.values->values<int64_t>()[at]);
+}
+
+absl::Status CrossHashes(KernelContext& c, const Columns& input, uint64_t key, int64_t buckets) {
+  const uint64_t range =
+      buckets > 0 ? static_cast<uint64_t>(buckets) : uint64_t{std::numeric_limits<int64_t>::max()};
+  return Cross<int64_t>(c, input, [&](int64_t row, const std::vector<int64_t>& chosen) {
+    uint64_t hash = key;
+    for (size_t i = 0; i < chosen.size(); ++i)
+      hash = Combine(hash, PlainFingerprint(input.columns[i], row, chosen[i]));
+    return static_cast<int64_t>(hash % range);
+  });
+}
+
+class CrossKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(buckets_, setup.Attr<int64_t>("num_buckets"));
+    ASSIGN_OR_RETURN(key_, setup.Attr<int64_t>("hash_key"));
+    ASSIGN_OR_RETURN(internal_type_, setup.Attr<DType>("internal_type"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const Columns input, ReadColumns(c));
+    for (const Column& column : input.columns) {
+      if (internal_type_ != DType::kString || column.values->dtype() == DType::kString) continue;
+      return InvalidArgument("Input values should be of internal type ",
+                             static_cast<int>(internal_type_), " but received ",
+                             static_cast<int>(column.values->dtype()));
+    }
+    if (c.output_type(1) == DType::kInt64)
+      return CrossHashes(c, input, static_cast<uint64_t>(key_), buckets_);
+    return CrossTexts(c, input, "_X_");
+  }
+
+ private:
+  int64_t buckets_ = 0;
+  int64_t key_ = 0;
+  DType internal_type_ = DType::kInt64;
+};
+
+absl::Status CrossV2(KernelContext& c) {
+  ASSIGN_OR_RETURN(const Columns input, ReadColumns(c));
+  const Tensor& separator = c.input(c.num_inputs() - 1);
+  if (separator.rank() != 0) {
+    return InvalidArgument("Input separator should be a scalar. Received: ",
+                           separator.shape().ToString());
+  }
+  return CrossTexts(c, input, separator.scalar<std::string>());
+}
+
+absl::Status CrossShapes(ShapeContext& c) {
+  c.SetOutput(0, PartialShape::Matrix(-1, 2));
+  c.SetOutput(1, PartialShape::Vector(-1));
+  c.SetOutput(2, PartialShape::Vector(2));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+DEFINE_OP(SparseCross) {
+  op.Attr("N: int >= 0")
+      .Attr("hashed_output: bool")
+      .Attr("num_buckets: int >= 0")
+      .Attr("hash_key: int")
+      .Attr("sparse_types: list({int64, string}) >= 0")
+      .Attr("dense_types: list({int64, string}) >= 0")
+      .Attr("out_type: {int64, string}")
+      .Attr("internal_type: {int64, string}")
+      .Input("indices: N * int64")
+      .Input("values: sparse_types")
+      .Input("shapes: N * int64")
+      .Input("dense_inputs: dense_types")
+      .Output("output_indices: int64")
+      .Output("output_values: out_type")
+      .Output("output_shape: int64")
+      .Doc("Crosses the features of several columns, joined as texts or hashed.")
+      .Shape(CrossShapes)
+      .NoGradient("integers and strings")
+      .Cpu(New<CrossKernel>());
+}
+
+DEFINE_OP(SparseCrossV2) {
+  op.Attr("N: int >= 0")
+      .Attr("sparse_types: list({int64, string}) >= 0")
+      .Attr("dense_types: list({int64, string}) >= 0")
+      .Input("indices: N * int64")
+      .Input("values: sparse_types")
+      .Input("shapes: N * int64")
+      .Input("dense_inputs: dense_types")
+      .Input("sep: string")
+      .Output("output_indices: int64")
+      .Output("output_values: string")
+      .Output("output_shape: int64")
+      .Doc("Crosses the features of several columns, joined by a separator.")
+      .Shape(CrossShapes)
+      .NoGradient("strings")
+      .Cpu(CrossV2);
+}
+
+}  // namespace muster
