@@ -190,6 +190,10 @@ absl::Status RunDenseAdd(KernelContext& c) {
   const Tensor& indices = c.input(0);
   const Tensor& values = c.input(1);
   const Tensor& dense = c.input(3);
+  if (indices.rank() == 2 && values.rank() == 1 && indices.dim(0) != values.dim(0)) {
+    return InvalidArgument("Dimensions ", indices.dim(0), " and ", values.dim(0),
+                           " are not compatible");
+  }
   RETURN_IF_ERROR(CheckSparse(indices, values, c.input(2)));
   const int rank = dense.rank();
   if (c.input(2).num_elements() != rank) {

@@ -217,12 +217,12 @@ class CrossKernel : public Kernel {
 };
 
 absl::Status CrossV2(KernelContext& c) {
-  ASSIGN_OR_RETURN(const Columns input, ReadColumns(c));
   const Tensor& separator = c.input(c.num_inputs() - 1);
   if (separator.rank() != 0) {
     return InvalidArgument("Input separator should be a scalar. Received: ",
                            separator.shape().ToString());
   }
+  ASSIGN_OR_RETURN(const Columns input, ReadColumns(c));
   return CrossTexts(c, input, separator.scalar<std::string>());
 }
 

@@ -83,8 +83,10 @@ class MatMulKernel : public Kernel {
     for (int64_t i = 0; i < c.input(1).dim(0); ++i, at += 2) {
       const int64_t row = at[adjoint_a_ ? 1 : 0];
       const int64_t inner = at[adjoint_a_ ? 0 : 1];
-      if (inner < 0 || inner >= sizes.inner) return OutOfBounds("k", inner, i, sizes.inner);
-      if (row < 0 || row >= sizes.outer) return OutOfBounds("m", row, i, sizes.outer);
+      if (inner < 0 || inner >= sizes.inner)
+        return OutOfBounds("k", inner, i, adjoint_a_ ? 0 : 1, sizes.inner);
+      if (row < 0 || row >= sizes.outer)
+        return OutOfBounds("m", row, i, adjoint_a_ ? 1 : 0, sizes.outer);
       const auto a = static_cast<Sum>(Conjugated(values[i], adjoint_a_));
       Sum* const to = sums + row * sizes.columns;
       const T* const from = b + inner * b_row;
@@ -97,8 +99,9 @@ class MatMulKernel : public Kernel {
   }
 
  private:
-  static absl::Status OutOfBounds(const char* name, int64_t value, int64_t entry, int64_t limit) {
-    return InvalidArgument(name, " (", value, ") from index[", entry, ",", name[0] == 'k' ? 1 : 0,
+  static absl::Status OutOfBounds(const char* name, int64_t value, int64_t entry, int column,
+                                  int64_t limit) {
+    return InvalidArgument(name, " (", value, ") from index[", entry, ",", column,
                            "] out of bounds (>=", limit, ")");
   }
 

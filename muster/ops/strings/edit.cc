@@ -56,6 +56,8 @@ class SubstrKernel : public Kernel {
       return InvalidArgument("Incompatible shapes: ", input.shape().ToString(), " vs. ",
                              pos_shape.ToString());
     }
+    if (!pos_shape.is_scalar() && pos_shape != input.shape() && shape->rank() > 2)
+      return Unimplemented("Substr broadcast not implemented for ", shape->rank(), " dimensions");
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, *shape));
     const std::vector<int64_t> input_at = BroadcastOffsets(input.shape(), *shape);
     const std::vector<int64_t> pos_at = BroadcastOffsets(pos_shape, *shape);

@@ -160,3 +160,16 @@ def serialize(g):
     g.empty([np.zeros((0, 2)), g.values(0), [2, 4]])
     g.edge([[[1, 0, 2]], g.values(1), [2, 1, 4]], "three dims")
     g.error([[0, 0], g.values(2), [3, 4]], "rank of indices")
+
+
+@cases("RaggedTensorToSparse", tolerance=EXACT, only=lambda types: types.get("T") not in (et.VARIANT, et.RESOURCE))
+def ragged_to_sparse(g):
+    kind = g.types["T"]
+    g.normal([[0, 2, 2, 5], g.values(5, dtype=kind)], RAGGED_RANK=1)
+    g.normal([[0, 1, 1, 3], [0, 2, 2, 5], g.values(5, dtype=kind)], "two levels", RAGGED_RANK=2)
+    g.normal([[0, 2, 3], g.values(3, 2, dtype=kind)], "values that are rows", RAGGED_RANK=1)
+    g.empty([[0, 0, 0], g.values(0, dtype=kind)], RAGGED_RANK=1)
+    g.edge([[0], g.values(0, dtype=kind)], "no rows", RAGGED_RANK=1)
+    g.error([[1, 2], g.values(2, dtype=kind)], "begins with 1", RAGGED_RANK=1)
+    g.error([[0, 3, 2], g.values(2, dtype=kind)], "decreasing", RAGGED_RANK=1)
+    g.error([[0, 3], g.values(2, dtype=kind)], "beyond the values", RAGGED_RANK=1)

@@ -84,6 +84,7 @@ def substr(g):
     g.edge([b"abc", 1, 99], "to the end")
     g.error([[b"abc"], 4, 1], "position")
     g.error([[b"abc"], [1, 2], [1]], "shapes")
+    g.error([[[[b"abcdef"]]], [1, 2], [1, 2]], "three dims are broadcast")
 
 
 @cases("StringSplit", tolerance=EXACT)
@@ -197,3 +198,15 @@ def decode_csv(g):
     g.error([[b"1,2"], [7], [7]], "columns", OUT_TYPE=[et.INT32, et.INT32], select_cols=[1, 0])
     g.error([[b"1,2"], [7], [7]], "a column that is not there", OUT_TYPE=[et.INT32, et.INT32], select_cols=[0, 5])
     g.error([[b"1"], [7, 8]], "two defaults", OUT_TYPE=[et.INT32])
+
+
+@cases("UnsortedSegmentJoin", tolerance=compare.EXACT)
+def unsorted_segment_join(g):
+    words = np.array([b"a", b"", b"c", b"d"], object)
+    g.normal([words, [2, 0, 2, 0], 3], separator=":")
+    g.normal([words.reshape(2, 2), [1, 1], 2], "rows", separator="-")
+    g.empty([np.zeros((2, 0), object), [0, 1], 2])
+    g.edge([words.reshape(2, 2), [[0, 1], [1, 0]], 2], "a matrix of segments")
+    g.error([words, [0, 1, 2, 3], 3], "a segment outside")
+    g.error([words, [0, 1, -1, 1], 3], "a negative segment")
+    g.error([words, [0, 1], 3], "counts")
