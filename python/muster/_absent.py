@@ -33,7 +33,7 @@ def reason(name):
 
 
 REASONS = {
-    "estimator": "Muster has no Estimators; use tf.train.MonitoredTrainingSession or a tf.Session",
+    "estimator": "Muster has Estimator, train_and_evaluate and numpy_input_fn, no canned models and no feature columns",
     "keras": "Muster has no Keras; build the model from tf.layers or plain ops",
     "contrib": "Muster has only the members of tf.contrib that docs/migrating.md lists",
     "distribute": "Muster has no distribution strategies; use between-graph replication with tf.train.Server",

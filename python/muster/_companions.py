@@ -30,6 +30,13 @@ _MOVED_NAMES = {
     "zip": zip, "zip_longest": itertools.zip_longest}
 
 
+def _moved(name):
+    if name == "urllib":  # programs go on to its parts by themselves
+        for part in ("error", "parse", "request", "response"):
+            importlib.import_module("urllib." + part)
+    return importlib.import_module(_MOVED_MODULES[name])
+
+
 class _Moves(types.ModuleType):
     """six.moves: modules are loaded when they are named."""
 
@@ -40,7 +47,7 @@ class _Moves(types.ModuleType):
 
     def __getattr__(self, name):
         if name in _MOVED_MODULES:
-            return importlib.import_module(_MOVED_MODULES[name])
+            return _moved(name)
         raise AttributeError("module %r has no attribute %r" % (self.__name__, name))
 
 
@@ -131,8 +138,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return _Moves(name)
         if name == "absl":
             return _absl()
-        module = importlib.import_module("muster." + _ABSL[name] if name in _ABSL
-                                         else _MOVED_MODULES[name[len("six.moves."):]])
+        module = (importlib.import_module("muster." + _ABSL[name]) if name in _ABSL
+                  else _moved(name[len("six.moves."):]))
         self._own_specs[name] = module.__spec__
         return module
 

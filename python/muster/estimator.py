@@ -1,6 +1,27 @@
-"""tf.estimator: not part of Muster; whatever is asked of it says so."""
+"""tf.estimator: Estimators of one's own model functions. Canned ones and feature columns are not part of Muster; they
+say so."""
 import sys
 
 from muster import _absent
 
-sys.modules[__name__] = _absent.Absent("estimator", _absent.REASONS["estimator"])
+
+def _from(module, attribute):
+    def load():
+        import importlib
+
+        return getattr(importlib.import_module("muster." + module), attribute)
+
+    return load
+
+
+_export = _absent.Absent("estimator.export", _absent.REASONS["estimator"], {name: _from("estimator_spec", name) for name in (
+    "ClassificationOutput", "ExportOutput", "PredictOutput", "RegressionOutput", "ServingInputReceiver",
+    "build_parsing_serving_input_receiver_fn", "build_raw_serving_input_receiver_fn")})
+_inputs = _absent.Absent("estimator.inputs", _absent.REASONS["estimator"], {
+    "numpy_input_fn": _from("estimator_training", "numpy_input_fn")})
+_members = {name: _from("estimator_spec", name) for name in (
+    "EstimatorSpec", "EvalSpec", "Exporter", "FinalExporter", "LatestExporter", "ModeKeys", "RunConfig", "TrainSpec")}
+_members.update(
+    Estimator=_from("estimators", "Estimator"), train_and_evaluate=_from("estimator_training", "train_and_evaluate"),
+    export=lambda: _export, inputs=lambda: _inputs)
+sys.modules[__name__] = _absent.Absent("estimator", _absent.REASONS["estimator"], _members)

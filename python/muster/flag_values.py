@@ -303,6 +303,10 @@ class FlagValues(object):
             raise CantOpenFlagFileError("ERROR:: Unable to open flagfile: %s" % e)
         return [line for line in lines if line and not line.startswith(("#", "//"))]
 
+    def _parse_flags(self, args=None):
+        """Programs from before absl ask for it; what is not a flag comes back."""
+        return self([sys.argv[0] if sys.argv else ""] + list(sys.argv[1:] if args is None else args), known_only=True)[1:]
+
     def is_parsed(self):
         return self._parsed
 

@@ -105,7 +105,7 @@ def test_script(tmp_path):
     ("tf.keras.Model", "AttributeError", "tf.keras.Model is not available: Muster has no Keras"),
     ("from tensorflow.keras import layers", "ImportError", "tensorflow.keras.layers is not available: Muster has no Keras"),
     ("import tensorflow.keras.layers", "ImportError", "Muster has no Keras"),
-    ("tf.estimator.Estimator", "AttributeError", "tf.estimator.Estimator is not available: Muster has no Estimators"),
+    ("tf.estimator.DNNClassifier", "AttributeError", "tf.estimator.DNNClassifier is not available: Muster has Estimator"),
     ("tf.distribute.MirroredStrategy", "AttributeError", "tf.distribute.MirroredStrategy is not available"),
     ("tf.contrib.crf", "AttributeError", "tf.contrib.crf is not available"),
     ("from tensorflow.contrib import crf", "ImportError", "tensorflow.contrib.crf is not available"),
@@ -172,7 +172,7 @@ class Trainer(object):
 def main(argv):
     logging.set_verbosity(logging.INFO)
     assert list(six.iteritems({1: 2})) == [(1, 2)] and isinstance("a", six.string_types)
-    assert urllib.parse.quote is quote and queue.Queue and list(xrange(2)) == [0, 1] and pickle.dumps(1)
+    assert urllib.parse.quote is quote and urllib.request.urlretrieve and queue.Queue and list(xrange(2)) == [0, 1] and pickle.dumps(1)
     print(flags.FLAGS.steps, tf.app.flags.FLAGS.steps, argv[1:], Trainer.__name__)
 
 
