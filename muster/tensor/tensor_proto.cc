@@ -332,6 +332,33 @@ bool IsWrittenTyped(const Tensor& tensor) {
   return !IsPlainData(tensor.dtype()) || tensor.num_elements() <= kMaxTypedElements;
 }
 
+// Up to this many equal integers are more likely a list (of indices, strides, axes) than one value
+// and a shape.
+constexpr int64_t kMaxListedIntegers = 8;
+
+// Whether a tensor is one value over and over, as constants of a value and a shape are. Python
+// writes those with the one value, so that the accumulators of a large table take no room in a
+// graph.
+bool RepeatsOneValue(const Tensor& tensor) {
+  const int64_t count = tensor.num_elements();
+  if (count < 2) return false;
+  if (tensor.dtype() == DType::kString) {
+    const absl::Span<const std::string> values = tensor.values<std::string>();
+    return std::equal(values.begin() + 1, values.end(), values.begin());
+  }
+  if (!IsPlainData(tensor.dtype())) return false;
+  if (IsInteger(tensor.dtype()) && count <= kMaxListedIntegers) return false;
+  const size_t size = DTypeSize(tensor.dtype());
+  return std::memcmp(tensor.raw(), tensor.raw() + size, tensor.size_bytes() - size) == 0;
+}
+
+absl::StatusOr<Tensor> FirstElement(const Tensor& tensor) {
+  if (tensor.dtype() == DType::kString) return Tensor::Scalar(tensor.values<std::string>()[0]);
+  ASSIGN_OR_RETURN(Tensor first, Tensor::Make(tensor.dtype(), Shape()));
+  std::memcpy(first.raw(), tensor.raw(), first.size_bytes());
+  return first;
+}
+
 template <typename T, typename Field>
 void AddAll(const Tensor& tensor, Field& field) {
   const T* values = reinterpret_cast<const T*>(tensor.raw());
@@ -544,6 +571,10 @@ absl::Status TensorToProto(const Tensor& tensor, TensorEncoding encoding,
   proto.set_dtype(static_cast<tensorflow::DataType>(tensor.dtype()));
   ShapeToProto(tensor.shape(), *proto.mutable_tensor_shape());
   if (tensor.num_elements() == 0) return absl::OkStatus();
+  if (encoding == TensorEncoding::kTyped && RepeatsOneValue(tensor)) {
+    ASSIGN_OR_RETURN(const Tensor first, FirstElement(tensor));
+    return WriteTyped(first, proto);
+  }
   if (encoding == TensorEncoding::kTyped && IsWrittenTyped(tensor))
     return WriteTyped(tensor, proto);
   return WriteContent(tensor, proto);

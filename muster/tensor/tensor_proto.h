@@ -35,7 +35,7 @@ absl::StatusOr<Tensor> TensorFromProto(const tensorflow::TensorProto& proto);
 enum class TensorEncoding {
   kContent,  // tensor_content, as everything that travels by RPC
   kTyped,    // as TensorFlow's Python writes attributes: typed fields for single elements, strings,
-             // bools and complex numbers (up to a million), tensor_content for other arrays
+             // bools, complex numbers (up to a million) and one value over and over, else content
 };
 // Replaces what `proto` holds. Unimplemented for variants that hold a value, InvalidArgument for an
 // invalid tensor.

@@ -90,10 +90,36 @@ TEST(TensorProto, ManyBoolsAreContent) {
   auto tensor = Tensor::Make(DType::kBool, Shape({(1 << 20) + 1}));
   ASSERT_TRUE(tensor.ok());
   std::memset(tensor->raw(), 1, tensor->size_bytes());
+  tensor->data<bool>()[7] = false;
   tensorflow::TensorProto proto;
   ASSERT_TRUE(TensorToProto(*tensor, TensorEncoding::kTyped, proto).ok());
   EXPECT_EQ(proto.bool_val_size(), 0);
   EXPECT_EQ(proto.tensor_content().size(), tensor->size_bytes());
+}
+
+TEST(TensorProto, OneValueOverAndOverIsWrittenOnce) {
+  tensorflow::TensorProto proto;
+  const auto written = [&proto](const Tensor& tensor) {
+    EXPECT_TRUE(TensorToProto(tensor, TensorEncoding::kTyped, proto).ok());
+    const auto read = TensorFromProto(proto);
+    EXPECT_TRUE(read.ok() && read->shape() == tensor.shape());
+    EXPECT_TRUE(tensor.dtype() == DType::kString ||
+                std::memcmp(read->raw(), tensor.raw(), tensor.size_bytes()) == 0);
+    return proto.tensor_content().empty();
+  };
+  EXPECT_TRUE(written(Tensor::Vector<float>({0.1f, 0.1f, 0.1f})));
+  EXPECT_EQ(proto.float_val_size(), 1);
+  EXPECT_TRUE(written(Tensor::Vector<int64_t>(std::vector<int64_t>(9, -4))));
+  EXPECT_EQ(proto.int64_val_size(), 1);
+  EXPECT_TRUE(written(Tensor::Vector<std::string>({"ab", "ab"})));
+  EXPECT_EQ(proto.string_val_size(), 1);
+  EXPECT_TRUE(written(Tensor::Vector<Complex64>({{1, 2}, {1, 2}})));
+  EXPECT_EQ(proto.scomplex_val_size(), 2);
+  EXPECT_FALSE(written(Tensor::Vector<float>({0.0f, -0.0f})));
+  EXPECT_FALSE(written(Tensor::Vector<int32_t>({2, 2})));  // a list, most likely
+  // What travels by RPC is content.
+  EXPECT_TRUE(TensorToProto(Tensor::Vector<float>({1, 1}), TensorEncoding::kContent, proto).ok());
+  EXPECT_EQ(proto.tensor_content().size(), 8u);
 }
 
 TEST(TensorProto, RepeatedTextCountsAgainstTheBound) {
