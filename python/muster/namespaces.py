@@ -41,7 +41,8 @@ _CONTENTS = {
          "lower": "string_ops:string_lower", "upper": "string_ops:string_upper", "split": "string_ops:split",
          "format": "string_ops:string_format", "regex_full_match": "string_ops:regex_full_match"}),
     "io": (
-        "decode_base64 encode_base64 decode_raw read_file write_file matching_files parse_tensor serialize_tensor "
+        "decode_base64 encode_base64 decode_raw deserialize_many_sparse serialize_many_sparse serialize_sparse read_file "
+        "write_file matching_files parse_tensor serialize_tensor "
         "parse_example parse_single_example parse_sequence_example parse_single_sequence_example decode_csv "
         "FixedLenFeature VarLenFeature SparseFeature FixedLenSequenceFeature QueueBase "
         "PaddingFIFOQueue PriorityQueue RandomShuffleQueue",

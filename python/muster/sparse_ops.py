@@ -294,7 +294,37 @@ def from_dense(tensor, name=None):
                             array_ops.shape(tensor, out_type=dtypes.int64))
 
 
-__all__ = ["sparse_reorder", "sparse_reshape", "sparse_fill_empty_rows", "sparse_tensor_dense_matmul",
+def serialize_sparse(sp_input, name=None, out_type=dtypes.string):
+    """A sparse tensor as three elements."""
+    sp_input = _convert(sp_input)
+    return call("SerializeSparse", name=name, sparse_indices=sp_input.indices, sparse_values=sp_input.values,
+                sparse_shape=sp_input.dense_shape, out_type=out_type)
+
+
+def serialize_many_sparse(sp_input, name=None, out_type=dtypes.string):
+    """The rows of a sparse tensor as three elements each."""
+    sp_input = _convert(sp_input)
+    return call("SerializeManySparse", name=name, sparse_indices=sp_input.indices, sparse_values=sp_input.values,
+                sparse_shape=sp_input.dense_shape, out_type=out_type)
+
+
+def _with_rank(parts, rank):
+    indices, values, shape = parts
+    indices.set_shape([None, rank])
+    shape.set_shape([rank])
+    return SparseTensor(indices, values, shape)
+
+
+def deserialize_sparse(serialized_sparse, dtype, rank=None, name=None):
+    return _with_rank(call("DeserializeSparse", name=name, serialized_sparse=serialized_sparse, dtype=dtype), rank)
+
+
+def deserialize_many_sparse(serialized_sparse, dtype, rank=None, name=None):
+    return _with_rank(call("DeserializeManySparse", name=name, serialized_sparse=serialized_sparse, dtype=dtype),
+                      None if rank is None else rank + 1)
+
+
+__all__ = ["deserialize_many_sparse", "serialize_many_sparse", "serialize_sparse", "sparse_reorder", "sparse_reshape", "sparse_fill_empty_rows", "sparse_tensor_dense_matmul",
            "sparse_reduce_sum", "sparse_reduce_sum_sparse", "sparse_tensor_to_dense", "sparse_to_indicator",
            "sparse_merge", "sparse_retain", "sparse_add", "sparse_concat", "sparse_split", "sparse_slice", "sparse_softmax",
            "sparse_transpose", "sparse_mask", "sparse_maximum", "sparse_minimum", "sparse_reduce_max",

@@ -33,6 +33,8 @@ def _kinds(tf, value):
         return {key: _kinds(tf, item) for key, item in sorted(value.items())}
     if isinstance(value, tuple):
         return [_kinds(tf, item) for item in value]
+    if isinstance(value, tf.SparseTensor):
+        return ["sparse", value.dtype.name, value.get_shape().ndims]
     return [value.dtype.name, None if value.shape.ndims is None else value.shape.as_list()]
 
 
@@ -337,6 +339,51 @@ def _write(folder):
         with open(os.path.join(folder, "bytes%d.bin" % i), "wb") as file:
             file.write(b"HH" + bytes(range(10 * i, 10 * i + 9)) + b"F")
     return [os.path.join(folder, "lines%d.txt" % i) for i in range(3)]
+
+
+def _table(tf):
+    return tf.SparseTensor([[0, 0], [0, 2], [2, 1], [3, 0], [3, 3]], [b"a", b"b", b"c", b"d", b"e"], [4, 5])
+
+
+@program
+def sparse_rows(tf, folder):
+    return tf.data.Dataset.from_tensor_slices({"s": _table(tf), "i": [0, 1, 2, 3]})
+
+
+@program
+def sparse_batches(tf, folder):
+    """Batches of sparse tensors of several shapes, taken apart again and counted."""
+    def row(i):
+        return tf.SparseTensor(tf.expand_dims(tf.range(i), 1), tf.range(i) * 10, [i + 1])
+
+    dataset = tf.data.Dataset.range(5).map(lambda i: (row(i), i)).batch(2)
+    return dataset.map(lambda s, i: (s, tf.sparse_tensor_to_dense(s), i)).prefetch(1)
+
+
+@program
+def sparse_batches_of_batches(tf, folder):
+    return tf.data.Dataset.from_tensors(_table(tf)).repeat(4).batch(2).batch(2)
+
+
+@program
+def sparse_values(tf, folder):
+    value = tf.SparseTensorValue(np.array([[1, 0]]), np.array([2.5]), np.array([2, 2]))
+    return tf.data.Dataset.from_tensors((value, 3)).concatenate(tf.data.Dataset.from_tensors((value, 4)))
+
+
+@program
+def examples_with_lists(tf, folder):
+    """What recommenders read: features of any length, parsed by the batch or one by one, sparse in the model."""
+    def example(i):
+        return tf.train.Example(features=tf.train.Features(feature={
+            "ids": tf.train.Feature(int64_list=tf.train.Int64List(value=range(i))),
+            "y": tf.train.Feature(float_list=tf.train.FloatList(value=[i / 2]))})).SerializeToString()
+
+    features = {"ids": tf.VarLenFeature(tf.int64), "y": tf.FixedLenFeature([], tf.float32)}
+    records = tf.data.Dataset.from_tensor_slices([example(i) for i in (2, 0, 3, 1, 4)])
+    by_batch = records.batch(2).map(lambda r: tf.parse_example(r, features)).filter(lambda e: e["y"][0] > 0.5)
+    one_by_one = records.map(lambda r: tf.parse_single_example(r, features), num_parallel_calls=2).batch(2)
+    return by_batch.concatenate(one_by_one)
 
 
 @program

@@ -64,8 +64,11 @@ def test_what_raises_while_building(graph):
         Dataset.from_tensor_slices(([1, 2], [1, 2, 3]))
     with pytest.raises(ValueError, match="does not have an initializer"):
         numbers.make_one_shot_iterator().initializer
-    with pytest.raises(tf.errors.UnimplementedError, match="SparseTensor"):
-        Dataset.from_tensors(tf.SparseTensor([[0]], [1], [2]))
+    sparse = Dataset.from_tensors(tf.SparseTensor([[0]], [1], [2]))
+    assert sparse.output_classes is tf.SparseTensor and sparse.output_types == tf.int32
+    assert sparse.batch(2).output_shapes.as_list() == [None, 2]
+    with pytest.raises(TypeError, match="padded sparse tensors"):
+        sparse.padded_batch(2, [None])
     with pytest.raises(AttributeError, match="Cannot set the property"):
         tf.data.Options().experimental_determinstic = True
 

@@ -79,12 +79,13 @@ class Dataset(object):
     def from_tensor_slices(tensors):
         """One element per row of the tensors."""
         with framework.name_scope("normalize_element"):
-            flat, spec = structure.tensors(tensors, names=True)
+            flat, spec = structure.tensors(tensors, names=True, rows=True)
         rows = tensor_shape.Dimension(None)
         for tensor in flat:
             rows = rows.merge_with(tensor.shape.with_rank_at_least(1)[0])
         spec = structure.transform(lambda s: s.with_shape(s.shape.with_rank_at_least(1)[1:]), spec)
-        variant = call("TensorSliceDataset", components=flat, output_shapes=[s.shape for s in structure.flatten(spec)])
+        variant = call("TensorSliceDataset", components=flat,
+                       output_shapes=structure.flat_attrs(spec)["output_shapes"])
         return Dataset(variant, spec)
 
     @staticmethod
@@ -194,6 +195,8 @@ class Dataset(object):
 
     def padded_batch(self, batch_size, padded_shapes, padding_values=None, drop_remainder=False):
         specs = structure.flatten(self._spec)
+        if any(isinstance(s, structure.SparseSpec) for s in specs):
+            raise TypeError("Batching of padded sparse tensors is not currently supported")
         batch_size = _int64(batch_size, "batch_size")
         if padding_values is None:
             values = [None] * len(specs)

@@ -32,7 +32,7 @@ class StructuredFunction(object):
                 raise TypeError("Unsupported return value from function passed to %s: %s." % (transformation, value))
             return results
 
-        self._function = functions.define(name, [(s.dtype, s.shape) for s in flat], body)
+        self._function = functions.define(name, [(s.component_dtype, s.component_shape) for s in flat], body)
 
     name = property(lambda self: self._function.name)
     captured_inputs = property(lambda self: self._function.captured_inputs)

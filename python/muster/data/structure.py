@@ -1,7 +1,7 @@
 """Elements of datasets: nested tuples, named tuples and dicts of tensors (lists become tensors), and their types."""
 import collections.abc
 
-from muster import convert, dtypes, errors, framework, nest, sparse_tensor, tensor_shape
+from muster import convert, dtypes, errors, framework, nest, sparse_ops, sparse_tensor, tensor_shape
 
 
 class Spec(object):
@@ -14,6 +14,9 @@ class Spec(object):
     output_class = property(lambda self: framework.Tensor)
     legacy_type = property(lambda self: self.dtype)
     legacy_shape = property(lambda self: self.shape)
+    # How the component passes between nodes.
+    component_dtype = property(lambda self: self.dtype)
+    component_shape = property(lambda self: self.shape)
 
     def with_shape(self, shape):
         return Spec(self.dtype, shape)
@@ -23,6 +26,20 @@ class Spec(object):
 
     def is_compatible_with(self, other):
         return type(self) is type(other) and self.dtype == other.dtype and self.shape.is_compatible_with(other.shape)
+
+
+class SparseSpec(Spec):
+    """A sparse component: it passes between nodes as variants, three for each sparse tensor."""
+
+    output_class = property(lambda self: sparse_tensor.SparseTensor)
+    component_dtype = property(lambda self: dtypes.variant)
+    component_shape = property(lambda self: tensor_shape.TensorShape(None))
+
+    def with_shape(self, shape):
+        return SparseSpec(self.dtype, shape)
+
+    def element(self, tensor):
+        return sparse_ops.deserialize_sparse(tensor, self.dtype, rank=self.shape.ndims)
 
 
 class DatasetSpec(Spec):
@@ -45,6 +62,8 @@ class DatasetSpec(Spec):
 
 
 def is_nested(value):
+    if isinstance(value, sparse_tensor.SparseTensorValue):
+        return False
     return isinstance(value, (tuple, collections.abc.Mapping)) or hasattr(type(value), "__attrs_attrs__")
 
 
@@ -95,15 +114,16 @@ def from_legacy(output_types, output_shapes=None, output_classes=None):
     types = flatten(output_types)
     shapes = [None] * len(types) if output_shapes is None else flatten_up_to(output_types, output_shapes)
     classes = [framework.Tensor] * len(types) if output_classes is None else flatten_up_to(output_types, output_classes)
-    for kind in classes:
-        _check_class(kind)
-    return pack(output_types, [Spec(t, s) for t, s in zip(types, shapes)])
+    return pack(output_types, [_spec_class(kind)(t, s) for kind, t, s in zip(classes, types, shapes)])
 
 
-def _check_class(kind):
+def _spec_class(kind):
+    if kind is sparse_tensor.SparseTensor:
+        return SparseSpec
     if kind is not framework.Tensor:
-        raise errors.UnimplementedError(None, None, "Elements of datasets that are %s: Muster has dense tensors there"
-                                        % getattr(kind, "__name__", kind))
+        raise errors.UnimplementedError(None, None, "Elements of datasets that are %s: Muster has dense and sparse "
+                                        "tensors there" % getattr(kind, "__name__", kind))
+    return Spec
 
 
 def types_of(spec):
@@ -121,7 +141,7 @@ def classes_of(spec):
 def flat_attrs(spec):
     """Components as the ops name them."""
     specs = flatten(spec)
-    return {"output_types": [s.dtype for s in specs], "output_shapes": [s.shape for s in specs]}
+    return {"output_types": [s.component_dtype for s in specs], "output_shapes": [s.component_shape for s in specs]}
 
 
 def element(spec, tensors):
@@ -129,8 +149,9 @@ def element(spec, tensors):
     return pack(spec, [s.element(t) for s, t in zip(flatten(spec), tensors)])
 
 
-def tensors(value, names=False):
-    """The tensors of an element and its specs. `names`: constants are called component_0, component_1, ..."""
+def tensors(value, names=False, rows=False):
+    """The tensors of an element and its specs. `names`: constants are called component_0, component_1, ...; `rows`:
+    sparse tensors are going to be taken apart into theirs."""
     from muster.data import dataset
 
     flat, specs = [], []
@@ -142,7 +163,11 @@ def tensors(value, names=False):
         if leaf is None:
             raise TypeError("None is no element of a dataset")
         if isinstance(leaf, (sparse_tensor.SparseTensor, sparse_tensor.SparseTensorValue)):
-            _check_class(sparse_tensor.SparseTensor)
+            leaf = sparse_tensor.SparseTensor.from_value(leaf)
+            serialize = sparse_ops.serialize_many_sparse if rows else sparse_ops.serialize_sparse
+            flat.append(serialize(leaf, out_type=dtypes.variant))
+            specs.append(SparseSpec(leaf.dtype, leaf.get_shape()))
+            continue
         tensor = convert.convert_to_tensor(leaf, name="component_%d" % i if names else None)
         flat.append(tensor)
         specs.append(Spec(tensor.dtype, tensor.shape))
