@@ -62,3 +62,42 @@ def test_columns_must_agree():
     with tf.Graph().as_default(), pytest.raises(ValueError, match="sparsity"):
         sparse = tf.SparseTensor([[0]], tf.constant([1.]), [1])
         tf.train.batch_join([[sparse], [tf.constant(1.)]], 2)
+
+
+def test_serialized_sparse_tensors_come_back():
+    with tf.Graph().as_default(), tf.Session() as session:
+        table = tf.SparseTensor([[0, 1], [0, 2], [2, 0]], ["a", "b", "c"], [3, 4])
+        rows = tf.serialize_many_sparse(table)
+        assert rows.get_shape().as_list() == [None, 3] and session.run(tf.shape(rows)).tolist() == [3, 3]
+        again = session.run(tf.deserialize_many_sparse(rows, tf.string, rank=1))
+        assert again.indices.tolist() == [[0, 1], [0, 2], [2, 0]] and again.values.tolist() == [b"a", b"b", b"c"]
+        assert again.dense_shape.tolist() == [3, 4]
+        one = session.run(tf.raw_ops.DeserializeSparse(serialized_sparse=tf.serialize_sparse(table), dtype=tf.string))
+        assert one[0].tolist() == again.indices.tolist() and one[2].tolist() == [3, 4]
+
+
+def _serialized(*values):
+    return [tf.serialize_tensor(value) for value in values]
+
+
+@pytest.mark.parametrize("parts, text", [
+    (lambda: ["\x07bad", "", ""], "Could not parse"),
+    (lambda: _serialized(tf.constant([[1, 2]]), tf.constant([1.0]), tf.constant([3, 3])), "int64"),
+    (lambda: _serialized(tf.constant([[1, 2]], tf.int64), tf.constant([1.0, 2.0]), tf.constant([3, 3], tf.int64)), ""),
+    (lambda: _serialized(tf.constant([[1, 2]], tf.int64), tf.constant([1.0]), tf.constant([3], tf.int64)), ""),
+    (lambda: _serialized(tf.constant([1, 2], tf.int64), tf.constant([1.0]), tf.constant([3, 3], tf.int64)), ""),
+    (lambda: _serialized(tf.constant([[1, 2]], tf.int64), tf.constant([1]), tf.constant([3, 3], tf.int64)), "of type float"),
+])
+def test_bytes_that_are_no_sparse_tensor(parts, text):
+    with tf.Graph().as_default(), tf.Session() as session:
+        read = tf.deserialize_many_sparse(tf.stack([tf.stack(parts())]), tf.float32)
+        with pytest.raises(tf.errors.InvalidArgumentError, match=text or None):
+            session.run(read)
+
+
+def test_no_sparse_tensors_at_all():
+    with tf.Graph().as_default(), tf.Session() as session:
+        with pytest.raises(tf.errors.InvalidArgumentError, match="at least 1"):
+            session.run(tf.deserialize_many_sparse(tf.zeros([0, 3], tf.string), tf.float32))
+        with pytest.raises(tf.errors.InvalidArgumentError, match="last dimension"):
+            session.run(tf.deserialize_many_sparse(tf.constant([["a", "b"]]), tf.float32))
