@@ -324,7 +324,8 @@ def deserialize_many_sparse(serialized_sparse, dtype, rank=None, name=None):
                       None if rank is None else rank + 1)
 
 
-__all__ = ["deserialize_many_sparse", "serialize_many_sparse", "serialize_sparse", "sparse_reorder", "sparse_reshape", "sparse_fill_empty_rows", "sparse_tensor_dense_matmul",
+__all__ = ["deserialize_many_sparse", "serialize_many_sparse", "serialize_sparse", "sparse_reorder",
+           "sparse_reshape", "sparse_fill_empty_rows", "sparse_tensor_dense_matmul",
            "sparse_reduce_sum", "sparse_reduce_sum_sparse", "sparse_tensor_to_dense", "sparse_to_indicator",
            "sparse_merge", "sparse_retain", "sparse_add", "sparse_concat", "sparse_split", "sparse_slice", "sparse_softmax",
            "sparse_transpose", "sparse_mask", "sparse_maximum", "sparse_minimum", "sparse_reduce_max",

@@ -82,7 +82,7 @@ def _serialized(*values):
 
 @pytest.mark.parametrize("parts, text", [
     (lambda: ["\x07bad", "", ""], "Could not parse"),
-    (lambda: _serialized(tf.constant([[1, 2]]), tf.constant([1.0]), tf.constant([3, 3])), "int64"),
+    (lambda: _serialized(tf.constant([[1, 2]]), tf.constant([1.0]), tf.constant([3, 3])), "index matrix"),
     (lambda: _serialized(tf.constant([[1, 2]], tf.int64), tf.constant([1.0, 2.0]), tf.constant([3, 3], tf.int64)), ""),
     (lambda: _serialized(tf.constant([[1, 2]], tf.int64), tf.constant([1.0]), tf.constant([3], tf.int64)), ""),
     (lambda: _serialized(tf.constant([1, 2], tf.int64), tf.constant([1.0]), tf.constant([3, 3], tf.int64)), ""),
@@ -99,5 +99,8 @@ def test_no_sparse_tensors_at_all():
     with tf.Graph().as_default(), tf.Session() as session:
         with pytest.raises(tf.errors.InvalidArgumentError, match="at least 1"):
             session.run(tf.deserialize_many_sparse(tf.zeros([0, 3], tf.string), tf.float32))
-        with pytest.raises(tf.errors.InvalidArgumentError, match="last dimension"):
-            session.run(tf.deserialize_many_sparse(tf.constant([["a", "b"]]), tf.float32))
+        with pytest.raises(ValueError, match="must be equal"):
+            tf.deserialize_many_sparse(tf.constant([["a", "b"]]), tf.float32)
+        rows = tf.placeholder_with_default(tf.constant([["a", "b"]]), None)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="3 columns"):
+            session.run(tf.deserialize_many_sparse(rows, tf.float32))
