@@ -18,6 +18,8 @@ constexpr absl::Duration kGoodbyeTime = absl::Milliseconds(300);
 constexpr absl::Duration kRateTime = absl::Seconds(5);
 constexpr absl::Duration kFirstRate = absl::Seconds(1);
 constexpr double kBehindMedian = 0.5;
+// Further ones notice by themselves that the task is gone.
+constexpr size_t kMaxAskers = 64;
 
 bool IsRefusal(const absl::Status& status) {
   return !absl::IsDeadlineExceeded(status) && !absl::IsCancelled(status);
@@ -44,6 +46,10 @@ ClusterWatch::ClusterWatch(ClusterWatchOptions options)
   self_.name = options_.self;
   self_.since_nanos = started_nanos_;
   self_.view.status.task = options_.self;
+}
+
+void ClusterWatch::KnowPeersLocked() const {
+  if (std::exchange(knows_peers_, true)) return;
   for (TaskName& name : options_.peers->Tasks()) {
     if (name == options_.self) continue;
     Peer peer;
@@ -52,8 +58,6 @@ ClusterWatch::ClusterWatch(ClusterWatchOptions options)
     peer.name = std::move(name);
     peers_.push_back(std::move(peer));
   }
-  is_watcher_ = peers_.size() < options_.max_watched && !peers_.empty() &&
-                IsBefore(options_.self, peers_.front().name);
 }
 
 void ClusterWatch::Start() {
@@ -61,6 +65,9 @@ void ClusterWatch::Start() {
     MutexLock lock(mutex_);
     if (running_ || leaving_) return;
     running_ = true;
+    const std::vector<TaskName> tasks = options_.peers->Tasks();
+    is_watcher_ =
+        tasks.size() > 1 && tasks.size() <= options_.max_watched && tasks.front() == options_.self;
     self_.view.health = TaskHealth::kHealthy;
     self_.since_nanos = scheduler_.clock().NowNanos();
   }
@@ -142,6 +149,7 @@ ClusterStatus ClusterWatch::Seen() const {
 
 ClusterStatus ClusterWatch::SeenLocked(const TaskStatus& own) const {
   ClusterStatus cluster;
+  KnowPeersLocked();
   cluster.asked = options_.self;
   cluster.watches = WatchesLocked();
   const int64_t now = scheduler_.clock().NowNanos();
@@ -165,12 +173,7 @@ ClusterStatus ClusterWatch::SeenLocked(const TaskStatus& own) const {
 void ClusterWatch::Status(CallOptions /*options*/, StatusRequest request,
                           CallDone<ClusterStatus> done) {
   if (request.goodbye) Goodbye(*request.goodbye);
-  if (request.asker) {
-    MutexLock lock(mutex_);
-    for (Peer& peer : peers_) {
-      if (peer.name == *request.asker) peer.asker_nanos = scheduler_.clock().NowNanos();
-    }
-  }
+  if (request.asker) NoteAsker(request.asker->ToString());
   if (!request.whole_cluster) {
     ClusterStatus own;
     own.asked = options_.self;
@@ -193,10 +196,20 @@ void ClusterWatch::Status(CallOptions /*options*/, StatusRequest request,
   });
 }
 
+void ClusterWatch::NoteAsker(const std::string& task) {
+  MutexLock lock(mutex_);
+  const int64_t now = scheduler_.clock().NowNanos();
+  std::erase_if(askers_, [now](const auto& asker) {
+    return absl::Nanoseconds(now - asker.second) >= kWanted;
+  });
+  if (askers_.size() < kMaxAskers || askers_.contains(task)) askers_[task] = now;
+}
+
 void ClusterWatch::AskAll(absl::AnyInvocable<void() &&> done) {
   std::vector<size_t> asked;
   {
     MutexLock lock(mutex_);
+    KnowPeersLocked();
     const bool asks_nobody = peers_.empty() || leaving_;
     auto dones =
         Gather<Empty>(asks_nobody ? 0 : peers_.size(),
@@ -438,21 +451,20 @@ void ClusterWatch::Leave(absl::AnyInvocable<void() &&> done) {
   StatusRequest request;
   request.goodbye = StatusRequest::Goodbye{options_.self, options_.own().incarnation};
   std::vector<std::shared_ptr<WorkerApi>> told;
+  std::map<std::string, int64_t> askers;
   {
     MutexLock lock(mutex_);
     const bool was_running = std::exchange(running_, false);
     leaving_ = true;
     self_.view.health = TaskHealth::kLeft;
     self_.since_nanos = scheduler_.clock().NowNanos();
-    const int64_t now = scheduler_.clock().NowNanos();
-    for (Peer& peer : peers_) {
-      const bool listens =
-          peer.asker_nanos > 0 && absl::Nanoseconds(now - peer.asker_nanos) < kWanted &&
-          peer.view.health != TaskHealth::kLeft && peer.view.health != TaskHealth::kLost;
-      if (!was_running || !listens) continue;
-      ConnectLocked(peer);
-      if (peer.api != nullptr) told.push_back(peer.worker);
-    }
+    if (was_running) askers.swap(askers_);
+  }
+  const int64_t now = scheduler_.clock().NowNanos();
+  for (const auto& [task, asked_nanos] : askers) {
+    if (absl::Nanoseconds(now - asked_nanos) >= kWanted) continue;
+    std::shared_ptr<WorkerApi> worker = options_.peers->Worker(task);
+    if (worker != nullptr && StatusOf(*worker) != nullptr) told.push_back(std::move(worker));
   }
   auto dones = Gather<ClusterStatus>(
       told.size(),

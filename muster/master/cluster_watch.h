@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -79,7 +80,6 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
     TaskView view;
     int64_t since_nanos = 0;  // when the state began
     int64_t heard_nanos = 0;  // when something was last known: an answer, or its lack
-    int64_t asker_nanos = 0;  // when it last asked this task; 0: never
     absl::Duration silence;   // for so long
     bool told = false;        // that it is not well
     int behind = 0;           // observations in a row that speak for the other side
@@ -87,6 +87,9 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
   using Waiting = std::vector<absl::AnyInvocable<void() &&>>;
   using Log = std::vector<std::pair<bool, std::string>>;  // warning or not, and the line
 
+  // Made when first needed: thousands of tasks may share a process.
+  void KnowPeersLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteAsker(const std::string& task);
   void TickLater();
   void Tick();
   bool IsDueLocked(bool has_sessions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -121,8 +124,12 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
       ABSL_GUARDED_BY(mutex_);             // when somebody last wanted to know
   int beats_ ABSL_GUARDED_BY(mutex_) = 0;  // since the others were asked
   std::deque<std::pair<int64_t, int64_t>> samples_ ABSL_GUARDED_BY(mutex_);  // time, steps
-  std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);  // sorted; their number and names are constant
-  Peer self_ ABSL_GUARDED_BY(mutex_);                // its state among the rates of its job
+  // By task: when it last asked this one, and wants to be told when it stops.
+  std::map<std::string, int64_t> askers_ ABSL_GUARDED_BY(mutex_);
+  mutable bool knows_peers_ ABSL_GUARDED_BY(mutex_) = false;
+  // Sorted; once they are known, their number and names are constant.
+  mutable std::vector<Peer> peers_ ABSL_GUARDED_BY(mutex_);
+  Peer self_ ABSL_GUARDED_BY(mutex_);  // its state among the rates of its job
 };
 
 }  // namespace muster

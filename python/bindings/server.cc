@@ -30,11 +30,13 @@ void ShareProcess(const std::vector<std::string>& addresses, bool closed) {
 
 std::unique_ptr<Server> NewServer(const nb::bytes& server_def, const std::string& bind,
                                   const std::string& tls_cert, const std::string& tls_key,
-                                  const std::string& tls_ca, const std::string& auth_token_file) {
+                                  const std::string& tls_ca, const std::string& auth_token_file,
+                                  int metrics_port) {
   ServerOptions options =
       RunValue(ParseServerDef(absl::string_view(server_def.c_str(), server_def.size())));
   ThrowIfRunError(ReadServerEnvironment(options));
   options.bind = bind;
+  if (metrics_port >= 0) options.metrics_port = metrics_port;
   options.security = RunValue(SecurityFromEnvironment());
   if (!tls_cert.empty()) options.security.certificate_file = tls_cert;
   if (!tls_key.empty()) options.security.key_file = tls_key;
@@ -94,7 +96,7 @@ void BindServer(nb::module_& m) {
       nb::arg("jobs"));
   m.def("share_process", &ShareProcess, nb::arg("addresses"), nb::arg("closed"));
   m.def("new_server", &NewServer, nb::arg("server_def"), nb::arg("bind"), nb::arg("tls_cert"),
-        nb::arg("tls_key"), nb::arg("tls_ca"), nb::arg("auth_token_file"));
+        nb::arg("tls_key"), nb::arg("tls_ca"), nb::arg("auth_token_file"), nb::arg("metrics_port"));
 }
 
 }  // namespace muster

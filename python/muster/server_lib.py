@@ -156,14 +156,16 @@ class Server(object):
     """A task of a cluster in this process.
 
     TLS and tokens come from the environment (MUSTER_TLS_CERT, MUSTER_TLS_KEY, MUSTER_TLS_CA, MUSTER_AUTH_TOKEN_FILE)
-    where the arguments do not say otherwise. `bind` is the address to listen on instead of the cluster's.
+    where the arguments do not say otherwise. `bind` is the address to listen on instead of the cluster's. `metrics_port`,
+    or MUSTER_METRICS_PORT, is where /metrics and /healthz are served.
     """
 
     def __init__(self, server_or_cluster_def, job_name=None, task_index=None, protocol=None, config=None, start=True,
-                 *, bind="", tls_cert="", tls_key="", tls_ca="", auth_token_file=""):
+                 *, bind="", tls_cert="", tls_key="", tls_ca="", auth_token_file="", metrics_port=None):
         self._server_def = _make_server_def(server_or_cluster_def, job_name, task_index, protocol, config)
         self._server = _muster.new_server(self._server_def.SerializeToString(), bind=bind, tls_cert=tls_cert,
-                                          tls_key=tls_key, tls_ca=tls_ca, auth_token_file=auth_token_file)
+                                          tls_key=tls_key, tls_ca=tls_ca, auth_token_file=auth_token_file,
+                                          metrics_port=-1 if metrics_port is None else int(metrics_port))
         if start:
             self.start()
 

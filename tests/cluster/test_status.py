@@ -463,7 +463,61 @@ def test_servers_in_python_serve_metrics(deadline):
         process.communicate()
 
 
+def test_a_server_in_this_process_is_given_its_port():
+    port = free_ports(1)[0]
+    server = tf.train.Server({"local": ["127.0.0.1:0"]}, metrics_port=port)
+    assert fetch(port, "/healthz")[:2] == (200, "ok\n")
+    server.stop(grace=0)
+    with pytest.raises(urllib.error.URLError):
+        fetch(port, "/healthz")
+
+
 def test_a_wrong_metrics_port_is_explained():
     done = subprocess.run([sys.executable, "-c", SERVER], stderr=subprocess.PIPE, text=True, timeout=60,
                           env=dict(os.environ, MUSTER_METRICS_PORT="http"))
     assert "MUSTER_METRICS_PORT is 'http'" in done.stderr
+
+
+LAUNCHED = """
+import os, urllib.request, tensorflow as tf
+flags = tf.app.flags
+for name in ("ps_hosts", "worker_hosts", "job_name"):
+    flags.DEFINE_string(name, "", "")
+flags.DEFINE_integer("task_index", 0, "")
+F = flags.FLAGS
+server = tf.train.Server({"ps": F.ps_hosts.split(","), "worker": F.worker_hosts.split(",")}, job_name=F.job_name,
+                         task_index=F.task_index)
+if F.job_name == "ps":
+    server.join()
+port = os.environ["MUSTER_METRICS_PORT"]
+print("at", port, urllib.request.urlopen("http://127.0.0.1:%s/healthz" % port).read())
+"""
+
+
+def free_ports_in_a_row(count):
+    """The first of them."""
+    while True:
+        first = free_ports(1)[0]
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as one:
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    one.bind(("0.0.0.0", port))
+            return first
+        except OSError:
+            continue
+
+
+def test_launched_tasks_have_ports_one_after_the_other(muster_program, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(LAUNCHED)
+    base = free_ports_in_a_row(3)
+    done = subprocess.run([muster_program, "launch", "--metrics-port", str(base), "--ps", "1", "--workers", "2",
+                           "--no_colour", str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          timeout=120)
+    assert done.returncode == 0, done.stdout
+    for number in range(2):
+        assert "[worker %d] at %d b'ok\\n'" % (number, base + 1 + number) in done.stdout, done.stdout
+    done = subprocess.run([muster_program, "launch", "--metrics-port", str(base), "--standalone", str(script)],
+                          stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == 2 and "--metrics-port" in done.stderr

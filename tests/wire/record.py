@@ -1,4 +1,4 @@
-"""The recorder of the shared wire tools, told of the one call that Muster's tasks make of each other beside TensorFlow's.
+"""The recorder of the shared wire tools, told of the calls that Muster's tasks make of each other beside TensorFlow's.
 
     record.py TOOLS_FOLDER ARGUMENTS...
 """
@@ -12,6 +12,6 @@ sys.path.insert(0, tools)
 
 import messages  # noqa: E402  (of the tools)
 
-messages.M.update(HelloRequest=empty_pb2.Empty, HelloResponse=empty_pb2.Empty)
+messages.M.update({name + kind: empty_pb2.Empty for name in ("Hello", "Status") for kind in ("Request", "Response")})
 sys.argv[0] = tools + "/record.py"
 runpy.run_path(sys.argv[0], run_name="__main__")

@@ -128,7 +128,7 @@ def comparable(transcript):
     """A transcript without what compare.py cannot judge.
 
     Which transfers a step has begun when it fails is chance, and they would be paired with those of others. Muster's
-    tasks watch each other by a call of their own.
+    tasks watch each other by calls of their own.
     """
     blocks = []  # [lines, number, method]
     for line in transcript.splitlines(keepends=True):
@@ -142,7 +142,8 @@ def comparable(transcript):
     failed = {steps.get(number) for text, number, method in blocks if method == "RunGraph"
               and ("    status_code: " in text or "gRPC status" in text or " x- " in text.split("\n")[0])}
     dropped = {number for _, number, method in blocks
-               if method == "WorkerService/RecvTensor" and steps.get(number) in failed or (method or "").endswith("/Hello")}
+               if method == "WorkerService/RecvTensor" and steps.get(number) in failed
+               or (method or "").endswith(("/Hello", "/Status"))}
     return "".join(text for text, number, _ in blocks if number is None or number not in dropped)
 
 
