@@ -149,22 +149,20 @@ class RemoteSession : public Session {
   bool allows_soft_placement() const override {
     return options_.allow_soft_placement || options_.config.allow_soft_placement;
   }
-  std::vector<DeviceAttributes> ListDevices() const override {
+  absl::StatusOr<std::vector<DeviceAttributes>> ListDevices() const override {
     std::string session;
     {
       MutexLock lock(mutex_);
       session = session_;
     }
-    auto reply = Call<ListDevicesReply>(
-        options_.config.operation_timeout, [&](CallOptions call, CallDone<ListDevicesReply> done) {
-          master_->ListDevices(std::move(call), session, std::move(done));
-        });
-    if (!reply.ok()) {
-      LOG(ERROR) << "Could not list devices: " << reply.status().ToString();
-      return {};
-    }
-    std::vector<DeviceAttributes> devices = std::move(reply->local);
-    for (DeviceAttributes& device : reply->remote) devices.push_back(std::move(device));
+    ASSIGN_OR_RETURN(ListDevicesReply reply,
+                     Call<ListDevicesReply>(options_.config.operation_timeout,
+                                            [&](CallOptions call, CallDone<ListDevicesReply> done) {
+                                              master_->ListDevices(std::move(call), session,
+                                                                   std::move(done));
+                                            }));
+    std::vector<DeviceAttributes> devices = std::move(reply.local);
+    for (DeviceAttributes& device : reply.remote) devices.push_back(std::move(device));
     return devices;
   }
 

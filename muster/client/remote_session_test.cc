@@ -128,7 +128,7 @@ TEST_P(SimulatedClusterTest, RunsStepsOverTwoTasks) {
   // A step that has nothing to do asks nobody.
   EXPECT_TRUE(session->Run({}, {}).ok());
   EXPECT_EQ(Value(session->Run({{p.x, Tensor::Scalar<float>(7)}}, {p.x})), 7);
-  EXPECT_THAT(session->ListDevices(), SizeIs(2));
+  EXPECT_THAT(session->ListDevices().value(), SizeIs(2));
   EXPECT_EQ(Sessions(), 1);
   EXPECT_TRUE(session->Close().ok());
   EXPECT_EQ(Sessions(), 0);

@@ -270,7 +270,7 @@ class LocalSession : public Session {
 
   const Graph& graph() const override { return graph_; }
   bool allows_soft_placement() const override { return options_.allow_soft_placement; }
-  std::vector<DeviceAttributes> ListDevices() const override {
+  absl::StatusOr<std::vector<DeviceAttributes>> ListDevices() const override {
     std::vector<DeviceAttributes> list;
     for (const auto& device : devices_) list.push_back(device->attributes());
     return list;
@@ -557,8 +557,9 @@ absl::StatusOr<std::unique_ptr<Session>> Session::Create(const Graph& graph,
 }
 
 absl::StatusOr<std::vector<std::string>> Session::ExplainPlacement(absl::string_view node) const {
+  ASSIGN_OR_RETURN(const std::vector<DeviceAttributes> all, ListDevices());
   std::vector<std::string> devices;
-  for (const DeviceAttributes& device : ListDevices()) devices.push_back(device.name);
+  for (const DeviceAttributes& device : all) devices.push_back(device.name);
   ExplainOptions options;
   options.allow_soft_placement = allows_soft_placement();
   // Masters name their own devices first.

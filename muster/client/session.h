@@ -94,7 +94,7 @@ class Session {
   // Cancels steps under way; every later call fails.
   virtual absl::Status Close() = 0;
   virtual bool closed() const = 0;
-  virtual std::vector<DeviceAttributes> ListDevices() const = 0;
+  virtual absl::StatusOr<std::vector<DeviceAttributes>> ListDevices() const = 0;
   // Why nodes of the graph run where they do (see explain.h); all of them for an empty name.
   absl::StatusOr<std::vector<std::string>> ExplainPlacement(absl::string_view node = "") const;
   // Drops what variables and other nodes keep in these containers; everything where none is named.

@@ -50,7 +50,7 @@ TEST(LocalClusterTest, TasksShareVariablesAndHaveNoPort) {
   EXPECT_EQ(Value(first->Run({}, {model.initialize})), 10);
   EXPECT_EQ(Value(second->Run({}, {model.increment})), 11);
   EXPECT_EQ(Value(first->Run({}, {model.twice})), 22);
-  EXPECT_EQ(first->ListDevices().size(), 3u);
+  EXPECT_EQ(first->ListDevices()->size(), 3u);
 }
 
 TEST(LocalClusterTest, ClustersDoNotMeet) {

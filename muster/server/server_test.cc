@@ -92,7 +92,7 @@ TEST_F(ServerTest, SessionsShareVariables) {
   const auto direct = NewSession(*ps_, /*direct=*/true);
   EXPECT_EQ(Value(direct->Run({}, {counter.increment})), 12);
   EXPECT_EQ(Value(first->Run({}, {twice})), 24);
-  EXPECT_EQ(first->ListDevices().size(), 3u);
+  EXPECT_EQ(first->ListDevices()->size(), 3u);
 }
 
 TEST_F(ServerTest, TheGraphGrowsBetweenRuns) {

@@ -40,7 +40,9 @@ class FakeSession : public Session {
     return absl::OkStatus();
   }
   bool closed() const override { return closed_; }
-  std::vector<DeviceAttributes> ListDevices() const override { return {}; }
+  absl::StatusOr<std::vector<DeviceAttributes>> ListDevices() const override {
+    return std::vector<DeviceAttributes>();
+  }
   absl::Status ClearContainers(const std::vector<std::string>&) override {
     return absl::OkStatus();
   }

@@ -31,6 +31,11 @@ bool IsAbsence(const absl::Status& status) {
   return absl::IsUnavailable(status) && !is_mute;
 }
 
+// Without what the transport adds about its call, which is none of the user's.
+absl::string_view FirstLine(const absl::Status& status) {
+  return status.message().substr(0, status.message().find('\n'));
+}
+
 absl::Status GivenUp(absl::Status status) {
   status.SetPayload(kGivenUpPayload, absl::Cord());
   return status;
@@ -121,7 +126,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   }
   absl::Status Gone(const absl::Status& status) const {
     return absl::UnavailableError(absl::StrCat(
-        task_, " is gone, and its sessions with it. Re-create your session.\n", status.message()));
+        task_, " is gone, and its sessions with it. Re-create your session.\n", FirstLine(status)));
   }
 
   void TickLaterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -214,7 +219,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
         });
       }
     }
-    if (warn) LOG(WARNING) << task_ << " is waited for: " << status.message();
+    if (warn) LOG(WARNING) << task_ << " is waited for: " << FirstLine(status);
     if (!failed.empty()) Fail(failed, Gone(status));
   }
 

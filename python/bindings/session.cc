@@ -225,7 +225,7 @@ void BindSession(nb::module_& m) {
              std::vector<DeviceAttributes> devices;
              {
                ReleasedGil unlocked;
-               devices = s.ListDevices();
+               devices = RunValue(s.ListDevices());
              }
              nb::list list;
              for (const DeviceAttributes& d : devices) {

@@ -209,6 +209,8 @@ print("ready", flush=True)
 try:
     if sys.argv[2] == "run":
         session.run(tf.constant(1))
+    elif sys.argv[2] == "list":
+        session.list_devices()
     else:
         tf.Session.reset(sys.argv[1])
 except KeyboardInterrupt:
@@ -217,7 +219,7 @@ except KeyboardInterrupt:
 """
 
 
-@pytest.mark.parametrize("state, what", [("missing", "run"), ("stopped", "run"), ("stopped", "reset")])
+@pytest.mark.parametrize("state, what", [("missing", "run"), ("stopped", "run"), ("stopped", "list"), ("stopped", "reset")])
 def test_ctrl_c_while_a_client_waits_for_its_master(start_cluster, state, what):
     cluster = start_cluster(worker=1)
     if state == "missing":
