@@ -67,7 +67,7 @@ void ClusterWatch::Start() {
     running_ = true;
     const std::vector<TaskName> tasks = options_.peers->Tasks();
     is_watcher_ =
-        tasks.size() > 1 && tasks.size() <= options_.max_watched && tasks.front() == options_.self;
+        !tasks.empty() && tasks.size() <= options_.max_watched && tasks.front() == options_.self;
     self_.view.health = TaskHealth::kHealthy;
     self_.since_nanos = scheduler_.clock().NowNanos();
   }
