@@ -144,3 +144,16 @@ def test_many_threads_share_an_iterator(cases):
         for thread in threads:
             thread.join(60)
         assert sorted(seen) == [i * i for i in range(20)]
+
+
+@pytest.mark.parametrize("calls", [1, 3])
+def test_iterators_that_end_with_their_calls(calls):
+    """A pipeline is given up while its last calls return."""
+    with tf.Graph().as_default():
+        data = tf.data.Dataset.range(10).map(lambda x: x * x, num_parallel_calls=calls)
+        iterator = tf.data.make_initializable_iterator(data)
+        following = iterator.get_next()
+        with tf.Session() as session:
+            for _ in range(200):
+                session.run(iterator.initializer)
+                assert session.run(following) == 0

@@ -54,6 +54,8 @@ void CapturedFunction::CallAsync(const DataContext& context, Element arguments,
   Step& step = state->step;
   runtime_->Call(handle_, std::move(arguments), step,
                  [state, done = std::move(done)](absl::StatusOr<Element> results) mutable {
+                   // Whoever waits for the last call may end the context with it.
+                   state->cancellation.Detach();
                    std::move(done)(std::move(results));
                  });
 }

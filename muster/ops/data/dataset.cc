@@ -68,6 +68,12 @@ ChildCancellation::ChildCancellation(Cancellation& parent)
 }
 
 ChildCancellation::~ChildCancellation() {
+  Detach();
+}
+
+void ChildCancellation::Detach() {
+  if (!attached_) return;
+  attached_ = false;
   parent_.Deregister(token_);
 }
 

@@ -84,10 +84,13 @@ class ChildCancellation {
   explicit ChildCancellation(Cancellation& parent);
   ~ChildCancellation();
   Cancellation& get() { return own_; }
+  // The parent may go afterwards.
+  void Detach();
 
  private:
   Cancellation& parent_;
   const Cancellation::Token token_;
+  bool attached_ = true;
   Cancellation own_;
 };
 

@@ -118,13 +118,15 @@ class ParallelMapper {
   }
 
   void Call(const std::shared_ptr<Slot>& slot, Element arguments) {
-    mapping_.function->CallAsync(context_, std::move(arguments),
-                                 [this, slot](absl::StatusOr<Element> results) {
-                                   MutexLock lock(mutex_);
-                                   *slot = Mapped(std::move(results), mapping_.keeps_length);
-                                   --running_;
-                                   changed_.NotifyAll();
-                                 });
+    // This may be gone once the call is done, before it has returned.
+    const CapturedFunctionPtr function = mapping_.function;
+    function->CallAsync(context_, std::move(arguments),
+                        [this, slot](absl::StatusOr<Element> results) {
+                          MutexLock lock(mutex_);
+                          *slot = Mapped(std::move(results), mapping_.keeps_length);
+                          --running_;
+                          changed_.NotifyAll();
+                        });
   }
 
   bool WaitForRoom() {
