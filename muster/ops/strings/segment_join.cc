@@ -40,13 +40,11 @@ class SegmentJoin : public Kernel {
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
     const int64_t inner = inputs.shape().ElementsIn(ids.rank(), inputs.rank());
-    std::vector<bool> begun(static_cast<size_t>(segments), false);
     const std::string* from = inputs.data<std::string>();
     for (const int64_t row : rows) {
       std::string* to = output->data<std::string>() + row * inner;
       for (int64_t i = 0; i < inner; ++i)
-        absl::StrAppend(to + i, begun[row] ? separator_ : "", *from++);
-      begun[row] = true;
+        absl::StrAppend(to + i, to[i].empty() ? "" : separator_, *from++);
     }
     return absl::OkStatus();
   }
