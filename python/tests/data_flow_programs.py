@@ -307,7 +307,7 @@ def staging(tf):
     size = raw.StageSize(dtypes=[f32], **area)
     put = lambda v: raw.Stage(values=[_fed(tf, v, f32)], **area)
     get = raw.Unstage(dtypes=[f32], **area)
-    return [put([1.]), put([2.]), size, raw.StagePeek(index=1, dtypes=[f32], **area), _meanwhile(put([3.]), [get, size]),
+    return [put([1.]), put([2.]), size, raw.StagePeek(index=1, dtypes=[f32], **area), _meanwhile(put([3.]), [get]), size,
             get, get, _meanwhile(get, [put([4., 5.])]), put(np.zeros(99)), put([1.]),
             raw.StageClear(dtypes=[f32], **area), size]
 
