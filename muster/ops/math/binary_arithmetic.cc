@@ -107,6 +107,22 @@ struct Xlogy {
     return x == T(0) ? T(0) : x * std::log(y);
   }
 };
+struct Xlog1py {
+  static constexpr double kCost = 10;
+  template <typename T>
+  static T Apply(const T& x, const T& y) {
+    if (x == T(0)) return T(0);
+    if constexpr (kIsComplex<T>) {
+      // What rounding takes from the sum it takes from the difference too (Kahan).
+      const T sum = T(1) + y;
+      if (sum == T(1)) return x * y;
+      const T log(std::log(std::abs(sum)), std::arg(sum));
+      return std::isinf(std::abs(sum)) ? x * log : x * (y * (log / (sum - T(1))));
+    } else {
+      return x * std::log1p(y);
+    }
+  }
+};
 
 // Quotient and remainder that fail for a zero divisor; the most negative number divided by -1 wraps
 // around.
@@ -457,6 +473,18 @@ absl::Status XlogyGradient(GradientContext& c) {
   c.SetDx(1, Reduce(s, Times(s, partial_y, dy), ry));
   return c.scope().status();
 }
+absl::Status Xlog1pyGradient(GradientContext& c) {
+  ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
+  const Output x = c.input(0);
+  const Output y = c.input(1);
+  const auto [rx, ry] = c.BroadcastArgs();
+  const Scope s = AfterGradient(c, dy);
+  const Output partial_x = s.Op("Xlog1py", {NotZero(s, x), y});
+  const Output partial_y = s.Op("Xdivy", {x, Plus(s, y, 1.0)});
+  c.SetDx(0, Reduce(s, Times(s, partial_x, dy), rx));
+  c.SetDx(1, Reduce(s, Times(s, partial_y, dy), ry));
+  return c.scope().status();
+}
 absl::Status XdivyGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
   const Output x = c.input(0);
@@ -643,6 +671,11 @@ DEFINE_OP(Xlogy) {
   BinaryDef(op, "T: {half, bfloat16, float, double, complex64, complex128}",
             "x * log(y), zero where x is zero.", XlogyGradient)
       .CpuTypes<Fields>("T", Binary<Xlogy>());
+}
+DEFINE_OP(Xlog1py) {
+  BinaryDef(op, "T: {half, bfloat16, float, double, complex64, complex128}",
+            "x * log(1 + y), zero where x is zero.", Xlog1pyGradient)
+      .CpuTypes<Fields>("T", Binary<Xlog1py>());
 }
 DEFINE_OP(Atan2) {
   op.Attr("T: {bfloat16, half, float, double}").Input("y: T").Input("x: T").Output("z: T");

@@ -16,7 +16,7 @@ RANGES = {
 LOOSE = {"Lgamma": 64, "Digamma": 64, "Erf": 16, "Erfc": 64, "BesselI0e": 32, "BesselI1e": 32, "Tan": 16, "Sinh": 16,
          "Cosh": 16, "Asinh": 16, "Acosh": 64, "Atanh": 16, "Expm1": 16, "Log1p": 16, "Tanh": 16, "Sigmoid": 16, "Sin": 8,
          "Cos": 8, "Softplus": 16, "Elu": 16, "Selu": 16, "Igamma": 256, "Igammac": 256, "IgammaGradA": 16384, "Zeta": 256,
-         "Polygamma": 256, "Pow": 16, "Xlogy": 8, "Exp": 8}
+         "Polygamma": 256, "Pow": 16, "Xlogy": 8, "Xlog1py": 16, "Exp": 8}
 UNARY = """Neg Abs Sign Square Sqrt Rsqrt Reciprocal Inv Exp Expm1 Log Log1p Tanh Sigmoid Sin Cos Tan Sinh Cosh Asin Acos
 Atan Asinh Acosh Atanh Erf Erfc Lgamma Digamma BesselI0e BesselI1e Floor Ceil Round Rint Conj""".split()
 UNARY_TESTS = "IsNan IsInf IsFinite LogicalNot Invert".split()
@@ -92,7 +92,7 @@ def make_complex(g):
 
 
 # --- Two inputs. ---
-ARITHMETIC = """Add AddV2 Sub Mul Div RealDiv Maximum Minimum SquaredDifference DivNoNan MulNoNan Xdivy Xlogy Atan2
+ARITHMETIC = """Add AddV2 Sub Mul Div RealDiv Maximum Minimum SquaredDifference DivNoNan MulNoNan Xdivy Xlogy Xlog1py Atan2
 Pow FloorDiv FloorMod Mod TruncateDiv TruncateMod""".split()
 COMPARISONS = "Less LessEqual Greater GreaterEqual Equal NotEqual LogicalAnd LogicalOr ApproximateEqual".split()
 BITS = "BitwiseAnd BitwiseOr BitwiseXor".split()
@@ -103,7 +103,7 @@ GRADS_OF_INPUT = "ReluGrad Relu6Grad EluGrad SeluGrad SoftplusGrad SoftsignGrad 
 
 def _right(g, *shape):
     """A right operand that no division fails on."""
-    if g.op in ("Pow", "Xlogy"):
+    if g.op in ("Pow", "Xlogy", "Xlog1py"):
         return g.values(*shape, low=0.5 if g.type in et.FLOATS + et.COMPLEXES else 0, high=3)
     if g.op in DIVISIONS:
         return g.values(*shape, low=1, high=5)
