@@ -6,12 +6,14 @@ import pytest
 from trainer_cluster import PRESET, ROOT, SLACK, Task, free_ports
 
 
-@pytest.mark.parametrize("flags", [[], ["--sync"]], ids=["asynchronous", "synchronous"])
+# Enough steps that none has finished when the parameter server is killed.
+@pytest.mark.parametrize("flags", [["--train_steps=3000"], ["--sync", "--train_steps=900"]],
+                         ids=["asynchronous", "synchronous"])
 def test_a_trainer_in_cpp_goes_on_when_its_parameter_server_was_lost(tmp_path, flags):
     hosts = ["localhost:%d" % port for port in free_ports(3)]
     words = [os.path.join(ROOT, "build", PRESET, "bin", "mnist_replica_cc"), "--ps_hosts=" + hosts[0],
              "--worker_hosts=" + ",".join(hosts[1:]), "--data_dir=" + os.path.join(ROOT, "data", "digits"),
-             "--logdir=" + str(tmp_path / "model"), "--train_steps=450"] + flags
+             "--logdir=" + str(tmp_path / "model")] + flags
     tasks = []
 
     def start(job, index):
