@@ -1,6 +1,7 @@
-"""Ports for servers of tests."""
+"""Ports for servers of tests, and waiting for what they say."""
 import os
 import random
+import select
 import socket
 
 # Below those that the system gives to connections: between the choice and the server's start nobody takes one by chance.
@@ -34,3 +35,10 @@ def free_ports(count):
             _given.add(port)
             ports.append(port)
     return ports
+
+
+def readable(stream, seconds):
+    """Whether `stream` has something to read, or has ended, within the time. Descriptors may be above select's 1024."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    return bool(poll.poll(1000 * seconds))

@@ -1,13 +1,12 @@
 """Clusters of real processes for tests; everything that is started is ended, whatever happens."""
 import ctypes
 import os
-import select
 import signal
 import subprocess
 import time
 
 import pytest
-from cluster_ports import free_ports
+from cluster_ports import free_ports, readable
 
 PRESET = os.environ.get("MUSTER_BUILD", "release")
 START_SECONDS = 30
@@ -32,7 +31,7 @@ class Task(object):
         self.first_line = self._read_line()
 
     def _read_line(self):
-        ready, _, _ = select.select([self.process.stdout], [], [], START_SECONDS)
+        ready = readable(self.process.stdout, START_SECONDS)
         line = self.process.stdout.readline() if ready else ""
         if not line:
             self.process.kill()

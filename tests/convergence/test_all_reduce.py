@@ -24,7 +24,7 @@ class Ring(object):
         self._cluster = tf.train.ClusterSpec(jobs)
         self._servers = [tf.train.Server(self._cluster, "worker", i) for i in range(workers)]
         if table_at_ps:
-            self._ps = tf.train.Server(self._cluster, "ps", 0)
+            self._servers.append(tf.train.Server(self._cluster, "ps", 0))
         self._failures = []
         self.found = [None] * workers
 
@@ -35,6 +35,8 @@ class Ring(object):
         for thread in threads:
             thread.join(300)
             assert not thread.is_alive()
+        for server in self._servers:
+            server.stop(0)
         if self._failures:
             raise self._failures[0]
         return self.found

@@ -30,6 +30,8 @@ class Replicas(object):
             thread.start()
         for thread in threads:
             thread.join()
+        for server in self._servers:
+            server.stop(0)
         if self._failures:
             raise self._failures[0]
         return self.found

@@ -3,12 +3,11 @@
 import json
 import os
 import pathlib
-import select
 import subprocess
 import sys
 import tempfile
 
-from cluster_ports import free_ports
+from cluster_ports import free_ports, readable
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -45,7 +44,7 @@ class Process(object):
         return self._log.read().decode(errors="replace")[-3000:]
 
     def line(self, timeout):
-        ready, _, _ = select.select([self.process.stdout], [], [], timeout)
+        ready = readable(self.process.stdout, timeout)
         line = self.process.stdout.readline() if ready else ""
         if not line:
             self.end()

@@ -8,10 +8,9 @@ import os
 import pathlib
 import random
 import re
-import select
 import subprocess
 
-from cluster_ports import free_ports
+from cluster_ports import free_ports, readable
 
 HERE = pathlib.Path(__file__).resolve().parent
 VERSIONS = ["2.21", "1.15.5"]
@@ -177,7 +176,7 @@ def live_cluster(muster, tasks, environment):
                 subprocess.Popen([muster, "serve", "--cluster", json.dumps(spec), "--job", job, "--task", number],
                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment))
         for task, process in zip(tasks, processes):
-            ready, _, _ = select.select([process.stdout], [], [], 30)
+            ready = readable(process.stdout, 30)
             if not ready or not process.stdout.readline():
                 raise AssertionError("%s did not start" % task)
         yield addresses
