@@ -172,7 +172,7 @@ ClusterStatus ClusterWatch::SeenLocked(const TaskStatus& own) const {
 
 void ClusterWatch::Status(CallOptions /*options*/, StatusRequest request,
                           CallDone<ClusterStatus> done) {
-  if (request.goodbye) Goodbye(*request.goodbye);
+  if (request.goodbye) NoteGoodbye(*request.goodbye);
   if (request.asker) NoteAsker(request.asker->ToString());
   if (!request.whole_cluster) {
     ClusterStatus own;
@@ -428,7 +428,7 @@ void ClusterWatch::CompareRates() {
   Write(log);
 }
 
-void ClusterWatch::Goodbye(const StatusRequest::Goodbye& goodbye) {
+void ClusterWatch::NoteGoodbye(const Goodbye& goodbye) {
   Log log;
   {
     MutexLock lock(mutex_);
@@ -449,7 +449,7 @@ void ClusterWatch::Goodbye(const StatusRequest::Goodbye& goodbye) {
 
 void ClusterWatch::Leave(absl::AnyInvocable<void() &&> done) {
   StatusRequest request;
-  request.goodbye = StatusRequest::Goodbye{options_.self, options_.own().incarnation};
+  request.goodbye = Goodbye{options_.self, options_.own().incarnation};
   std::vector<std::shared_ptr<WorkerApi>> told;
   std::map<std::string, int64_t> askers;
   {

@@ -108,7 +108,7 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
   void EnterLocked(Peer& peer, TaskHealth health, std::string explanation, Log& log)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CompareRates();
-  void Goodbye(const StatusRequest::Goodbye& goodbye);
+  void NoteGoodbye(const Goodbye& goodbye);
   TaskStatus OwnWithRate() const;
   ClusterStatus SeenLocked(const TaskStatus& own) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static void Write(const Log& log);

@@ -84,14 +84,15 @@ std::vector<JobRates> RatesOfJobs(const ClusterStatus& cluster);
 // Whether its rate counts among those of its job.
 bool RunsSteps(const TaskView& view);
 
+// The task that says it stops: the one it tells expects no more of it.
+struct Goodbye {
+  TaskName task;
+  uint64_t incarnation = 0;
+};
+
 struct StatusRequest {
   bool whole_cluster = false;     // else the task that is asked speaks of itself
   std::optional<TaskName> asker;  // that wants to be told when the task stops
-  // The caller stops: the one it tells expects no more of it.
-  struct Goodbye {
-    TaskName task;
-    uint64_t incarnation = 0;
-  };
   std::optional<Goodbye> goodbye;
 };
 

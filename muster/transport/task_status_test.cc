@@ -116,7 +116,7 @@ absl::StatusOr<ClusterStatus> Ask(WorkerApi& worker, StatusRequest request) {
 StatusRequest Goodbye() {
   StatusRequest request;
   request.whole_cluster = true;
-  request.goodbye = StatusRequest::Goodbye{{"worker", 3}, 77};
+  request.goodbye = Goodbye{{"worker", 3}, 77};
   return request;
 }
 

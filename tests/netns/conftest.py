@@ -2,6 +2,7 @@
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import warnings
 
@@ -36,6 +37,20 @@ def _why_not():
     except (OSError, subprocess.CalledProcessError) as error:
         return str(getattr(error, "stderr", "") or error).strip()
     return None
+
+
+def _remove_leftovers():
+    """A run that was killed leaves its hosts, whose addresses are those of this one."""
+    listed = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True).stdout
+    for name in re.findall(r"^(mst\d+h\d+)\b", listed, re.MULTILINE):
+        if not os.path.exists("/proc/" + re.findall(r"\d+", name)[0]):
+            pids = subprocess.run(["ip", "netns", "pids", name], stdout=subprocess.PIPE, text=True).stdout.split()
+            subprocess.run(["kill", "-9"] + pids, stderr=subprocess.DEVNULL)
+            subprocess.run(["ip", "netns", "del", name])
+    links = subprocess.run(["ip", "-br", "link"], stdout=subprocess.PIPE, text=True).stdout
+    for bridge, pid in re.findall(r"^(mb(\d+))\b", links, re.MULTILINE):
+        if not os.path.exists("/proc/" + pid):
+            subprocess.run(["ip", "link", "del", bridge])
 
 
 class Host(object):
@@ -81,6 +96,7 @@ class Hosts(object):
 
     def __init__(self, muster):
         self._muster = muster
+        _remove_leftovers()
         self.bridge = "mb%d" % (os.getpid() % 100000)
         self.hosts, self.tasks = {}, {}
         _run("ip", "link", "add", self.bridge, "type", "bridge")
