@@ -113,7 +113,7 @@ absl::StatusOr<ClusterStatus> Ask(WorkerApi& worker, StatusRequest request) {
   return *reply->status;
 }
 
-StatusRequest Goodbye() {
+StatusRequest GoodbyeRequest() {
   StatusRequest request;
   request.whole_cluster = true;
   request.goodbye = Goodbye{{"worker", 3}, 77};
@@ -133,7 +133,7 @@ TEST(TaskStatusTest, TravelsByGrpc) {
   const auto status = std::make_shared<FakeStatus>();
   options.status = status;
   ASSERT_TRUE(task.Start(std::move(options)).ok());
-  const absl::StatusOr<ClusterStatus> answer = Ask(*task.remote, Goodbye());
+  const absl::StatusOr<ClusterStatus> answer = Ask(*task.remote, GoodbyeRequest());
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(Bytes(*answer), Bytes(Example()));
   ExpectGoodbye(status->request);
@@ -153,7 +153,7 @@ TEST(TaskStatusTest, TravelsInsideAProcess) {
   const auto peers =
       direct->Connect(ClusterSpec({{"ps", {{0, "a:1"}, {1, "b:1"}}}}), TaskName(), nullptr);
   const absl::StatusOr<ClusterStatus> answer =
-      Ask(*peers->Worker("/job:ps/replica:0/task:0"), Goodbye());
+      Ask(*peers->Worker("/job:ps/replica:0/task:0"), GoodbyeRequest());
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(Bytes(*answer), Bytes(Example()));
   ExpectGoodbye(status->request);
