@@ -109,13 +109,13 @@ class TlsChannel : public Channel {
   }
 
   absl::StatusOr<size_t> Write(absl::Span<const iovec> pieces) override {
-    return Move(pieces, [this](const iovec& piece, size_t offset, size_t* moved) {
+    return Move(pieces, write_failure_, [this](const iovec& piece, size_t offset, size_t* moved) {
       return SSL_write_ex(ssl_.get(), static_cast<const char*>(piece.iov_base) + offset,
                           piece.iov_len - offset, moved);
     });
   }
   absl::StatusOr<size_t> Read(absl::Span<const iovec> pieces) override {
-    return Move(pieces, [this](const iovec& piece, size_t offset, size_t* moved) {
+    return Move(pieces, read_failure_, [this](const iovec& piece, size_t offset, size_t* moved) {
       return SSL_read_ex(ssl_.get(), static_cast<char*>(piece.iov_base) + offset,
                          piece.iov_len - offset, moved);
     });
@@ -125,7 +125,8 @@ class TlsChannel : public Channel {
   void CloseWriting() override {
     if (std::exchange(closed_, true)) return;
     ERR_clear_error();
-    if (SSL_is_init_finished(ssl_.get()) && failure_.ok()) SSL_shutdown(ssl_.get());
+    if (SSL_is_init_finished(ssl_.get()) && write_failure_.ok() && read_failure_.ok())
+      SSL_shutdown(ssl_.get());
     shutdown(fd(), SHUT_WR);
   }
   bool Flushed() const override { return SocketIsFlushed(fd()); }
@@ -133,18 +134,18 @@ class TlsChannel : public Channel {
  private:
   // Moves until the pieces are done or the socket does not go on. `step` moves a part of one.
   template <typename Step>
-  absl::StatusOr<size_t> Move(absl::Span<const iovec> pieces, Step step) {
+  absl::StatusOr<size_t> Move(absl::Span<const iovec> pieces, absl::Status& failure, Step step) {
     size_t total = 0;
     for (const iovec& piece : pieces) {
       for (size_t done = 0; done < piece.iov_len;) {
-        if (!failure_.ok()) return failure_;
+        if (!failure.ok()) return failure;
         size_t moved = 0;
         ERR_clear_error();
         if (const int result = step(piece, done, &moved); result <= 0) {
-          Note(SSL_get_error(ssl_.get(), result));
+          Note(SSL_get_error(ssl_.get(), result), failure);
           // What has been moved counts; the next call meets the failure.
-          if (total > 0 || failure_.ok()) return total;
-          return failure_;
+          if (total > 0 || failure.ok()) return total;
+          return failure;
         }
         done += moved;
         total += moved;
@@ -153,19 +154,20 @@ class TlsChannel : public Channel {
     return total;
   }
 
-  // OpenSSL forbids further calls after a failure.
-  void Note(int error) {
+  // Nothing more goes this way. What the peer has sent before it closed can still be read when
+  // writing has failed.
+  static void Note(int error, absl::Status& failure) {
     switch (error) {
       case SSL_ERROR_WANT_READ:
       case SSL_ERROR_WANT_WRITE:
         return;
       case SSL_ERROR_ZERO_RETURN:
-        failure_ = absl::UnavailableError("closed its connection");
+        failure = absl::UnavailableError("closed its connection");
         return;
       default: {
         const unsigned long code = ERR_peek_error();  // OpenSSL's type
         const char* const reason = code == 0 ? nullptr : ERR_reason_error_string(code);
-        failure_ = absl::UnavailableError(
+        failure = absl::UnavailableError(
             absl::StrCat("connection lost (", reason != nullptr ? reason : "TLS", ")"));
         ERR_clear_error();
       }
@@ -175,7 +177,8 @@ class TlsChannel : public Channel {
   const Descriptor socket_;
   const std::string secret_;
   std::unique_ptr<SSL, FreeSsl> ssl_;
-  absl::Status failure_;
+  absl::Status read_failure_;
+  absl::Status write_failure_;
   bool closed_ = false;
 };
 
