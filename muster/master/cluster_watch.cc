@@ -100,13 +100,19 @@ bool ClusterWatch::IsDueLocked(bool has_sessions) {
 }
 
 void ClusterWatch::Tick() {
-  const TaskStatus own = options_.own();
+  TaskPulse pulse;
+  if (options_.pulse != nullptr) {
+    pulse = options_.pulse();
+  } else {
+    const TaskStatus own = options_.own();
+    pulse = {own.steps, own.sessions};
+  }
   bool is_due;
   {
     MutexLock lock(mutex_);
     if (!running_) return;
-    SampleLocked(own.steps);
-    is_due = IsDueLocked(own.sessions > 0);
+    SampleLocked(pulse.steps);
+    is_due = IsDueLocked(pulse.sessions > 0);
     if (is_due) beats_ = 0;
   }
   TickLater();

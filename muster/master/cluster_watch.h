@@ -19,12 +19,20 @@
 
 namespace muster {
 
+// Two numbers of TaskStatus.
+struct TaskPulse {
+  int64_t steps = 0;
+  int64_t sessions = 0;
+};
+
 struct ClusterWatchOptions {
   TaskName self;
   std::shared_ptr<Peers> peers;
   Scheduler* scheduler = nullptr;  // outlives the watch
-  // What the task says of itself, without its rate. Called once a second and whenever it is asked.
+  // What the task says of itself, without its rate. Called when somebody asks: it counts variables.
   std::function<TaskStatus()> own;
+  // Of that, what every heartbeat needs. Null: taken from `own`.
+  std::function<TaskPulse()> pulse;
   // `heartbeat`: how often the others are asked while there are sessions; otherwise kIdleBeats
   // times as long. `fail_after`: a task that has been silent for so long is lost.
   LivenessOptions liveness;

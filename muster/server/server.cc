@@ -413,6 +413,10 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   watch.own = [self, own_master = parts->master, own_worker = parts->worker] {
     return ReportOf(self, *own_master, *own_worker);
   };
+  watch.pulse = [own_master = parts->master] {
+    const Master::Counts counts = own_master->counts();
+    return TaskPulse{counts.steps_run, counts.sessions};
+  };
   parts->watch = ClusterWatch::Create(std::move(watch));
   return parts;
 }
