@@ -11,11 +11,13 @@
 
 #include "muster/base/mutex.h"
 #include "muster/tensor/buffer_limit.h"
+#include "muster/tensor/shared_memory.h"
 
 namespace muster {
 namespace {
 
 std::atomic<size_t> max_buffer_bytes{SIZE_MAX};
+std::atomic<bool> share_buffers{false};
 
 class ExternalRegion : public Region {
  public:
@@ -46,8 +48,9 @@ constexpr bool kExactBlocks = false;
 // aligned address.
 class HeapRegion : public Region {
  public:
-  HeapRegion(CachingAllocator* owner, void* base, size_t size_bytes, int size_class)
-      : Region(base, size_bytes, MemoryKind::kHost), owner_(owner), size_class_(size_class) {}
+  HeapRegion(CachingAllocator* owner, void* base, size_t size_bytes, int size_class,
+             MemoryKind kind)
+      : Region(base, size_bytes, kind), owner_(owner), size_class_(size_class) {}
   void Destroy() override;
   int size_class() const { return size_class_; }
 
@@ -81,16 +84,25 @@ class CachingAllocator : public Allocator {
     const int size_class = ClassOf(size_bytes);
     if (size_class < 0) return Buffer();
     const size_t block_bytes = ClassBytes(size_class);
-    void* block = kExactBlocks ? nullptr : TakeCached(size_class);
+    MemoryKind kind =
+        size_bytes >= kSharedFromBytes && share_buffers.load(std::memory_order_relaxed)
+            ? MemoryKind::kSharedHost
+            : MemoryKind::kHost;
+    void* block = kExactBlocks ? nullptr : TakeCached(size_class, kind);
     if (block == nullptr) {
       const size_t bytes = kHeader + (kExactBlocks ? size_bytes : block_bytes);
       if (bytes > max_buffer_bytes.load(std::memory_order_relaxed)) return Buffer();
-      if (posix_memalign(&block, kBufferAlignment, bytes) != 0) return Buffer();
-      if (bytes >= kHugeFromBytes) UseHugePages(block, bytes);
+      if (kind == MemoryKind::kSharedHost) block = SharedMemory::Global().Allocate(bytes);
+      if (block == nullptr) {
+        kind = MemoryKind::kHost;
+        if (posix_memalign(&block, kBufferAlignment, bytes) != 0) return Buffer();
+        if (bytes >= kHugeFromBytes) UseHugePages(block, bytes);
+      }
     }
     Count(static_cast<int64_t>(block_bytes));
-    auto* region = new (block) HeapRegion(this, static_cast<char*>(block) + kHeader,
-                                          kExactBlocks ? size_bytes : block_bytes, size_class);
+    auto* region =
+        new (block) HeapRegion(this, static_cast<char*>(block) + kHeader,
+                               kExactBlocks ? size_bytes : block_bytes, size_class, kind);
     return Buffer(RefPtr<Region>::Adopt(region), 0, size_bytes);
   }
   MemoryKind memory_kind() const override { return MemoryKind::kHost; }
@@ -102,12 +114,13 @@ class CachingAllocator : public Allocator {
   void Free(HeapRegion* region) {
     const int size_class = region->size_class();
     const size_t block_bytes = ClassBytes(size_class);
+    const MemoryKind kind = region->kind();
     in_use_.fetch_sub(static_cast<int64_t>(block_bytes), std::memory_order_relaxed);
     region->~HeapRegion();
     void* block = region;
     if (!kExactBlocks &&
         cached_bytes_.load(std::memory_order_relaxed) + block_bytes <= kMaxCachedBytes) {
-      List& list = lists_[size_class];
+      List& list = Lists(kind)[size_class];
       MutexLock lock(list.mutex);
       if (list.length < kMaxListLength) {
         *static_cast<void**>(block) = list.head;
@@ -117,7 +130,11 @@ class CachingAllocator : public Allocator {
         return;
       }
     }
-    std::free(block);
+    if (kind == MemoryKind::kSharedHost) {
+      SharedMemory::Global().Free(block, kHeader + block_bytes);
+    } else {
+      std::free(block);
+    }
   }
 
  private:
@@ -149,8 +166,12 @@ class CachingAllocator : public Allocator {
     return ClassBytes(size_class) % kBufferAlignment == 0 ? size_class : 4 * (octave + 1);
   }
 
-  void* TakeCached(int size_class) {
-    List& list = lists_[size_class];
+  std::array<List, kClasses>& Lists(MemoryKind kind) {
+    return kind == MemoryKind::kSharedHost ? shared_lists_ : lists_;
+  }
+
+  void* TakeCached(int size_class, MemoryKind kind) {
+    List& list = Lists(kind)[size_class];
     MutexLock lock(list.mutex);
     void* block = list.head;
     if (block == nullptr) return nullptr;
@@ -169,6 +190,7 @@ class CachingAllocator : public Allocator {
   }
 
   std::array<List, kClasses> lists_;
+  std::array<List, kClasses> shared_lists_;
   std::atomic<size_t> cached_bytes_{0};
   std::atomic<int64_t> in_use_{0};
   std::atomic<int64_t> peak_{0};
@@ -190,6 +212,10 @@ Allocator& HostAllocator() {
   // Never destroyed: tensors in static storage may outlive every static destructor.
   static auto* allocator = new CachingAllocator;
   return *allocator;
+}
+
+void ShareLargeBuffers() {
+  if (!kExactBlocks) share_buffers.store(true, std::memory_order_relaxed);
 }
 
 void LimitBufferBytes(size_t bytes) {

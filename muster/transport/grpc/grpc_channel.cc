@@ -10,8 +10,8 @@
 
 #include "muster/transport/grpc/grpc_bytes.h"
 #include "muster/transport/grpc/grpc_library.h"
-#include "muster/transport/grpc/grpc_methods.h"
 #include "muster/transport/grpc/grpc_security.h"
+#include "muster/transport/methods.h"
 
 namespace muster {
 namespace {
@@ -66,9 +66,7 @@ struct OutgoingCall {
       result = absl::UnavailableError(result.message());
     }
     if (absl::IsCancelled(result)) result = Derived(std::move(result));
-    if (!absl::IsUnavailable(result)) return result;
-    return Suffixed(result, absl::StrCat("\nAdditional GRPC error information from remote target ",
-                                         who, " while calling ", method));
+    return absl::IsUnavailable(result) ? CallFailed(result, who, method) : result;
   }
 
   void Finish(const grpc::Status& status) {

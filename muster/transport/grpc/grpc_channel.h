@@ -4,26 +4,22 @@
 #include <memory>
 #include <string>
 
-#include "absl/functional/any_invocable.h"
 #include <grpcpp/channel.h>
 
+#include "muster/transport/channel.h"
 #include "muster/transport/grpc/grpc_transport.h"
-#include "muster/transport/wire_message.h"
 
 namespace muster {
 
 // Thread-safe. Connects with the first call, and again after failures.
-class GrpcChannel {
+class GrpcChannel final : public Channel {
  public:
   // `name` is how error texts call the other side.
   GrpcChannel(std::string name, std::string address, const GrpcOptions& options);
 
-  using Done = absl::AnyInvocable<void(absl::StatusOr<WireBytes>) &&>;
-  // An error in place of the request is passed on to `done`.
   void Call(absl::string_view service, absl::string_view method, CallOptions options,
-            absl::StatusOr<WireMessage> request, Done done) const;
-
-  const std::string& address() const { return address_; }
+            absl::StatusOr<WireMessage> request, Done done) const override;
+  const std::string& address() const override { return address_; }
 
  private:
   const std::string name_;

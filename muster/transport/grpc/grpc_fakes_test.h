@@ -231,9 +231,11 @@ struct FakeTask {
   std::shared_ptr<Peers> peers;
   std::shared_ptr<WorkerApi> remote;
   std::shared_ptr<MasterApi> remote_master;
+  bool fast = false;  // whether they talk without the network
 
   absl::Status Start(GrpcServerOptions options = {}, SecurityOptions client = {}) {
     options.host = "127.0.0.1";
+    options.fast = fast;
     ASSIGN_OR_RETURN(server, GrpcServer::Start(std::move(options), master, worker));
     return Connect(std::move(client), absl::StrCat("127.0.0.1:", server->port()));
   }
@@ -241,6 +243,7 @@ struct FakeTask {
     GrpcOptions grpc;
     grpc.scheduler = &DefaultScheduler();
     grpc.security = std::move(client);
+    grpc.fast = fast;
     transport = NewGrpcTransport(std::move(grpc));
     peers = transport->Connect(ClusterSpec({{"ps", {{0, address}}}}), TaskName(), nullptr);
     remote = peers->Worker("/job:ps/replica:0/task:0");

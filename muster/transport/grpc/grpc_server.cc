@@ -6,12 +6,15 @@
 #include <grpcpp/server.h>
 #include <grpcpp/server_builder.h>
 
+#include "muster/base/log.h"
+#include "muster/tensor/shared_memory.h"
+#include "muster/transport/fast/fast_server.h"
 #include "muster/transport/grpc/grpc_bytes.h"
 #include "muster/transport/grpc/grpc_connections.h"
 #include "muster/transport/grpc/grpc_library.h"
-#include "muster/transport/grpc/grpc_methods.h"
 #include "muster/transport/grpc/grpc_security.h"
 #include "muster/transport/grpc/grpc_transport.h"
+#include "muster/transport/methods.h"
 
 namespace muster {
 namespace {
@@ -33,13 +36,57 @@ CallOptions::Peer PeerKind(const grpc::GenericCallbackServerContext& context) {
                                                                  : CallOptions::Peer::kTensorFlow2;
 }
 
-// What all calls of a server share.
-struct Service {
+// What all calls of a server share. Calls from neighbours may outlive the server a little.
+struct Service : std::enable_shared_from_this<Service> {
+  Service(GrpcServerOptions given, std::shared_ptr<MasterApi> its_master,
+          std::shared_ptr<WorkerApi> its_worker)
+      : options(std::move(given)),
+        master(std::move(its_master)),
+        worker(std::move(its_worker)),
+        connections(std::make_shared<GrpcConnections>(options.scheduler)),
+        capabilities(&options.capabilities) {}
+
   GrpcServerOptions options;
   std::shared_ptr<MasterApi> master;
   std::shared_ptr<WorkerApi> worker;
   std::shared_ptr<GrpcConnections> connections;
   std::unique_ptr<PieceStore> pieces = std::make_unique<PieceStore>(Clock::Real());
+  std::vector<std::string> all_capabilities;  // with what is known once the server listens
+  std::atomic<const std::vector<std::string>*> capabilities;
+
+  bool Offers(const Method& method) const {
+    return method.service == kMasterService ? master != nullptr : worker != nullptr;
+  }
+
+  void Serve(const Method& method, IncomingCall call) const {
+    call.master = master.get();
+    call.worker = worker.get();
+    call.status = options.status.get();
+    call.capabilities = capabilities.load(std::memory_order_acquire);
+    call.pieces = pieces.get();
+    call.max_piece_bytes = options.max_piece_bytes;
+    const bool is_heavy = method.heavy && call.request.size_bytes() > kLargeRequestBytes;
+    if (!is_heavy || options.scheduler == nullptr) return method.serve(std::move(call));
+    options.scheduler->Schedule(
+        [serve = method.serve, call = std::move(call)]() mutable { serve(std::move(call)); });
+  }
+
+  // The same for a call from a process of this machine.
+  void ServeNeighbour(fast::LinkCall from) const {
+    const Method* const method = FindMethod(from.path);
+    if (method == nullptr || !Offers(*method))
+      return std::move(from.reply)(Unimplemented("This task does not offer ", from.path));
+    IncomingCall call;
+    call.request = std::move(from.request);
+    call.options = std::move(from.options);
+    call.reply = [self = shared_from_this(),
+                  reply = std::move(from.reply)](absl::StatusOr<WireMessage> message) mutable {
+      std::move(reply)(std::move(message));
+    };
+    // Nothing is copied on the way, whatever its size; only messages have an end.
+    call.piece_from_bytes = size_t{1} << 30;
+    Serve(*method, std::move(call));
+  }
 
   bool Allows(const grpc::GenericCallbackServerContext& context) const {
     if (options.security.token.empty()) return true;
@@ -80,18 +127,9 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
     call.options.peer = peer_;
     if (method_->service == kMasterService)
       call.options.connection = service_.connections->Track(context_.peer());
-    call.master = service_.master.get();
-    call.worker = service_.worker.get();
-    call.status = service_.options.status.get();
-    call.capabilities = &service_.options.capabilities;
-    call.pieces = service_.pieces.get();
-    call.max_piece_bytes = service_.options.max_piece_bytes;
+    call.piece_from_bytes = std::min(call.piece_from_bytes, service_.options.max_piece_bytes);
     call.reply = [this](absl::StatusOr<WireMessage> reply) { Reply(std::move(reply)); };
-    Scheduler* scheduler = service_.options.scheduler;
-    const bool is_heavy = method_->heavy && call.request.size_bytes() > kLargeRequestBytes;
-    if (!is_heavy || scheduler == nullptr) return method_->serve(std::move(call));
-    scheduler->Schedule(
-        [serve = method_->serve, call = std::move(call)]() mutable { serve(std::move(call)); });
+    service_.Serve(*method_, std::move(call));
   }
 
   void OnCancel() override { cancellation_->Cancel(WhyCancelled()); }
@@ -105,9 +143,8 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
       return Reply(absl::UnauthenticatedError("The call does not show the token of this task"));
     }
     if (method_ == nullptr) return Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, ""));
-    const bool served = method_->service == kMasterService ? service_.master != nullptr
-                                                           : service_.worker != nullptr;
-    if (!served) return Reply(Unimplemented("This task does not offer ", method_->service));
+    if (!service_.Offers(*method_))
+      return Reply(Unimplemented("This task does not offer ", method_->service));
     StartRead(&request_);
   }
 
@@ -157,16 +194,17 @@ std::string ListenAddress(const GrpcServerOptions& options) {
 
 class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackGenericService {
  public:
-  explicit GrpcServerImplementation(Service service) : service_(std::move(service)) {}
+  explicit GrpcServerImplementation(std::shared_ptr<Service> service)
+      : service_(std::move(service)) {}
   ~GrpcServerImplementation() override { Stop(absl::ZeroDuration()); }
 
   absl::Status Listen() {
     KeepGrpcRunning();
-    ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFor(service_.options.security));
-    const std::string address = ListenAddress(service_.options);
+    ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFor(service_->options.security));
+    const std::string address = ListenAddress(service_->options);
     grpc::ServerBuilder builder;
     builder.AddListeningPort(address, credentials, &port_);
-    builder.SetMaxReceiveMessageSize(service_.options.max_message_bytes);
+    builder.SetMaxReceiveMessageSize(service_->options.max_message_bytes);
     // A second server on the same port would take half of the calls.
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
@@ -179,7 +217,8 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
       return absl::UnknownError(absl::StrCat("Could not start gRPC server: cannot listen on ",
                                              address, "; is the port in use?"));
     }
-    service_.connections->set_port(port_);
+    service_->connections->set_port(port_);
+    ListenToNeighbours();
     return absl::OkStatus();
   }
 
@@ -189,18 +228,43 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
     if (server_ == nullptr) return;
     // Longer ones would not fit into gRPC's clock.
     grace = std::clamp(grace, absl::ZeroDuration(), absl::Hours(24 * 365));
-    server_->Shutdown(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(grace));
+    const absl::Time end = absl::Now() + grace;
+    if (neighbours_ != nullptr) neighbours_->Refuse();
+    server_->Shutdown(absl::ToChronoTime(end));
     server_->Wait();
+    if (neighbours_ != nullptr)
+      neighbours_->Stop(std::max(end - absl::Now(), absl::ZeroDuration()));
   }
 
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
-    return ServerCall::Start(service_, *context);
+    return ServerCall::Start(*service_, *context);
   }
 
  private:
-  const Service service_;
+  // Calls from this machine need no network, where neither certificates nor a token are asked for.
+  void ListenToNeighbours() {
+    const GrpcServerOptions& options = service_->options;
+    if (!options.fast || !fast::IsWanted() || options.security.enabled() ||
+        options.scheduler == nullptr)
+      return;
+    auto started = fast::FastServer::Start(
+        [service = service_](fast::LinkCall call) { service->ServeNeighbour(std::move(call)); },
+        *options.scheduler);
+    if (!started.ok()) {
+      LOG(WARNING) << "other tasks of this machine come over the network: " << started.status();
+      return;
+    }
+    ShareLargeBuffers();
+    neighbours_ = *std::move(started);
+    service_->all_capabilities = options.capabilities;
+    service_->all_capabilities.push_back(fast::CapabilityOf(port_, neighbours_->name()));
+    service_->capabilities.store(&service_->all_capabilities, std::memory_order_release);
+  }
+
+  const std::shared_ptr<Service> service_;
   int port_ = 0;
+  std::shared_ptr<fast::FastServer> neighbours_;
   std::unique_ptr<grpc::Server> server_;
 };
 
@@ -209,9 +273,8 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options,
                                                               std::shared_ptr<MasterApi> master,
                                                               std::shared_ptr<WorkerApi> worker) {
-  auto connections = std::make_shared<GrpcConnections>(options.scheduler);
   auto server = std::make_unique<GrpcServerImplementation>(
-      Service{std::move(options), std::move(master), std::move(worker), std::move(connections)});
+      std::make_shared<Service>(std::move(options), std::move(master), std::move(worker)));
   RETURN_IF_ERROR(server->Listen());
   return server;
 }

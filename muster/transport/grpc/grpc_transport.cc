@@ -5,11 +5,24 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/strip.h"
 
+#include "muster/transport/fast/fast_server.h"
+#include "muster/transport/fast/neighbour_channel.h"
 #include "muster/transport/grpc/grpc_channel.h"
-#include "muster/transport/grpc/grpc_stubs.h"
+#include "muster/transport/stubs.h"
 
 namespace muster {
 namespace {
+
+// What is encrypted or guarded on the network has no other way in.
+std::shared_ptr<const Channel> ChannelTo(std::string name, std::string address,
+                                         const GrpcOptions& options) {
+  auto channel = std::make_shared<const GrpcChannel>(name, std::move(address), options);
+  const bool may_be_fast = options.fast && fast::IsWanted() && options.scheduler != nullptr &&
+                           !options.security.enabled();
+  if (!may_be_fast) return channel;
+  return std::make_shared<const fast::NeighbourChannel>(std::move(channel), std::move(name),
+                                                        *options.scheduler);
+}
 
 class GrpcPeers final : public Peers {
  public:
@@ -31,7 +44,7 @@ class GrpcPeers final : public Peers {
     const auto address = addresses_.find(task);
     if (address == addresses_.end()) return nullptr;
     std::shared_ptr<WorkerApi> worker =
-        NewGrpcWorker(std::make_shared<GrpcChannel>(std::string(task), address->second, options_));
+        NewWorkerStub(ChannelTo(std::string(task), address->second, options_));
     workers_.emplace(task, worker);
     return worker;
   }
@@ -75,7 +88,7 @@ class GrpcTransport final : public Transport {
 
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
     ASSIGN_OR_RETURN(std::string address, TargetAddress(target));
-    return NewGrpcMaster(std::make_shared<GrpcChannel>("master", std::move(address), options_));
+    return NewMasterStub(ChannelTo("master", std::move(address), options_));
   }
 
  private:

@@ -23,6 +23,9 @@ struct GrpcOptions {
   Scheduler* scheduler = nullptr;  // for timers; outlives the transport
   SecurityOptions security;
   int max_message_bytes = INT32_MAX;
+  // Tasks of Muster on this machine are reached without the network, unless `security` asks for
+  // something or MUSTER_FAST is 0.
+  bool fast = true;
 };
 
 std::unique_ptr<Transport> NewGrpcTransport(GrpcOptions options);
@@ -40,6 +43,7 @@ struct GrpcServerOptions {
   // What other tasks of Muster are told that this one can do.
   std::vector<std::string> capabilities;
   std::shared_ptr<StatusApi> status;  // may be null
+  bool fast = true;                   // as in GrpcOptions
 };
 
 // The services of one task on one port.

@@ -1,5 +1,5 @@
 // The methods that a task answers: one table from a path to what reads the request, calls the
-// master or worker and writes the reply. Knows nothing of gRPC.
+// master or worker and writes the reply. Knows nothing of how calls travel.
 #pragma once
 
 #include "absl/functional/any_invocable.h"
@@ -28,7 +28,10 @@ struct IncomingCall {
   StatusApi* status = nullptr;  // may be null
   const std::vector<std::string>* capabilities = nullptr;
   PieceStore* pieces = nullptr;
-  size_t max_piece_bytes = size_t{1} << 30;  // larger tensors are fetched in pieces
+  // Tensors from there on stay here and are fetched in pieces of the other size: what travels is
+  // then copied while it is still in the cache, and nobody holds all of it twice.
+  size_t piece_from_bytes = 4 << 20;
+  size_t max_piece_bytes = size_t{1} << 30;
   // Called exactly once.
   absl::AnyInvocable<void(absl::StatusOr<WireMessage>) &&> reply;
 };

@@ -3,14 +3,14 @@
 
 #include <utility>
 
-#include "muster/transport/grpc/grpc_channel.h"
+#include "muster/transport/channel.h"
 #include "muster/transport/wire_tensor_proto.h"
 
 namespace muster {
 
 // `read` makes a StatusOr<Reply> of the bytes.
 template <typename Reply, typename Read>
-GrpcChannel::Done ReplyWith(CallDone<Reply> done, Read read) {
+Channel::Done ReplyWith(CallDone<Reply> done, Read read) {
   return [done = std::move(done), read = std::move(read)](absl::StatusOr<WireBytes> bytes) mutable {
     if (!bytes.ok()) {
       std::move(done)(bytes.status());
@@ -22,7 +22,7 @@ GrpcChannel::Done ReplyWith(CallDone<Reply> done, Read read) {
 
 // `convert` makes a Reply of the message.
 template <typename Proto, typename Reply, typename Convert>
-GrpcChannel::Done ReplyAs(CallDone<Reply> done, Convert convert) {
+Channel::Done ReplyAs(CallDone<Reply> done, Convert convert) {
   return ReplyWith(std::move(done),
                    [convert = std::move(convert)](const WireBytes& bytes) -> absl::StatusOr<Reply> {
                      Proto proto;
@@ -31,7 +31,7 @@ GrpcChannel::Done ReplyAs(CallDone<Reply> done, Convert convert) {
                    });
 }
 
-inline GrpcChannel::Done EmptyReply(CallDone<Empty> done) {
+inline Channel::Done EmptyReply(CallDone<Empty> done) {
   return ReplyWith(std::move(done),
                    [](const WireBytes&) -> absl::StatusOr<Empty> { return Empty(); });
 }

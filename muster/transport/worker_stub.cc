@@ -5,13 +5,13 @@
 
 #include "muster/transport/collective_proto.h"
 #include "muster/transport/device_proto.h"
-#include "muster/transport/grpc/grpc_methods.h"
-#include "muster/transport/grpc/grpc_reply.h"
-#include "muster/transport/grpc/grpc_stubs.h"
+#include "muster/transport/methods.h"
 #include "muster/transport/peer.pb.h"
 #include "muster/transport/peer_proto.h"
 #include "muster/transport/probe.h"
 #include "muster/transport/status.pb.h"
+#include "muster/transport/stub_reply.h"
+#include "muster/transport/stubs.h"
 #include "muster/transport/task_status_proto.h"
 #include "muster/transport/wire_tensor_proto.h"
 #include "muster/transport/worker_proto.h"
@@ -23,7 +23,7 @@ namespace {
 // next ones travel, and few of them lie in network buffers.
 class PieceFetch : public std::enable_shared_from_this<PieceFetch> {
  public:
-  static void Start(std::shared_ptr<const GrpcChannel> channel, CallOptions options,
+  static void Start(std::shared_ptr<const Channel> channel, CallOptions options,
                     TensorPieces pieces, CallDone<RecvTensorReply> done) {
     auto fetch = std::make_shared<PieceFetch>();
     fetch->channel_ = std::move(channel);
@@ -110,7 +110,7 @@ class PieceFetch : public std::enable_shared_from_this<PieceFetch> {
     return length;
   }
 
-  std::shared_ptr<const GrpcChannel> channel_;
+  std::shared_ptr<const Channel> channel_;
   CallOptions options_;
   TensorPieces pieces_;
   Mutex mutex_;
@@ -121,7 +121,7 @@ class PieceFetch : public std::enable_shared_from_this<PieceFetch> {
 };
 
 // Fetches, one after the other, the tensors that came without their elements.
-void CompleteItems(const std::shared_ptr<const GrpcChannel>& channel, const CallOptions& options,
+void CompleteItems(const std::shared_ptr<const Channel>& channel, const CallOptions& options,
                    std::vector<ReceivedItem> items, CallDone<RecvTensorsReply> done) {
   const auto next = std::find_if(items.begin(), items.end(),
                                  [](const ReceivedItem& item) { return item.pieces.has_value(); });
@@ -142,12 +142,12 @@ void CompleteItems(const std::shared_ptr<const GrpcChannel>& channel, const Call
                     });
 }
 
-class GrpcWorker final : public WorkerApi,
+class WorkerStub final : public WorkerApi,
                          public PeerApi,
                          public StatusApi,
-                         public std::enable_shared_from_this<GrpcWorker> {
+                         public std::enable_shared_from_this<WorkerStub> {
  public:
-  explicit GrpcWorker(std::shared_ptr<const GrpcChannel> channel) : channel_(std::move(channel)) {}
+  explicit WorkerStub(std::shared_ptr<const Channel> channel) : channel_(std::move(channel)) {}
 
   void GetStatus(CallOptions options, CallDone<std::vector<DeviceAttributes>> done) override {
     Call("GetStatus", std::move(options), WireMessage(),
@@ -339,7 +339,7 @@ class GrpcWorker final : public WorkerApi,
 
  private:
   void Call(absl::string_view method, CallOptions options, absl::StatusOr<WireMessage> request,
-            GrpcChannel::Done done) {
+            Channel::Done done) {
     channel_->Call(kWorkerService, method, std::move(options), std::move(request), std::move(done));
   }
 
@@ -353,14 +353,14 @@ class GrpcWorker final : public WorkerApi,
                                                                               : Kind::kMuster;
   }
 
-  const std::shared_ptr<const GrpcChannel> channel_;
+  const std::shared_ptr<const Channel> channel_;
   std::atomic<Kind> kind_{Kind::kUnknown};
 };
 
 }  // namespace
 
-std::shared_ptr<WorkerApi> NewGrpcWorker(std::shared_ptr<const GrpcChannel> channel) {
-  return std::make_shared<GrpcWorker>(std::move(channel));
+std::shared_ptr<WorkerApi> NewWorkerStub(std::shared_ptr<const Channel> channel) {
+  return std::make_shared<WorkerStub>(std::move(channel));
 }
 
 }  // namespace muster

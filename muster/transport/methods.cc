@@ -1,4 +1,4 @@
-#include "muster/transport/grpc/grpc_methods.h"
+#include "muster/transport/methods.h"
 
 #include <algorithm>
 
@@ -262,17 +262,13 @@ void CleanupAll(IncomingCall call) {
   });
 }
 
-// Larger tensors are fetched in pieces by our peers: what travels is then copied while it is still
-// in the cache, and nobody holds all of it twice.
-constexpr size_t kPieceFromBytes = 4 << 20;
-
 // Tensors that no message should carry stay here until our peer has fetched them.
 absl::StatusOr<WireMessage> WriteReceived(const RecvTensorReply& reply, PieceStore* pieces,
-                                          size_t max_piece_bytes, CallOptions::Peer peer) {
+                                          size_t piece_from_bytes, CallOptions::Peer peer) {
   const int64_t now_micros = absl::ToUnixMicros(absl::Now());
   const Tensor& tensor = reply.value.tensor;
   const bool is_large = !reply.value.is_dead && tensor.valid() && IsPlainData(tensor.dtype()) &&
-                        tensor.size_bytes() > std::min(max_piece_bytes, kPieceFromBytes);
+                        tensor.size_bytes() > piece_from_bytes;
   if (!is_large) return WriteRecvTensorReply(reply, now_micros);
   if (peer == CallOptions::Peer::kMuster && pieces != nullptr) {
     return WriteRecvTensorInPieces(reply, now_micros, pieces->Add(tensor));
@@ -286,8 +282,8 @@ absl::StatusOr<WireMessage> WriteReceived(const RecvTensorReply& reply, PieceSto
 void RecvTensor(IncomingCall call) {
   WithProto<tensorflow::RecvTensorRequest>(std::move(call), [](IncomingCall& c, auto& proto) {
     auto done = Answer<RecvTensorReply>(
-        c, [pieces = c.pieces, max = c.max_piece_bytes, peer = c.options.peer](
-               const RecvTensorReply& reply) { return WriteReceived(reply, pieces, max, peer); });
+        c, [pieces = c.pieces, from = c.piece_from_bytes, peer = c.options.peer](
+               const RecvTensorReply& reply) { return WriteReceived(reply, pieces, from, peer); });
     c.worker->RecvTensor(std::move(c.options),
                          {proto.step_id(), proto.rendezvous_key(), proto.request_id()},
                          std::move(done));
@@ -409,13 +405,13 @@ void Piece(IncomingCall call) {
 }
 
 absl::StatusOr<WireMessage> WriteReceivedTensors(const RecvTensorsReply& reply, PieceStore* pieces,
-                                                 size_t max_bytes) {
+                                                 size_t piece_from_bytes, size_t max_bytes) {
   const int64_t now_micros = absl::ToUnixMicros(absl::Now());
   WireMessage message;
   for (const RecvTensorsReply::Tensor& each : reply.tensors) {
     const Tensor& tensor = each.value.tensor;
     const bool is_large = !each.value.is_dead && tensor.valid() && IsPlainData(tensor.dtype()) &&
-                          (tensor.size_bytes() > kPieceFromBytes ||
+                          (tensor.size_bytes() > piece_from_bytes ||
                            message.size_bytes() + tensor.size_bytes() > max_bytes);
     if (is_large && pieces != nullptr) {
       ASSIGN_OR_RETURN(
@@ -432,9 +428,10 @@ absl::StatusOr<WireMessage> WriteReceivedTensors(const RecvTensorsReply& reply, 
 
 void RecvTensors(IncomingCall call) {
   WithProto<RecvTensorsProto>(std::move(call), [](IncomingCall& c, auto& proto) {
-    auto done = Answer<RecvTensorsReply>(
-        c, [pieces = c.pieces, max = c.max_piece_bytes](const RecvTensorsReply& reply) {
-          return WriteReceivedTensors(reply, pieces, max);
+    auto done =
+        Answer<RecvTensorsReply>(c, [pieces = c.pieces, from = c.piece_from_bytes,
+                                     max = c.max_piece_bytes](const RecvTensorsReply& reply) {
+          return WriteReceivedTensors(reply, pieces, from, max);
         });
     RecvTensorsRequest request;
     request.step_id = proto.step_id();

@@ -2,10 +2,10 @@
 #include "tensorflow/core/protobuf/master.pb.h"
 
 #include "muster/transport/device_proto.h"
-#include "muster/transport/grpc/grpc_methods.h"
-#include "muster/transport/grpc/grpc_reply.h"
-#include "muster/transport/grpc/grpc_stubs.h"
 #include "muster/transport/master_proto.h"
+#include "muster/transport/methods.h"
+#include "muster/transport/stub_reply.h"
+#include "muster/transport/stubs.h"
 
 namespace muster {
 namespace {
@@ -39,9 +39,9 @@ class SessionGraphs {
   absl::flat_hash_map<std::string, std::shared_ptr<SessionGraph>> graphs_ ABSL_GUARDED_BY(mutex_);
 };
 
-class GrpcMaster final : public MasterApi {
+class MasterStub final : public MasterApi {
  public:
-  explicit GrpcMaster(std::shared_ptr<const GrpcChannel> channel)
+  explicit MasterStub(std::shared_ptr<const Channel> channel)
       : channel_(std::move(channel)), graphs_(std::make_shared<SessionGraphs>()) {}
 
   void CreateSession(CallOptions options, CreateSessionRequest request,
@@ -174,18 +174,18 @@ class GrpcMaster final : public MasterApi {
 
  private:
   void Call(absl::string_view method, CallOptions options, absl::StatusOr<WireMessage> request,
-            GrpcChannel::Done done) {
+            Channel::Done done) {
     channel_->Call(kMasterService, method, std::move(options), std::move(request), std::move(done));
   }
 
-  const std::shared_ptr<const GrpcChannel> channel_;
+  const std::shared_ptr<const Channel> channel_;
   const std::shared_ptr<SessionGraphs> graphs_;
 };
 
 }  // namespace
 
-std::shared_ptr<MasterApi> NewGrpcMaster(std::shared_ptr<const GrpcChannel> channel) {
-  return std::make_shared<GrpcMaster>(std::move(channel));
+std::shared_ptr<MasterApi> NewMasterStub(std::shared_ptr<const Channel> channel) {
+  return std::make_shared<MasterStub>(std::move(channel));
 }
 
 }  // namespace muster

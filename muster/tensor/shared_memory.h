@@ -1,0 +1,107 @@
+// Memory that other processes of this machine may be shown: segments of the system, cut into
+// blocks. The system takes a segment back when the last process that has it is gone, however that
+// ended.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "absl/container/flat_hash_map.h"
+
+#include "muster/base/mutex.h"
+#include "muster/base/status.h"
+
+namespace muster {
+
+// Thread-safe.
+class SharedMemory {
+ public:
+  // The one of the process, never destroyed.
+  static SharedMemory& Global();
+
+  SharedMemory() = default;
+  ~SharedMemory();
+  SharedMemory(const SharedMemory&) = delete;
+  SharedMemory& operator=(const SharedMemory&) = delete;
+
+  // Aligned to kBufferAlignment, contents undefined; null when the system gives no more.
+  void* Allocate(size_t size_bytes);
+  // Requires: what Allocate gave for the same size.
+  void Free(void* block, size_t size_bytes);
+
+  struct Place {
+    uint64_t segment = 0;  // no other one ever has the number
+    uint64_t offset = 0;
+  };
+  // Nothing for memory of another kind.
+  std::optional<Place> Find(const void* data) const;
+
+  struct Opened {
+    int descriptor = -1;  // for reading only; the caller's to close
+    size_t size_bytes = 0;
+  };
+  // NotFound for one that has been given back.
+  absl::StatusOr<Opened> Open(uint64_t segment) const;
+  bool Has(uint64_t segment) const;
+  // How many segments have been given back: whoever has told others of them looks when it grows.
+  uint64_t num_returned() const { return num_returned_.load(std::memory_order_acquire); }
+  int64_t size_bytes() const { return size_bytes_.load(std::memory_order_relaxed); }
+
+ private:
+  struct Segment {
+    uint64_t number = 0;
+    int descriptor = -1;
+    size_t size_bytes = 0;
+  };
+  using Address = uintptr_t;
+  using Segments = std::map<Address, Segment>;  // by their first byte
+
+  bool AddSegmentLocked(size_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReturnSegmentLocked(Segments::iterator segment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Segments::const_iterator SegmentOfLocked(Address address) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddFreeLocked(Address address, size_t size_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RemoveFreeLocked(std::map<Address, size_t>::iterator at)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  mutable Mutex mutex_;
+  Segments segments_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, Address> by_number_ ABSL_GUARDED_BY(mutex_);
+  std::map<Address, size_t> free_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::pair<size_t, Address>> free_by_size_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<uint64_t> num_returned_{0};
+  std::atomic<int64_t> size_bytes_{0};
+};
+
+// Smaller buffers are copied sooner than another process could be shown where they lie.
+inline constexpr size_t kSharedFromBytes = 16 << 10;
+// From now on the HostAllocator takes buffers of that size from here, so that other tasks of this
+// machine can read them where they are.
+void ShareLargeBuffers();
+
+// Memory of another process, for reading.
+class SharedMapping {
+ public:
+  // Takes the descriptor. InvalidArgument for what is no segment of ours: one that its owner could
+  // shorten while it is read.
+  static absl::StatusOr<SharedMapping> Map(int descriptor, size_t size_bytes);
+  SharedMapping(SharedMapping&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), size_bytes_(other.size_bytes_) {}
+  SharedMapping& operator=(SharedMapping&&) = delete;
+  ~SharedMapping();
+  const char* data() const { return data_; }
+  size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  SharedMapping(const char* data, size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
+  const char* data_;
+  size_t size_bytes_;
+};
+
+}  // namespace muster

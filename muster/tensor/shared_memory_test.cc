@@ -1,0 +1,88 @@
+#include "muster/tensor/shared_memory.h"
+
+#include <cstring>
+#include <vector>
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "muster/tensor/buffer.h"
+
+namespace muster {
+namespace {
+
+TEST(SharedMemoryTest, AnotherMappingSeesWhatIsWritten) {
+  SharedMemory memory;
+  auto* const block = static_cast<char*>(memory.Allocate(100'000));
+  ASSERT_NE(block, nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(block) % kBufferAlignment, 0u);
+  std::memset(block, 7, 100'000);
+  const auto place = memory.Find(block + 5);
+  ASSERT_TRUE(place.has_value());
+  const auto opened = memory.Open(place->segment);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  // Nobody else can write to it, nor make it shorter.
+  EXPECT_EQ(mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, opened->descriptor, 0), MAP_FAILED);
+  const auto mapping = SharedMapping::Map(opened->descriptor, opened->size_bytes);
+  ASSERT_TRUE(mapping.ok()) << mapping.status();
+  EXPECT_EQ(mapping->data()[place->offset], 7);
+  block[5] = 8;
+  EXPECT_EQ(mapping->data()[place->offset], 8);
+  memory.Free(block, 100'000);
+}
+
+TEST(SharedMemoryTest, OtherMemoryIsNotFound) {
+  SharedMemory memory;
+  const int here = 0;
+  EXPECT_FALSE(memory.Find(&here).has_value());
+  void* const block = memory.Allocate(64);
+  EXPECT_FALSE(memory.Find(static_cast<char*>(block) - 1).has_value());
+  EXPECT_EQ(memory.Open(99).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST(SharedMemoryTest, FreedBlocksJoin) {
+  SharedMemory memory;
+  std::vector<void*> blocks;
+  for (int i = 0; i < 100; ++i) blocks.push_back(memory.Allocate(1000 * (i + 1)));
+  const int64_t size = memory.size_bytes();
+  for (int i = 0; i < 100; i += 2) memory.Free(blocks[i], 1000 * (i + 1));
+  for (int i = 1; i < 100; i += 2) memory.Free(blocks[i], 1000 * (i + 1));
+  // All of the segment is one block again.
+  void* const whole = memory.Allocate(static_cast<size_t>(size));
+  EXPECT_NE(whole, nullptr);
+  EXPECT_EQ(memory.size_bytes(), size);
+}
+
+TEST(SharedMemoryTest, LargeSegmentsGoBack) {
+  SharedMemory memory;
+  void* const small = memory.Allocate(1);
+  const int64_t before = memory.size_bytes();
+  void* const large = memory.Allocate(size_t{200} << 20);
+  ASSERT_NE(large, nullptr);
+  const uint64_t segment = memory.Find(large)->segment;
+  EXPECT_TRUE(memory.Has(segment));
+  memory.Free(large, size_t{200} << 20);
+  EXPECT_EQ(memory.size_bytes(), before);
+  EXPECT_FALSE(memory.Has(segment));
+  EXPECT_EQ(memory.num_returned(), 1u);
+  memory.Free(small, 1);
+}
+
+TEST(SharedMappingTest, OnlySegmentsOfOurKind) {
+  const int plain = memfd_create("plain", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(plain, 4096), 0);
+  // Its owner could shorten it, and whoever reads it would be killed.
+  EXPECT_EQ(SharedMapping::Map(plain, 4096).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(SharedMapping::Map(-1, 4096).status().code(), absl::StatusCode::kInvalidArgument);
+  SharedMemory memory;
+  void* const block = memory.Allocate(10);
+  const auto opened = memory.Open(memory.Find(block)->segment);
+  ASSERT_TRUE(opened.ok());
+  EXPECT_EQ(SharedMapping::Map(opened->descriptor, opened->size_bytes + 1).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,207 @@
+#include "muster/transport/fast/fast_server.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "muster/transport/peer.h"
+
+namespace muster::fast {
+namespace {
+
+constexpr int kBufferBytes = 4 << 20;
+constexpr int kBacklog = 128;
+
+struct Address {
+  sockaddr_un address = {};
+  socklen_t length = 0;
+};
+
+// A name that no file has: it goes with the socket.
+Address AddressOf(const std::string& name) {
+  Address result;
+  result.address.sun_family = AF_UNIX;
+  const size_t size = std::min(name.size(), sizeof(result.address.sun_path) - 1);
+  std::memcpy(result.address.sun_path + 1, name.data(), size);
+  result.length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + size);
+  return result;
+}
+
+int NewSocket() {
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return fd;
+  setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kBufferBytes, sizeof(kBufferBytes));
+  return fd;
+}
+
+bool IsSameUser(int socket) {
+  ucred credentials = {};
+  socklen_t length = sizeof(credentials);
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 &&
+         credentials.uid == geteuid();
+}
+
+absl::Status SystemError(absl::string_view what) {
+  return absl::UnavailableError(absl::StrCat(what, ": ", std::strerror(errno)));
+}
+
+}  // namespace
+
+std::string CapabilityOf(int port, absl::string_view name) {
+  return absl::StrCat("fast=", port, "=", name);
+}
+
+absl::string_view NameIn(absl::string_view capability, absl::string_view address) {
+  const absl::string_view port = address.substr(address.rfind(':') + 1);
+  const bool is_fast = absl::ConsumePrefix(&capability, "fast=") &&
+                       absl::ConsumePrefix(&capability, port) &&
+                       absl::ConsumePrefix(&capability, "=");
+  return is_fast ? capability : absl::string_view();
+}
+
+bool IsWanted() {
+  static const bool wanted = [] {
+    const char* const value = std::getenv("MUSTER_FAST");
+    return value == nullptr || absl::string_view(value) != "0";
+  }();
+  return wanted;
+}
+
+absl::StatusOr<std::shared_ptr<FastServer>> FastServer::Start(ServeCall serve,
+                                                              Scheduler& scheduler) {
+  std::shared_ptr<FastServer> server(new FastServer(std::move(serve), scheduler));
+  RETURN_IF_ERROR(server->Listen());
+  return server;
+}
+
+absl::Status FastServer::Listen() {
+  Poller& poller = Poller::Global();
+  if (!poller.works()) return SystemError("cannot wait for connections");
+  const PeerInfo& self = LocalPeer();
+  name_ = absl::StrFormat("muster-%016x-%016x", self.incarnation,
+                          static_cast<uint64_t>(NewRequestId()));
+  const int fd = NewSocket();
+  if (fd < 0) return SystemError("cannot make a socket");
+  const Address address = AddressOf(name_);
+  if (bind(fd, reinterpret_cast<const sockaddr*>(&address.address), address.length) != 0 ||
+      listen(fd, kBacklog) != 0) {
+    absl::Status status = SystemError("cannot listen");
+    close(fd);
+    return status;
+  }
+  number_ = poller.Add(weak_from_this());
+  MutexLock lock(mutex_);
+  socket_ = fd;
+  poller.Watch(number_, fd, /*for_writing=*/false, /*first=*/true);
+  return absl::OkStatus();
+}
+
+FastServer::~FastServer() {
+  Refuse();
+  for (const auto& link : Links()) link->Break("Socket closed");
+}
+
+void FastServer::Ready() {
+  std::vector<int> accepted;
+  {
+    MutexLock lock(mutex_);
+    if (socket_ < 0) return;
+    for (;;) {
+      const int fd = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+      if (fd >= 0) accepted.push_back(fd);
+      if (fd < 0 && errno != EINTR && errno != ECONNABORTED) break;
+    }
+    Poller::Global().Watch(number_, socket_, /*for_writing=*/false);
+  }
+  for (const int fd : accepted) Accept(fd);
+}
+
+void FastServer::Accept(int socket) {
+  if (!IsSameUser(socket)) {
+    close(socket);
+    return;
+  }
+  setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kBufferBytes, sizeof(kBufferBytes));
+  auto serve = [serve = serve_, refuses = refuses_](LinkCall call) {
+    if (refuses->load())
+      return std::move(call.reply)(absl::UnavailableError("The server is being stopped"));
+    serve(std::move(call));
+  };
+  std::shared_ptr<Link> link = Link::Create(socket, std::move(serve), &scheduler_);
+  MutexLock lock(mutex_);
+  links_.erase(std::remove_if(links_.begin(), links_.end(),
+                              [](const auto& each) { return !each->is_open(); }),
+               links_.end());
+  links_.push_back(std::move(link));
+}
+
+std::vector<std::shared_ptr<Link>> FastServer::Links() {
+  MutexLock lock(mutex_);
+  return links_;
+}
+
+size_t FastServer::NumServed() {
+  size_t count = 0;
+  for (const auto& link : Links()) count += link->num_served();
+  return count;
+}
+
+void FastServer::Refuse() {
+  refuses_->store(true);
+  MutexLock lock(mutex_);
+  if (socket_ < 0) return;
+  Poller::Global().Remove(number_, socket_);
+  close(socket_);
+  socket_ = -1;
+}
+
+void FastServer::Stop(absl::Duration grace) {
+  Refuse();
+  const absl::Time cancel_at = absl::Now() + grace;
+  const absl::Time leave_at = cancel_at + absl::Seconds(1);
+  bool cancelled = false;
+  while (NumServed() > 0 && absl::Now() < leave_at) {
+    if (!cancelled && absl::Now() >= cancel_at) {
+      cancelled = true;
+      for (const auto& link : Links())
+        link->CancelServed(absl::CancelledError("The server is being stopped"));
+    }
+    absl::SleepFor(absl::Milliseconds(2));
+  }
+  for (const auto& link : Links()) link->Break("Socket closed");
+}
+
+absl::StatusOr<std::shared_ptr<Link>> LinkTo(const std::string& name, Scheduler& scheduler) {
+  struct Known {
+    Mutex mutex;
+    absl::flat_hash_map<std::string, std::weak_ptr<Link>> links ABSL_GUARDED_BY(mutex);
+  };
+  static auto* const known = new Known;
+  MutexLock lock(known->mutex);
+  std::shared_ptr<Link> link = known->links[name].lock();
+  if (link != nullptr && link->is_open()) return link;
+  absl::erase_if(known->links, [](const auto& each) { return each.second.expired(); });
+  if (!Poller::Global().works()) return SystemError("cannot wait for answers");
+  const int fd = NewSocket();
+  if (fd < 0) return SystemError("cannot make a socket");
+  const Address address = AddressOf(name);
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address.address), address.length) != 0 ||
+      !IsSameUser(fd)) {
+    absl::Status status = SystemError("cannot connect to a neighbour");
+    close(fd);
+    return status;
+  }
+  link = Link::Create(fd, nullptr, &scheduler);
+  known->links[name] = link;
+  return link;
+}
+
+}  // namespace muster::fast

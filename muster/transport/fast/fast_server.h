@@ -1,0 +1,62 @@
+// Where other processes of this machine reach a task without the network.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+
+#include "muster/transport/fast/link.h"
+
+namespace muster::fast {
+
+// How a task at `port` tells others the name of its server.
+std::string CapabilityOf(int port, absl::string_view name);
+// The name in a capability of the task at `address`; empty where it is none of that kind. So it is
+// for a task that is reached at another port than its own: somebody stands between, and wants to.
+absl::string_view NameIn(absl::string_view capability, absl::string_view address);
+
+// Whether the user wants it: MUSTER_FAST is not 0.
+bool IsWanted();
+
+// Thread-safe. Only processes of the same user in the same network namespace get in.
+class FastServer : public Pollable, public std::enable_shared_from_this<FastServer> {
+ public:
+  // Calls come to `serve`. `scheduler` outlives the server.
+  static absl::StatusOr<std::shared_ptr<FastServer>> Start(ServeCall serve, Scheduler& scheduler);
+  ~FastServer() override;
+
+  // What neighbours need to know to connect.
+  const std::string& name() const { return name_; }
+  // No new connections, and no new calls: those are answered with Unavailable.
+  void Refuse();
+  // After Refuse: calls under way have `grace` before they are cancelled. Blocks until all have
+  // ended, or nearly so.
+  void Stop(absl::Duration grace);
+
+  void Ready() override;
+
+ private:
+  FastServer(ServeCall serve, Scheduler& scheduler)
+      : serve_(std::move(serve)), scheduler_(scheduler) {}
+  absl::Status Listen();
+  void Accept(int socket);
+  std::vector<std::shared_ptr<Link>> Links();
+  size_t NumServed();
+
+  const ServeCall serve_;
+  Scheduler& scheduler_;
+  std::string name_;
+  Poller::Number number_ = 0;
+  const std::shared_ptr<std::atomic<bool>> refuses_ = std::make_shared<std::atomic<bool>>(false);
+  Mutex mutex_;
+  int socket_ ABSL_GUARDED_BY(mutex_) = -1;
+  std::vector<std::shared_ptr<Link>> links_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The link of this process to the server of that name: all who talk to it share one. Unavailable
+// when it cannot be had.
+absl::StatusOr<std::shared_ptr<Link>> LinkTo(const std::string& name, Scheduler& scheduler);
+
+}  // namespace muster::fast

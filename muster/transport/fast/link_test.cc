@@ -1,0 +1,281 @@
+#include "muster/transport/fast/link.h"
+
+#include <cstring>
+#include <future>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/time/clock.h"
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+namespace muster::fast {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+template <typename Condition>
+bool Eventually(Condition condition) {
+  const absl::Time end = absl::Now() + kPatience;
+  while (!condition() && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+  return condition();
+}
+
+std::string TextOf(const WireBytes& bytes) {
+  return WireReader(bytes).Text();
+}
+
+WireMessage MessageOf(absl::string_view text) {
+  WireMessage message;
+  message.Append(text);
+  return message;
+}
+
+Buffer Filled(size_t size, char value) {
+  ShareLargeBuffers();
+  Buffer buffer = HostAllocator().Allocate(size);
+  std::memset(buffer.data(), value, size);
+  return buffer;
+}
+
+struct Pair {
+  explicit Pair(ServeCall serve) {
+    int sockets[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) != 0) return;
+    server = Link::Create(sockets[0], std::move(serve), &DefaultScheduler());
+    client = Link::Create(sockets[1], nullptr, &DefaultScheduler());
+  }
+  std::future<absl::StatusOr<WireBytes>> Call(const std::string& path, WireMessage request,
+                                              CallOptions options = {}) {
+    auto promise = std::make_shared<std::promise<absl::StatusOr<WireBytes>>>();
+    client->Call(
+        path, "/job:ps/replica:0/task:0 (here)", std::move(options), std::move(request),
+        [promise](absl::StatusOr<WireBytes> reply) { promise->set_value(std::move(reply)); });
+    return promise->get_future();
+  }
+  std::shared_ptr<Link> server;
+  std::shared_ptr<Link> client;
+};
+
+void Echo(LinkCall call) {
+  WireMessage reply = MessageOf(absl::StrCat(call.path, ":"));
+  reply.Append(TextOf(call.request));
+  std::move(call.reply)(std::move(reply));
+}
+
+TEST(LinkTest, CallsAndReplies) {
+  Pair pair(Echo);
+  for (const size_t size : {0, 1, 1000, 70'000, 3'000'000}) {
+    const std::string text(size, 'x');
+    const auto reply = pair.Call("/a/b", MessageOf(text)).get();
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(TextOf(*reply), "/a/b:" + text);
+  }
+}
+
+TEST(LinkTest, ErrorsKeepCodeTextAndPayloads) {
+  Pair pair([](LinkCall call) {
+    absl::Status status = absl::NotFoundError("no such thing");
+    status.SetPayload("type.googleapis.com/some", absl::Cord("more"));
+    std::move(call.reply)(status);
+  });
+  const absl::Status status = pair.Call("/a/b", WireMessage()).get().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.message(), "no such thing");
+  EXPECT_EQ(status.GetPayload("type.googleapis.com/some"), absl::Cord("more"));
+}
+
+TEST(LinkTest, LargeMemoryIsLentAndGivenBack) {
+  Buffer buffer = Filled(1 << 20, 'm');
+  Pair pair([&buffer](LinkCall call) {
+    WireMessage reply = MessageOf("head");
+    reply.Attach(buffer);
+    std::move(call.reply)(std::move(reply));
+  });
+  for (int i = 0; i < 3; ++i) {
+    absl::StatusOr<WireBytes> reply = pair.Call("/a/b", WireMessage()).get();
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(TextOf(*reply), "head" + std::string(1 << 20, 'm'));
+    // Its elements begin where kernels want them.
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(reply->pieces[1].data()) % kBufferAlignment, 0u);
+    *reply = WireBytes();
+    EXPECT_TRUE(Eventually([&] { return buffer.exclusive(); }));
+  }
+}
+
+TEST(LinkTest, WhatIsLentOutlivesItsOwner) {
+  absl::StatusOr<WireBytes> reply = WireBytes();
+  {
+    Pair pair([](LinkCall call) {
+      WireMessage message;
+      message.Attach(Filled(1 << 20, 'z'));
+      std::move(call.reply)(std::move(message));
+    });
+    reply = pair.Call("/a/b", WireMessage()).get();
+    pair.server->Break("gone");
+    EXPECT_TRUE(Eventually([&] { return !pair.client->is_open(); }));
+  }
+  ASSERT_TRUE(reply.ok());
+  EXPECT_EQ(TextOf(*reply), std::string(1 << 20, 'z'));
+}
+
+TEST(LinkTest, ABorrowerThatGoesGivesBack) {
+  Buffer buffer = Filled(1 << 20, 'm');
+  Pair pair([&buffer](LinkCall call) {
+    WireMessage reply;
+    reply.Attach(buffer);
+    std::move(call.reply)(std::move(reply));
+  });
+  const absl::StatusOr<WireBytes> reply = pair.Call("/a/b", WireMessage()).get();
+  ASSERT_TRUE(reply.ok());
+  // Under sanitizers a copy is lent.
+  EXPECT_EQ(buffer.exclusive(), !SharedMemory::Global().Find(buffer.data()).has_value());
+  pair.client->Break("killed");
+  EXPECT_TRUE(Eventually([&] { return buffer.exclusive(); }));
+}
+
+TEST(LinkTest, ABrokenLinkFailsItsCalls) {
+  Mutex mutex;
+  std::vector<LinkCall> held;
+  Pair pair([&](LinkCall call) {
+    MutexLock lock(mutex);
+    held.push_back(std::move(call));
+  });
+  auto reply = pair.Call("/a/b", WireMessage());
+  ASSERT_TRUE(Eventually([&] {
+    MutexLock lock(mutex);
+    return held.size() == 1;
+  }));
+  const auto cancellation = held[0].options.cancellation;
+  const auto connection = held[0].options.connection;
+  EXPECT_EQ(pair.server->num_served(), 1u);
+  pair.client->Break("Socket closed");
+  const absl::Status status = reply.get().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/job:ps/replica:0/task:0 (here)"));
+  EXPECT_TRUE(Eventually([&] { return cancellation->cancelled() && connection->cancelled(); }));
+  EXPECT_EQ(connection->reason().code(), absl::StatusCode::kUnavailable);
+  std::move(held[0].reply)(WireMessage());  // nobody hears it
+  // Later calls fail at once.
+  EXPECT_EQ(pair.Call("/a/b", WireMessage()).get().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST(LinkTest, CancellationAndDeadlinesReachTheOtherSide) {
+  Mutex mutex;
+  std::vector<LinkCall> held;
+  Pair pair([&](LinkCall call) {
+    MutexLock lock(mutex);
+    held.push_back(std::move(call));
+  });
+  CallOptions options;
+  options.cancellation = std::make_shared<Cancellation>();
+  auto cancelled = pair.Call("/a/b", WireMessage(), options);
+  CallOptions timed;
+  timed.timeout = absl::Milliseconds(20);
+  EXPECT_EQ(pair.Call("/a/b", WireMessage(), timed).get().status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(Eventually([&] {
+    MutexLock lock(mutex);
+    return held.size() == 2;
+  }));
+  options.cancellation->Cancel(absl::AbortedError("enough"));
+  EXPECT_EQ(cancelled.get().status(), absl::AbortedError("enough"));
+  for (LinkCall& call : held) {
+    EXPECT_TRUE(Eventually([&] { return call.options.cancellation->cancelled(); }));
+    std::move(call.reply)(WireMessage());
+  }
+  // One that is cancelled before it begins.
+  EXPECT_EQ(pair.Call("/a/b", WireMessage(), options).get().status(), absl::AbortedError("enough"));
+}
+
+TEST(LinkTest, ManyCallsAtOnce) {
+  Pair pair(Echo);
+  std::vector<std::thread> threads;
+  std::atomic<int> right{0};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 200; ++i) {
+        WireMessage request;
+        const Buffer buffer = Filled(t % 2 == 0 ? 100 : 100'000, static_cast<char>('a' + t));
+        request.Attach(buffer);
+        const auto reply = pair.Call("/p", std::move(request)).get();
+        if (reply.ok() &&
+            TextOf(*reply) == "/p:" + std::string(buffer.data(), buffer.length_bytes()))
+          ++right;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 8 * 200);
+}
+
+// A call that never ends does not hold up the others.
+TEST(LinkTest, ABlockedCallBlocksNoOther) {
+  std::promise<void> released;
+  const std::shared_future<void> release = released.get_future().share();
+  Pair pair([release](LinkCall call) {
+    if (call.path == "/blocks") release.wait();
+    Echo(std::move(call));
+  });
+  std::vector<std::future<absl::StatusOr<WireBytes>>> blocked;
+  for (int i = 0; i < 4; ++i) blocked.push_back(pair.Call("/blocks", WireMessage()));
+  EXPECT_TRUE(pair.Call("/runs", WireMessage()).get().ok());
+  released.set_value();
+  for (auto& call : blocked) EXPECT_TRUE(call.get().ok());
+}
+
+TEST(LinkTest, WhoDoesNotReadIsWaitedFor) {
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets), 0);
+  const auto client = Link::Create(sockets[1], nullptr, &DefaultScheduler());
+  std::atomic<int> replies{0};
+  for (int i = 0; i < 50; ++i) {
+    client->Call("/a/b", "x", {}, MessageOf(std::string(60'000, 'q')),
+                 [&replies](const absl::StatusOr<WireBytes>& reply) { replies += reply.ok(); });
+  }
+  EXPECT_TRUE(client->is_open());
+  const auto server = Link::Create(sockets[0], Echo, &DefaultScheduler());
+  EXPECT_TRUE(Eventually([&] { return replies == 50; }));
+}
+
+TEST(LinkTest, GarbageBreaksTheLinkOnly) {
+  FrameHeader unknown_kind;
+  unknown_kind.kind = static_cast<FrameKind>(77);
+  FrameHeader too_long;
+  too_long.body_bytes = uint64_t{1} << 60;
+  FrameHeader too_many_pieces;
+  too_many_pieces.num_pieces = 1000;
+  FrameHeader no_descriptors;
+  no_descriptors.kind = FrameKind::kSegments;
+  no_descriptors.body_bytes = 16;
+  FrameHeader bad_piece;
+  bad_piece.num_pieces = 1;
+  bad_piece.body_bytes = sizeof(PieceEntry);
+  PieceEntry not_there;
+  not_there.segment = 5;
+  not_there.length = 1 << 20;
+  PieceEntry outside;
+  outside.offset = 16;
+  outside.length = uint64_t{1} << 63;
+  const auto bytes = [](const auto& value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+  };
+  for (const std::string& text :
+       {std::string(200, 'g'), bytes(unknown_kind), bytes(too_long), bytes(too_many_pieces),
+        bytes(no_descriptors) + std::string(16, 1), bytes(bad_piece) + bytes(not_there),
+        bytes(bad_piece) + bytes(outside)}) {
+    int sockets[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets), 0);
+    const auto server = Link::Create(sockets[0], Echo, &DefaultScheduler());
+    ASSERT_EQ(write(sockets[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    EXPECT_TRUE(Eventually([&] { return !server->is_open(); })) << text.size();
+    close(sockets[1]);
+  }
+}
+
+}  // namespace
+}  // namespace muster::fast

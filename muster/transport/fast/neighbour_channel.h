@@ -1,0 +1,39 @@
+// A way to a task that becomes faster when the task turns out to be on this machine.
+#pragma once
+
+#include <memory>
+
+#include "muster/base/mutex.h"
+#include "muster/base/scheduler.h"
+#include "muster/transport/fast/link.h"
+
+namespace muster::fast {
+
+// Calls go over `slow`, which reaches any task, until a link to a neighbour is there; and again
+// when it breaks. Thread-safe.
+class NeighbourChannel final : public Channel,
+                               public std::enable_shared_from_this<NeighbourChannel> {
+ public:
+  // `name` is how error texts call the other side. `scheduler` outlives the channel.
+  NeighbourChannel(std::shared_ptr<const Channel> slow, std::string name, Scheduler& scheduler)
+      : slow_(std::move(slow)), name_(std::move(name)), scheduler_(scheduler) {}
+
+  void Call(absl::string_view service, absl::string_view method, CallOptions options,
+            absl::StatusOr<WireMessage> request, Done done) const override;
+  const std::string& address() const override { return slow_->address(); }
+
+ private:
+  // Null: none yet. Looks for one where that is worthwhile.
+  std::shared_ptr<Link> FindLink() const;
+  void Look() const;
+  void Found(std::shared_ptr<Link> link) const;
+
+  const std::shared_ptr<const Channel> slow_;
+  const std::string name_;
+  Scheduler& scheduler_;
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);
+  mutable int calls_until_look_ ABSL_GUARDED_BY(mutex_) = 1;
+};
+
+}  // namespace muster::fast

@@ -1,0 +1,74 @@
+#include "muster/transport/fast/poller.h"
+
+#include <thread>
+
+#include <pthread.h>
+#include <sys/epoll.h>
+
+namespace muster::fast {
+namespace {
+
+// One waits, one works; more only while those are kept busy.
+constexpr int kIdleThreads = 2;
+constexpr int kMaxThreads = 64;
+
+}  // namespace
+
+Poller& Poller::Global() {
+  static auto* poller = new Poller;
+  return *poller;
+}
+
+Poller::Poller() : epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  for (int i = 0; works() && i < kIdleThreads; ++i) AddThread();
+}
+
+void Poller::AddThread() {
+  threads_.fetch_add(1);
+  waiting_.fetch_add(1);
+  std::thread([this] {
+    pthread_setname_np(pthread_self(), "muster-fast");
+    Run();
+  }).detach();
+}
+
+void Poller::Run() {
+  for (;;) {
+    epoll_event event;
+    // The thread that began to wait last is the one that is woken.
+    if (epoll_wait(epoll_, &event, 1, -1) != 1) continue;
+    if (waiting_.fetch_sub(1) == 1 && threads_.load() < kMaxThreads) AddThread();
+    std::shared_ptr<Pollable> pollable;
+    {
+      MutexLock lock(mutex_);
+      const auto found = pollables_.find(event.data.u64);
+      if (found != pollables_.end()) pollable = found->second.lock();
+    }
+    if (pollable != nullptr) pollable->Ready();
+    pollable = nullptr;
+    if (waiting_.load() >= kIdleThreads) break;
+    waiting_.fetch_add(1);
+  }
+  threads_.fetch_sub(1);
+}
+
+Poller::Number Poller::Add(std::weak_ptr<Pollable> pollable) {
+  MutexLock lock(mutex_);
+  pollables_.emplace(++last_number_, std::move(pollable));
+  return last_number_;
+}
+
+void Poller::Watch(Number number, int socket, bool for_writing, bool first) {
+  epoll_event event = {};
+  event.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT | (for_writing ? uint32_t{EPOLLOUT} : 0);
+  event.data.u64 = number;
+  epoll_ctl(epoll_, first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, socket, &event);
+}
+
+void Poller::Remove(Number number, int socket) {
+  epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+  MutexLock lock(mutex_);
+  pollables_.erase(number);
+}
+
+}  // namespace muster::fast

@@ -1,0 +1,13 @@
+// Masters and workers of other tasks.
+#pragma once
+
+#include <memory>
+
+#include "muster/transport/channel.h"
+
+namespace muster {
+
+std::shared_ptr<WorkerApi> NewWorkerStub(std::shared_ptr<const Channel> channel);
+std::shared_ptr<MasterApi> NewMasterStub(std::shared_ptr<const Channel> channel);
+
+}  // namespace muster
