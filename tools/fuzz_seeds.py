@@ -52,7 +52,7 @@ def message_classes(path):
 def method_numbers():
     """(service constant, method) -> number among the methods of its service, as service_fuzz.cc counts."""
     numbers, counts = {}, {}
-    table = (ROOT / "muster/transport/methods.cc").read_text()
+    table = (ROOT / "muster/transport/messages/methods.cc").read_text()
     for service, name in re.findall(r"\{(k\w+Service), \"(\w+)\"", table):
         numbers[service, name] = counts.get(service, 0)
         counts[service] = counts.get(service, 0) + 1

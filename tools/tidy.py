@@ -67,8 +67,8 @@ WORDS = [
 MARKS = Rule(r"\b(TO" r"DO|FIX" r"ME|XXX)\b", "do it, or open an issue", frozenset(CODE))
 MACHINE_PATHS = Rule(r"(?<![\w.$}\)])/(work|root|home|tmp)/", "no path of one machine; ask for a folder")
 
-# Only conversion files, transport/grpc, the bindings and tests see proto classes.
-MAY_SEE_PROTOS = re.compile(r"_proto\.(cc|h)$|_(test|bench|fuzz)\.cc$|_test\.h$|^muster/(transport/grpc|cli)/|^python/bindings/|^tools/")
+# Only conversion files, transport/grpc and transport/messages, the bindings and tests see proto classes.
+MAY_SEE_PROTOS = re.compile(r"_proto\.(cc|h)$|_(test|bench|fuzz)\.cc$|_test\.h$|^muster/(transport/(grpc|messages)|cli)/|^python/bindings/|^tools/")
 
 AVOIDED_NAMES = set("util utils helper helpers common manager misc wrapper impl data info".split())
 FILE_LINES, FUNCTION_LINES, README_LINES, COLUMNS = 600, 70, 30, 100

@@ -1,6 +1,7 @@
 #include "muster/transport/peer_proto.h"
 
 #include "muster/transport/peer.pb.h"
+#include "muster/transport/wire_tensor_proto.h"
 
 namespace muster {
 
@@ -21,6 +22,18 @@ void PeerToProto(const PeerInfo& peer, PeerHello& proto) {
   proto.set_boot_id(peer.boot_id);
   proto.set_network_namespace(peer.network_namespace);
   *proto.mutable_capabilities() = {peer.capabilities.begin(), peer.capabilities.end()};
+}
+
+absl::StatusOr<WireMessage> WritePeer(const PeerInfo& peer) {
+  PeerHello proto;
+  PeerToProto(peer, proto);
+  return SerializeMessage(proto);
+}
+
+absl::StatusOr<PeerInfo> ReadPeer(const WireBytes& bytes) {
+  PeerHello proto;
+  RETURN_IF_ERROR(ParseMessage(bytes, proto));
+  return PeerFromProto(proto);
 }
 
 }  // namespace muster

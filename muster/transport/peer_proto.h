@@ -2,6 +2,7 @@
 #pragma once
 
 #include "muster/transport/peer.h"
+#include "muster/transport/wire_message.h"
 
 namespace muster {
 
@@ -9,5 +10,8 @@ class PeerHello;
 
 PeerInfo PeerFromProto(const PeerHello& proto);
 void PeerToProto(const PeerInfo& peer, PeerHello& proto);
+// The same as bytes.
+absl::StatusOr<WireMessage> WritePeer(const PeerInfo& peer);
+absl::StatusOr<PeerInfo> ReadPeer(const WireBytes& bytes);
 
 }  // namespace muster

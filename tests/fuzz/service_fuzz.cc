@@ -18,7 +18,7 @@
 #include "muster/base/log.h"
 #include "muster/graph/scope.h"
 #include "muster/master/master.h"
-#include "muster/transport/methods.h"
+#include "muster/transport/messages/methods.h"
 #include "muster/transport/inproc/in_process_transport.h"
 #include "muster/worker/worker.h"
 

@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "muster/transport/methods.h"
+#include "muster/transport/messages/methods.h"
 #include "muster/transport/status_proto.h"
 
 namespace muster::fast {

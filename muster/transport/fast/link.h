@@ -16,9 +16,9 @@
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 #include "muster/tensor/shared_memory.h"
-#include "muster/transport/channel.h"
 #include "muster/transport/fast/frame.h"
 #include "muster/transport/fast/poller.h"
+#include "muster/transport/messages/channel.h"
 
 namespace muster::fast {
 

@@ -3,11 +3,9 @@
 #include <algorithm>
 
 #include "muster/transport/fast/fast_server.h"
-#include "muster/transport/methods.h"
+#include "muster/transport/messages/methods.h"
 #include "muster/transport/peer.h"
-#include "muster/transport/peer.pb.h"
 #include "muster/transport/peer_proto.h"
-#include "muster/transport/wire_tensor_proto.h"
 
 namespace muster::fast {
 namespace {
@@ -54,16 +52,13 @@ std::shared_ptr<Link> NeighbourChannel::FindLink() const {
 }
 
 void NeighbourChannel::Look() const {
-  PeerHello proto;
-  PeerToProto(LocalPeer(), proto);
   CallOptions options;
   options.timeout = kAnswerWithin;
-  slow_->Call(kPeerService, "Hello", std::move(options), SerializeMessage(proto),
+  slow_->Call(kPeerService, "Hello", std::move(options), WritePeer(LocalPeer()),
               [self = shared_from_this()](absl::StatusOr<WireBytes> bytes) {
-                PeerHello reply;
-                std::string name;
-                if (bytes.ok() && ParseMessage(*bytes, reply).ok())
-                  name = NameOf(PeerFromProto(reply), self->address());
+                const absl::StatusOr<PeerInfo> peer =
+                    bytes.ok() ? ReadPeer(*bytes) : absl::StatusOr<PeerInfo>(bytes.status());
+                const std::string name = peer.ok() ? NameOf(*peer, self->address()) : "";
                 absl::StatusOr<std::shared_ptr<Link>> link = nullptr;
                 if (!name.empty()) link = LinkTo(name, self->scheduler_);
                 self->Found(link.value_or(nullptr));

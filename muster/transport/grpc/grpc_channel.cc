@@ -11,7 +11,7 @@
 #include "muster/transport/grpc/grpc_bytes.h"
 #include "muster/transport/grpc/grpc_library.h"
 #include "muster/transport/grpc/grpc_security.h"
-#include "muster/transport/methods.h"
+#include "muster/transport/messages/methods.h"
 
 namespace muster {
 namespace {

@@ -6,8 +6,8 @@
 
 #include <grpcpp/channel.h>
 
-#include "muster/transport/channel.h"
 #include "muster/transport/grpc/grpc_transport.h"
+#include "muster/transport/messages/channel.h"
 
 namespace muster {
 

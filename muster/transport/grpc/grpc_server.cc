@@ -14,7 +14,7 @@
 #include "muster/transport/grpc/grpc_library.h"
 #include "muster/transport/grpc/grpc_security.h"
 #include "muster/transport/grpc/grpc_transport.h"
-#include "muster/transport/methods.h"
+#include "muster/transport/messages/methods.h"
 
 namespace muster {
 namespace {

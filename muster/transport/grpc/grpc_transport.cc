@@ -8,7 +8,7 @@
 #include "muster/transport/fast/fast_server.h"
 #include "muster/transport/fast/neighbour_channel.h"
 #include "muster/transport/grpc/grpc_channel.h"
-#include "muster/transport/stubs.h"
+#include "muster/transport/messages/stubs.h"
 
 namespace muster {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "muster/transport/grpc/grpc_bytes.h"
 #include "muster/transport/grpc/grpc_fakes_test.h"
-#include "muster/transport/methods.h"
+#include "muster/transport/messages/methods.h"
 #include "muster/transport/peer.h"
 
 namespace muster {

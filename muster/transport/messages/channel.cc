@@ -1,4 +1,4 @@
-#include "muster/transport/channel.h"
+#include "muster/transport/messages/channel.h"
 
 namespace muster {
 

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "muster/transport/channel.h"
+#include "muster/transport/messages/channel.h"
 #include "muster/transport/wire_tensor_proto.h"
 
 namespace muster {

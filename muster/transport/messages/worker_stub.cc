@@ -5,13 +5,13 @@
 
 #include "muster/transport/collective_proto.h"
 #include "muster/transport/device_proto.h"
-#include "muster/transport/methods.h"
+#include "muster/transport/messages/methods.h"
+#include "muster/transport/messages/stub_reply.h"
+#include "muster/transport/messages/stubs.h"
 #include "muster/transport/peer.pb.h"
 #include "muster/transport/peer_proto.h"
 #include "muster/transport/probe.h"
 #include "muster/transport/status.pb.h"
-#include "muster/transport/stub_reply.h"
-#include "muster/transport/stubs.h"
 #include "muster/transport/task_status_proto.h"
 #include "muster/transport/wire_tensor_proto.h"
 #include "muster/transport/worker_proto.h"
@@ -315,10 +315,8 @@ class WorkerStub final : public WorkerApi,
   }
 
   void Hello(CallOptions options, PeerInfo self, CallDone<PeerInfo> done) override {
-    PeerHello proto;
-    PeerToProto(self, proto);
-    channel_->Call(kPeerService, "Hello", std::move(options), SerializeMessage(proto),
-                   ReplyAs<PeerHello>(std::move(done), PeerFromProto));
+    channel_->Call(kPeerService, "Hello", std::move(options), WritePeer(self),
+                   ReplyWith(std::move(done), ReadPeer));
   }
 
   void Status(CallOptions options, StatusRequest request, CallDone<ClusterStatus> done) override {

@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "muster/transport/channel.h"
+#include "muster/transport/messages/channel.h"
 
 namespace muster {
 

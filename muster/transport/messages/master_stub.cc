@@ -3,9 +3,9 @@
 
 #include "muster/transport/device_proto.h"
 #include "muster/transport/master_proto.h"
-#include "muster/transport/methods.h"
-#include "muster/transport/stub_reply.h"
-#include "muster/transport/stubs.h"
+#include "muster/transport/messages/methods.h"
+#include "muster/transport/messages/stub_reply.h"
+#include "muster/transport/messages/stubs.h"
 
 namespace muster {
 namespace {

@@ -1,4 +1,4 @@
-#include "muster/transport/methods.h"
+#include "muster/transport/messages/methods.h"
 
 #include <algorithm>
 
