@@ -36,7 +36,7 @@ _SUBMODULES = {name: name for name in (
     "profiler", "estimator", "keras", "distributions")}
 _SUBMODULES["logging"] = "tf_logging"
 _SUBMODULES["linalg"] = "linalg_ops"
-_NAMESPACES = ("math", "random", "strings", "io", "debugging", "initializers", "sparse", "dtypes", "queue",
+_NAMESPACES = ("math", "random", "strings", "io", "debugging", "initializers", "sparse", "queue",
                "bitwise", "manip")
 
 

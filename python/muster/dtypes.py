@@ -200,3 +200,12 @@ def as_dtype(type_value):
 
 
 QUANTIZED_DTYPES = frozenset([qint8, quint8, qint16, quint16, qint32])  # noqa: F821
+
+
+def __getattr__(name):
+    # tf.dtypes is this module, and has the casts of tf too.
+    if name in ("as_string", "cast", "complex", "saturate_cast"):
+        import muster
+
+        return getattr(muster, name)
+    raise AttributeError("module 'tensorflow.dtypes' has no attribute %r" % name)

@@ -90,8 +90,6 @@ _CONTENTS = {
         "bitwise_xor": "bitwise_ops:bitwise_xor", "invert": "bitwise_ops:invert",
         "left_shift": "bitwise_ops:left_shift", "right_shift": "bitwise_ops:right_shift"}),
     "manip": ("batch_to_space_nd gather_nd reshape reverse roll scatter_nd space_to_batch_nd tile", {}),
-    "dtypes": ("DType as_dtype as_string cast complex saturate_cast bfloat16 bool complex64 complex128 double float16 float32 "
-               "float64 half int8 int16 int32 int64 string uint8 uint16 uint32 uint64 resource variant", {}),
 }
 
 

@@ -333,7 +333,8 @@ def polyval(coeffs, x, name=None):
         x = convert_to_tensor(x, name="x")
         if not coeffs:
             return array_ops.zeros_like(x, name=name)
-        result = convert_to_tensor(coeffs[0])
+        coeffs = [convert_to_tensor(c, name="coeff_%d" % i) for i, c in enumerate(coeffs)]
+        result = coeffs[0]
         for coefficient in coeffs[1:]:
             result = coefficient + result * x
         return result

@@ -261,6 +261,9 @@ class VariableScope(object):
     def set_partitioner(self, partitioner):
         self._partitioner = partitioner
 
+    def set_constraint(self, constraint):
+        self._constraint = constraint
+
     def set_custom_getter(self, custom_getter):
         self._custom_getter = custom_getter
 

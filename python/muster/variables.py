@@ -235,6 +235,15 @@ class Variable(metaclass=_VariableMeta):
         graph = framework.get_default_graph()
         return graph._tensor(_muster.initialized_value(graph._building_scope(), self._train_variable()))
 
+    def assign(self, value, use_locking=False, name=None, read_value=True):
+        raise NotImplementedError
+
+    def assign_add(self, delta, use_locking=False, name=None, read_value=True):
+        raise NotImplementedError
+
+    def assign_sub(self, delta, use_locking=False, name=None, read_value=True):
+        raise NotImplementedError
+
     def set_shape(self, shape):
         self._variable.set_shape(shape)
         self.value().set_shape(shape)
