@@ -1,6 +1,6 @@
 # What `cmake --install` and `pip install .` put where. The Python package adds its own part in python/CMakeLists.txt.
 #
-#   cmake --install    bin/muster  lib/libmuster.so  include/muster/**  lib/muster/python/muster/**
+#   cmake --install    bin/muster  lib/libmuster.so  lib/pkgconfig/muster.pc  include/muster/**  lib/muster/python/muster/**
 #   pip (SKBUILD)      the component "python" only: muster/libmuster.so, muster/bin/muster beside the package's modules
 if(SKBUILD)
   set(library_destination muster)
@@ -15,6 +15,8 @@ else()
   # Generated: typed op functions, and the proto classes that the *_proto.h headers name.
   install(DIRECTORY ${PROJECT_BINARY_DIR}/generated/ DESTINATION include OPTIONAL FILES_MATCHING PATTERN "*.h")
   install(DIRECTORY ${PROJECT_BINARY_DIR}/proto/ DESTINATION include/muster/proto FILES_MATCHING PATTERN "*.pb.h")
+  configure_file(${PROJECT_SOURCE_DIR}/cmake/muster.pc.in muster.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/muster.pc DESTINATION lib/pkgconfig)
 endif()
 
 install(TARGETS muster LIBRARY DESTINATION ${library_destination} COMPONENT python)

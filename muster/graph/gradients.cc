@@ -177,6 +177,12 @@ absl::StatusOr<std::vector<Gradient>> GradientBuilder::InitialGradients() {
                             DTypeName(y.base_dtype()), ")"),
             kTypeError);
       }
+      if (const DType type = y.base_dtype();
+          type == DType::kString || type == DType::kResource || type == DType::kVariant) {
+        return WithErrorKind(
+            InvalidArgument("Expected ", DTypeName(type), ", got 1 of type 'int' instead."),
+            kTypeError);
+      }
       const Output shape = EmitShape(at, y);
       const Output one = EmitScalar(at, y.base_dtype(), 1, absl::StrCat("grad_ys_", i));
       given[i] = at.Op("Fill", {shape, one});

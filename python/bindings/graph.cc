@@ -323,6 +323,9 @@ void BindScope(nb::module_& m) {
              return s.WithControlDependencies(nodes);
            })
       .def("without_control_dependencies", &Scope::WithoutControlDependencies)
+      .def(
+          "control_dependencies", [](const Scope& s) { return s.ControlInputsFor({}); },
+          nb::rv_policy::reference)
       .def("colocated_with",
            [](const Scope& s, Node& node, bool ignore_existing) {
              return s.ColocatedWith(node, ignore_existing);

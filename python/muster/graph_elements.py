@@ -82,11 +82,9 @@ class Tensor(object):
 
     def consumers(self):
         graph = self.graph
-        seen = []
-        for node_id, _, output in self._op._node.consumers:
-            if output == self._value_index and node_id not in seen:
-                seen.append(node_id)
-        return [graph._operation_by_id(i) for i in seen]
+        # An op that takes the tensor twice is listed twice, as TensorFlow does.
+        return [graph._operation_by_id(node_id) for node_id, _, output in self._op._node.consumers
+                if output == self._value_index]
 
     def eval(self, feed_dict=None, session=None):
         return session_for(self.graph, session, "evaluate tensor", "`eval(session=sess)`").run(self, feed_dict)

@@ -65,6 +65,10 @@ def import_graph_def(graph_def, input_map=None, return_elements=None, name=None,
             [n for n in names if ":" not in n], [], "",
             producer_op_list.SerializeToString() if producer_op_list is not None else b"")
     graph._apply_devices(made)
+    # Every imported node runs after the control dependencies of where it is imported, whatever its inputs.
+    for before in graph._building_scope().control_dependencies():
+        for node in made:
+            graph._g.add_control_input(node, before)
     if return_elements is None:
         return None
     outputs, nodes = iter(outputs), iter(nodes)

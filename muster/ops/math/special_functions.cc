@@ -116,6 +116,7 @@ double Zeta(double x, double q) {
     if (q == std::floor(q)) return x == std::floor(x) && std::fmod(x, 2) == 0 ? kInfinity : kNan;
     if (x != std::floor(x)) return kNan;
   }
+  if (q == kInfinity || (x == kInfinity && q > 1)) return 0;
   // Euler-Maclaurin: the first terms one by one, then an integral with corrections (2k)! / B(2k).
   constexpr std::array<double, 12> kCorrections = {12.0,
                                                    -720.0,
