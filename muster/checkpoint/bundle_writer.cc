@@ -200,6 +200,7 @@ absl::Status BundleWriter::Finish() {
   const std::string data = TemporaryName(DataFileName(prefix_, 0, 1));
   const auto write = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, files.Create(data));
+    file->Reserve(static_cast<uint64_t>(size_));
     RETURN_IF_ERROR(WriteData(*file));
     RETURN_IF_ERROR(file->Sync());
     RETURN_IF_ERROR(file->Close());

@@ -21,6 +21,8 @@ absl::Status FileError(absl::string_view name, int error);
 class OutputFile {
  public:
   virtual ~OutputFile() = default;
+  // The file will have so many bytes, and has them from now on. A hint.
+  virtual void Reserve(uint64_t /*bytes*/) {}
   // Writes the pieces one after the other, from `offset` on.
   virtual absl::Status WriteAt(uint64_t offset, absl::Span<const absl::string_view> pieces) = 0;
   // Returns when what was written would survive a loss of power.
