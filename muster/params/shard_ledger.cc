@@ -167,8 +167,24 @@ void ShardLedger::Take(ShardTaker taker, Scheduler& scheduler, OnWait on_wait, T
   Give(std::move(answers));
 }
 
+// Names come from clients: without this their accounts would grow without end.
+void ShardLedger::MakeRoomLocked() {
+  std::set<absl::string_view> busy;
+  for (const auto& [sequence, held] : held_) busy.insert(held.taker.worker);
+  for (const Waiter& waiter : waiting_) busy.insert(waiter.taker.worker);
+  WorkerAccount others;
+  std::erase_if(workers_, [&](const auto& worker) {
+    if (busy.contains(worker.first)) return false;
+    others.done += worker.second.done;
+    others.seconds += worker.second.seconds;
+    return true;
+  });
+  workers_[kOthers] = others;
+}
+
 // A worker that was started anew has nothing of what its last life had taken.
 void ShardLedger::NoteLifeLocked(const ShardTaker& taker, std::vector<Answer>& answers) {
+  if (workers_.size() >= kWorkersAtMost && !workers_.contains(taker.worker)) MakeRoomLocked();
   WorkerAccount& account = workers_[taker.worker];
   const bool is_new = account.incarnation != taker.incarnation;
   account.incarnation = taker.incarnation;

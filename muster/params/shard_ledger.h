@@ -78,6 +78,9 @@ class ShardLedger : public Resource {
   static constexpr int64_t kMaxShards = int64_t{1} << 24;
   // Repeated and returned shards are counted without end and named up to here.
   static constexpr size_t kNamedAtMost = 1000;
+  // Workers with accounts of their own. When more come, those that have nothing share one, kOthers.
+  static constexpr size_t kWorkersAtMost = 4096;
+  static constexpr const char* kOthers = "(others)";
   using Taken = absl::AnyInvocable<void(absl::StatusOr<TakenShard>) &&>;
   using OnWait = absl::FunctionRef<bool(uint64_t)>;  // as Accumulator's
 
@@ -163,6 +166,7 @@ class ShardLedger : public Resource {
   bool IsOverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteLifeLocked(const ShardTaker& taker, std::vector<Answer>& answers)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeRoomLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<absl::StatusOr<TakenShard>> TryTakeLocked(const ShardTaker& taker,
                                                           absl::Duration now)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

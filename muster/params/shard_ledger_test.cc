@@ -405,6 +405,25 @@ TEST_F(ShardLedgerTest, OptionsAreChecked) {
 }
 
 // Workers take, work, die without a word, stall and come back, at random; whoever looks at what
+TEST_F(ShardLedgerTest, NamesOfWorkersHaveAnEnd) {
+  constexpr int64_t kMany = 3 * ShardLedger::kWorkersAtMost;
+  ledger_ = Make({.count = kMany});
+  const TakenShard kept = TakeNow("keeper");
+  for (int64_t i = 1; i < kMany; ++i) Done(TakeNow(absl::StrCat("worker", i)));
+  const Json report = Report();
+  const std::vector<Json>& workers = *report.Find("workers")->list();
+  EXPECT_LE(workers.size(), ShardLedger::kWorkersAtMost + 1);
+  double done = 0;
+  bool keeper_is_there = false;
+  for (const Json& worker : workers) {
+    done += *worker.Find("done")->number();
+    keeper_is_there |= *worker.Find("worker")->string() == "keeper";
+  }
+  EXPECT_EQ(done, kMany - 1);
+  EXPECT_TRUE(keeper_is_there);
+  EXPECT_EQ(Done(kept), Outcome::kDone);
+}
+
 // they have really finished finds the ledger's account of it.
 class ShardLedgerStormTest : public ShardLedgerTest, public ::testing::WithParamInterface<int> {
  protected:
