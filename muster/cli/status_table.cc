@@ -50,8 +50,8 @@ Row RowOf(const TaskView& view) {
   row[4] = absl::StrCat(s.steps);
   const bool answers = view.health == TaskHealth::kHealthy || view.health == TaskHealth::kSlow;
   if (answers && s.steps_per_second) row[5] = absl::StrFormat("%.1f", *s.steps_per_second);
-  row[6] = Bytes(s.bytes_sent);
-  row[7] = Bytes(s.bytes_received);
+  row[6] = Bytes(s.bytes_sent + s.collective_bytes_sent);
+  row[7] = Bytes(s.bytes_received + s.collective_bytes_received);
   row[8] = Bytes(s.resident_bytes);
   row[9] = absl::StrCat(s.variables);
   row[10] = Bytes(s.variable_bytes);

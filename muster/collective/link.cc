@@ -146,6 +146,7 @@ absl::Status Link::Flush(int64_t now_nanos) {
       return absl::OkStatus();
     }
     sent_nanos = now_nanos;
+    owner_.Moved(wrote, 0);
     written += wrote;
     if (writer_.operation != nullptr) writer_.operation->progress_nanos = now_nanos;
     Wrote(wrote);
@@ -190,6 +191,7 @@ absl::StatusOr<size_t> Link::Read(int64_t now_nanos) {
     }
     if (got == 0) break;
     heard_nanos = now_nanos;
+    owner_.Moved(0, got);
     total += got;
     RETURN_IF_ERROR(Parse());
     if (got < asked) break;

@@ -22,6 +22,8 @@ class LinkOwner {
   virtual Operation* FindOperation(uint64_t tag) = 0;
   // Bytes of `operation` have come.
   virtual void Touched(Operation* operation) = 0;
+  // The channel has taken or given so many bytes.
+  virtual void Moved(size_t sent, size_t received) = 0;
 };
 
 // Thread-compatible.

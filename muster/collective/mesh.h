@@ -21,6 +21,12 @@
 
 namespace muster::collective {
 
+// What the meshes of a task have sent and received, with what it takes to cut bytes into frames.
+struct MovedBytes {
+  std::atomic<int64_t> sent{0};
+  std::atomic<int64_t> received{0};
+};
+
 struct MeshOptions {
   // The same at all ranks, and never used for another group.
   uint64_t group = 0;
@@ -38,6 +44,8 @@ struct MeshOptions {
   absl::Duration spin = absl::Microseconds(50);
   // What is written last, the reason of a failure, has this long to leave.
   absl::Duration linger = absl::Seconds(1);
+  // Added to, if there is one.
+  std::shared_ptr<MovedBytes> moved = nullptr;
 };
 
 class Mesh : public Group, private LinkOwner {
@@ -117,6 +125,13 @@ class Mesh : public Group, private LinkOwner {
 
   Operation* FindOperation(uint64_t tag) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Touched(Operation* operation) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Moved(size_t sent, size_t received) override {
+    if (options_.moved == nullptr) return;
+    if (sent > 0)
+      options_.moved->sent.fetch_add(static_cast<int64_t>(sent), std::memory_order_relaxed);
+    if (received > 0)
+      options_.moved->received.fetch_add(static_cast<int64_t>(received), std::memory_order_relaxed);
+  }
 
   const MeshOptions options_;
   std::unique_ptr<Connector> connector_;  // null at the end of the destructor

@@ -145,6 +145,7 @@ class TaskGroups : public DirectGroups {
     options.names = group.tasks;
     options.silence = options_.silence;
     options.lateness = options_.lateness;
+    options.moved = moved_;
     MutexLock lock(mutex_);
     RETURN_IF_ERROR(ListenLocked());
     member->port = port_;
@@ -191,6 +192,11 @@ class TaskGroups : public DirectGroups {
     running->done = std::move(done);
     Start(running);
     return true;
+  }
+
+  Moved moved() const override {
+    return {moved_->sent.load(std::memory_order_relaxed),
+            moved_->received.load(std::memory_order_relaxed)};
   }
 
  private:
@@ -260,6 +266,7 @@ class TaskGroups : public DirectGroups {
   }
 
   const TaskGroupsOptions options_;
+  const std::shared_ptr<MovedBytes> moved_ = std::make_shared<MovedBytes>();
   Mutex mutex_;
   std::shared_ptr<DataPort> port_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::shared_ptr<Member>> by_key_ ABSL_GUARDED_BY(mutex_);

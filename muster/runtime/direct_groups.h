@@ -32,6 +32,12 @@ class DirectGroups {
   virtual void Leave(const std::string& name) = 0;
   // False, with nothing done, when the call is not of such a group.
   virtual bool TryRun(CollectiveCall& call, Done& done) = 0;
+  // Bytes to and from other tasks since the beginning.
+  struct Moved {
+    int64_t sent = 0;
+    int64_t received = 0;
+  };
+  virtual Moved moved() const = 0;
 };
 
 }  // namespace muster

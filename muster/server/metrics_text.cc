@@ -72,6 +72,10 @@ void AddTask(const TaskStatus& s, Page& page) {
   page.Count("muster_tensors_received_total", s.tensors_received,
              "Tensors received from other tasks.");
   page.Count("muster_tensor_bytes_received_total", s.bytes_received, "Bytes of these tensors.");
+  page.Count("muster_collective_bytes_sent_total", s.collective_bytes_sent,
+             "Bytes that collectives have sent to other tasks.");
+  page.Count("muster_collective_bytes_received_total", s.collective_bytes_received,
+             "Bytes that collectives have received from other tasks.");
   page.Gauge("muster_resident_memory_bytes", s.resident_bytes,
              "Memory that the process of the task occupies.");
   page.Gauge("muster_variables", s.variables, "Initialized variables that the task keeps.");

@@ -75,6 +75,8 @@ std::vector<Member> Members(const TaskStatus& s) {
       {"bytes_sent", absl::StrCat(s.bytes_sent)},
       {"tensors_received", absl::StrCat(s.tensors_received)},
       {"bytes_received", absl::StrCat(s.bytes_received)},
+      {"collective_bytes_sent", absl::StrCat(s.collective_bytes_sent)},
+      {"collective_bytes_received", absl::StrCat(s.collective_bytes_received)},
       {"resident_bytes", absl::StrCat(s.resident_bytes)},
       {"variables", absl::StrCat(s.variables)},
       {"variable_bytes", absl::StrCat(s.variable_bytes)},
@@ -123,6 +125,8 @@ TaskStatus ReportOf(const TaskName& self, const Master& master, const Worker& wo
   status.bytes_sent = work.bytes_sent;
   status.tensors_received = work.tensors_received;
   status.bytes_received = work.bytes_received;
+  status.collective_bytes_sent = work.collective_bytes_sent;
+  status.collective_bytes_received = work.collective_bytes_received;
   const Worker::Variables variables = worker.variables();
   status.variables = variables.count;
   status.variable_bytes = variables.bytes;

@@ -29,12 +29,13 @@ struct TaskStatus {
   int64_t steps = 0;                       // that its master has run
   int64_t parts = 0;                       // of steps, that its worker has run
   std::optional<double> steps_per_second;  // of its master; none before it is known
-  // Between its worker and those of other tasks, along edges of graphs: what collectives exchange
-  // is not among them.
+  // Between its worker and those of other tasks, along edges of graphs.
   int64_t tensors_sent = 0;
   int64_t bytes_sent = 0;
   int64_t tensors_received = 0;
   int64_t bytes_received = 0;
+  int64_t collective_bytes_sent = 0;  // what collectives exchange is not among the tensors
+  int64_t collective_bytes_received = 0;
   int64_t resident_bytes = 0;
   int64_t variables = 0;
   int64_t variable_bytes = 0;

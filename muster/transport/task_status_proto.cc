@@ -24,6 +24,8 @@ void TaskToProto(const TaskStatus& status, TaskStatusProto& proto) {
   proto.set_bytes_sent(status.bytes_sent);
   proto.set_tensors_received(status.tensors_received);
   proto.set_bytes_received(status.bytes_received);
+  proto.set_collective_bytes_sent(status.collective_bytes_sent);
+  proto.set_collective_bytes_received(status.collective_bytes_received);
   proto.set_resident_bytes(status.resident_bytes);
   proto.set_variables(status.variables);
   proto.set_variable_bytes(status.variable_bytes);
@@ -50,6 +52,8 @@ absl::StatusOr<TaskStatus> TaskFromProto(const TaskStatusProto& proto) {
   status.bytes_sent = proto.bytes_sent();
   status.tensors_received = proto.tensors_received();
   status.bytes_received = proto.bytes_received();
+  status.collective_bytes_sent = proto.collective_bytes_sent();
+  status.collective_bytes_received = proto.collective_bytes_received();
   status.resident_bytes = proto.resident_bytes();
   status.variables = proto.variables();
   status.variable_bytes = proto.variable_bytes();

@@ -36,6 +36,8 @@ ClusterStatus Example() {
   status.bytes_sent = int64_t{1} << 40;
   status.tensors_received = 10;
   status.bytes_received = 11;
+  status.collective_bytes_sent = 15;
+  status.collective_bytes_received = 16;
   status.resident_bytes = 12;
   status.variables = 13;
   status.variable_bytes = 14;

@@ -174,7 +174,7 @@ class TaskCollectives::Resolver : public CollectiveResolver,
 RefPtr<StepCollectives> TaskCollectives::ForStep(Place place, int64_t step_id,
                                                  std::shared_ptr<CollectiveBuffers> buffers) {
   auto exchange = std::make_shared<TaskExchange>(place.task, place.peers, step_id,
-                                                 std::move(buffers), control_, compute_);
+                                                 std::move(buffers), log_, control_, compute_);
   return MakeRef<StepCollectives>(std::make_shared<Resolver>(shared_from_this(), std::move(place)),
                                   std::move(exchange), control_, direct_);
 }

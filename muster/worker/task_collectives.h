@@ -11,6 +11,7 @@
 #include "muster/runtime/collective_groups.h"
 #include "muster/runtime/step_collectives.h"
 #include "muster/transport/peers.h"
+#include "muster/worker/transfer_log.h"
 
 namespace muster {
 
@@ -19,9 +20,11 @@ class TaskCollectives : public std::enable_shared_from_this<TaskCollectives> {
  public:
   // Schedulers outlive what is running: `control` for timers and answers, `compute` for merging.
   // `direct` may be null.
-  TaskCollectives(Scheduler& control, Scheduler& compute, std::shared_ptr<DirectGroups> direct)
+  TaskCollectives(Scheduler& control, Scheduler& compute, std::shared_ptr<TransferLog> log,
+                  std::shared_ptr<DirectGroups> direct)
       : control_(control),
         compute_(compute),
+        log_(std::move(log)),
         direct_(std::move(direct)),
         groups_(std::make_shared<CollectiveGroups>(control)) {}
 
@@ -60,6 +63,7 @@ class TaskCollectives : public std::enable_shared_from_this<TaskCollectives> {
 
   Scheduler& control_;
   Scheduler& compute_;
+  const std::shared_ptr<TransferLog> log_;
   const std::shared_ptr<DirectGroups> direct_;
   const std::shared_ptr<CollectiveGroups> groups_;
   Mutex mutex_;

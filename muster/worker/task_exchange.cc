@@ -86,12 +86,13 @@ void TaskExchange::Ask(const CollectiveGroup::Member& from, const std::string& t
   options.cancellation = cancellation;
   WorkerApi& server = *worker;
   server.RecvBuf(std::move(options), std::move(request),
-                 [worker, request_id, cancellation,
+                 [worker, request_id, cancellation, log = log_,
                   done = std::move(done)](absl::StatusOr<RecvBufReply> reply) mutable {
                    if (!reply.ok()) {
                      return std::move(done)(cancellation->cancelled() ? cancellation->reason()
                                                                       : reply.status());
                    }
+                   log->CountCollective(0, static_cast<int64_t>(reply->bytes.length_bytes()));
                    if (reply->require_ack)
                      worker->MarkRecvFinished({}, request_id, [worker](absl::StatusOr<Empty>) {});
                    std::move(done)(std::move(reply->bytes));

@@ -7,6 +7,7 @@
 #include "muster/runtime/collective_buffers.h"
 #include "muster/runtime/collectives.h"
 #include "muster/transport/peers.h"
+#include "muster/worker/transfer_log.h"
 
 namespace muster {
 
@@ -15,11 +16,13 @@ class TaskExchange : public CollectiveExchange, public std::enable_shared_from_t
  public:
   // Schedulers outlive what is running.
   TaskExchange(std::string task, std::shared_ptr<Peers> peers, int64_t step_id,
-               std::shared_ptr<CollectiveBuffers> buffers, Scheduler& control, Scheduler& compute)
+               std::shared_ptr<CollectiveBuffers> buffers, std::shared_ptr<TransferLog> log,
+               Scheduler& control, Scheduler& compute)
       : task_(std::move(task)),
         peers_(std::move(peers)),
         step_id_(step_id),
         buffers_(std::move(buffers)),
+        log_(std::move(log)),
         control_(control),
         compute_(compute) {}
 
@@ -40,6 +43,7 @@ class TaskExchange : public CollectiveExchange, public std::enable_shared_from_t
   const std::shared_ptr<Peers> peers_;
   const int64_t step_id_;
   const std::shared_ptr<CollectiveBuffers> buffers_;
+  const std::shared_ptr<TransferLog> log_;
   Scheduler& control_;
   Scheduler& compute_;
 };

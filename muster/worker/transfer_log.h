@@ -28,6 +28,15 @@ class TransferLog {
   };
   void CountSent(const Tensor& tensor) { sent_.Add(tensor); }
   void CountReceived(const Tensor& tensor) { received_.Add(tensor); }
+  // Of collectives, by TensorFlow's protocol.
+  void CountCollective(int64_t sent, int64_t received) {
+    collective_sent_.fetch_add(sent, std::memory_order_relaxed);
+    collective_received_.fetch_add(received, std::memory_order_relaxed);
+  }
+  int64_t collective_sent() const { return collective_sent_.load(std::memory_order_relaxed); }
+  int64_t collective_received() const {
+    return collective_received_.load(std::memory_order_relaxed);
+  }
   Totals sent() const { return sent_.Read(); }
   Totals received() const { return received_.Read(); }
 
@@ -51,6 +60,8 @@ class TransferLog {
   std::atomic<bool> enabled_{false};
   Counter sent_;
   Counter received_;
+  std::atomic<int64_t> collective_sent_{0};
+  std::atomic<int64_t> collective_received_{0};
   Mutex mutex_;
   std::map<int64_t, std::vector<NodeTrace>> steps_ ABSL_GUARDED_BY(mutex_);
   std::vector<int64_t> order_ ABSL_GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 
 #include "muster/base/log.h"
+#include "muster/runtime/direct_groups.h"
 #include "muster/transport/forwarding.h"
 #include "muster/worker/batch_receive.h"
 #include "muster/worker/graph_run.h"
@@ -78,7 +79,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
         resources_(std::make_shared<ResourceManager>(options_.self.job)),
         steps_(std::make_shared<StepTable>(*options_.control, log_)),
         sessions_(std::make_shared<SessionTable>(TableOptions())),
-        collectives_(std::make_shared<TaskCollectives>(*options_.control, *options_.scheduler,
+        collectives_(std::make_shared<TaskCollectives>(*options_.control, *options_.scheduler, log_,
                                                        options_.direct_groups)) {
     for (int i = 0; i < options_.cpu_devices; ++i) {
       devices_->push_back(
@@ -129,6 +130,13 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     counts.bytes_sent = log_->sent().bytes;
     counts.tensors_received = log_->received().tensors;
     counts.bytes_received = log_->received().bytes;
+    counts.collective_bytes_sent = log_->collective_sent();
+    counts.collective_bytes_received = log_->collective_received();
+    if (options_.direct_groups != nullptr) {
+      const DirectGroups::Moved moved = options_.direct_groups->moved();
+      counts.collective_bytes_sent += moved.sent;
+      counts.collective_bytes_received += moved.received;
+    }
     return counts;
   }
   Variables variables() const override {
@@ -464,8 +472,9 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
       fetch->caller = caller;
     }
     const CollectiveBuffers::Token waiting =
-        step->buffers->Consume(request.key, [fetch](absl::StatusOr<Buffer> bytes) {
+        step->buffers->Consume(request.key, [fetch, log = log_](absl::StatusOr<Buffer> bytes) {
           if (bytes.ok()) {
+            log->CountCollective(static_cast<int64_t>(bytes->length_bytes()), 0);
             fetch->Answer(RecvBufReply{*std::move(bytes), false});
           } else {
             fetch->Answer(bytes.status());

@@ -59,6 +59,8 @@ class Worker : public WorkerApi {
     int64_t bytes_sent = 0;
     int64_t tensors_received = 0;
     int64_t bytes_received = 0;
+    int64_t collective_bytes_sent = 0;
+    int64_t collective_bytes_received = 0;
   };
   virtual Counts counts() const = 0;
   // Of `resources` those that are initialized.

@@ -164,6 +164,23 @@ def test_a_training_cluster_is_shown(start_cluster, status, tasks_of, train, dea
     assert "\033" not in text
 
 
+def test_bytes_of_collectives_are_counted(start_cluster, status, tasks_of):
+    from muster import collective_ops
+    cluster = start_cluster(worker=2)
+    sums = []
+    for number in range(2):
+        with tf.device("/job:worker/task:%d" % number):
+            sums.append(collective_ops.all_reduce(tf.ones([50000]), 2, 1, 1, "Add", "Id"))
+    config = tf.ConfigProto()
+    config.experimental.collective_group_leader = "/job:worker/replica:0/task:0"
+    with tf.Session(cluster.target("worker", 0), config=config) as session:
+        assert [value[0] for value in session.run(sums)] == [2.0, 2.0]
+        for task in tasks_of(cluster.jobs["worker"][1]).values():
+            assert task["collective_bytes_sent"] >= 200000 and task["collective_bytes_received"] >= 200000, task
+        row = re.search(r"^worker 0 .*$", status(cluster.jobs["worker"][0]).stdout, re.M).group()
+        assert re.search(r"20\d\.\d kB", row), row
+
+
 def test_killed_stopped_and_restarted(start_cluster, tasks_of, deadline):
     cluster = start_cluster(flags=QUICK, ps=1, worker=2)
     ps = cluster.jobs["ps"][0]
