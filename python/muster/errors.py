@@ -1,6 +1,7 @@
 """tf.errors: exceptions of running ops, one class per status code."""
 import atexit
 import re
+import traceback
 
 from muster import _muster
 
@@ -36,7 +37,11 @@ class OpError(Exception):
         return self._node_def if self._op is None else self._op.node_def
 
     def __str__(self):
-        return self._message
+        frames = getattr(self._op, "traceback", None)
+        if not frames:
+            return self._message
+        return "%s\n\nOriginal stack trace for %r:\n%s" % (self._message, self._op.name,
+                                                          "".join(traceback.format_list(frames)))
 
 
 _CODES = ["OK", "CANCELLED", "UNKNOWN", "INVALID_ARGUMENT", "DEADLINE_EXCEEDED", "NOT_FOUND", "ALREADY_EXISTS",

@@ -80,7 +80,7 @@ def gradients(ys, xs, grad_ys=None, name="gradients", colocate_gradients_with_op
                                                      dtype=framework.dtypes.as_dtype(y_outputs[i].dtype))
             given.append(_from_python(gradient))
         results = _muster.gradients(
-            graph._scope, y_outputs, x_outputs, given, stops, name, bool(colocate_gradients_with_ops),
+            graph._building_scope(), y_outputs, x_outputs, given, stops, name, bool(colocate_gradients_with_ops),
             bool(gate_gradients), aggregation_method or 0, unconnected is UnconnectedGradients.ZERO)
         return [_to_python(graph, result) for result in results]
 

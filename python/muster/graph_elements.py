@@ -203,7 +203,8 @@ class Operation(object):
 
     @property
     def traceback(self):
-        return []
+        """The calls of the program that made this node, outermost first."""
+        return self._graph._origin(self._id)
 
     def get_attr(self, name):
         node = self._node

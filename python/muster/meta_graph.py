@@ -308,10 +308,6 @@ def export_scoped_meta_graph(filename=None, graph_def=None, graph=None, export_s
                              unbound_inputs_col_name="unbound_inputs", clear_devices=False, saver_def=None,
                              clear_extraneous_savers=False, strip_default_attrs=False, save_debug_info=False, **kwargs):
     """(MetaGraphDef, {name: variable}) of a graph or of one of its scopes."""
-    from muster import errors
-
-    if save_debug_info:
-        raise errors.UnimplementedError(None, None, "export_meta_graph: save_debug_info (nodes keep no stack traces)")
     graph = graph or framework.get_default_graph()
     exclude_nodes = None
     if export_scope or clear_extraneous_savers or clear_devices:
@@ -332,7 +328,25 @@ def export_scoped_meta_graph(filename=None, graph_def=None, graph=None, export_s
         **kwargs)
     if filename:
         write_graph(proto, os.path.dirname(filename), os.path.basename(filename), as_text=as_text)
+        if save_debug_info:
+            beside = os.path.splitext(compat.as_str(compat.path_to_str(filename)))[0] + ".debug"
+            write_graph(graph_debug_info(graph, [node.name for node in proto.graph_def.node], export_scope),
+                        os.path.dirname(beside), os.path.basename(beside), as_text=as_text)
     return proto, exported
+
+
+def graph_debug_info(graph, names, scope=None):
+    """GraphDebugInfo: for each of these nodes the calls that made it, innermost first."""
+    proto = _protos.get("tensorflow.GraphDebugInfo")()
+    files = {}
+    for name in names:
+        node = graph.get_operation_by_name("%s/%s" % (scope, name) if scope else name)
+        trace = proto.traces[name + "@"]
+        for frame in reversed(node.traceback):
+            trace.file_line_cols.add(file_index=files.setdefault(frame.filename, len(files)), line=frame.lineno,
+                                     func=frame.name, code=frame.line)
+    proto.files.extend(files)
+    return proto
 
 
 def write_graph(graph_or_graph_def, logdir, name, as_text=True):

@@ -1,4 +1,6 @@
 """tf.train.Saver and the functions that write graphs and bring them back."""
+import os
+
 import numpy as np
 
 from muster import _muster, compat, errors, framework, meta_graph, saver_builder, tf_logging, training_util, variables
@@ -138,8 +140,6 @@ class Saver(object):
             tf_logging.warning("   `tf.train.Saver(write_version=tf.train.SaverDef.V2)`")
             tf_logging.warning("now on by default.")
             tf_logging.warning("*******************************************************")
-        if save_debug_info:
-            raise errors.UnimplementedError(None, None, "Saver.save: save_debug_info (nodes keep no stack traces)")
         if global_step is not None and not isinstance(global_step, (int, np.integer)):
             global_step = training_util.global_step(sess, global_step)
         export = None
@@ -148,12 +148,17 @@ class Saver(object):
                 with sess.graph.as_default():
                     return self.export_meta_graph(strip_default_attrs=strip_default_attrs).SerializeToString()
         try:
-            return saver.save(sess._session, compat.as_str(compat.path_to_str(save_path)),
+            path = saver.save(sess._session, compat.as_str(compat.path_to_str(save_path)),
                               None if global_step is None else int(global_step),
                               "" if latest_filename is None else compat.as_str(latest_filename), meta_graph_suffix,
                               write_state, export)
         except errors.OpError as e:
             raise sess._with_op(e) from None
+        if save_debug_info and write_meta_graph:
+            beside = os.path.splitext("%s.%s" % (path, meta_graph_suffix))[0] + ".debug"
+            meta_graph.write_graph(meta_graph.graph_debug_info(sess.graph, [op.name for op in sess.graph.get_operations()]),
+                                   os.path.dirname(beside), os.path.basename(beside), as_text=False)
+        return path
 
     def restore(self, sess, save_path):
         """Gives variables the values of a checkpoint."""

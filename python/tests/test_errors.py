@@ -141,3 +141,18 @@ def test_new_file_names(tmp_path):
     assert [files for _, _, files in gfile.walk(folder)] == [["f"]]
     gfile.rmtree(str(tmp_path / "x"))
     assert not gfile.exists(folder)
+
+
+def test_the_line_that_made_the_failing_op():
+    with tf.Graph().as_default(), tf.Session() as session:
+        missing = tf.placeholder(tf.float32, [2], name="missing")  # this line
+        doubled = missing * 2
+        with pytest.raises(tf.errors.InvalidArgumentError) as info:
+            session.run(doubled)
+        assert "Original stack trace" not in info.value.message
+        assert "\n\nOriginal stack trace for 'missing':\n" in str(info.value)
+        assert str(info.value).rstrip().endswith("# this line")
+        frame = doubled.op.traceback[-1]
+        assert frame.filename == __file__ and frame.line == "doubled = missing * 2"
+        gradient = tf.gradients(doubled, missing)[0]
+        assert gradient.op.traceback[-1].line == "gradient = tf.gradients(doubled, missing)[0]"

@@ -336,3 +336,16 @@ def test_damaged_contexts_crash_nothing():
                           env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)))
     assert said.returncode == 0, said.stderr
     assert "ValueError" in said.stdout
+
+
+def test_debug_info_says_who_made_the_nodes(tmp_path):
+    with tf.Graph().as_default(), tf.Session() as session:
+        tf.Variable(1.0, name="v")  # made here
+        saver = tf.train.Saver()
+        session.run(tf.global_variables_initializer())
+        saver.save(session, str(tmp_path / "m"), global_step=3, save_debug_info=True)
+        saver.export_meta_graph(str(tmp_path / "other.meta"), save_debug_info=True)
+    for name in ("m-3.debug", "other.debug"):
+        info = _protos.get("tensorflow.GraphDebugInfo").FromString((tmp_path / name).read_bytes())
+        innermost = info.traces["v/read@"].file_line_cols[0]
+        assert innermost.code.endswith("# made here") and info.files[innermost.file_index] == __file__
