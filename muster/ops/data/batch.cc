@@ -72,8 +72,8 @@ absl::Status SetBatches(KernelContext& c, bool drop_remainder, MakeBatch make) {
 
 absl::Status MakeBatches(KernelContext& c) {
   bool drop = false;
-  if (c.num_inputs() > 2) {
-    ASSIGN_OR_RETURN(drop, ScalarBool(c.input(2), "drop_remainder"));
+  if (c.num_inputs() > 2) {  // where there is one, it is the last
+    ASSIGN_OR_RETURN(drop, ScalarBool(c.input(c.num_inputs() - 1), "drop_remainder"));
   }
   return SetBatches(c, drop, Stack);
 }
@@ -200,6 +200,19 @@ DEFINE_OP(BatchDatasetV2) {
       .Input("batch_size: int64")
       .Input("drop_remainder: bool");
   DefineDataset(op, "Several elements stacked to one; a smaller last one may be left out.",
+                MakeBatches);
+}
+
+DEFINE_OP(ParallelBatchDataset) {
+  op.Attr("parallel_copy: bool = false");
+  ElementAttrs(op)
+      .Attr("deterministic: string = 'default'")
+      .Attr("metadata: string = ''")
+      .Input("input_dataset: variant")
+      .Input("batch_size: int64")
+      .Input("num_parallel_calls: int64")
+      .Input("drop_remainder: bool");
+  DefineDataset(op, "BatchDatasetV2, with a hint how many batches may be made at once.",
                 MakeBatches);
 }
 

@@ -27,16 +27,24 @@ absl::StatusOr<ElementSpec> SpecOf(const Node& node) {
 absl::Status SetDataset(KernelContext& c, Dataset::Begin begin,
                         Dataset::BeginRepeated begin_repeated) {
   ASSIGN_OR_RETURN(ElementSpec spec, SpecOf(c.node()));
-  DatasetPtr dataset =
-      std::make_shared<const Dataset>(std::move(spec), std::move(begin), std::move(begin_repeated));
+  DatasetPtr dataset = std::make_shared<const Dataset>(std::move(spec), std::move(begin),
+                                                       std::move(begin_repeated), CardinalityOf(c));
   c.SetOutput(0, Tensor::Scalar(Variant(std::move(dataset))));
   return absl::OkStatus();
 }
 
 absl::Status SetDataset(KernelContext& c, ElementSpec spec, Dataset::Begin begin) {
-  DatasetPtr dataset = std::make_shared<const Dataset>(std::move(spec), std::move(begin));
+  DatasetPtr dataset =
+      std::make_shared<const Dataset>(std::move(spec), std::move(begin), nullptr, CardinalityOf(c));
   c.SetOutput(0, Tensor::Scalar(Variant(std::move(dataset))));
   return absl::OkStatus();
+}
+
+absl::Status InUserFunction(absl::Status status, absl::string_view transformation) {
+  if (status.ok() || absl::IsOutOfRange(status) || absl::IsCancelled(status)) return status;
+  return Prefixed(status, absl::StrCat("Error in user-defined function passed to ", transformation,
+                                       "Dataset transformation with iterator: Iterator::Root::",
+                                       transformation, ": "));
 }
 
 absl::StatusOr<bool> ScalarBool(const Tensor& tensor, absl::string_view what) {

@@ -31,6 +31,10 @@ struct DataContext {
 // Confined to one thread at a time. After an error the next element may still come.
 using NextElement = absl::AnyInvocable<MaybeElement(const DataContext&)>;
 
+// How many elements a dataset has, where that is known before it is read.
+inline constexpr int64_t kInfiniteCardinality = -1;
+inline constexpr int64_t kUnknownCardinality = -2;
+
 struct ElementSpec {
   std::vector<DType> types;
   std::vector<PartialShape> shapes;
@@ -43,11 +47,14 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   using Begin = std::function<absl::StatusOr<NextElement>(const DataContext&)>;
   using BeginRepeated = std::function<absl::StatusOr<NextElement>(const DataContext&, int64_t)>;
 
-  Dataset(ElementSpec spec, Begin begin, BeginRepeated begin_repeated = nullptr)
+  Dataset(ElementSpec spec, Begin begin, BeginRepeated begin_repeated = nullptr,
+          int64_t cardinality = kUnknownCardinality)
       : spec_(std::move(spec)),
         begin_(std::move(begin)),
-        begin_repeated_(std::move(begin_repeated)) {}
+        begin_repeated_(std::move(begin_repeated)),
+        cardinality_(cardinality) {}
   const ElementSpec& spec() const { return spec_; }
+  int64_t cardinality() const { return cardinality_; }
   absl::StatusOr<NextElement> Read(const DataContext& context) const { return begin_(context); }
   // Reads the sequence so many times over; null where that is nothing special.
   const BeginRepeated& begin_repeated() const { return begin_repeated_; }
@@ -56,6 +63,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   const ElementSpec spec_;
   const Begin begin_;
   const BeginRepeated begin_repeated_;
+  const int64_t cardinality_;
 };
 using DatasetPtr = std::shared_ptr<const Dataset>;
 
@@ -70,6 +78,12 @@ absl::StatusOr<ElementSpec> SpecOf(const Node& node);
 absl::Status SetDataset(KernelContext& c, Dataset::Begin begin,
                         Dataset::BeginRepeated begin_repeated = nullptr);
 absl::Status SetDataset(KernelContext& c, ElementSpec spec, Dataset::Begin begin);
+
+// The cardinality of the dataset that the node makes, from its inputs and attributes.
+int64_t CardinalityOf(const KernelContext& c);
+
+// What went wrong in a function that the user gave to a transformation ("Map").
+absl::Status InUserFunction(absl::Status status, absl::string_view transformation);
 
 // Scalar inputs; InvalidArgument naming `what`.
 absl::StatusOr<bool> ScalarBool(const Tensor& tensor, absl::string_view what);

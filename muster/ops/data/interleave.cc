@@ -1,5 +1,6 @@
 // Datasets of datasets that a function makes of every element: one after the other, or by turns.
 #include <algorithm>
+#include <thread>
 
 #include "muster/ops/data/captured_function.h"
 
@@ -9,9 +10,12 @@ namespace {
 struct Expansion {
   DatasetPtr input;
   CapturedFunctionPtr function;
+  const char* name = "Interleave";
 
   absl::StatusOr<NextElement> Open(Element element, const DataContext& context) const {
-    ASSIGN_OR_RETURN(const Element results, function->Call(context, std::move(element)));
+    absl::StatusOr<Element> called = function->Call(context, std::move(element));
+    RETURN_IF_ERROR(InUserFunction(called.status(), name));
+    const Element& results = *called;
     if (results.size() != 1 || results[0].dtype() != DType::kVariant || results[0].rank() != 0)
       return InvalidArgument("Function must return a single scalar of dtype DT_VARIANT.");
     ASSIGN_OR_RETURN(const DatasetPtr dataset, DatasetIn(results[0]));
@@ -28,7 +32,8 @@ absl::StatusOr<Expansion> ExpansionOf(const KernelContext& c) {
 }
 
 absl::Status MakeFlatMap(KernelContext& c) {
-  ASSIGN_OR_RETURN(const Expansion expansion, ExpansionOf(c));
+  ASSIGN_OR_RETURN(Expansion expansion, ExpansionOf(c));
+  expansion.name = "FlatMap";
   return SetDataset(c, [expansion](const DataContext& begin) -> absl::StatusOr<NextElement> {
     ASSIGN_OR_RETURN(NextElement input, expansion.input->Read(begin));
     return [expansion, input = std::move(input),
@@ -132,14 +137,17 @@ absl::Status SetInterleaved(KernelContext& c, bool has_num_calls, bool parallel)
   const int first = 1 + static_cast<int>(captured.size());
   ASSIGN_OR_RETURN(int64_t cycle, ScalarInteger(c.input(first), "cycle_length"));
   ASSIGN_OR_RETURN(const int64_t block, ScalarInteger(c.input(first + 1), "block_length"));
+  // As TensorFlow chooses for those who leave it to the system.
+  const int64_t processors = std::max(1U, std::thread::hardware_concurrency());
   if (has_num_calls) {
     ASSIGN_OR_RETURN(const int64_t calls,
                      ScalarInteger(c.input(c.num_inputs() - 1), "num_parallel_calls"));
     if (calls < -1 || calls == 0)
       return InvalidArgument("num_parallel_calls must be greater than zero.");
     parallel = calls != 1;
-    if (cycle == -1) cycle = std::max(2, c.step().scheduler->parallelism());
+    if (cycle == -1) cycle = calls == -1 ? (processors + 2) / 3 : std::min(calls, processors);
   }
+  if (cycle == -1) cycle = processors;
   if (cycle <= 0) return InvalidArgument("cycle_length must be greater than zero.");
   if (block <= 0) return InvalidArgument("block_length must be greater than zero.");
   return SetDataset(c, [=](const DataContext& begin) -> absl::StatusOr<NextElement> {

@@ -11,8 +11,8 @@ class ElementPump {
  public:
   using Got = IteratorResource::Got;
 
-  ElementPump(DatasetPtr dataset, Scheduler& scheduler)
-      : dataset_(std::move(dataset)), scheduler_(scheduler) {}
+  ElementPump(DatasetPtr dataset, Scheduler& scheduler, int64_t skip)
+      : dataset_(std::move(dataset)), scheduler_(scheduler), skip_(skip), position_(skip) {}
 
   ~ElementPump() { Stop(); }
 
@@ -52,6 +52,12 @@ class ElementPump {
     std::move(got)(Withdrawn());
   }
 
+  const DatasetPtr& dataset() const { return dataset_; }
+  int64_t position() const {
+    MutexLock lock(mutex_);
+    return position_;
+  }
+
   bool Cancel(uint64_t ticket) {
     MutexLock lock(mutex_);
     for (auto request = requests_.begin(); request != requests_.end(); ++request) {
@@ -84,6 +90,7 @@ class ElementPump {
     {
       const DataContext context{&cancellation_};
       absl::StatusOr<NextElement> next = dataset_->Read(context);
+      if (next.ok()) PassOver(*next, context);
       while (WaitForRequest()) {
         absl::StatusOr<Element> element = next.ok() ? ReadOne(*next, context) : next.status();
         Hand(std::move(element));
@@ -91,6 +98,13 @@ class ElementPump {
     }
     finished_.store(true, std::memory_order_release);
     scheduler_.Wake();
+  }
+
+  void PassOver(NextElement& next, const DataContext& context) {
+    for (int64_t i = 0; i < skip_ && !ended_ && !cancellation_.cancelled(); ++i) {
+      const MaybeElement element = next(context);
+      ended_ = element.ok() && !element->has_value();
+    }
   }
 
   absl::StatusOr<Element> ReadOne(NextElement& next, const DataContext& context) {
@@ -130,6 +144,7 @@ class ElementPump {
   void HandLocked(absl::StatusOr<Element> element) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Got got = std::move(requests_.front().got);
     requests_.pop_front();
+    if (!absl::IsOutOfRange(element.status())) ++position_;
     scheduler_.Schedule([got = std::move(got), element = std::move(element)]() mutable {
       std::move(got)(std::move(element));
     });
@@ -137,12 +152,14 @@ class ElementPump {
 
   const DatasetPtr dataset_;
   Scheduler& scheduler_;
+  const int64_t skip_;
   Cancellation cancellation_;
   bool ended_ = false;  // of the thread alone
   std::atomic<bool> finished_{false};
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
+  int64_t position_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   std::deque<Request> requests_ ABSL_GUARDED_BY(mutex_);
@@ -157,9 +174,29 @@ IteratorResource::~IteratorResource() {
   if (pump_ != nullptr) pump_->Stop();
 }
 
-absl::Status IteratorResource::Initialize(DatasetPtr dataset, Scheduler& scheduler) {
+absl::StatusOr<int64_t> IteratorResource::Position() const {
+  const std::shared_ptr<ElementPump> pump = this->pump();
+  if (pump == nullptr) {
+    return FailedPrecondition(
+        "Save() failed because the iterator has not been initialized. Ensure that you have run the "
+        "initializer operation for this iterator before saving it.");
+  }
+  return pump->position();
+}
+
+absl::Status IteratorResource::Restore(int64_t position, Scheduler& scheduler) {
+  const std::shared_ptr<ElementPump> pump = this->pump();
+  if (pump == nullptr) {
+    return FailedPrecondition(
+        "Restore() failed because the iterator has not been initialized. Ensure that you have run "
+        "the initializer operation for this iterator before restoring it.");
+  }
+  return Initialize(pump->dataset(), scheduler, position);
+}
+
+absl::Status IteratorResource::Initialize(DatasetPtr dataset, Scheduler& scheduler, int64_t skip) {
   RETURN_IF_ERROR(CheckSpec(spec_, dataset->spec()));
-  auto fresh = std::make_shared<ElementPump>(std::move(dataset), scheduler);
+  auto fresh = std::make_shared<ElementPump>(std::move(dataset), scheduler, skip);
   std::shared_ptr<ElementPump> old;
   {
     MutexLock lock(mutex_);
@@ -214,6 +251,41 @@ absl::Status CheckSpec(const ElementSpec& wanted, const ElementSpec& given) {
                              ".");
     }
   }
+  return absl::OkStatus();
+}
+
+absl::Status SetElement(KernelContext& c, absl::StatusOr<Element> element) {
+  RETURN_IF_ERROR(element.status());
+  if (static_cast<int>(element->size()) != c.num_outputs()) {
+    return InvalidArgument("Number of components does not match: expected ", c.num_outputs(),
+                           " types but got ", element->size(), ".");
+  }
+  ASSIGN_OR_RETURN(const ElementSpec spec, SpecOf(c.node()));
+  for (int i = 0; i < c.num_outputs(); ++i) {
+    Tensor& component = (*element)[i];
+    if (component.dtype() != c.output_type(i)) {
+      return InvalidArgument("Data type mismatch at component ", i, ": expected ",
+                             DTypeName(c.output_type(i)), " but got ", DTypeName(component.dtype()),
+                             ".");
+    }
+    if (!spec.shapes[i].CompatibleWith(component.shape())) {
+      return InvalidArgument("Incompatible shapes at component ", i, ": expected ",
+                             spec.shapes[i].ToString(), " but got ", component.shape().ToString(),
+                             ".");
+    }
+    c.SetOutput(i, std::move(component));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ElementShapes(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const std::vector<PartialShape> shapes,
+                   c.Attr<std::vector<PartialShape>>("output_shapes"));
+  if (static_cast<int>(shapes.size()) != c.num_outputs()) {
+    return InvalidArgument("`output_shapes` must be the same length as `output_types` (",
+                           shapes.size(), " vs. ", c.num_outputs(), ").");
+  }
+  for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, shapes[i]);
   return absl::OkStatus();
 }
 

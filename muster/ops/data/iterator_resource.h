@@ -27,7 +27,12 @@ class IteratorResource : public Resource {
 
   // Starts over with `dataset`; whoever waits for an element of the last one gets Cancelled.
   // Nothing of the last one runs any more afterwards.
-  absl::Status Initialize(DatasetPtr dataset, Scheduler& scheduler);
+  // `skip`: so many elements are passed over.
+  absl::Status Initialize(DatasetPtr dataset, Scheduler& scheduler, int64_t skip = 0);
+  // How many elements were given so far; FailedPrecondition when there is no dataset yet.
+  absl::StatusOr<int64_t> Position() const;
+  // Starts over with the present dataset behind its first `position` elements.
+  absl::Status Restore(int64_t position, Scheduler& scheduler);
   // `got` runs on the scheduler's threads, or inside this call. OutOfRange at the end;
   // FailedPrecondition when there is no dataset yet.
   void GetNext(Accept accept, Got got);
@@ -45,5 +50,10 @@ class IteratorResource : public Resource {
 
 // InvalidArgument when elements of `given` are not of the kind that `wanted` says.
 absl::Status CheckSpec(const ElementSpec& wanted, const ElementSpec& given);
+
+// The outputs become the components of an element, which must be as the attributes say.
+absl::Status SetElement(KernelContext& c, absl::StatusOr<Element> element);
+// Shape rule: the outputs are as the attributes say.
+absl::Status ElementShapes(ShapeContext& c);
 
 }  // namespace muster

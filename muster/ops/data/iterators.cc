@@ -141,30 +141,6 @@ absl::Status Initialize(KernelContext& c) {
 
 // --- Elements ----------------------------------------------------------------------------------
 
-absl::Status SetElement(KernelContext& c, absl::StatusOr<Element> element) {
-  RETURN_IF_ERROR(element.status());
-  if (static_cast<int>(element->size()) != c.num_outputs()) {
-    return InvalidArgument("Number of components does not match: expected ", c.num_outputs(),
-                           " types but got ", element->size(), ".");
-  }
-  ASSIGN_OR_RETURN(const ElementSpec spec, SpecOf(c.node()));
-  for (int i = 0; i < c.num_outputs(); ++i) {
-    Tensor& component = (*element)[i];
-    if (component.dtype() != c.output_type(i)) {
-      return InvalidArgument("Data type mismatch at component ", i, ": expected ",
-                             DTypeName(c.output_type(i)), " but got ", DTypeName(component.dtype()),
-                             ".");
-    }
-    if (!spec.shapes[i].CompatibleWith(component.shape())) {
-      return InvalidArgument("Incompatible shapes at component ", i, ": expected ",
-                             spec.shapes[i].ToString(), " but got ", component.shape().ToString(),
-                             ".");
-    }
-    c.SetOutput(i, std::move(component));
-  }
-  return absl::OkStatus();
-}
-
 class GetNextKernel : public Kernel {
  public:
   absl::Status Compute(KernelContext&) override { return Internal("asynchronous"); }
@@ -187,17 +163,6 @@ class GetNextKernel : public Kernel {
                          });
   }
 };
-
-absl::Status ElementShapes(ShapeContext& c) {
-  ASSIGN_OR_RETURN(const std::vector<PartialShape> shapes,
-                   c.Attr<std::vector<PartialShape>>("output_shapes"));
-  if (static_cast<int>(shapes.size()) != c.num_outputs()) {
-    return InvalidArgument("`output_shapes` must be the same length as `output_types` (",
-                           shapes.size(), " vs. ", c.num_outputs(), ").");
-  }
-  for (int i = 0; i < c.num_outputs(); ++i) c.SetOutput(i, shapes[i]);
-  return absl::OkStatus();
-}
 
 // --- Handles as strings ------------------------------------------------------------------------
 

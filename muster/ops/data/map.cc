@@ -11,7 +11,7 @@ namespace {
 // OutOfRange from the function ends the sequence, unless that was promised not to happen.
 MaybeElement Mapped(absl::StatusOr<Element> results, bool keeps_length) {
   if (results.ok()) return *std::move(results);
-  if (!absl::IsOutOfRange(results.status())) return results.status();
+  if (!absl::IsOutOfRange(results.status())) return InUserFunction(results.status(), "Map");
   if (!keeps_length) return std::nullopt;
   return InvalidArgument("Function invocation produced OutOfRangeError: ",
                          results.status().message());
@@ -190,7 +190,7 @@ absl::Status MakeFilter(KernelContext& c) {
         if (!element.has_value()) return std::nullopt;
         absl::StatusOr<Element> holds = predicate->Call(context, *element);
         if (absl::IsOutOfRange(holds.status())) return std::nullopt;
-        RETURN_IF_ERROR(holds.status());
+        RETURN_IF_ERROR(InUserFunction(holds.status(), "Filter"));
         if (holds->size() != 1 || (*holds)[0].dtype() != DType::kBool ||
             (*holds)[0].num_elements() != 1) {
           return InvalidArgument("Filter predicate `f` must return a scalar bool.");

@@ -1,5 +1,6 @@
 // Datasets that give elements in a random order, drawn from a buffer.
 #include <deque>
+#include <limits>
 
 #include "muster/ops/data/dataset.h"
 #include "muster/ops/random/generator.h"
@@ -114,6 +115,10 @@ absl::StatusOr<ShuffleInputs> InputsOf(const KernelContext& c) {
   ShuffleInputs inputs;
   ASSIGN_OR_RETURN(inputs.input, InputDataset(c, 0));
   ASSIGN_OR_RETURN(inputs.buffer_size, ScalarInteger(c.input(1), "buffer_size"));
+  // Unknown: all that there is.
+  if (inputs.buffer_size == kUnknownCardinality) {
+    inputs.buffer_size = std::numeric_limits<int64_t>::max();
+  }
   if (inputs.buffer_size <= 0) return InvalidArgument("buffer_size must be greater than zero.");
   ASSIGN_OR_RETURN(const int64_t seed, ScalarInteger(c.input(2), "seed"));
   ASSIGN_OR_RETURN(const int64_t seed2, ScalarInteger(c.input(3), "seed2"));

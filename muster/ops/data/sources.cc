@@ -47,6 +47,8 @@ absl::Status MakeSlices(KernelContext& c) {
 absl::StatusOr<Tensor> NumberOf(DType dtype, int64_t value) {
   if (dtype == DType::kInt64) return Tensor::Scalar(value);
   if (dtype == DType::kInt32) return Tensor::Scalar(static_cast<int32_t>(value));
+  if (dtype == DType::kFloat) return Tensor::Scalar(static_cast<float>(value));
+  if (dtype == DType::kDouble) return Tensor::Scalar(static_cast<double>(value));
   return Unimplemented("RangeDataset of type ", DTypeName(dtype));
 }
 

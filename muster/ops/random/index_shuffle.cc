@@ -95,7 +95,7 @@ class RandomIndexShuffle : public Kernel {
         if (at < 0) return InvalidArgument("index must be >= 0 but was ", at);
         if (last < 0) return InvalidArgument("max_index must be >= 0 but was ", last);
       }
-      if (at > last) return InvalidArgument("index must be <= max_index (", last, ") but was ", at);
+      if (at > last) return InvalidArgument("max_index must be >= index, got ", last, " and ", at);
       output->data<T>()[i] =
           static_cast<T>(ShuffledIndex(static_cast<uint64_t>(at), Key(seed, one_seed ? 0 : i),
                                        static_cast<uint64_t>(last), rounds_));

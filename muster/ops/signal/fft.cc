@@ -243,8 +243,7 @@ absl::Status RealShape(ShapeContext& c) {
     if (known.has_value() && known->num_elements() == kRank) {
       dim = known->data<int32_t>()[i];
       if (dim < 0) {
-        return InvalidArgument("Dimension size, given by scalar input, must be non-negative, got ",
-                               dim);
+        return InvalidArgument("fft_length[", i, "] must >= 0, but got: ", dim);
       }
       if (kForward && i == kRank - 1 && dim != 0) dim = dim / 2 + 1;
     }
