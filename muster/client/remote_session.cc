@@ -19,8 +19,9 @@ namespace muster {
 namespace {
 
 constexpr int kMaxRetries = 10;
-// A master that does not answer must not hold up a program that wants to end.
-constexpr absl::Duration kCloseTimeout = absl::Seconds(3);
+// A master that does not answer must not hold up a program that wants to end. Longer than a master
+// waits for its own tasks: its answer comes first.
+constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
 constexpr absl::Duration kInterruptInterval = absl::Milliseconds(100);
 
 // About 1 ms * 1.3^n, at most 10 s, spread so that clients do not come back all at once.

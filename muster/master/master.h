@@ -25,7 +25,7 @@ struct MasterOptions {
   // A client that has no call open for this long after it vanished loses its session.
   absl::Duration orphan_grace = absl::Seconds(10);
   // Closing a session waits no longer than this for tasks that do not answer.
-  absl::Duration close_timeout = absl::Seconds(2);
+  absl::Duration close_timeout = absl::Milliseconds(1500);
   // Missing tasks are named after the first, then at growing intervals up to the second.
   absl::Duration missing_first_report = absl::Seconds(2);
   absl::Duration missing_report_limit = absl::Seconds(60);

@@ -35,7 +35,8 @@ absl::StatusOr<Shape> Shape::Make(absl::Span<const int64_t> dims) {
     }
     const std::optional<int64_t> product = MultiplyWithoutOverflow(count, size);
     if (!product)
-      return InvalidArgument("Shape [", absl::StrJoin(dims, ","),
+      return InvalidArgument("Encountered overflow when multiplying ", count, " with ", size,
+                             ": shape [", absl::StrJoin(dims, ","),
                              "] would have more than 2**63 - 1 elements");
     count = *product;
   }
@@ -89,7 +90,8 @@ absl::StatusOr<PartialShape> PartialShape::Make(absl::Span<const int64_t> dims) 
     if (size <= 0) continue;
     const std::optional<int64_t> product = MultiplyWithoutOverflow(count, size);
     if (!product)
-      return InvalidArgument("Shape [", absl::StrJoin(dims, ","),
+      return InvalidArgument("Encountered overflow when multiplying ", count, " with ", size,
+                             ": shape [", absl::StrJoin(dims, ","),
                              "] would have more than 2**63 - 1 elements");
     count = *product;
   }

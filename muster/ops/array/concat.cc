@@ -86,6 +86,8 @@ absl::Status Concat(KernelContext& c) {
   for (int i = args.first_value + 1; i < args.end_value; ++i) {
     const Shape& shape = c.input(i).shape();
     const int number = i - args.first_value;
+    if (shape.rank() == 0)
+      return InvalidArgument("ConcatOp : Can't concatenate scalars (use tf.stack instead)");
     if (shape.rank() != rank) {
       return InvalidArgument("ConcatOp : Ranks of all input tensors should match: shape[0] = ",
                              first.ToString(), " vs. shape[", number, "] = ", shape.ToString());

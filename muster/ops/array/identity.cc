@@ -138,6 +138,13 @@ DEFINE_OP(DeepCopy) {
       .Cpu(DeepCopy);
 }
 
+absl::Status ForwardValue(KernelContext& c) {
+  if (c.input(0).dtype() == DType::kResource) {
+    return InvalidArgument("Input tensor to GuaranteeConst cannot be a resource variable.");
+  }
+  return Forward(c);
+}
+
 DEFINE_OP(GuaranteeConst) {
   op.Attr("T: type")
       .Input("input: T")
@@ -145,7 +152,7 @@ DEFINE_OP(GuaranteeConst) {
       .Stateful()
       .Doc("Its input, which the caller promises never changes.")
       .Shape(SameShapes)
-      .Cpu(Forward);
+      .Cpu(ForwardValue);
 }
 
 DEFINE_OP(DebugGradientIdentity) {

@@ -219,6 +219,13 @@ class SetDiagKernel : public BandKernel {
     ASSIGN_OR_RETURN(const Band band, ReadBand(c.input(2)));
     const int64_t rows = shape.dim(rank - 2), columns = shape.dim(rank - 1);
     RETURN_IF_ERROR(CheckBand(band, rows, columns));
+    if (band.count() > 1 && diagonals.rank() >= 1 && diagonals.rank() < rank - 1) {
+      return InvalidArgument(
+          "Diagonal tensor rank must be large enough to contain a diagonal-count dimension. Input "
+          "rank: ",
+          rank, ", Expected diagonal rank >= ", rank - 1,
+          ", Received diagonal rank: ", diagonals.rank());
+    }
     const int needed = band.count() > 1 ? 2 : 1;
     if (diagonals.rank() < needed) {
       return InvalidArgument("diagonal must be at least ", needed,

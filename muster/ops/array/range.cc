@@ -91,7 +91,8 @@ template <typename T>
 absl::Status Range(KernelContext& c) {
   const char* const names[] = {"start", "limit", "delta"};
   for (int i = 0; i < 3; ++i) {
-    if (c.input(i).rank() != 0) {
+    // A vector of one passes for a scalar.
+    if (c.input(i).rank() > 1 || c.input(i).num_elements() != 1) {
       return InvalidArgument(names[i], " must be a scalar, not shape ",
                              c.input(i).shape().ToString());
     }

@@ -54,8 +54,13 @@ int64_t NonZeroProduct(const Dims& dims) {
 
 absl::Status Reshape(KernelContext& c) {
   const Tensor& sizes = c.input(1);
-  if (sizes.rank() != 1)
+  if (sizes.rank() > 1)  // a scalar passes for a vector of one
     return InvalidArgument("sizes input must be 1-D, not ", sizes.shape().ToString());
+  constexpr int64_t kMaxDims = 254;
+  if (sizes.num_elements() >= kMaxDims) {
+    return InvalidArgument("too many dimensions: must be < ", kMaxDims, ", but received ",
+                           sizes.num_elements());
+  }
   ASSIGN_OR_RETURN(Dims dims, IntegerValues(sizes));
   const int64_t elements = c.input(0).num_elements();
   int unknown = -1;

@@ -83,7 +83,12 @@ class SpaceDepthKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(layout_, ReadLayout(setup));
-    return absl::OkStatus();
+    // TensorFlow has none for the CPU either.
+    ASSIGN_OR_RETURN(const std::string format, setup.Attr<std::string>("data_format"));
+    if (format == "NHWC") return absl::OkStatus();
+    return InvalidArgument("No OpKernel was registered to support Op '", setup.node().op(),
+                           "' used by {{node ", setup.node().name(), "}} with data_format=\"",
+                           format, "\" on the CPU");
   }
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);

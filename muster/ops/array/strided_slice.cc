@@ -1,6 +1,7 @@
 // Python's indexing, its gradient, and assigning to what it selects.
 #include <algorithm>
 
+#include "muster/graph/emit.h"
 #include "muster/ops/array/sharing.h"
 #include "muster/ops/array/strided_copy.h"
 #include "muster/ops/array/strided_slice_spec.h"
@@ -181,6 +182,19 @@ class AssignKernel : public MaskedKernel {
   }
 };
 
+// A new tensor, in which the slice has another value.
+class UpdateKernel : public MaskedKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor input = c.input(0);
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
+    if (input.num_elements() > 0) {
+      CopyElements(input.dtype(), input.raw(), output->raw(), input.num_elements());
+    }
+    return AssignSlice(c, masks_, c.input(4), *output);
+  }
+};
+
 class ResourceAssignKernel : public MaskedKernel {
  public:
   absl::Status Compute(KernelContext& c) override {
@@ -217,6 +231,23 @@ absl::Status StridedSliceGradient(GradientContext& c) {
 absl::Status StridedSliceGradGradient(GradientContext& c) {
   c.SetDx(4, c.Op("StridedSlice", {c.dy(), c.input(1), c.input(2), c.input(3)}, MasksOf(c)));
   return absl::OkStatus();
+}
+
+absl::Status UpdateGradient(GradientContext& c) {
+  const Output dy = c.dy();
+  const Output value = c.input(4);
+  const std::vector<NodeInput> zeroed = {dy, c.input(1), c.input(2), c.input(3),
+                                         EmitZerosLike(c.scope(), value)};
+  c.SetDx(0, c.Op("TensorStridedSliceUpdate", zeroed, MasksOf(c)));
+  const Output slice = c.Op("StridedSlice", {dy, c.input(1), c.input(2), c.input(3)}, MasksOf(c));
+  // A value that was broadcast gets the sum.
+  const Output value_shape = c.ShapeOf(value);
+  Node* const axes =
+      c.scope().Add("BroadcastGradientArgs", {value_shape, c.ShapeOf(slice, "Shape_1")});
+  if (axes == nullptr) return c.scope().status();
+  const Output sum = c.Op("Sum", {slice, Output(axes, 0)});
+  c.SetDx(4, c.Op("Reshape", {sum, value_shape}));
+  return c.scope().status();
 }
 
 // --- Definitions -------------------------------------------------------------------------------
@@ -272,6 +303,21 @@ DEFINE_OP(StridedSliceAssign) {
       .Shape(UnchangedShape)
       .HostMemory({"begin", "end", "strides"})
       .CpuDTypes("T", AllDTypes(), New<AssignKernel>());
+}
+
+DEFINE_OP(TensorStridedSliceUpdate) {
+  MaskAttrs(op.Attr("T: type").Attr("Index: {int32, int64}"))
+      .Input("input: T")
+      .Input("begin: Index")
+      .Input("end: Index")
+      .Input("strides: Index")
+      .Input("value: T")
+      .Output("output: T")
+      .Doc("The input with another value in the slice.")
+      .Shape(UnchangedShape)
+      .Gradient(UpdateGradient)
+      .HostMemory({"begin", "end", "strides"})
+      .CpuDTypes("T", AllDTypes(), New<UpdateKernel>());
 }
 
 DEFINE_OP(ResourceStridedSliceAssign) {

@@ -220,6 +220,10 @@ class Loop : public std::enable_shared_from_this<Loop> {
 
   void Continue(absl::StatusOr<std::vector<Tensor>> next) {
     if (!next.ok()) return Finish(next.status());
+    if (static_cast<int>(next->size()) != c_.num_outputs()) {
+      return Finish(InvalidArgument("While loop body returned ", next->size(),
+                                    " arguments. Expected: ", c_.num_outputs()));
+    }
     if (absl::Status status = CheckTypes(c_.node(), *next); !status.ok()) return Finish(status);
     values_ = *std::move(next);
     if (c_.step().cancellation != nullptr && c_.step().cancellation->cancelled())

@@ -69,16 +69,16 @@ class StackKernel : public Kernel {
   }
 
   absl::Status Compute(KernelContext& c) override {
-    const Tensor& size = c.input(0);
-    if (!size.shape().is_scalar()) {
-      return InvalidArgument("Stack size must be a scalar, but had shape: ",
-                             size.shape().ToString());
-    }
-    ASSIGN_OR_RETURN(int64_t max_size, ScalarInteger(size, "max_size"));
-    if (max_size < 0) max_size = std::numeric_limits<int64_t>::max();
+    ASSIGN_OR_RETURN(const int64_t max_size, MaxSize(c));
     const std::string name = absl::StrCat(name_, "_", next_stack.fetch_add(1));
     RefPtr<Stack> stack = MakeRef<Stack>(name, dtype_, max_size);
     RETURN_IF_ERROR(c.step().step_resources->Create(kContainer, name, stack));
+    if (c.output_type(0) == DType::kString) {  // the older reference to a pair of strings
+      auto names = MakeRef<Variable>(name, DType::kString, PartialShape::Vector(2));
+      names->Assign(Tensor::Vector<std::string>({kContainer, name}));
+      c.SetOutputReference(0, std::move(names));
+      return absl::OkStatus();
+    }
     ResourceHandle handle;
     handle.device = c.device().name();
     handle.container = kContainer;
@@ -90,11 +90,34 @@ class StackKernel : public Kernel {
   }
 
  private:
+  static absl::StatusOr<int64_t> MaxSize(const KernelContext& c) {
+    if (c.num_inputs() == 0) return std::numeric_limits<int64_t>::max();
+    const Tensor& size = c.input(0);
+    if (!size.shape().is_scalar()) {
+      return InvalidArgument("Stack size must be a scalar, but had shape: ",
+                             size.shape().ToString());
+    }
+    ASSIGN_OR_RETURN(const int64_t max_size, ScalarInteger(size, "max_size"));
+    return max_size < 0 ? std::numeric_limits<int64_t>::max() : max_size;
+  }
+
   DType dtype_ = DType::kInvalid;
   std::string name_;
 };
 
 absl::StatusOr<RefPtr<Stack>> FindStack(KernelContext& c) {
+  if (c.input_is_reference(0)) {
+    const Tensor input = c.input_variable(0).Snapshot();
+    if (!input.valid() || input.dtype() != DType::kString) {
+      return InvalidArgument("Stack handle must be a pair of strings");
+    }
+    if (input.num_elements() != 2) {
+      return InvalidArgument("Stack handle must have two elements, but had shape: ",
+                             input.shape().ToString());
+    }
+    const std::string* const names = input.data<std::string>();
+    return c.step().step_resources->LookupAs<Stack>(names[0], names[1]);
+  }
   const Tensor& input = c.input(0);
   if (input.num_elements() != 1) {
     return InvalidArgument("Stack handle must be a scalar, but had shape: ",
@@ -188,6 +211,43 @@ DEFINE_OP(StackCloseV2) {
       .Doc("Empties a stack and refuses its further use.")
       .Shape(NoOutputs)
       .HostMemory({"handle"})
+      .Cpu(RunClose);
+}
+
+DEFINE_OP(Stack) {
+  op.Attr("elem_type: type")
+      .Attr("stack_name: string = ''")
+      .Output("handle: Ref(string)")
+      .Stateful()
+      .Doc("A new stack for this step, by an older kind of handle.")
+      .Shape(HandleShape)
+      .Cpu(New<StackKernel>());
+}
+
+DEFINE_OP(StackPush) {
+  op.Attr("T: type")
+      .Attr("swap_memory: bool = false")
+      .Input("handle: Ref(string)")
+      .Input("elem: T")
+      .Output("output: T")
+      .Doc("Puts a tensor on a stack and gives it on.")
+      .Shape(PushShape)
+      .Cpu(RunPush);
+}
+
+DEFINE_OP(StackPop) {
+  op.Attr("elem_type: type")
+      .Input("handle: Ref(string)")
+      .Output("elem: elem_type")
+      .Doc("Takes the tensor that was put on a stack last.")
+      .Shape(UnknownShape)
+      .Cpu(RunPop);
+}
+
+DEFINE_OP(StackClose) {
+  op.Input("handle: Ref(string)")
+      .Doc("Empties a stack and refuses its further use.")
+      .Shape(NoOutputs)
       .Cpu(RunClose);
 }
 

@@ -103,10 +103,12 @@ absl::Status Concat(KernelContext& c, const PartialShape& wanted,
   }
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (lengths[i] < 0) {
-      if (rows.count >= 0 || common.value_or(-1) >= 0) {
-        lengths[i] = rows.count >= 0 ? rows.count : *common;
+      if (rows.count >= 0) {
+        lengths[i] = rows.count;
       } else if (i < leading_dims.size()) {
         lengths[i] = leading_dims[i];
+      } else if (common.value_or(-1) >= 0) {
+        lengths[i] = *common;
       } else {
         return InvalidArgument("List contains uninitialized tensor at index ", i,
                                " but leading_dims has only ", leading_dims.size(), " elements.");

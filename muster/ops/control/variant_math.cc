@@ -3,6 +3,7 @@
 #include "muster/ops/array/strided_copy.h"
 #include "muster/ops/control/optional.h"
 #include "muster/ops/control/tensor_list.h"
+#include "muster/ops/control/tensor_map.h"
 
 namespace muster {
 namespace {
@@ -31,6 +32,14 @@ absl::StatusOr<Variant> ZerosLike(KernelContext& c, const Variant& x, int depth)
     OptionalValue zeros;
     ASSIGN_OR_RETURN(zeros.components, ZerosLikeAll(c, optional->components, depth));
     return Variant(std::make_shared<const OptionalValue>(std::move(zeros)));
+  }
+  if (const TensorMap* const map = x.get<TensorMap>()) {
+    TensorMap zeros;
+    for (const TensorMap::Item& item : map->items) {
+      ASSIGN_OR_RETURN(Tensor value, ZerosLike(c, item.value, depth));
+      zeros.items.push_back({item.key, std::move(value)});
+    }
+    return Variant(std::make_shared<const TensorMap>(std::move(zeros)));
   }
   return InvalidArgument(
       "No unary variant unary_op function found for unary variant op enum: ZEROS_LIKE");
@@ -96,6 +105,21 @@ absl::StatusOr<Variant> AddLists(KernelContext& c, const TensorList& a, const Te
                                                     std::move(sums)));
 }
 
+// An item that one of them has not is as if it were zeros there.
+absl::StatusOr<Variant> AddMaps(KernelContext& c, const TensorMap& a, const TensorMap& b,
+                                int depth) {
+  TensorMap sum = a;
+  for (const TensorMap::Item& item : b.items) {
+    const TensorMap::Item* const other = a.Find(item.key);
+    Tensor value = item.value;
+    if (other != nullptr) {
+      ASSIGN_OR_RETURN(value, Add(c, other->value, item.value, depth));
+    }
+    sum.Set(item.key, std::move(value));
+  }
+  return Variant(std::make_shared<const TensorMap>(std::move(sum)));
+}
+
 absl::StatusOr<Variant> AddOptionals(KernelContext& c, const OptionalValue& a,
                                      const OptionalValue& b, int depth) {
   if (a.components.empty() != b.components.empty()) {
@@ -118,6 +142,9 @@ absl::StatusOr<Variant> Add(KernelContext& c, const Variant& a, const Variant& b
   const TensorList* const list_a = a.get<TensorList>();
   const TensorList* const list_b = b.get<TensorList>();
   if (list_a != nullptr && list_b != nullptr) return AddLists(c, *list_a, *list_b, depth);
+  const TensorMap* const map_a = a.get<TensorMap>();
+  const TensorMap* const map_b = b.get<TensorMap>();
+  if (map_a != nullptr && map_b != nullptr) return AddMaps(c, *map_a, *map_b, depth);
   const OptionalValue* const optional_a = a.get<OptionalValue>();
   const OptionalValue* const optional_b = b.get<OptionalValue>();
   if (optional_a != nullptr && optional_b != nullptr)

@@ -1,4 +1,5 @@
 // Datasets that are read once and remembered, in memory or in files.
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 
 #include "muster/checkpoint/bundle_reader.h"
@@ -35,7 +36,7 @@ NextElement FromMemory(Memory::Elements elements) {
   };
 }
 
-using Store = std::function<absl::Status(std::vector<Element>)>;
+using Store = absl::AnyInvocable<absl::Status(std::vector<Element>)>;
 
 // Gives the elements of `input`, and all of them to `store` at the end. What is not read to its end
 // is forgotten.
@@ -100,14 +101,44 @@ NextElement FromFiles(std::shared_ptr<const BundleReader> reader, size_t compone
   };
 }
 
+// The prefixes that are being written. Thread-safe.
+class Writing {
+ public:
+  // Null when somebody else writes there.
+  static std::shared_ptr<const Writing> Begin(const std::string& prefix) {
+    MutexLock lock(mutex_);
+    if (!prefixes_.insert(prefix).second) return nullptr;
+    return std::make_shared<const Writing>(prefix);
+  }
+  explicit Writing(std::string prefix) : prefix_(std::move(prefix)) {}
+  ~Writing() {
+    MutexLock lock(mutex_);
+    prefixes_.erase(prefix_);
+  }
+
+ private:
+  const std::string prefix_;
+  static inline Mutex mutex_;
+  static inline absl::flat_hash_set<std::string> prefixes_ ABSL_GUARDED_BY(mutex_);
+};
+
 absl::Status CacheInFiles(KernelContext& c, const DatasetPtr& input, const std::string& prefix) {
   return SetDataset(c, [input, prefix](const DataContext& begin) -> absl::StatusOr<NextElement> {
     absl::StatusOr<std::unique_ptr<BundleReader>> reader = BundleReader::Open(prefix);
     if (reader.ok()) return FromFiles(*std::move(reader), input->spec().types.size());
     if (!absl::IsNotFound(reader.status())) return reader.status();
+    std::shared_ptr<const Writing> writing = Writing::Begin(prefix);
+    if (writing == nullptr) {
+      return absl::AlreadyExistsError(absl::StrCat(
+          "There appears to be a concurrent caching iterator running - another one writes to '",
+          prefix, "'"));
+    }
     ASSIGN_OR_RETURN(NextElement next, input->Read(begin));
-    return Remembering(std::move(next), [prefix](const std::vector<Element>& elements) {
-      return WriteElements(prefix, elements);
+    return Remembering(std::move(next), [prefix, writing = std::move(writing)](
+                                            const std::vector<Element>& elements) mutable {
+      const absl::Status status = WriteElements(prefix, elements);
+      writing = nullptr;
+      return status;
     });
   });
 }

@@ -41,6 +41,11 @@ int64_t Infinite(const KernelContext&) {
   return kInfiniteCardinality;
 }
 
+// What a function, or a key, makes of a sequence without end has no end either.
+int64_t EndlessOrUnknown(const KernelContext& c) {
+  return Input(c, 0) == kInfiniteCardinality ? kInfiniteCardinality : kUnknownCardinality;
+}
+
 int64_t Slices(const KernelContext& c) {
   return c.num_inputs() > 0 && c.input(0).rank() > 0 ? c.input(0).dim(0) : kUnknownCardinality;
 }
@@ -183,6 +188,12 @@ const absl::flat_hash_map<absl::string_view, Rule>& Rules() {
       {"ParallelMapDatasetV2", Mapped},
       {"ScanDataset", Mapped},
       {"UnbatchDataset", Unbatched},
+      {"FlatMapDataset", EndlessOrUnknown},
+      {"InterleaveDataset", EndlessOrUnknown},
+      {"ParallelInterleaveDatasetV2", EndlessOrUnknown},
+      {"ParallelInterleaveDatasetV4", EndlessOrUnknown},
+      {"GroupByWindowDataset", EndlessOrUnknown},
+      {"RewriteDataset", Same},
       {"ShuffleDataset", Same},
       {"ShuffleDatasetV3", Same},
       {"ShuffleAndRepeatDataset", ShuffleAndRepeat},

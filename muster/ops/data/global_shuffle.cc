@@ -70,7 +70,8 @@ absl::Status MakeGlobalShuffle(KernelContext& c) {
   ASSIGN_OR_RETURN(const bool reshuffle, c.node().Attr<bool>("reshuffle_each_iteration"));
   if (input->cardinality() < 0) {
     return FailedPrecondition(
-        "`global_shuffle` requires the input dataset to have a known, finite number of elements");
+        "`global_shuffle` requires all upstream transformations be compatible with random access. "
+        "The number of elements of this input is not known, or without end.");
   }
   Seeds seeds{static_cast<uint64_t>(seed), static_cast<uint64_t>(seed2)};
   if (seed == 0 && seed2 == 0) seeds = Seeds{EntropySeed(), EntropySeed()};

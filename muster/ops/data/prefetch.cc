@@ -171,4 +171,10 @@ DEFINE_OP(OptionsDataset) {
                 MakePassThrough);
 }
 
+DEFINE_OP(RewriteDataset) {
+  ElementAttrs(op).Input("input_dataset: variant").Input("rewrite_name: string");
+  DefineDataset(op, "The same elements; TensorFlow's rewrites change how they are made.",
+                MakePassThrough);
+}
+
 }  // namespace muster

@@ -109,12 +109,21 @@ absl::Status MakeZip(KernelContext& c) {
             over = false](const DataContext& context) mutable -> MaybeElement {
       if (over) return std::nullopt;
       Element all;
+      absl::Status status;
+      // All are asked, also when one has failed or is at its end: they stay side by side, and a
+      // cache learns that its input has ended too.
       for (NextElement& part : parts) {
-        ASSIGN_OR_RETURN(std::optional<Element> element, part(context));
-        over = !element.has_value();
-        if (over) return std::nullopt;
-        for (Tensor& component : *element) all.push_back(std::move(component));
+        MaybeElement element = part(context);
+        if (!element.ok()) {
+          if (status.ok()) status = element.status();
+        } else if (!element->has_value()) {
+          over = true;
+        } else {
+          for (Tensor& component : **element) all.push_back(std::move(component));
+        }
       }
+      if (over) return std::nullopt;
+      RETURN_IF_ERROR(status);
       return all;
     };
   });

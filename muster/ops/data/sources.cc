@@ -44,6 +44,74 @@ absl::Status MakeSlices(KernelContext& c) {
   });
 }
 
+// Row after row of a sparse tensor, each a sparse tensor of one dimension less.
+absl::Status MakeSparseSlices(KernelContext& c) {
+  const Tensor indices = KeptTensor(c.input(0));
+  const Tensor values = KeptTensor(c.input(1));
+  const Tensor shape = KeptTensor(c.input(2));
+  if (indices.rank() != 2) {
+    return InvalidArgument("Input indices should be a matrix but received shape ",
+                           indices.shape().ToString());
+  }
+  if (values.rank() != 1) {
+    return InvalidArgument("Input values should be a vector but received shape ",
+                           values.shape().ToString());
+  }
+  if (shape.rank() != 1) {
+    return InvalidArgument("Input shape should be a vector but received shape ",
+                           shape.shape().ToString());
+  }
+  if (values.dim(0) != indices.dim(0)) {
+    return InvalidArgument("Number of values must match first dimension of indices. Got ",
+                           values.dim(0), " values, indices shape: ", indices.shape().ToString());
+  }
+  if (shape.dim(0) != indices.dim(1)) {
+    return InvalidArgument("Number of dimensions must match second dimension of indices. Got ",
+                           shape.dim(0),
+                           " dimensions, indices shape: ", indices.shape().ToString());
+  }
+  if (shape.num_elements() == 0) {
+    return InvalidArgument("The shape argument requires at least one element.");
+  }
+  const int64_t rank = indices.dim(1);
+  for (int64_t i = 0; i < indices.dim(0); ++i) {
+    const int64_t row = indices.data<int64_t>()[i * rank];
+    const int64_t before = i == 0 ? 0 : indices.data<int64_t>()[(i - 1) * rank];
+    if (row < before || row >= shape.data<int64_t>()[0]) {
+      return Unimplemented(
+          "The SparseTensor must be ordered in the batch dimension; handling arbitrarily ordered "
+          "input is not currently supported.");
+    }
+  }
+  ElementSpec spec;
+  spec.types = {DType::kInt64, values.dtype(), DType::kInt64};
+  spec.shapes = {PartialShape::Matrix(-1, rank - 1), PartialShape::Vector(-1),
+                 PartialShape::Vector(rank - 1)};
+  return SetDataset(c, std::move(spec), [=](const DataContext&) -> absl::StatusOr<NextElement> {
+    return [=, row = int64_t{0}, first = int64_t{0}](const DataContext&) mutable -> MaybeElement {
+      if (row >= shape.data<int64_t>()[0]) return std::nullopt;
+      const int64_t* const at = indices.data<int64_t>();
+      int64_t end = first;
+      while (end < indices.dim(0) && at[end * rank] == row) ++end;
+      const int64_t count = end - first;
+      ASSIGN_OR_RETURN(Tensor own, Tensor::Make(DType::kInt64, Shape({count, rank - 1})));
+      ASSIGN_OR_RETURN(Tensor kept, Tensor::Make(values.dtype(), Shape({count})));
+      ASSIGN_OR_RETURN(Tensor dims, Tensor::Make(DType::kInt64, Shape({rank - 1})));
+      for (int64_t i = 0; i < count; ++i) {
+        std::copy_n(at + (first + i) * rank + 1, rank - 1, own.data<int64_t>() + i * (rank - 1));
+      }
+      if (count > 0) {
+        const auto bytes = static_cast<int64_t>(DTypeSize(values.dtype()));
+        CopyElements(values.dtype(), values.raw() + first * bytes, kept.raw(), count);
+      }
+      std::copy_n(shape.data<int64_t>() + 1, rank - 1, dims.data<int64_t>());
+      first = end;
+      ++row;
+      return Element{std::move(own), std::move(kept), std::move(dims)};
+    };
+  });
+}
+
 absl::StatusOr<Tensor> NumberOf(DType dtype, int64_t value) {
   if (dtype == DType::kInt64) return Tensor::Scalar(value);
   if (dtype == DType::kInt32) return Tensor::Scalar(static_cast<int32_t>(value));
@@ -89,6 +157,15 @@ DEFINE_OP(TensorSliceDataset) {
       .Input("components: Toutput_types")
       .Stateful();
   DefineDataset(op, "The rows of the inputs, one after the other.", MakeSlices);
+}
+
+DEFINE_OP(SparseTensorSliceDataset) {
+  op.Attr("Tvalues: type")
+      .Input("indices: int64")
+      .Input("values: Tvalues")
+      .Input("dense_shape: int64")
+      .Stateful();
+  DefineDataset(op, "The rows of a sparse tensor, one after the other.", MakeSparseSlices);
 }
 
 DEFINE_OP(RangeDataset) {

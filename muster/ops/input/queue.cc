@@ -300,6 +300,7 @@ bool Queue::AdvanceDequeuesLocked(Finished& finished) {
       }
     }
     int64_t available = closed_ ? SizeLocked() : AvailableLocked();
+    if (takes_all_at_once() && !closed_ && available < attempt.missing) return changed;
     for (; available > 0 && attempt.missing > 0; --available, --attempt.missing) {
       attempt.taken.push_back(PopLocked());
       changed = true;

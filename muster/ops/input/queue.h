@@ -80,6 +80,9 @@ class Queue : public Resource {
     return SizeLocked();
   }
 
+  // Whether elements are taken only when all that are wanted are there.
+  virtual bool takes_all_at_once() const { return false; }
+
   // Beyond types and number of components.
   virtual absl::Status CheckElement(const Tuple& element) const;
   virtual absl::Status CheckBatch(const Tuple& batch) const;

@@ -176,6 +176,8 @@ class PriorityQueue : public Queue {
   void UnpopLocked(Tuple element) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     PushLocked(std::move(element));
   }
+  // What comes later may have to come before what is there.
+  bool takes_all_at_once() const override { return true; }
 
  private:
   // Elements of equal priority come in the order of the heap, as TensorFlow's do.

@@ -133,9 +133,12 @@ class BatchMatMul : public Kernel {
     return absl::OkStatus();
   }
 
-  absl::Status Compute(KernelContext& c) override {
-    const Shape& x = c.input(0).shape();
-    const Shape& y = c.input(1).shape();
+  absl::Status Compute(KernelContext& c) override { return Multiply(c, c.input(0), c.input(1)); }
+
+ protected:
+  absl::Status Multiply(KernelContext& c, const Tensor& left, const Tensor& right) const {
+    const Shape& x = left.shape();
+    const Shape& y = right.shape();
     if (!kBroadcast) RETURN_IF_ERROR(CheckEqualBatch(x, y));
     ASSIGN_OR_RETURN(const Batch batch, PlanBatch(x, y));
     const Matrix xm = LastDims(x.dims(), adj_x_);
@@ -158,8 +161,8 @@ class BatchMatMul : public Kernel {
     product.n = ym.columns;
     product.transpose_a = product.conjugate_a = adj_x_;
     product.transpose_b = product.conjugate_b = adj_y_;
-    const T* const x_data = c.input(0).data<T>();
-    const T* const y_data = c.input(1).data<T>();
+    const T* const x_data = left.data<T>();
+    const T* const y_data = right.data<T>();
     T* const out_data = out->data<T>();
     const int64_t count = shape.num_elements() / (product.m * product.n);
     if (count == 1) return Gemm(product, x_data, y_data, out_data, Threads(c));
@@ -193,6 +196,36 @@ class BatchMatMul : public Kernel {
  private:
   bool adj_x_ = false;
   bool adj_y_ = false;
+};
+
+template <typename T>
+absl::StatusOr<Tensor> Converted(KernelContext& c, const Tensor& from) {
+  if (from.dtype() == kDTypeOf<T>) return from;
+  ASSIGN_OR_RETURN(Tensor to, c.AllocateTemporary(kDTypeOf<T>, from.shape()));
+  const auto convert = [&](const auto* values) {
+    for (int64_t i = 0; i < from.num_elements(); ++i) {
+      to.data<T>()[i] = static_cast<T>(static_cast<Compute<T>>(values[i]));
+    }
+  };
+  if (from.dtype() == DType::kInt8) {
+    convert(from.data<int8_t>());
+  } else if (from.dtype() == DType::kUint8) {
+    convert(from.data<uint8_t>());
+  } else {
+    return Unimplemented("Products of ", DTypeName(from.dtype()), " as ", DTypeName(kDTypeOf<T>));
+  }
+  return to;
+}
+
+// Small integers are multiplied as the type of the result.
+template <typename T>
+class MixedBatchMatMul : public BatchMatMul<T, true> {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const Tensor x, Converted<T>(c, c.input(0)));
+    ASSIGN_OR_RETURN(const Tensor y, Converted<T>(c, c.input(1)));
+    return this->Multiply(c, x, y);
+  }
 };
 
 absl::Status Differentiate(GradientContext& g) {
@@ -263,6 +296,41 @@ DEFINE_OP(BatchMatMulV2) {
       .Gradient(DifferentiateBroadcast)
       .CpuTypes<Join<ProductTypes, Types<int16_t>>>(
           "T", []<typename T>() { return New<BatchMatMul<T, true>>(); });
+}
+
+DEFINE_OP(BatchMatMulV3) {
+  op.Attr(
+        "Ta: {bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
+        "complex128}")
+      .Attr(
+          "Tb: {bfloat16, half, float, double, uint8, int8, int16, int32, int64, complex64, "
+          "complex128}")
+      .Attr("Tout: {bfloat16, half, float, double, int16, int32, int64, complex64, complex128}")
+      .Attr("adj_x: bool = false")
+      .Attr("adj_y: bool = false")
+      .Attr("grad_x: bool = false")
+      .Attr("grad_y: bool = false")
+      .Input("x: Ta")
+      .Input("y: Tb")
+      .Output("output: Tout")
+      .Doc("BatchMatMulV2 with a type of its own for the result.")
+      .Shape(BroadcastBatchShape)
+      .Gradient(DifferentiateBroadcast);
+  const auto same = [&op]<typename... Ts>(Types<Ts...>) {
+    (op.Cpu(New<MixedBatchMatMul<Ts>>(),
+            {{"Ta", kDTypeOf<Ts>}, {"Tb", kDTypeOf<Ts>}, {"Tout", kDTypeOf<Ts>}}),
+     ...);
+  };
+  same(Join<ProductTypes, Types<int16_t>>());
+  for (const DType a : {DType::kInt8, DType::kUint8}) {
+    for (const DType b : {DType::kInt8, DType::kUint8}) {
+      op.Cpu(New<MixedBatchMatMul<int32_t>>(), {{"Ta", a}, {"Tb", b}, {"Tout", DType::kInt32}});
+    }
+    op.Cpu(New<MixedBatchMatMul<Bfloat16>>(),
+           {{"Ta", a}, {"Tb", DType::kBfloat16}, {"Tout", DType::kBfloat16}});
+    op.Cpu(New<MixedBatchMatMul<Bfloat16>>(),
+           {{"Ta", DType::kBfloat16}, {"Tb", a}, {"Tout", DType::kBfloat16}});
+  }
 }
 
 }  // namespace

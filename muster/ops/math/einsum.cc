@@ -58,9 +58,9 @@ absl::StatusOr<Equation> ParseEquation(const Node& node) {
     ellipsis |= HasEllipsis(input);
   }
   RETURN_IF_ERROR(CheckSubscript(equation.output));
+  // An ellipsis that no input has stands for no axes.
   if (HasEllipsis(equation.output) && !ellipsis) {
-    return InvalidArgument("Output subscript contains an ellipsis where no input subscript does: ",
-                           text);
+    equation.output.erase(equation.output.find("..."), 3);
   }
   for (const char label : equation.output) {
     if (label == '.') continue;

@@ -142,9 +142,11 @@ absl::Status RunCholesky(KernelContext& c) {
       RealOf<T> rest = std::real(a[j * n + j]);
       for (int64_t k = 0; k < j; ++k) rest -= std::norm(l[j * n + k]);
       if (!(rest > 0)) {
-        return InvalidArgument(
-            "Cholesky decomposition was not successful. The input might not be "
-            "valid.");
+        // TensorFlow 2 says it with NaN, 1.15 failed the step.
+        for (int64_t i = 0; i < n; ++i) {
+          std::fill_n(l + i * n, i + 1, T(std::numeric_limits<RealOf<T>>::quiet_NaN()));
+        }
+        break;
       }
       const RealOf<T> root = std::sqrt(rest);
       l[j * n + j] = T(root);
@@ -169,22 +171,66 @@ class TriangularSolveKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& matrix = c.input(0);
     const Tensor& right = c.input(1);
-    RETURN_IF_ERROR(CheckEquations(matrix, right));
-    const int rank = matrix.rank();
-    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, right.shape()));
+    RETURN_IF_ERROR(CheckSquare(matrix));
+    if (right.rank() < 2) return InvalidArgument("In[1] ndims must be >= 2: ", right.rank());
+    const int64_t n = matrix.dim(matrix.rank() - 1);
+    if (right.dim(right.rank() - 2) != n) {
+      return InvalidArgument("Input matrix and rhs are incompatible: ", matrix.shape().ToString(),
+                             " and ", right.shape().ToString());
+    }
+    ASSIGN_OR_RETURN(Dims dims, BroadcastBatch(matrix.shape(), right.shape()));
+    const Dims batch = dims;
+    const int64_t columns = right.dim(right.rank() - 1);
+    dims.push_back(n);
+    dims.push_back(columns);
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
-    const int64_t n = matrix.dim(rank - 1), columns = right.dim(rank - 1);
-    for (int64_t b = 0; b < matrix.num_elements() / (n * n); ++b) {
-      const T* const a = matrix.data<T>() + b * n * n;
-      for (int64_t i = 0; i < n; ++i) {
-        if (a[i * n + i] == T(0)) return InvalidArgument("Input matrix is not invertible.");
-      }
-      Solve(a, n, right.data<T>() + b * n * columns, columns, output->data<T>() + b * n * columns);
+    for (int64_t b = 0; b < output->num_elements() / (n * columns); ++b) {
+      const T* const a = matrix.data<T>() + SourceOf(b, batch, matrix.shape()) * n * n;
+      const int64_t from = SourceOf(b, batch, right.shape());
+      Solve(a, n, right.data<T>() + from * n * columns, columns,
+            output->data<T>() + b * n * columns);
     }
     return absl::OkStatus();
   }
 
  private:
+  // Dim d of a batch of `rank` dims, right-aligned.
+  static int64_t BatchDim(const Shape& shape, int d, int rank) {
+    const int at = d - (rank - (shape.rank() - 2));
+    return at < 0 ? 1 : shape[at];
+  }
+
+  static absl::StatusOr<Dims> BroadcastBatch(const Shape& x, const Shape& y) {
+    const int rank = std::max(x.rank(), y.rank()) - 2;
+    Dims batch;
+    for (int d = 0; d < rank; ++d) {
+      const int64_t a = BatchDim(x, d, rank);
+      const int64_t b = BatchDim(y, d, rank);
+      if (a != b && a != 1 && b != 1) {
+        return InvalidArgument("In[0] and In[1] must have compatible batch dimensions: ",
+                               x.ToString(), " vs. ", y.ToString());
+      }
+      batch.push_back(a == 1 ? b : a);
+    }
+    return batch;
+  }
+
+  // Which matrix of `shape` belongs to number `index` of the batch.
+  static int64_t SourceOf(int64_t index, const Dims& batch, const Shape& shape) {
+    const int rank = static_cast<int>(batch.size());
+    int64_t source = 0;
+    int64_t stride = 1;
+    for (int d = rank - 1; d >= 0; --d) {
+      const int64_t size = BatchDim(shape, d, rank);
+      if (size != 1) source += index % batch[d] * stride;
+      stride *= size;
+      index /= batch[d];
+    }
+    return source;
+  }
+
   void Solve(const T* a, int64_t n, const T* right, int64_t columns, T* x) const {
     const bool down = lower_ != adjoint_;  // the first unknown stands alone
     for (int64_t step = 0; step < n; ++step) {
@@ -231,9 +277,15 @@ absl::Status CholeskyShape(ShapeContext& c) {
 }
 
 absl::Status TriangularSolveShape(ShapeContext& c) {
-  RETURN_IF_ERROR(c.WithRankAtLeast(c.input(0), 2).status());
-  ASSIGN_OR_RETURN(PartialShape right, c.WithRankAtLeast(c.input(1), 2));
-  c.SetOutput(0, std::move(right));
+  ASSIGN_OR_RETURN(const PartialShape matrix, c.WithRankAtLeast(c.input(0), 2));
+  ASSIGN_OR_RETURN(const PartialShape right, c.WithRankAtLeast(c.input(1), 2));
+  if (!matrix.known_rank() || !right.known_rank()) {
+    c.SetOutput(0, PartialShape());
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(const PartialShape batch, BroadcastShapes(ShapeContext::Subshape(matrix, 0, -2),
+                                                             ShapeContext::Subshape(right, 0, -2)));
+  c.SetOutput(0, ShapeContext::Concatenate(batch, ShapeContext::Subshape(right, -2)));
   return absl::OkStatus();
 }
 

@@ -1,4 +1,5 @@
 // Determinants, inverses and solutions by LU decomposition with row exchanges.
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <limits>
@@ -203,6 +204,38 @@ class InverseKernel : public Kernel {
   bool adjoint_ = false;
 };
 
+// 16 bits are too few to compute in.
+class HalfInverseKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& s) override {
+    ASSIGN_OR_RETURN(adjoint_, s.Attr<bool>("adjoint"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    RETURN_IF_ERROR(CheckSquare(input));
+    const int64_t n = input.dim(input.rank() - 1);
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
+    if (input.num_elements() == 0) return absl::OkStatus();
+    std::vector<float> matrix(static_cast<size_t>(n * n));
+    for (int64_t b = 0; b < input.num_elements() / (n * n); ++b) {
+      const Half* const from = input.data<Half>() + b * n * n;
+      std::transform(from, from + n * n, matrix.begin(),
+                     [](Half value) { return static_cast<float>(value); });
+      const Lu<float> lu(matrix.data(), n);
+      if (lu.singular()) return InvalidArgument("Input is not invertible.");
+      lu.Inverse(matrix.data());
+      if (adjoint_) Adjoin(matrix.data(), n);
+      std::transform(matrix.begin(), matrix.end(), output->data<Half>() + b * n * n,
+                     [](float value) { return static_cast<Half>(value); });
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  bool adjoint_ = false;
+};
+
 absl::StatusOr<PartialShape> SquareShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape input, c.WithRankAtLeast(c.input(0), 2));
   if (!input.known_rank()) return input;
@@ -336,6 +369,7 @@ DEFINE_OP(MatrixInverse) {
       .Doc("The inverses of square matrices, or the adjoints of those.")
       .Shape(InverseShape)
       .Gradient(InverseGradient)
+      .Cpu(New<HalfInverseKernel>(), {{"T", DType::kHalf}})
       .CpuTypes<Types<float, double, Complex64, Complex128>>(
           "T", []<typename T>() { return New<InverseKernel<T>>(); });
 }

@@ -194,6 +194,10 @@ absl::Status RunDenseAdd(KernelContext& c) {
     return InvalidArgument("Dimensions ", indices.dim(0), " and ", values.dim(0),
                            " are not compatible");
   }
+  if (indices.rank() == 2 && c.input(2).rank() == 1 && indices.dim(1) != c.input(2).dim(0)) {
+    return InvalidArgument("Dimensions ", indices.dim(1), " and ", c.input(2).dim(0),
+                           " are not compatible");
+  }
   RETURN_IF_ERROR(CheckSparse(indices, values, c.input(2)));
   const int rank = dense.rank();
   if (c.input(2).num_elements() != rank) {

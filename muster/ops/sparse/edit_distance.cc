@@ -42,6 +42,9 @@ absl::StatusOr<Rows<T>> ReadRows(const KernelContext& c, int first, absl::string
   }
   if (shape.num_elements() < 1)
     return InvalidArgument("Input tensor must have at least one dimension, but got 0");
+  for (const int64_t index : indices.values<int64_t>()) {
+    if (index < 0) return InvalidArgument("Dimension ", index, " must be >= 0");
+  }
   RETURN_IF_ERROR(CheckIndices(indices, shape.values<int64_t>()));
   const int64_t rank = indices.dim(1);
   Rows<T> rows;

@@ -67,7 +67,9 @@ absl::StatusOr<Operand<T>> SparseSets(KernelContext& c, int first) {
   RETURN_IF_ERROR(Shape::Make(Dims(dims.begin(), dims.end())).status());
   Operand<T> operand;
   ASSIGN_OR_RETURN(operand.groups, GroupShape(dims));
-  RETURN_IF_ERROR(CheckIndices(indices, dims));
+  if (!CheckIndices(indices, dims).ok()) {
+    return InvalidArgument("Index out of range: ", CheckIndices(indices, dims).message());
+  }
   const auto rank = static_cast<int64_t>(dims.size());
   const absl::Span<const int64_t> places = indices.values<int64_t>();
   ASSIGN_OR_RETURN(const bool validate, c.node().Attr<bool>("validate_indices"));

@@ -193,6 +193,10 @@ absl::StatusOr<std::shared_ptr<const Charset>> Charset::Find(const std::string& 
   if (plain == "utf32") return std::make_shared<WideUnits>(4, ByteOrder::kByMark);
   if (plain == "usascii" || plain == "ascii") return std::make_shared<SingleByte>(0x80);
   if (plain == "iso88591" || plain == "latin1") return std::make_shared<SingleByte>(0x100);
+  // With a backslash where the standard has a yen sign, as everybody reads it.
+  if (plain == "shiftjis" || plain == "sjis") {
+    if (SystemCharset::Knows("CP932")) return std::make_shared<SystemCharset>("CP932");
+  }
   if (!plain.empty() && name.find('/') == std::string::npos) {  // what follows a / are options
     for (const std::string& spelling : {name, absl::StrReplaceAll(name, {{"_", "-"}})}) {
       if (SystemCharset::Knows(spelling)) return std::make_shared<SystemCharset>(spelling);

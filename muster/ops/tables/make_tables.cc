@@ -1,5 +1,7 @@
 // Ops that make tables: HashTable, MutableHashTable, MutableHashTableOfTensors and
 // MutableDenseHashTable, with resource handles (V2) and with the older references.
+#include <atomic>
+
 #include "muster/ops/op.h"
 #include "muster/ops/resource_kernel.h"
 #include "muster/ops/tables/table.h"
@@ -52,16 +54,23 @@ class TableKernel : public ResourceKernel {
   bool use_node_name_ = false;
 };
 
+absl::Status ReadBuckets(const KernelSetup& s, TableOptions& options) {
+  ASSIGN_OR_RETURN(options.num_buckets, s.Attr<int64_t>("initial_num_buckets"));
+  const int64_t buckets = options.num_buckets;
+  if (buckets < 1 || (buckets & (buckets - 1)) != 0)
+    return InvalidArgument("Number of buckets must be a power of 2, got: ", buckets);
+  ASSIGN_OR_RETURN(const float load, s.Attr<float>("max_load_factor"));
+  if (!(load > 0 && load < 1))
+    return InvalidArgument("max_load_factor must be between 0 and 1, got: ", load);
+  options.max_load = load;
+  return absl::OkStatus();
+}
+
 // A dense table learns its reserved keys from its inputs when it is made.
 class DenseTableKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& s) override {
-    ASSIGN_OR_RETURN(const int64_t buckets, s.Attr<int64_t>("initial_num_buckets"));
-    if (buckets < 1 || (buckets & (buckets - 1)) != 0)
-      return InvalidArgument("Number of buckets must be a power of 2, got: ", buckets);
-    ASSIGN_OR_RETURN(const float load, s.Attr<float>("max_load_factor"));
-    if (!(load > 0 && load < 1))
-      return InvalidArgument("max_load_factor must be between 0 and 1, got: ", load);
+    RETURN_IF_ERROR(ReadBuckets(s, table_.options()));
     return table_.Init(s);
   }
   absl::Status Compute(KernelContext& c) override {
@@ -87,6 +96,54 @@ class DenseTableKernel : public Kernel {
   TableKernel table_{Kind::kDense};
 };
 
+// A new table with every execution, known by its handle alone.
+class AnonymousTableKernel : public Kernel {
+ public:
+  explicit AnonymousTableKernel(Kind kind) { options_.kind = kind; }
+
+  absl::Status Init(KernelSetup& s) override {
+    ASSIGN_OR_RETURN(options_.key_type, s.Attr<DType>("key_dtype"));
+    ASSIGN_OR_RETURN(options_.value_type, s.Attr<DType>("value_dtype"));
+    if (options_.kind == Kind::kStatic || options_.kind == Kind::kMutable) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const PartialShape shape, s.Attr<PartialShape>("value_shape"));
+    const std::optional<Shape> known = shape.ToShape();
+    if (!known || (options_.kind == Kind::kOfTensors && known->rank() > 1)) {
+      return InvalidArgument("Default value must be a vector, got shape ", shape.ToString());
+    }
+    options_.value_shape = *known;
+    if (options_.kind != Kind::kDense) return absl::OkStatus();
+    return ReadBuckets(s, options_);
+  }
+
+  absl::Status Compute(KernelContext& c) override {
+    static std::atomic<int64_t> next{0};
+    TableOptions options = options_;
+    if (options.kind == Kind::kDense) {
+      for (int i = 0; i < c.num_inputs(); ++i) {
+        if (c.input(i).rank() == 0) continue;
+        return Unimplemented("MutableDenseHashTable with keys of shape ",
+                             c.input(i).shape().ToString());
+      }
+      if (SameTensor(c.input(0), c.input(1)))
+        return InvalidArgument("Empty and deleted keys cannot be equal");
+      options.empty_key = KeptTensor(c.input(0));
+      options.deleted_key = KeptTensor(c.input(1));
+    }
+    ResourceHandle handle;
+    handle.device = c.device().name();
+    handle.container = "AnonymousLookupTable";
+    handle.name = absl::StrCat("AnonymousLookupTable", next.fetch_add(1));
+    handle.type_name = LookupTable::kTypeName;
+    ASSIGN_OR_RETURN(const RefPtr<LookupTable> table, MakeTable(handle.name, options));
+    handle.resource = table;
+    c.SetOutput(0, Tensor::Scalar<ResourceHandle>(std::move(handle)));
+    return absl::OkStatus();
+  }
+
+ private:
+  TableOptions options_;
+};
+
 absl::Status TableShape(ShapeContext& c) {
   RETURN_IF_ERROR(HandleOutputShape(c));
   if (c.output_type(0) != DType::kResource) return absl::OkStatus();
@@ -100,15 +157,18 @@ absl::Status TableShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-void Define(OpBuilder& op, Kind kind) {
+void Define(OpBuilder& op, Kind kind, bool anonymous = false) {
   const bool is_static = kind == Kind::kStatic;
-  const auto factory = [kind] { return std::make_unique<TableKernel>(kind); };
+  const auto factory = [kind, anonymous]() -> std::unique_ptr<Kernel> {
+    if (anonymous) return std::make_unique<AnonymousTableKernel>(kind);
+    return std::make_unique<TableKernel>(kind);
+  };
   op.Stateful().Shape(TableShape).NoGradient("tables are not numbers");
   const auto add = [&](DType key, std::initializer_list<DType> values) {
     for (const DType value : values) {
       const std::vector<std::pair<std::string, DType>> types = {{"key_dtype", key},
                                                                 {"value_dtype", value}};
-      if (kind == Kind::kDense) {
+      if (kind == Kind::kDense && !anonymous) {
         op.Cpu(New<DenseTableKernel>(), types);
       } else {
         op.Cpu(factory, types);
@@ -194,6 +254,44 @@ DEFINE_OP(MutableDenseHashTableV2) {
       .Output("table_handle: resource")
       .Doc("A table that may change and reserves two keys.");
   Define(op, Kind::kDense);
+}
+
+DEFINE_OP(AnonymousHashTable) {
+  op.Attr("key_dtype: type")
+      .Attr("value_dtype: type")
+      .Output("table_handle: resource")
+      .Doc("A table that is filled once and lives as long as its handle.");
+  Define(op, Kind::kStatic, /*anonymous=*/true);
+}
+
+DEFINE_OP(AnonymousMutableHashTable) {
+  op.Attr("key_dtype: type")
+      .Attr("value_dtype: type")
+      .Output("table_handle: resource")
+      .Doc("A table of scalars that lives as long as its handle.");
+  Define(op, Kind::kMutable, /*anonymous=*/true);
+}
+
+DEFINE_OP(AnonymousMutableHashTableOfTensors) {
+  op.Attr("key_dtype: type")
+      .Attr("value_dtype: type")
+      .Attr("value_shape: shape = []")
+      .Output("table_handle: resource")
+      .Doc("A table of vectors that lives as long as its handle.");
+  Define(op, Kind::kOfTensors, /*anonymous=*/true);
+}
+
+DEFINE_OP(AnonymousMutableDenseHashTable) {
+  op.Attr("key_dtype: type")
+      .Attr("value_dtype: type")
+      .Attr("value_shape: shape = []")
+      .Attr("initial_num_buckets: int = 131072")
+      .Attr("max_load_factor: float = 0.800000011920929")
+      .Input("empty_key: key_dtype")
+      .Input("deleted_key: key_dtype")
+      .Output("table_handle: resource")
+      .Doc("A table that reserves two keys and lives as long as its handle.");
+  Define(op, Kind::kDense, /*anonymous=*/true);
 }
 
 }  // namespace muster

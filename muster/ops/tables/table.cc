@@ -1,9 +1,11 @@
 #include "muster/ops/tables/table.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "absl/container/flat_hash_map.h"
 
+#include "muster/ops/array/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -78,6 +80,9 @@ class HashTable : public LookupTable {
   HashTable(std::string name, const TableOptions& options)
       : LookupTable(std::move(name), options.kind, options.key_type, options.value_type,
                     options.value_shape),
+        max_load_(options.max_load),
+        num_buckets_(options.num_buckets),
+        deleted_rows_(options.value_type, options.value_shape.num_elements()),
         rows_(options.value_type, options.value_shape.num_elements()) {
     for (const Tensor* key : {&options.empty_key, &options.deleted_key}) {
       if (key->valid()) reserved_.push_back(key->scalar<K>());
@@ -107,6 +112,7 @@ class HashTable : public LookupTable {
     MutexLock lock(mutex_);
     if (kind() == Kind::kStatic) return Immutable("insert into");
     RETURN_IF_ERROR(CheckReserved(keys));
+    GrowLocked(keys.num_elements());
     InsertLocked(keys, values);
     return absl::OkStatus();
   }
@@ -119,6 +125,10 @@ class HashTable : public LookupTable {
       const auto found = index_.find(key);
       if (found == index_.end()) continue;
       const int64_t hole = found->second;
+      if (kind() == Kind::kDense) {
+        deleted_rows_.Append(rows_.at(hole));
+        ++num_deleted_;
+      }
       index_.erase(found);
       rows_.MoveLastTo(hole, static_cast<int64_t>(keys_.size()));
       if (hole != static_cast<int64_t>(keys_.size()) - 1) {
@@ -133,7 +143,7 @@ class HashTable : public LookupTable {
   absl::Status Import(const Tensor& keys, const Tensor& values) override {
     if (kind() == Kind::kStatic) return Initialize(keys, values);
     MutexLock lock(mutex_);
-    RETURN_IF_ERROR(CheckReserved(keys));
+    if (kind() == Kind::kDense) return ImportBucketsLocked(keys, values);
     ClearLocked();
     InsertLocked(keys, values);
     return absl::OkStatus();
@@ -142,17 +152,30 @@ class HashTable : public LookupTable {
   absl::StatusOr<Entries> Export() const override {
     MutexLock lock(mutex_);
     if (kind() == Kind::kStatic && !initialized_) return NotInitialized();
-    const auto count = static_cast<int64_t>(keys_.size());
+    const auto used = static_cast<int64_t>(keys_.size());
+    // A dense table shows its buckets: entries, removed ones, and empty ones.
+    const int64_t count =
+        kind() == Kind::kDense ? std::max(num_buckets_, used + num_deleted_) : used;
     Dims dims = value_shape().dims();
     dims.insert(dims.begin(), count);
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
     Entries entries;
     ASSIGN_OR_RETURN(entries.keys, Tensor::Make(key_type(), Shape({count})));
     ASSIGN_OR_RETURN(entries.values, Tensor::Make(value_type(), shape));
-    std::copy(keys_.begin(), keys_.end(), entries.keys.template data<K>());
-    if (count > 0) {
-      CopyElements(value_type(), rows_.at(0), entries.values.raw(),
-                   count * value_shape().num_elements());
+    K* const keys = entries.keys.template data<K>();
+    std::copy(keys_.begin(), keys_.end(), keys);
+    const int64_t width = value_shape().num_elements();
+    const auto bytes = width * static_cast<int64_t>(DTypeSize(value_type()));
+    if (used > 0) CopyElements(value_type(), rows_.at(0), entries.values.raw(), used * width);
+    for (int64_t i = used; i < count; ++i) {
+      const bool deleted = i - used < num_deleted_;
+      keys[i] = reserved_[deleted && reserved_.size() > 1 ? 1 : 0];
+      char* const to = entries.values.raw() + i * bytes;
+      if (deleted) {
+        CopyElements(value_type(), deleted_rows_.at(i - used), to, width);
+      } else {
+        ZeroElements(value_type(), to, width);
+      }
     }
     return entries;
   }
@@ -202,6 +225,40 @@ class HashTable : public LookupTable {
     return absl::OkStatus();
   }
 
+  // What was removed leaves its bucket when the table grows.
+  void GrowLocked(int64_t added) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (kind() != Kind::kDense) return;
+    const auto needed = static_cast<double>(keys_.size()) + static_cast<double>(added);
+    if (needed <= static_cast<double>(num_buckets_) * max_load_) return;
+    while (needed > static_cast<double>(num_buckets_) * max_load_) num_buckets_ *= 2;
+    deleted_rows_.Clear();
+    num_deleted_ = 0;
+  }
+
+  absl::Status ImportBucketsLocked(const Tensor& keys, const Tensor& values)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const int64_t buckets = keys.num_elements();
+    if (buckets < 1 || (buckets & (buckets - 1)) != 0) {
+      return InvalidArgument("Number of buckets must be a power of 2, got: ", buckets);
+    }
+    ClearLocked();
+    deleted_rows_.Clear();
+    num_deleted_ = 0;
+    num_buckets_ = buckets;
+    const absl::Span<const K> added = keys.values<K>();
+    for (size_t i = 0; i < added.size(); ++i) {
+      const char* const row = values.raw() + i * rows_.row_bytes();
+      if (std::find(reserved_.begin(), reserved_.end(), added[i]) != reserved_.end()) continue;
+      const auto found = index_.find(added[i]);
+      if (found == index_.end()) {
+        Append(added[i], row);
+      } else {
+        rows_.Set(found->second, row);
+      }
+    }
+    return absl::OkStatus();
+  }
+
   void Append(const K& key, const char* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     index_.emplace(key, static_cast<int64_t>(keys_.size()));
     keys_.push_back(key);
@@ -227,7 +284,11 @@ class HashTable : public LookupTable {
   }
 
   std::vector<K> reserved_;
+  const double max_load_;
   mutable Mutex mutex_;
+  int64_t num_buckets_ ABSL_GUARDED_BY(mutex_);  // of a dense table
+  int64_t num_deleted_ ABSL_GUARDED_BY(mutex_) = 0;
+  Rows deleted_rows_ ABSL_GUARDED_BY(mutex_);
   bool initialized_ ABSL_GUARDED_BY(mutex_) = false;
   // Entry i is keys_[i] with row i; in the order in which they came, as far as none was removed.
   absl::flat_hash_map<K, int64_t> index_ ABSL_GUARDED_BY(mutex_);

@@ -64,6 +64,9 @@ struct TableOptions {
   // Dense tables: keys that no entry may have. Invalid tensors: none.
   Tensor empty_key;
   Tensor deleted_key;
+  // Dense tables export all of their buckets, and grow beyond a load.
+  int64_t num_buckets = 0;
+  double max_load = 1;
 };
 // Unimplemented for key types other than string, int32 and int64.
 absl::StatusOr<RefPtr<LookupTable>> MakeTable(std::string name, const TableOptions& options);

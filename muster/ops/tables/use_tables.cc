@@ -118,6 +118,9 @@ absl::Status RunInitialize(KernelContext& c) {
     return InvalidArgument("Keys and values must have the same size ", keys.num_elements(), " vs ",
                            values.num_elements());
   }
+  if (keys.num_elements() == 0) {
+    return InvalidArgument("keys and values cannot be empty tensors");
+  }
   return table->Initialize(keys, values);
 }
 

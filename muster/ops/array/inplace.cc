@@ -1,0 +1,87 @@
+// Rows of a tensor replaced or changed: InplaceUpdate, InplaceAdd, InplaceSub. The input
+// itself stays as it is.
+#include "muster/ops/op.h"
+
+namespace muster {
+namespace {
+
+enum class Change { kUpdate, kAdd, kSub };
+
+template <typename T>
+void Combine(const char* from, char* to, int64_t count, bool add) {
+  using Wide = std::conditional_t<std::is_integral_v<T>, uint64_t, Compute<T>>;
+  const auto* const v = reinterpret_cast<const T*>(from);
+  auto* const y = reinterpret_cast<T*>(to);
+  for (int64_t i = 0; i < count; ++i) {
+    const auto a = static_cast<Wide>(y[i]);
+    const auto b = static_cast<Wide>(v[i]);
+    y[i] = static_cast<T>(add ? a + b : a - b);
+  }
+}
+
+template <typename... Ts>
+bool CombineTyped(Types<Ts...>, DType dtype, const char* from, char* to, int64_t count, bool add) {
+  return ((dtype == kDTypeOf<Ts> ? (Combine<Ts>(from, to, count, add), true) : false) || ...);
+}
+
+template <Change kChange>
+absl::Status Run(KernelContext& c) {
+  const Tensor x = c.input(0);
+  const Tensor& rows = c.input(1);
+  const Tensor& v = c.input(2);
+  if (rows.rank() != 1) {
+    return InvalidArgument("i must be a vector. ", rows.shape().ToString());
+  }
+  bool alike = x.rank() == v.rank() && x.rank() > 0;
+  for (int d = 1; alike && d < x.rank(); ++d) alike = x.dim(d) == v.dim(d);
+  if (!alike) {
+    return InvalidArgument("x and v shape doesn't match (ranks differ): ", x.shape().ToString(),
+                           " vs. ", v.shape().ToString());
+  }
+  if (rows.dim(0) != v.dim(0)) {
+    return InvalidArgument("i and x shape doesn't match at index 0: ", rows.shape().ToString(),
+                           " vs. ", v.shape().ToString());
+  }
+  ASSIGN_OR_RETURN(Tensor* const y, c.AllocateOutput(0, x.shape()));
+  if (x.num_elements() == 0) return absl::OkStatus();
+  CopyElements(x.dtype(), x.raw(), y->raw(), x.num_elements());
+  const int64_t count = x.shape().ElementsIn(1, x.rank());
+  const auto bytes = count * static_cast<int64_t>(DTypeSize(x.dtype()));
+  for (int64_t i = 0; i < rows.dim(0); ++i) {
+    // Rows wrap around, as TensorFlow's do.
+    const int64_t row = (rows.data<int32_t>()[i] % x.dim(0) + x.dim(0)) % x.dim(0);
+    const char* const from = v.raw() + i * bytes;
+    char* const to = y->raw() + row * bytes;
+    if (kChange == Change::kUpdate) {
+      CopyElements(x.dtype(), from, to, count);
+    } else if (!CombineTyped(Numbers(), x.dtype(), from, to, count, kChange == Change::kAdd)) {
+      return InvalidArgument("Unsupported dtype: ", DTypeName(x.dtype()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Define(OpBuilder& op, const char* doc, KernelFunction run) {
+  op.Attr("T: type")
+      .Input("x: T")
+      .Input("i: int32")
+      .Input("v: T")
+      .Output("y: T")
+      .Doc(doc)
+      .Shape(UnchangedShape)
+      .Cpu(run);
+}
+
+}  // namespace
+
+DEFINE_OP(InplaceUpdate) {
+  Define(op, "x with the rows i replaced by those of v.", Run<Change::kUpdate>);
+}
+DEFINE_OP(InplaceAdd) {
+  Define(op, "x with the rows of v added to its rows i.", Run<Change::kAdd>);
+}
+DEFINE_OP(InplaceSub) {
+  Define(op, "x with the rows of v subtracted from its rows i.", Run<Change::kSub>);
+}
+
+}  // namespace muster
