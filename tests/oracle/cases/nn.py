@@ -572,3 +572,27 @@ def ctc_greedy(g):
     g.edge([g.values(4, 1, 3), [4]], "another blank", blank_index=0)
     g.error([g.values(4, 1, 3), [5]], "longer than the input")
     g.error([g.values(4, 2, 3), [4]], "lengths")
+
+
+@cases("Dilation2D", tolerance=compare.SUM, gradient=True, attrs=dict(rates=[1, 1, 1, 1]))
+def dilation2d(g):
+    image, weights = g.values(2, 4, 5, 2), g.values(2, 3, 2)
+    g.normal([image, weights], strides=[1, 1, 1, 1], padding=b"VALID")
+    g.normal([image, weights], "same", strides=[1, 2, 2, 1], padding=b"SAME")
+    g.normal([image, weights], "rates", strides=[1, 1, 1, 1], rates=[1, 2, 2, 1], padding=b"VALID", gradient=False)
+    g.empty([image[:0], weights], strides=[1, 1, 1, 1], padding=b"VALID")
+    g.edge([g.values(1, 1, 1, 1), g.values(1, 1, 1)], "one", strides=[1, 1, 1, 1], padding=b"VALID")
+    g.error([image, g.values(2, 3, 1)], "depth", strides=[1, 1, 1, 1], padding=b"VALID")
+    g.error([image, weights], "no stride", strides=[1, 0, 1, 1], padding=b"VALID")
+    g.error([image, weights], "stride of a batch", strides=[2, 1, 1, 1], padding=b"VALID")
+
+
+@cases("Dilation2DBackpropInput", "Dilation2DBackpropFilter", tolerance=compare.SUM,
+       attrs=dict(strides=[1, 1, 1, 1], rates=[1, 1, 1, 1], padding=b"VALID"))
+def dilation2d_backprop(g):
+    image, weights = g.values(2, 4, 5, 2), g.values(2, 3, 2)
+    g.normal([image, weights, g.values(2, 3, 3, 2)])
+    g.empty([image[:0], weights, g.values(0, 3, 3, 2)])
+    g.edge([g.values(1, 1, 1, 1), g.values(1, 1, 1), g.values(1, 1, 1, 1)], "one")
+    g.error([image, weights, g.values(2, 3, 4, 2)], "size")
+    g.error([image, weights, g.values(3, 3, 2)], "rank")
