@@ -27,7 +27,7 @@ setup: ## install Debian and PyPI packages; quick when they are there
 setup-tests: ## the same, and TensorFlow for tests and benchmarks
 	@tools/setup.sh --tests
 
-setup-bench: ## the same as setup, and Gloo
+setup-bench: ## the same as setup, and Gloo and Open MPI
 	@tools/setup.sh --bench
 
 setup-cluster: ## the same as setup, and what network namespaces, Slurm, Open MPI and SSH need
@@ -73,10 +73,10 @@ train: setup build ## train on handwritten digits, 1 ps and 2 workers; DATA_DIR=
 	@$(release)/bin/muster launch --ps 1 --workers 2 examples/mnist_replica.py --train_steps=$(TRAIN_STEPS) \
 	    --data_dir=$(DATA_DIR) --logdir=$(LOGDIR)
 
-bench: setup-tests setup-bench build ## print Muster and TensorFlow side by side, and all-reduce with Gloo too
-	@cmake --build --preset release -j $(JOBS) --target allreduce_bench
+bench: setup-tests setup-bench build ## print Muster and TensorFlow side by side; BENCH_FLAGS=--save keeps it in benchmarks/results/
+	@cmake --build --preset release -j $(JOBS) --target allreduce_benches
 	@echo "bench: benchmarks/run.py"
-	@$(python) benchmarks/run.py
+	@$(python) benchmarks/run.py $(BENCH_FLAGS)
 
 install: build ## install under PREFIX (default /usr/local)
 	@echo "install: under $(PREFIX)"

@@ -1,114 +1,106 @@
 """make bench: Muster and TensorFlow side by side, in turns, as ratios (the machine is noisy; absolute times are not
-comparable between runs)."""
+comparable between runs).
+
+    run.py [--rounds N] [--save [FILE]] [ROW...]
+
+The ratio is that of the best values, the one in brackets that of the medians."""
+import argparse
+import datetime
 import json
 import os
-import signal
+import platform
 import statistics
 import subprocess
 import sys
 
+import allreduce_rows
+from table import ALLREDUCE, ROWS, shown, verdict
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
-# (workload, unit, scale, what the ratio muster/tensorflow should be at most). Bandwidths are given as times.
-WORKLOADS = [
-    ("null_step", "us", 1e6, 1 / 3),
-    ("mnist_step", "us", 1e6, 1 / 1.5),
-    ("cnn_step", "ms", 1e3, 1.2),
-    ("matmul_2048", "ms", 1e3, 1 / 0.95),
-    ("import_time", "s", 1, 1 / 5),
-    ("memory", "MB", 1, 1 / 5),
-    ("checkpoint_write", "ms", 1e3, 1),  # 256 MB; ours is on the disk at the end
-    ("checkpoint_read", "ms", 1e3, 1),
-]
-CLUSTER_WORKLOADS = [
-    ("null_outside", "us", 1e6, 0.7),
-    ("null_from_worker", "us", 1e6, 0.7),
-    ("pull_scalar", "us", 1e6, 0.7),
-    ("pull_1mb", "us", 1e6, 1 / 1.2),
-    ("pull_64mb", "ms", 1e3, 1 / 1.2),
-    ("push_1mb", "us", 1e6, 1 / 1.2),
-    ("push_64mb", "ms", 1e3, 1 / 1.2),
-    ("pull_200", "us", 1e6, 0.7),
-    ("start", "s", 1, 0.2),
-    ("idle_memory", "MB", 1, 0.1),
-    ("replicas_async", "us", 1e6, 1 / 1.5),  # a whole trainer, 1 ps and 2 workers: the time of a global step
-    ("replicas_sync", "us", 1e6, 1 / 1.5),
-    ("replicas_allreduce", "us", 1e6, 1 / 1.5),  # against TensorFlow's synchronous replicas
-]
-# Bytes of floats, summed over ranks that are processes; with 4 ranks (on few cores) only reported.
-ALLREDUCE_SIZES = {"allreduce_4kb": 4 << 10, "allreduce_1mb": 1 << 20, "allreduce_64mb": 64 << 20}
-ALLREDUCE_LIMIT = 180  # seconds
-ROUNDS = 3
 
 
-def measure(interpreter, program, name):
+def parse_flags():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*", metavar="ROW", help="all, unless some are named")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--save", nargs="?", const="", help="keep what was measured, by default in benchmarks/results/")
+    flags = parser.parse_args()
+    unknown = set(flags.rows) - {row.name for row in ROWS} - set(ALLREDUCE)
+    if unknown:
+        parser.error("no such row: " + ", ".join(sorted(unknown)))
+    return flags
+
+
+def measure(interpreter, row, side):
     environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
-    done = subprocess.run([interpreter, os.path.join(HERE, program), name], env=environment,
+    done = subprocess.run([interpreter, os.path.join(HERE, row.program), side + ":" + row.name], env=environment,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        sys.exit("benchmark %s failed:\n%s" % (name, done.stderr[-2000:]))
+        sys.exit("benchmark %s of %s failed:\n%s" % (row.name, side, done.stderr[-2000:]))
     return json.loads(done.stdout.splitlines()[-1])["value"]
 
 
-def allreduce_times(command):
-    """A row per size. Gloo has been seen to wait for ever with 4 ranks: what is there after some minutes counts."""
-    process = subprocess.Popen(command, env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"), stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, start_new_session=True)
-    try:
-        out, err = process.communicate(timeout=ALLREDUCE_LIMIT)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        out, err = process.communicate()
-        print("%s is stuck after %d s" % (" ".join(command), ALLREDUCE_LIMIT), file=sys.stderr)
-    else:
-        if process.returncode != 0:
-            sys.exit("%s failed:\n%s" % (command[0], err[-2000:]))
-    return {row["bytes"]: row for row in map(json.loads, filter(lambda line: line[:1] == "{", out.splitlines()))}
+def compare(row, interpreters, rounds):
+    measured = {"muster": [], "tensorflow": []}
+    for _ in range(rounds):  # in turns, so that both see the same disturbances
+        for side, values in measured.items():
+            values.append(measure(interpreters[side], row, side))
+
+    def ratio(choose):
+        ours, theirs = choose(measured["muster"]), choose(measured["tensorflow"])
+        return theirs / ours if row.rate else ours / theirs
+    best = ratio(min)
+    print("%-18s %11.2f %11.2f %-7s %8.3f (%.3f)  %-14s %s" % (
+        row.name, shown(row, min(measured["muster"])), shown(row, min(measured["tensorflow"])), row.unit, best,
+        ratio(statistics.median), verdict(row, best, row.target), verdict(row, best, row.earlier)), flush=True)
+    return {"name": row.name, "unit": row.unit, "ratio": best, "ratio_of_medians": ratio(statistics.median),
+            "target": row.target, "rate": row.rate,
+            "sides": {side: [shown(row, value) for value in values] for side, values in measured.items()}}
 
 
-def compare_allreduce(names, tensorflow):
-    """The mesh, Gloo over TCP (the best of its algorithms) and TensorFlow's ring, in turns."""
-    print("%-18s %14s %14s %14s %8s %9s" % ("all-reduce", "Muster", "Gloo", "TensorFlow", "ratio", "target"))
-    program = os.environ.get("MUSTER_ALLREDUCE_BENCH", os.path.join(ROOT, "build", "release", "bin", "allreduce_bench"))
-    for ranks in ("2", "4"):
-        sizes = [str(ALLREDUCE_SIZES[name]) for name in names]
-        best = {}
-        for _ in range(ROUNDS):
-            for command in ([program], [tensorflow, os.path.join(HERE, "allreduce_tensorflow.py")]):
-                for size, row in allreduce_times([*command, ranks, *sizes]).items():
-                    for side in {"muster", "gloo", "tensorflow"} & row.keys():
-                        best.setdefault(size, {}).setdefault(side, []).append(row[side])
-        for name in names:
-            if "muster" not in best.get(ALLREDUCE_SIZES[name], {}):
-                print("%-18s not measured" % (name + "_" + ranks), flush=True)
-                continue
-            times = {side: statistics.median(values) for side, values in best[ALLREDUCE_SIZES[name]].items()}
-            ratio = times["muster"] / min(time for side, time in times.items() if side != "muster")
-            verdict = "reported" if ranks != "2" else "<= 1.000" if ratio <= 1 else ">  1.000"
-            shown = ["%11.1f us" % times[side] if side in times else " not installed" for side in ("muster", "gloo", "tensorflow")]
-            print("%-18s %s %s %s %8.3f %s" % (name + ("" if ranks == "2" else "_" + ranks), *shown, ratio, verdict), flush=True)
+def machine():
+    with open("/proc/cpuinfo") as info:
+        model = next((line.split(":")[1].strip() for line in info if line.startswith("model name")), "unknown")
+    return {"cpu": model, "cores": len(os.sched_getaffinity(0)), "kernel": platform.release(),
+            "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2.0 ** 30, 1),
+            "python": platform.python_version(), "load_before": os.getloadavg()[0]}
+
+
+def commit():
+    def git(*arguments):
+        return subprocess.run(["git", "-C", ROOT, *arguments], stdout=subprocess.PIPE, text=True).stdout.strip()
+    changed = git("status", "--porcelain", "--untracked-files=no")
+    return git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
+
+
+def save(path, kept):
+    if not path:
+        folder = os.path.join(HERE, "results")
+        os.makedirs(folder, exist_ok=True)
+        path = os.path.join(folder, "%s-%s.json" % (kept["date"][:10], kept["commit"].split()[0]))
+    with open(path, "w") as file:
+        json.dump(kept, file, indent=1)
+        file.write("\n")
+    print("kept in " + os.path.relpath(path))
 
 
 def main():
-    muster = os.environ.get("MUSTER_PYTHON", os.path.join(ROOT, ".venv", "bin", "python"))
-    tensorflow = os.environ.get("MUSTER_TF_PYTHON", os.path.join(ROOT, ".venv-tf", "bin", "python"))
-    rows = [("workloads.py", *row) for row in WORKLOADS]
-    rows += [("cluster_workloads.py", *row) for row in CLUSTER_WORKLOADS]
-    chosen = sys.argv[1:] or [row[1] for row in rows] + list(ALLREDUCE_SIZES)
-    print("%-18s %14s %14s %8s %9s" % ("workload", "Muster", "TensorFlow", "ratio", "target"))
-    for program, name, unit, scale, target in rows:
-        if name not in chosen:
-            continue
-        ours, theirs = [], []
-        for _ in range(ROUNDS):  # in turns, so that both see the same disturbances
-            ours.append(measure(muster, program, "muster:" + name))
-            theirs.append(measure(tensorflow, program, "tensorflow:" + name))
-        a, b = statistics.median(ours), statistics.median(theirs)
-        print("%-18s %11.2f %-2s %11.2f %-2s %8.3f %s %.3f" % (
-            name, a * scale, unit, b * scale, unit, a / b, "<=" if a / b <= target else "> ", target), flush=True)
-    allreduce = [name for name in ALLREDUCE_SIZES if name in chosen]
+    flags = parse_flags()
+    interpreters = {"muster": os.environ.get("MUSTER_PYTHON", os.path.join(ROOT, ".venv", "bin", "python")),
+                    "tensorflow": os.environ.get("MUSTER_TF_PYTHON", os.path.join(ROOT, ".venv-tf", "bin", "python"))}
+    kept = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit(),
+            "machine": machine(), "rounds": flags.rounds, "rows": []}
+    print("%-18s %11s %11s %-7s %8s %8s %-14s %s" % ("row", "Muster", "TensorFlow", "", "ratio", "(median)", "target",
+                                                    "earlier target"))
+    for row in ROWS:
+        if not flags.rows or row.name in flags.rows:
+            kept["rows"].append(compare(row, interpreters, flags.rounds))
+    allreduce = [name for name in ALLREDUCE if not flags.rows or name in flags.rows]
     if allreduce:
-        compare_allreduce(allreduce, tensorflow)
+        kept["rows"] += allreduce_rows.compare(allreduce, interpreters["tensorflow"], flags.rounds)
+    if flags.save is not None:
+        save(flags.save, kept)
 
 
 if __name__ == "__main__":

@@ -13,3 +13,19 @@ def best_of(function, repeats, rounds=5):
             function()
         best = min(best, (time.perf_counter() - begin) / repeats)
     return best
+
+
+def best_call(function, repeats, before=None, after=None, warm_up=3):
+    """Seconds of the best single call; `before(i)` changes what it works on, `after(i, result)` checks what it did."""
+    best = float("inf")
+    for i in range(warm_up + repeats):
+        if before is not None:
+            before(i)
+        begin = time.perf_counter()
+        result = function()
+        taken = time.perf_counter() - begin
+        if after is not None:
+            after(i, result)
+        if i >= warm_up:
+            best = min(best, taken)
+    return best
