@@ -31,6 +31,9 @@ namespace {
 
 // Above this a node is worth handing to another thread while there is other work here.
 constexpr uint32_t kExpensiveNanos = 8000;
+// Below this a node's time is looked at in one of so many steps.
+constexpr uint32_t kWorthMeasuringNanos = 2000;
+constexpr uint32_t kStepsBetweenMeasures = 16;
 // After so many nodes in a row the thread looks whether somebody else has waited for it long
 // enough.
 constexpr uint32_t kNodesBetweenLooks = 512;
@@ -109,7 +112,9 @@ class StepRun {
         plan_(plan),
         device_(device),
         root_(plan.frames[0], 0, nullptr),
-        root_iteration_(plan.frames[0], &root_, 0) {}
+        root_iteration_(plan.frames[0], &root_, 0) {
+    PlaceConstants();
+  }
 
   void Start(Step& step, Done done);
 
@@ -123,6 +128,7 @@ class StepRun {
   };
 
   void Loop(ReadyList first);
+  void Prefetch(const Ready& later, const Ready& next) const;
   // Runs one node; what it made ready is appended to `ready`. False when it goes on asynchronously.
   bool RunNode(const Ready& at, ReadyList& ready);
   absl::Status PrepareInputs(const PlanNode& item, Entry* inputs) const;
@@ -133,8 +139,12 @@ class StepRun {
   void Fail(const PlanNode& item, const absl::Status& status);
   void Fail(const absl::Status& named);
   void ClearInputs(const PlanNode& item, Entry* inputs) {
+    if (item.has_constant_inputs) return ClearButConstants(item, inputs);
     for (int i = 0; i < item.num_inputs; ++i) inputs[i].Clear();
   }
+  void ClearButConstants(const PlanNode& item, Entry* inputs);
+  void PlaceConstants();
+  void TraceConstants();
 
   void Propagate(const Ready& at, Outputs& outputs, ReadyList& ready);
   void Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Iteration& to,
@@ -163,6 +173,7 @@ class StepRun {
   Done done_;
   Frame root_;
   Iteration root_iteration_;
+  uint32_t steps_ = 0;  // run so far
   std::atomic<int64_t> outstanding_{0};
   std::atomic<bool> failed_{false};
   Mutex mutex_;
@@ -206,7 +217,8 @@ class PlannedExecutor : public Executor {
   void Estimate() {
     int64_t total_nanos = 0;
     for (const PlanNode& node : plan_.nodes)
-      total_nanos += 200 + node.cost_nanos.load(std::memory_order_relaxed);
+      if (node.kind != NodeKind::kConstant)
+        total_nanos += 200 + node.cost_nanos.load(std::memory_order_relaxed);
     // How often a loop goes round is not known.
     is_brief_.store(plan_.frames.size() == 1 && total_nanos < kBriefNanos,
                     std::memory_order_relaxed);
@@ -226,9 +238,41 @@ void StepRun::Start(Step& step, Done done) {
   root_iteration_.Reset(plan_.frames[0]);
   failed_.store(false, std::memory_order_relaxed);
   outstanding_.store(static_cast<int64_t>(plan_.roots.size()), std::memory_order_relaxed);
+  ++steps_;
+  if (step_->trace != nullptr) TraceConstants();
+  if (plan_.roots.empty()) return Finish();
   ReadyList ready;
   for (int root : plan_.roots) ready.push_back({root, &root_iteration_, false});
   Loop(std::move(ready));
+}
+
+void StepRun::PlaceConstants() {
+  for (size_t i = 0; i < plan_.constants.size(); ++i) {
+    if (!plan_.constants[i].valid()) continue;
+    root_iteration_.inputs[i].tensor = plan_.constants[i];
+    root_iteration_.inputs[i].state = Entry::State::kValue;
+  }
+}
+
+// Kernels may have taken a constant out of its place.
+void StepRun::ClearButConstants(const PlanNode& item, Entry* inputs) {
+  for (int i = 0; i < item.num_inputs; ++i) {
+    const Tensor& constant = plan_.constants[item.first_input + i];
+    if (!constant.valid()) {
+      inputs[i].Clear();
+    } else if (!inputs[i].tensor.valid()) {
+      inputs[i].tensor = constant;
+    }
+  }
+}
+
+void StepRun::TraceConstants() {
+  for (const PlanNode& item : plan_.nodes) {
+    if (item.kind != NodeKind::kConstant) continue;
+    Outputs value(1);
+    value[0].tensor = item.node->Attr<Tensor>("value").value_or(Tensor());
+    Trace(item, value, step_->scheduler->clock().NowNanos());
+  }
 }
 
 // Takes the nodes that are ready; keeps cheap ones, and one expensive one if nothing else is left,
@@ -271,6 +315,7 @@ void StepRun::Loop(ReadyList first) {
     }
     const Ready at = here.back();
     here.pop_back();
+    if (here.size() >= 2) Prefetch(here[here.size() - 2], here.back());
     ready.clear();
     if (Turn::HasPutOff()) {
       waited_nanos += plan_.nodes[at.node].cost_nanos.load(std::memory_order_relaxed);
@@ -287,6 +332,20 @@ void StepRun::Loop(ReadyList first) {
       return;
     }
   }
+}
+
+// In a graph of thousands of nodes each finds what it needs out of the cache: it is called for
+// while the one before still runs, step by step along the pointers.
+void StepRun::Prefetch(const Ready& later, const Ready& next) const {
+  const PlanNode& later_item = plan_.nodes[later.node];
+  __builtin_prefetch(&later_item);
+  __builtin_prefetch(&later_item.initial_count);
+  const PlanNode& item = plan_.nodes[next.node];
+  __builtin_prefetch(item.kernel.get());
+  __builtin_prefetch(item.output_types);
+  __builtin_prefetch(plan_.edges.data() + item.first_edge);
+  const Entry* inputs = next.iteration->inputs.data() + item.first_input;
+  for (int i = 0; i < std::min(item.num_inputs, 2); ++i) __builtin_prefetch(inputs + i);
 }
 
 absl::Status StepRun::PrepareInputs(const PlanNode& item, Entry* inputs) const {
@@ -396,13 +455,19 @@ bool StepRun::RunNode(const Ready& at, ReadyList& ready) {
                         absl::MakeSpan(outputs));
   context.set_frame(at.iteration->frame->id, at.iteration->index);
   context.set_input_dead(at.is_dead);
-  Clock& clock = step_->scheduler->clock();
-  const int64_t start = clock.NowNanos();
-  absl::Status status = item.kernel->Compute(context);
-  const auto took = static_cast<uint32_t>(std::min<int64_t>(clock.NowNanos() - start, 1 << 30));
   const uint32_t average = item.cost_nanos.load(std::memory_order_relaxed);
-  item.cost_nanos.store(average == 0 ? took : average - average / 8 + took / 8,
-                        std::memory_order_relaxed);
+  // Looking at the clock takes as long as a small node: those are measured in a few steps only.
+  const bool is_measured = average == 0 || average >= kWorthMeasuringNanos ||
+                           (static_cast<uint32_t>(at.node) + steps_) % kStepsBetweenMeasures == 0 ||
+                           step_->trace != nullptr;
+  Clock& clock = step_->scheduler->clock();
+  const int64_t start = is_measured ? clock.NowNanos() : 0;
+  absl::Status status = item.kernel->Compute(context);
+  if (is_measured) {
+    const auto took = static_cast<uint32_t>(std::min<int64_t>(clock.NowNanos() - start, 1 << 30));
+    item.cost_nanos.store(average == 0 ? took : average - average / 8 + took / 8,
+                          std::memory_order_relaxed);
+  }
   ClearInputs(item, inputs);
   if (status.ok() && item.num_outputs > 0) status = CheckOutputs(item, outputs);
   if (!status.ok()) {
@@ -728,6 +793,7 @@ void StepRun::Finish() {
   if (!status.ok()) {
     // Nodes that never ran have left inputs behind.
     for (Entry& entry : root_iteration_.inputs) entry.Clear();
+    PlaceConstants();
   }
   Done done = std::move(done_);
   step_ = nullptr;

@@ -1,5 +1,6 @@
 #include "muster/runtime/executor_plan.h"
 
+#include <algorithm>
 #include <map>
 
 #include "absl/container/flat_hash_map.h"
@@ -98,10 +99,12 @@ class PlanMaker {
   absl::StatusOr<ExecutorPlan> Make() {
     plan_.nodes.resize(graph_.num_nodes());
     for (int i = 0; i < graph_.num_nodes(); ++i) RETURN_IF_ERROR(MakeNode(i));
+    FindConstants();
     MakeEdges();
     RETURN_IF_ERROR(AssignFrames());
     RETURN_IF_ERROR(CheckOrder());
     LayOutFrames();
+    RETURN_IF_ERROR(PlaceConstants());
     return std::move(plan_);
   }
 
@@ -111,6 +114,7 @@ class PlanMaker {
     PlanNode& item = plan_.nodes[i];
     item.node = &node;
     ASSIGN_OR_RETURN(item.kernel, kernels_(node));
+    item.output_types = node.output_types().data();
     item.kind = KindOf(node);
     item.is_async = item.kernel->is_async();
     item.allows_uninitialized = node.def().allows_uninitialized_input;
@@ -120,12 +124,36 @@ class PlanMaker {
     return absl::OkStatus();
   }
 
+  // Not where there are loops: every iteration has inputs of its own.
+  void FindConstants() {
+    for (const PlanNode& item : plan_.nodes)
+      if (IsEnter(item.kind)) return;
+    for (PlanNode& item : plan_.nodes) {
+      const Node& node = *item.node;
+      if (node.op() != "Const" || !node.control_inputs().empty()) continue;
+      const auto merges = [&](const Node::Consumer& consumer) {
+        return plan_.nodes[consumer.node->id()].kind == NodeKind::kMerge;
+      };
+      if (std::none_of(node.consumers().begin(), node.consumers().end(), merges))
+        item.kind = NodeKind::kConstant;
+    }
+  }
+  bool IsConstant(const Node& node) const {
+    return plan_.nodes[node.id()].kind == NodeKind::kConstant;
+  }
+
+  // The edges of constants are not waited for.
   void MakeEdges() {
     std::vector<std::vector<PlanEdge>> out(graph_.num_nodes());
     const LateReads late = FindLateReads(graph_);
-    std::vector<uint64_t> extra_edges(graph_.num_nodes(), 0);
+    std::vector<uint64_t> waits(graph_.num_nodes(), 0);
     for (const auto& node : graph_.nodes()) {
       for (int i = 0; i < node->num_inputs(); ++i) {
+        if (IsConstant(*node->input(i).node)) {
+          plan_.nodes[node->id()].has_constant_inputs = true;
+          continue;
+        }
+        ++waits[node->id()];
         const auto read = late.find({node->id(), i});
         const bool is_late = read != late.end() && plan_.nodes[node->id()].kind != NodeKind::kMerge;
         const Output source = is_late ? read->second : node->input(i);
@@ -133,11 +161,14 @@ class PlanMaker {
         if (!is_late) continue;
         // Still after the node that would have read it.
         out[node->input(i).node->id()].push_back({node->id(), -1, 0, false});
-        ++extra_edges[node->id()];
+        ++waits[node->id()];
         plan_.nodes[node->id()].has_reference_inputs = true;
       }
-      for (const Node* before : node->control_inputs())
+      for (const Node* before : node->control_inputs()) {
+        if (IsConstant(*before)) continue;
         out[before->id()].push_back({node->id(), -1, 0, false});
+        ++waits[node->id()];
+      }
     }
     for (auto& edges : out) {
       absl::flat_hash_set<int> used;
@@ -149,13 +180,10 @@ class PlanMaker {
       plan_.nodes[i].first_edge = static_cast<int>(plan_.edges.size());
       plan_.edges.insert(plan_.edges.end(), out[i].begin(), out[i].end());
       plan_.nodes[i].edge_end = static_cast<int>(plan_.edges.size());
-      const Node& node = *graph_.nodes()[i];
-      const uint64_t control = node.control_inputs().size();
-      plan_.nodes[i].initial_count =
-          plan_.nodes[i].kind == NodeKind::kMerge
-              ? 1 + 2 * control
-              : static_cast<uint64_t>(node.num_inputs()) + control + extra_edges[i];
-      if (plan_.nodes[i].initial_count == 0) plan_.roots.push_back(i);
+      const uint64_t values = graph_.nodes()[i]->num_inputs();
+      const bool is_merge = plan_.nodes[i].kind == NodeKind::kMerge;
+      plan_.nodes[i].initial_count = is_merge ? 1 + 2 * (waits[i] - values) : waits[i];
+      if (waits[i] == 0 && plan_.nodes[i].kind != NodeKind::kConstant) plan_.roots.push_back(i);
     }
   }
 
@@ -196,7 +224,7 @@ class PlanMaker {
       }
     }
     for (size_t i = 0; i < seen.size(); ++i) {
-      if (!seen[i]) {
+      if (!seen[i] && plan_.nodes[i].kind != NodeKind::kConstant) {
         return InvalidArgument("Node '", plan_.nodes[i].node->name(),
                                "' can never run: it waits for itself");
       }
@@ -266,6 +294,19 @@ class PlanMaker {
     }
   }
 
+  absl::Status PlaceConstants() {
+    for (const PlanNode& item : plan_.nodes) {
+      if (!item.has_constant_inputs) continue;
+      plan_.constants.resize(plan_.frames[0].num_inputs);
+      for (int i = 0; i < item.num_inputs; ++i) {
+        const Node& source = *item.node->input(i).node;
+        if (!IsConstant(source)) continue;
+        ASSIGN_OR_RETURN(plan_.constants[item.first_input + i], source.Attr<Tensor>("value"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
   const Graph& graph_;
   const Executor::KernelSource& kernels_;
   ExecutorPlan plan_;
@@ -276,10 +317,12 @@ class PlanMaker {
 PlanNode& PlanNode::operator=(PlanNode&& other) noexcept {
   node = other.node;
   kernel = std::move(other.kernel);
+  output_types = other.output_types;
   kind = other.kind;
   is_async = other.is_async;
   allows_uninitialized = other.allows_uninitialized;
   has_reference_inputs = other.has_reference_inputs;
+  has_constant_inputs = other.has_constant_inputs;
   num_inputs = other.num_inputs;
   num_outputs = other.num_outputs;
   frame = other.frame;

@@ -18,7 +18,8 @@ enum class NodeKind : uint8_t {
   kExit,
   kNextIteration,
   kControlTrigger,
-  kTransfer
+  kTransfer,
+  kConstant  // never runs: its value lies in the inputs of its readers from the start
 };
 
 // One edge out of a node. Control edges have input -1.
@@ -32,10 +33,12 @@ struct PlanEdge {
 struct PlanNode {
   const Node* node = nullptr;
   std::shared_ptr<Kernel> kernel;
+  const DType* output_types = nullptr;  // the node's
   NodeKind kind = NodeKind::kPlain;
   bool is_async = false;
   bool allows_uninitialized = false;
   bool has_reference_inputs = false;  // some edge into it carries a reference
+  bool has_constant_inputs = false;   // see ExecutorPlan::constants
   int num_inputs = 0;
   int num_outputs = 0;
   int frame = 0;         // static frame in which it runs
@@ -83,6 +86,9 @@ struct ExecutorPlan {
   std::vector<PlanEdge> edges;
   std::vector<PlanFrame> frames;  // 0 is the root
   std::vector<int> roots;
+  // Values that the inputs of the root frame hold in every step, by input (an empty tensor for all
+  // others); no entries when there are none.
+  std::vector<Tensor> constants;
 
   static absl::StatusOr<ExecutorPlan> Make(const Graph& graph,
                                            const Executor::KernelSource& kernels);
