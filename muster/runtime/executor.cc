@@ -34,6 +34,8 @@ constexpr uint32_t kExpensiveNanos = 8000;
 // Below this a node's time is looked at in one of so many steps.
 constexpr uint32_t kWorthMeasuringNanos = 2000;
 constexpr uint32_t kStepsBetweenMeasures = 16;
+// So many small nodes at once are worth waking other threads for.
+constexpr size_t kNodesWorthSharing = 256;
 // After so many nodes in a row the thread looks whether somebody else has waited for it long
 // enough.
 constexpr uint32_t kNodesBetweenLooks = 512;
@@ -127,7 +129,9 @@ class StepRun {
     int64_t start_nanos = 0;
   };
 
-  void Loop(ReadyList first);
+  // `is_share`: what another thread has handed over is not divided again.
+  void Loop(ReadyList first, bool is_share = false);
+  void Share(ReadyList& here);
   void Prefetch(const Ready& later, const Ready& next) const;
   // Runs one node; what it made ready is appended to `ready`. False when it goes on asynchronously.
   bool RunNode(const Ready& at, ReadyList& ready);
@@ -277,7 +281,7 @@ void StepRun::TraceConstants() {
 
 // Takes the nodes that are ready; keeps cheap ones, and one expensive one if nothing else is left,
 // for itself.
-void StepRun::Loop(ReadyList first) {
+void StepRun::Loop(ReadyList first, bool is_share) {
   const FlushDenormals flush;
   const Turn turn;
   ReadyList here;  // a stack: depth first keeps values warm and memory low
@@ -285,6 +289,8 @@ void StepRun::Loop(ReadyList first) {
   int64_t turn_start_nanos = 0;
   uint32_t nodes_run = 0;
   int64_t waited_nanos = 0;
+  int64_t done_here = 0;  // nodes that are done but still counted in outstanding_
+  bool may_share = !is_share;
   for (;;) {
     Ready kept{-1, nullptr, false};
     for (const Ready& next : ready) {
@@ -304,11 +310,22 @@ void StepRun::Loop(ReadyList first) {
         step_->scheduler->Schedule([this, kept] { Loop({kept}); });
       }
     }
-    if (here.empty()) return;
+    if (here.empty()) {
+      if (done_here == 0 ||
+          outstanding_.fetch_sub(done_here, std::memory_order_acq_rel) != done_here)
+        return;
+      Turn::RunPutOff();  // others need it more than the one who hears that the step is over
+      return Finish();
+    }
+    if (may_share && here.size() >= kNodesWorthSharing) {
+      Share(here);
+      may_share = false;
+    }
     if (++nodes_run % kNodesBetweenLooks == 0) {
       const int64_t now = step_->scheduler->clock().NowNanos();
       if (turn_start_nanos == 0) turn_start_nanos = now;
       if (now - turn_start_nanos > kLongestTurnNanos) {
+        outstanding_.fetch_sub(done_here, std::memory_order_acq_rel);  // `here` is still counted
         step_->scheduler->Schedule([this, rest = std::move(here)] { Loop(rest); });
         return;
       }
@@ -324,13 +341,25 @@ void StepRun::Loop(ReadyList first) {
       waited_nanos = 0;
     }
     if (!RunNode(at, ready)) continue;
-    // The node is done and has made ready.size() others ready.
-    const int64_t change = static_cast<int64_t>(ready.size()) - 1;
-    if (change != 0 && outstanding_.fetch_add(change, std::memory_order_acq_rel) + change == 0) {
-      Turn::RunPutOff();  // others need it more than the one who hears that the step is over
-      Finish();
-      return;
+    // The node is done and has made ready.size() others ready, which must be counted before others
+    // can see them.
+    done_here += 1 - static_cast<int64_t>(ready.size());
+    if (done_here < 0) {
+      outstanding_.fetch_sub(done_here, std::memory_order_acq_rel);
+      done_here = 0;
     }
+  }
+}
+
+// Thousands of small nodes are divided among the threads; the last share stays here.
+void StepRun::Share(ReadyList& here) {
+  const auto shares = static_cast<size_t>(step_->scheduler->parallelism());
+  const size_t size = here.size() / shares;
+  for (size_t i = 1; i < shares; ++i) {
+    ReadyList share(here.end() - static_cast<int64_t>(size), here.end());
+    here.resize(here.size() - size);
+    step_->scheduler->Schedule(
+        [this, handed = std::move(share)]() mutable { Loop(std::move(handed), true); });
   }
 }
 
@@ -341,9 +370,13 @@ void StepRun::Prefetch(const Ready& later, const Ready& next) const {
   __builtin_prefetch(&later_item);
   __builtin_prefetch(&later_item.initial_count);
   const PlanNode& item = plan_.nodes[next.node];
-  __builtin_prefetch(item.kernel.get());
-  __builtin_prefetch(item.output_types);
-  __builtin_prefetch(plan_.edges.data() + item.first_edge);
+  const PlanNode& successor = plan_.nodes[item.first_target];
+  for (const PlanNode* each : {&item, &successor}) {
+    __builtin_prefetch(each->kernel.get());
+    __builtin_prefetch(&each->node->output_types());
+    __builtin_prefetch(each->output_types);
+    __builtin_prefetch(plan_.edges.data() + each->first_edge);
+  }
   const Entry* inputs = next.iteration->inputs.data() + item.first_input;
   for (int i = 0; i < std::min(item.num_inputs, 2); ++i) __builtin_prefetch(inputs + i);
 }

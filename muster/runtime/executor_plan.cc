@@ -180,6 +180,7 @@ class PlanMaker {
       plan_.nodes[i].first_edge = static_cast<int>(plan_.edges.size());
       plan_.edges.insert(plan_.edges.end(), out[i].begin(), out[i].end());
       plan_.nodes[i].edge_end = static_cast<int>(plan_.edges.size());
+      plan_.nodes[i].first_target = out[i].empty() ? i : out[i].front().target;
       const uint64_t values = graph_.nodes()[i]->num_inputs();
       const bool is_merge = plan_.nodes[i].kind == NodeKind::kMerge;
       plan_.nodes[i].initial_count = is_merge ? 1 + 2 * (waits[i] - values) : waits[i];
@@ -332,6 +333,7 @@ PlanNode& PlanNode::operator=(PlanNode&& other) noexcept {
   initial_count = other.initial_count;
   first_edge = other.first_edge;
   edge_end = other.edge_end;
+  first_target = other.first_target;
   cost_nanos.store(other.cost_nanos.load(std::memory_order_relaxed), std::memory_order_relaxed);
   return *this;
 }

@@ -48,6 +48,7 @@ struct PlanNode {
   uint64_t initial_count = 0;
   int first_edge = 0;
   int edge_end = 0;
+  int first_target = 0;  // of its edges, itself where there are none
   // Running average of its time; nodes that take long go to other threads.
   mutable std::atomic<uint32_t> cost_nanos{0};
 

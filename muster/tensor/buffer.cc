@@ -1,5 +1,6 @@
 #include "muster/tensor/buffer.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -122,7 +123,7 @@ class CachingAllocator : public Allocator {
         cached_bytes_.load(std::memory_order_relaxed) + block_bytes <= kMaxCachedBytes) {
       List& list = Lists(kind)[size_class];
       MutexLock lock(list.mutex);
-      if (list.length < kMaxListLength) {
+      if (list.length < MaxListLength(block_bytes)) {
         *static_cast<void**>(block) = list.head;
         list.head = block;
         ++list.length;
@@ -142,13 +143,19 @@ class CachingAllocator : public Allocator {
   // A few tensors of the size that people call large: fresh pages cost more than what is done to
   // their elements.
   static constexpr size_t kMaxCachedBytes = size_t{256} << 20;
-  static constexpr int kMaxListLength = 256;
+  static constexpr size_t kMinListLength = 256;
+  // A graph of thousands of small nodes holds as many small tensors.
+  static constexpr size_t kSmallListBytes = size_t{1} << 20;
 
   struct List {
     Mutex mutex;
     void* head ABSL_GUARDED_BY(mutex) = nullptr;
-    int length ABSL_GUARDED_BY(mutex) = 0;
+    size_t length ABSL_GUARDED_BY(mutex) = 0;
   };
+
+  static size_t MaxListLength(size_t block_bytes) {
+    return std::max(kMinListLength, kSmallListBytes / (kHeader + block_bytes));
+  }
 
   // Class 4k+j holds 64 * 2^k * (4+j)/4 bytes.
   static size_t ClassBytes(int size_class) {

@@ -257,6 +257,21 @@ absl::Status RunBinary(KernelContext& c, const BinarySpec& spec) {
     return ok ? absl::OkStatus() : absl::InvalidArgumentError(spec.error);
   }
 
+  if (x_shape.is_scalar() || y_shape.is_scalar()) {
+    const Shape& shape = x_shape.is_scalar() ? y_shape : x_shape;
+    const bool x_runs = !x_shape.is_scalar();
+    ASSIGN_OR_RETURN(Tensor * z, c.ForwardOrAllocate({0, 1}, 0, shape));
+    char* to = z->raw();
+    c.ParallelFor(shape.num_elements(), spec.cost_ns, [&](int64_t begin, int64_t end) {
+      if (!RunBinaryRun(spec, x_runs ? At(x, begin, in_size) : x, x_runs,
+                        x_runs ? y : At(y, begin, in_size), !x_runs, At(to, begin, out_size),
+                        end - begin)) {
+        ok = false;
+      }
+    });
+    return ok ? absl::OkStatus() : absl::InvalidArgumentError(spec.error);
+  }
+
   const std::array<const Shape*, 2> operands = {&x_shape, &y_shape};
   ASSIGN_OR_RETURN(const BroadcastPlan plan, BroadcastPlan::Make(operands));
   ASSIGN_OR_RETURN(Tensor * z, c.ForwardOrAllocate({0, 1}, 0, plan.output()));
