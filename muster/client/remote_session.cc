@@ -13,6 +13,7 @@
 #include "muster/client/plan.h"
 #include "muster/device/device.h"
 #include "muster/runtime/trace.h"
+#include "muster/transport/waiter.h"
 #include "muster/transport/watched_peers.h"
 
 namespace muster {
@@ -357,13 +358,14 @@ class RemoteSession : public Session {
       MutexLock lock(mutex_);
       calls_.insert(call.cancellation);
     }
-    start(call, [pending, scheduler = helps_ ? &scheduler_ : nullptr](absl::StatusOr<Reply> reply) {
+    const std::shared_ptr<Waiter> waiter = helps_ ? nullptr : Waiter::OfThisThread();
+    start(call, [pending, waiter, scheduler = &scheduler_](absl::StatusOr<Reply> reply) {
       {
         MutexLock lock(pending->mutex);
         pending->reply = std::move(reply);
         pending->arrived.NotifyAll();
       }
-      if (scheduler != nullptr) scheduler->Wake();
+      waiter != nullptr ? waiter->Wake() : scheduler->Wake();
     });
     const absl::Status interruption = Wait(*pending, call.cancellation);
     if (timer) scheduler_.CancelTimer(*timer);
@@ -382,6 +384,7 @@ class RemoteSession : public Session {
   absl::Status Wait(Pending<Reply>& pending,
                     const std::shared_ptr<Cancellation>& cancellation) const {
     if (!helps_) {
+      Waiter::OfThisThread()->WaitUntil([&pending] { return pending.ready(); }, kInterruptInterval);
       while (
           !pending.WaitFor(options_.interrupted ? kInterruptInterval : absl::InfiniteDuration())) {
         const absl::Status interruption = options_.interrupted();

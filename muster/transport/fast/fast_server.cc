@@ -75,9 +75,10 @@ bool IsWanted() {
   return wanted;
 }
 
-absl::StatusOr<std::shared_ptr<FastServer>> FastServer::Start(ServeCall serve,
-                                                              Scheduler& scheduler) {
-  std::shared_ptr<FastServer> server(new FastServer(std::move(serve), scheduler));
+absl::StatusOr<std::shared_ptr<FastServer>> FastServer::Start(ServeCall serve, Scheduler& scheduler,
+                                                              size_t max_message_bytes) {
+  std::shared_ptr<FastServer> server(
+      new FastServer(std::move(serve), scheduler, max_message_bytes));
   RETURN_IF_ERROR(server->Listen());
   return server;
 }
@@ -135,7 +136,8 @@ void FastServer::Accept(int socket) {
       return std::move(call.reply)(absl::UnavailableError("The server is being stopped"));
     serve(std::move(call));
   };
-  std::shared_ptr<Link> link = Link::Create(socket, std::move(serve), &scheduler_);
+  std::shared_ptr<Link> link =
+      Link::Create(socket, std::move(serve), &scheduler_, max_message_bytes_);
   MutexLock lock(mutex_);
   links_.erase(std::remove_if(links_.begin(), links_.end(),
                               [](const auto& each) { return !each->is_open(); }),
@@ -179,7 +181,8 @@ void FastServer::Stop(absl::Duration grace) {
   for (const auto& link : Links()) link->Break("Socket closed");
 }
 
-absl::StatusOr<std::shared_ptr<Link>> LinkTo(const std::string& name, Scheduler& scheduler) {
+absl::StatusOr<std::shared_ptr<Link>> LinkTo(const std::string& name, Scheduler& scheduler,
+                                             size_t max_message_bytes) {
   struct Known {
     Mutex mutex;
     absl::flat_hash_map<std::string, std::weak_ptr<Link>> links ABSL_GUARDED_BY(mutex);
@@ -199,7 +202,7 @@ absl::StatusOr<std::shared_ptr<Link>> LinkTo(const std::string& name, Scheduler&
     close(fd);
     return status;
   }
-  link = Link::Create(fd, nullptr, &scheduler);
+  link = Link::Create(fd, nullptr, &scheduler, max_message_bytes);
   known->links[name] = link;
   return link;
 }

@@ -24,7 +24,8 @@ bool IsWanted();
 class FastServer : public Pollable, public std::enable_shared_from_this<FastServer> {
  public:
   // Calls come to `serve`. `scheduler` outlives the server.
-  static absl::StatusOr<std::shared_ptr<FastServer>> Start(ServeCall serve, Scheduler& scheduler);
+  static absl::StatusOr<std::shared_ptr<FastServer>> Start(ServeCall serve, Scheduler& scheduler,
+                                                           size_t max_message_bytes);
   ~FastServer() override;
 
   // What neighbours need to know to connect.
@@ -38,8 +39,8 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
   void Ready() override;
 
  private:
-  FastServer(ServeCall serve, Scheduler& scheduler)
-      : serve_(std::move(serve)), scheduler_(scheduler) {}
+  FastServer(ServeCall serve, Scheduler& scheduler, size_t max_message_bytes)
+      : serve_(std::move(serve)), scheduler_(scheduler), max_message_bytes_(max_message_bytes) {}
   absl::Status Listen();
   void Accept(int socket);
   std::vector<std::shared_ptr<Link>> Links();
@@ -47,6 +48,7 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
 
   const ServeCall serve_;
   Scheduler& scheduler_;
+  const size_t max_message_bytes_;
   std::string name_;
   Poller::Number number_ = 0;
   const std::shared_ptr<std::atomic<bool>> refuses_ = std::make_shared<std::atomic<bool>>(false);
@@ -57,6 +59,7 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
 
 // The link of this process to the server of that name: all who talk to it share one. Unavailable
 // when it cannot be had.
-absl::StatusOr<std::shared_ptr<Link>> LinkTo(const std::string& name, Scheduler& scheduler);
+absl::StatusOr<std::shared_ptr<Link>> LinkTo(const std::string& name, Scheduler& scheduler,
+                                             size_t max_message_bytes);
 
 }  // namespace muster::fast

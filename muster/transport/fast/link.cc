@@ -5,12 +5,15 @@
 #include <cstring>
 #include <optional>
 
+#include "absl/time/clock.h"
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "muster/transport/messages/methods.h"
 #include "muster/transport/status_proto.h"
+#include "muster/transport/waiter.h"
 
 namespace muster::fast {
 namespace {
@@ -68,8 +71,9 @@ struct Link::Loans {
   size_t bytes = 0;
 };
 
-std::shared_ptr<Link> Link::Create(int socket, ServeCall serve, Scheduler* scheduler) {
-  std::shared_ptr<Link> link(new Link(socket, std::move(serve), scheduler));
+std::shared_ptr<Link> Link::Create(int socket, ServeCall serve, Scheduler* scheduler,
+                                   size_t max_message_bytes) {
+  std::shared_ptr<Link> link(new Link(socket, std::move(serve), scheduler, max_message_bytes));
   Poller& poller = Poller::Global();
   link->number_ = poller.Add(link);
   poller.Watch(link->number_, socket, /*for_writing=*/false, /*first=*/true);
@@ -124,6 +128,7 @@ void Link::Call(std::string path, std::string who, CallOptions options, WireMess
     if (call != made_.end()) call->second.timer = timer;
   }
   frame.header.call = id;
+  Waiter::NoteCall(weak_from_this());
   Send(std::move(frame));
   // It may have broken before the call was in the table.
   if (!is_open()) Abandon(id, SocketClosed());
@@ -160,6 +165,14 @@ void Link::Finish(MadeCall call, absl::StatusOr<WireBytes> reply) {
   std::move(call.done)(std::move(status));
 }
 
+absl::Status Link::CheckSize(const WireBytes& bytes) const {
+  const size_t size = bytes.size_bytes();
+  if (size <= max_message_bytes_) return absl::OkStatus();
+  // As gRPC says it.
+  return absl::ResourceExhaustedError(
+      absl::StrCat("Received message larger than max (", size, " vs. ", max_message_bytes_, ")"));
+}
+
 void Link::HandleReply(const FrameHeader& header, WireBytes bytes) {
   std::optional<MadeCall> call;
   {
@@ -169,6 +182,8 @@ void Link::HandleReply(const FrameHeader& header, WireBytes bytes) {
     call = std::move(found->second);
     made_.erase(found);
   }
+  if (absl::Status size = CheckSize(bytes); !size.ok())
+    return Finish(*std::move(call), std::move(size));
   if (header.code == 0) return Finish(*std::move(call), std::move(bytes));
   absl::Status status =
       StatusFromWire(header.code, bytes.pieces.empty() ? "" : bytes.pieces.front());
@@ -192,6 +207,7 @@ void Link::HandleCall(const FrameHeader& header, WireBytes bytes) {
   };
   if (serve_ == nullptr || bytes.pieces.empty())
     return std::move(call.reply)(Unimplemented("This end of a connection takes no calls"));
+  if (absl::Status size = CheckSize(bytes); !size.ok()) return std::move(call.reply)(size);
   call.path = std::string(bytes.pieces.front());
   bytes.pieces.erase(bytes.pieces.begin());
   call.request = std::move(bytes);
@@ -240,6 +256,7 @@ void Link::Break(const std::string& why) {
     MutexLock read(read_mutex_);
     MutexLock write(write_mutex_);
     Poller::Global().Remove(number_, socket_);
+    shutdown(socket_, SHUT_RDWR);  // whoever waits for it in ReadUntil is woken
     close(socket_);
     socket_ = -1;
     write_failed_ = true;
@@ -493,6 +510,31 @@ void Link::Ready() {
   }
   while (std::optional<Received> frame = TakeUnhandled()) Handle(*std::move(frame));
   if (!status.ok()) Break(std::string(status.message()));
+}
+
+bool Link::ReadUntil(absl::FunctionRef<bool()> done, int event, absl::Time until) {
+  if (has_reader_.exchange(true)) return false;
+  while (!done() && is_open() && absl::Now() < until) {
+    int socket;
+    {
+      MutexLock lock(write_mutex_);
+      if (socket_ < 0) break;
+      // The threads of the poller sleep on.
+      Poller::Global().Pause(number_, socket_);
+      socket = socket_;
+    }
+    pollfd waited[] = {{socket, POLLIN | POLLRDHUP, 0}, {event, POLLIN, 0}};
+    const int64_t left_nanos = absl::ToInt64Nanoseconds(until - absl::Now());
+    const timespec timeout = {left_nanos / 1'000'000'000, left_nanos % 1'000'000'000};
+    if (left_nanos <= 0 || ppoll(waited, 2, &timeout, nullptr) <= 0) continue;
+    uint64_t count;
+    if (waited[1].revents != 0 && read(event, &count, sizeof(count)) < 0) break;
+    if (waited[0].revents != 0) Ready();
+  }
+  has_reader_.store(false);
+  MutexLock lock(write_mutex_);
+  if (socket_ >= 0) Poller::Global().Watch(number_, socket_, !queue_.empty());
+  return true;
 }
 
 std::optional<Link::Received> Link::TakeUnhandled() {

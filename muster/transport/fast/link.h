@@ -37,7 +37,9 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
  public:
   // Takes the socket. `serve` may be null: then calls are refused. `scheduler` outlives the link;
   // without one its calls have neither deadlines nor cancellations.
-  static std::shared_ptr<Link> Create(int socket, ServeCall serve, Scheduler* scheduler);
+  // Larger messages than `max_message_bytes` are refused with ResourceExhausted.
+  static std::shared_ptr<Link> Create(int socket, ServeCall serve, Scheduler* scheduler,
+                                      size_t max_message_bytes = SIZE_MAX);
   ~Link() override;
 
   // `who` is how error texts call the other side.
@@ -50,10 +52,17 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   void CancelServed(const absl::Status& reason);
 
   void Ready() override;
+  // Reads on the calling thread until `done` holds, `until` has passed or the link is broken.
+  // `event` is a descriptor that can be read when somebody else has made `done` true. False where
+  // another thread does so already.
+  bool ReadUntil(absl::FunctionRef<bool()> done, int event, absl::Time until);
 
  private:
-  Link(int socket, ServeCall serve, Scheduler* scheduler)
-      : socket_(socket), serve_(std::move(serve)), scheduler_(scheduler) {}
+  Link(int socket, ServeCall serve, Scheduler* scheduler, size_t max_message_bytes)
+      : socket_(socket),
+        serve_(std::move(serve)),
+        scheduler_(scheduler),
+        max_message_bytes_(max_message_bytes) {}
 
   // A message as it goes out.
   struct Outgoing {
@@ -108,6 +117,7 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
 
   std::optional<Received> TakeUnhandled();
   void Handle(Received frame);
+  absl::Status CheckSize(const WireBytes& bytes) const;
   void HandleCall(const FrameHeader& header, WireBytes bytes);
   void HandleReply(const FrameHeader& header, WireBytes bytes);
   void HandleRelease(absl::Span<const uint64_t> loans);
@@ -120,8 +130,10 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   int socket_;  // changes only with both of the mutexes below, to -1
   const ServeCall serve_;
   Scheduler* const scheduler_;
+  const size_t max_message_bytes_;
   Poller::Number number_ = 0;
   std::atomic<bool> open_{true};
+  std::atomic<bool> has_reader_{false};  // a thread in ReadUntil
   // Cancelled when the link breaks.
   const std::shared_ptr<Cancellation> connection_ = std::make_shared<Cancellation>();
 

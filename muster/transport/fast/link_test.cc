@@ -242,6 +242,20 @@ TEST(LinkTest, WhoDoesNotReadIsWaitedFor) {
   EXPECT_TRUE(Eventually([&] { return replies == 50; }));
 }
 
+TEST(LinkTest, LargerMessagesThanAllowedAreRefused) {
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets), 0);
+  Pair pair(nullptr);
+  pair.server = Link::Create(sockets[0], Echo, &DefaultScheduler(), 100'000);
+  pair.client = Link::Create(sockets[1], nullptr, &DefaultScheduler());
+  EXPECT_TRUE(pair.Call("/p", MessageOf(std::string(99'000, 'q'))).get().ok());
+  WireMessage lent;
+  lent.Attach(Filled(200'000, 'q'));
+  const absl::Status status = pair.Call("/p", std::move(lent)).get().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(pair.Call("/p", MessageOf("short")).get().ok());
+}
+
 TEST(LinkTest, GarbageBreaksTheLinkOnly) {
   FrameHeader unknown_kind;
   unknown_kind.kind = static_cast<FrameKind>(77);

@@ -60,7 +60,7 @@ void NeighbourChannel::Look() const {
                     bytes.ok() ? ReadPeer(*bytes) : absl::StatusOr<PeerInfo>(bytes.status());
                 const std::string name = peer.ok() ? NameOf(*peer, self->address()) : "";
                 absl::StatusOr<std::shared_ptr<Link>> link = nullptr;
-                if (!name.empty()) link = LinkTo(name, self->scheduler_);
+                if (!name.empty()) link = LinkTo(name, self->scheduler_, self->max_message_bytes_);
                 self->Found(link.value_or(nullptr));
               });
 }

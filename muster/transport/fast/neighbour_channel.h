@@ -15,8 +15,12 @@ class NeighbourChannel final : public Channel,
                                public std::enable_shared_from_this<NeighbourChannel> {
  public:
   // `name` is how error texts call the other side. `scheduler` outlives the channel.
-  NeighbourChannel(std::shared_ptr<const Channel> slow, std::string name, Scheduler& scheduler)
-      : slow_(std::move(slow)), name_(std::move(name)), scheduler_(scheduler) {}
+  NeighbourChannel(std::shared_ptr<const Channel> slow, std::string name, Scheduler& scheduler,
+                   size_t max_message_bytes)
+      : slow_(std::move(slow)),
+        name_(std::move(name)),
+        scheduler_(scheduler),
+        max_message_bytes_(max_message_bytes) {}
 
   void Call(absl::string_view service, absl::string_view method, CallOptions options,
             absl::StatusOr<WireMessage> request, Done done) const override;
@@ -31,6 +35,7 @@ class NeighbourChannel final : public Channel,
   const std::shared_ptr<const Channel> slow_;
   const std::string name_;
   Scheduler& scheduler_;
+  const size_t max_message_bytes_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);
   mutable int calls_until_look_ ABSL_GUARDED_BY(mutex_) = 1;

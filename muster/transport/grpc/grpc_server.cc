@@ -250,7 +250,7 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
       return;
     auto started = fast::FastServer::Start(
         [service = service_](fast::LinkCall call) { service->ServeNeighbour(std::move(call)); },
-        *options.scheduler);
+        *options.scheduler, static_cast<size_t>(options.max_message_bytes));
     if (!started.ok()) {
       LOG(WARNING) << "other tasks of this machine come over the network: " << started.status();
       return;

@@ -20,8 +20,9 @@ std::shared_ptr<const Channel> ChannelTo(std::string name, std::string address,
   const bool may_be_fast = options.fast && fast::IsWanted() && options.scheduler != nullptr &&
                            !options.security.enabled();
   if (!may_be_fast) return channel;
-  return std::make_shared<const fast::NeighbourChannel>(std::move(channel), std::move(name),
-                                                        *options.scheduler);
+  return std::make_shared<const fast::NeighbourChannel>(
+      std::move(channel), std::move(name), *options.scheduler,
+      static_cast<size_t>(options.max_message_bytes));
 }
 
 class GrpcPeers final : public Peers {
