@@ -217,15 +217,18 @@ absl::Status InferShapes(Node& node) {
   const absl::Status status = rule(context);
   if (status.ok()) return status;
   std::vector<std::string> shapes;
-  for (const Output& input : node.inputs()) shapes.push_back(input.shape().ToString());
+  for (const Output& input : node.inputs())
+    shapes.push_back(input.shape().known_rank() ? input.shape().ToString() : "?");
   std::string suffix = absl::StrCat(" for '", node.name(), "' (op: '", node.op(),
                                     "') with input shapes: ", absl::StrJoin(shapes, ", "));
   // Small constant inputs that the rule read are part of the reason.
   std::vector<std::string> values;
-  for (const auto& [index, tensor] : context.constants_used()) {
-    if (tensor.num_elements() <= 20) {
-      values.push_back(absl::StrCat("input[", index, "] = <", tensor.SummarizeValues(20), ">"));
-    }
+  for (int index = 0; index < node.num_inputs(); ++index) {
+    const auto& used = context.constants_used();
+    const auto at =
+        std::find_if(used.begin(), used.end(), [&](const auto& u) { return u.first == index; });
+    if (at == used.end() || at->second.num_elements() > 20) continue;
+    values.push_back(absl::StrCat("input[", index, "] = <", at->second.SummarizeValues(20), ">"));
   }
   absl::StrAppend(&suffix,
                   values.empty() ? ""

@@ -127,7 +127,7 @@ def cond(pred, true_fn=None, false_fn=None, strict=False, name=None, fn1=None, f
         if pred.dtype.base_dtype != dtypes.bool:
             raise TypeError("Input 'pred' of 'Switch' Op has type %s that does not match expected type of bool."
                             % pred.dtype.base_dtype.name)
-        builder = _muster.CondBuilder.create(graph._scope, pred._output)
+        builder = _muster.CondBuilder.create(graph._building_scope(), pred._output)
         with graph._in_scope(builder.true_scope()):
             original_true, true_elements = _branch_results(graph, true_fn())
             builder.finish_true([] if original_true is None else true_elements)
@@ -229,7 +229,7 @@ def _while(graph, cond, body, loop_vars, shape_invariants, parallel_iterations, 
         nest.assert_same_structure(loop_vars, shape_invariants)
         invariants = [_dims(s) for s in _flatten_shapes(shape_invariants)]
     builder = _muster.WhileBuilder.create(
-        graph._scope, [t._output for t in tensors], invariants, parallel_iterations, back_prop, swap_memory,
+        graph._building_scope(), [t._output for t in tensors], invariants, parallel_iterations, back_prop, swap_memory,
         None if maximum_iterations is None else maximum_iterations._output)
     with graph._in_scope(builder.scope()):
         variables = restore([graph._tensor(o) for o in builder.condition_variables()])

@@ -1,7 +1,6 @@
 """tf.errors: exceptions of running ops, one class per status code."""
 import atexit
 import re
-import traceback
 
 from muster import _muster
 
@@ -40,6 +39,8 @@ class OpError(Exception):
         frames = getattr(self._op, "traceback", None)
         if not frames:
             return self._message
+        import traceback
+
         return "%s\n\nOriginal stack trace for %r:\n%s" % (self._message, self._op.name,
                                                           "".join(traceback.format_list(frames)))
 

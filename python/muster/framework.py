@@ -1,39 +1,14 @@
 """Graphs as Python sees them, and functions of the default one. Names, scopes, shapes and devices are kept by the C++
 graph; the objects here hold handles into it, and collections."""
-import bisect
 import contextlib
-import os
 import re
-import sys
 import threading
-import traceback
 
-from muster import _muster, _tasks, dtypes, tensor_shape
+from muster import _muster, _tasks, creation_stacks, dtypes, tensor_shape
 from muster.default_stack import get_default_session, graph_stack  # noqa: F401
 from muster.device_spec import DeviceSpec, device_choice, device_result, device_string
 from muster.graph_elements import IndexedSlices, Operation, Tensor
 from muster.graph_keys import GraphKeys  # noqa: F401
-
-
-_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-
-
-def _callers():
-    """Where the program is that calls this package: code and line of each frame outside of it, innermost first."""
-    frames = []
-    frame = sys._getframe(2)
-    while frame is not None:
-        code = frame.f_code
-        if not code.co_filename.startswith(_PACKAGE):
-            frames.append(code)
-            frames.append(frame.f_lineno)
-        frame = frame.f_back
-    return tuple(frames)
-
-
-def _summary(callers):
-    pairs = zip(callers[-2::-2], callers[::-2])
-    return traceback.StackSummary.from_list([(code.co_filename, line, code.co_name, None) for code, line in pairs])
 
 
 class Graph(object):
@@ -44,7 +19,7 @@ class Graph(object):
         self._root = _muster.Scope(self._g)
         self._local = threading.local()
         self._ops = {}
-        self._origins = ([], [])  # numbers of nodes from which on what the other list says made them
+        self._stacks = creation_stacks.CreationStacks()
         self._collections = {}
         self._known_contexts = set()  # names of conditionals and loops that are in the collections
         self._finalized = False
@@ -100,32 +75,17 @@ class Graph(object):
     def _building_scope(self):
         """Where functions of the C++ core make their nodes."""
         self._check_not_finalized()
-        self._note_origin(_callers())
+        self._stacks.note(self._g.num_nodes)
         return self._scope
-
-    def _note_origin(self, callers):
-        firsts, origins = self._origins
-        first = self._g.num_nodes
-        if firsts and firsts[-1] >= first:
-            origins[-1] = callers
-        else:
-            firsts.append(first)
-            origins.append(callers)
-
-    def _origin(self, node_id):
-        """The frames that made a node, outermost first, as traceback has them."""
-        firsts, origins = self._origins
-        at = bisect.bisect_right(firsts, node_id) - 1
-        return _summary(origins[at] if 0 <= at < len(origins) else ())
 
     def _add(self, op_type, inputs, attrs, name=""):
         """Makes a node; inputs are tensors or lists of tensors."""
         self._check_not_finalized()
+        self._stacks.note(self._g.num_nodes)
         overrides = getattr(self._local, "gradient_overrides", None)
         if overrides and op_type in overrides:
             attrs = dict(attrs, _gradient_op_type=overrides[op_type])
         handles = [[t._output for t in i] if isinstance(i, (list, tuple)) else i._output for i in inputs]
-        self._note_origin(_callers())
         return self._operation(self._scope.add(op_type, handles, attrs, name))
 
     def create_op(self, op_type, inputs, dtypes=None, input_types=None, name=None, attrs=None, op_def=None,

@@ -203,8 +203,7 @@ class Operation(object):
 
     @property
     def traceback(self):
-        """The calls of the program that made this node, outermost first."""
-        return self._graph._origin(self._id)
+        return self._graph._stacks.of(self._id)
 
     def get_attr(self, name):
         node = self._node

@@ -53,7 +53,7 @@ def import_graph_def(graph_def, input_map=None, return_elements=None, name=None,
     for element in return_elements or ():
         _check_tensor_name(element)
     graph = framework.get_default_graph()
-    graph._check_not_finalized()
+    building = graph._building_scope()
     with framework.name_scope(name, "import", list(input_map.values())) as scope:
         tensors = _as_tensors(input_map, scope)
         for tensor in tensors.values():
@@ -66,7 +66,7 @@ def import_graph_def(graph_def, input_map=None, return_elements=None, name=None,
             producer_op_list.SerializeToString() if producer_op_list is not None else b"")
     graph._apply_devices(made)
     # Every imported node runs after the control dependencies of where it is imported, whatever its inputs.
-    for before in graph._building_scope().control_dependencies():
+    for before in building.control_dependencies():
         for node in made:
             graph._g.add_control_input(node, before)
     if return_elements is None:

@@ -258,7 +258,8 @@ def complex(real, imag, name=None):
 
 def real(input, name=None):
     with name_scope(name, "Real", [input]) as name:
-        if convert_to_tensor(input).dtype.is_complex:
+        input = convert_to_tensor(input, name="input")
+        if input.dtype.is_complex:
             return call("Real", name=name, input=input, Tout=input.dtype.real_dtype)
         return input
 
@@ -284,7 +285,13 @@ def conj(x, name=None):
 
 
 def angle(input, name=None):
-    return call("Angle", name=name, input=input, Tout=input.dtype.real_dtype)
+    with name_scope(name, "Angle", [input]) as name:
+        input = convert_to_tensor(input, name="input")
+        if input.dtype.is_complex:
+            return call("Angle", name=name, input=input, Tout=input.dtype.real_dtype)
+        from muster import array_ops
+
+        return array_ops.zeros_like(input)
 
 
 def range(start, limit=None, delta=1, dtype=None, name="range"):

@@ -70,7 +70,7 @@ class BaseSaverBuilder(object):
             return [t._output for t in tensors]
 
         made = _muster.build_saver_nodes(
-            graph._scope, [saveable.native(graph, item) for item in saveables], name=name or "",
+            graph._building_scope(), [saveable.native(graph, item) for item in saveables], name=name or "",
             filename=filename or "", reshape=reshape, sharded=sharded, bulk_restore=self._bulk,
             restore_sequentially=restore_sequentially, max_to_keep=max_to_keep or 0,
             keep_checkpoint_every_n_hours=keep_checkpoint_every_n_hours, version=self._write_version,

@@ -373,12 +373,11 @@ class BaseSession(object):
         def run_callable(*args, **kwargs):
             if self._closed:
                 raise RuntimeError("Attempted to use a closed Session.")
-            if len(args) != len(tensors):
-                raise TypeError("Expected %d args, got %d" % (len(tensors), len(args)))
-            feeds = [_feed_array(t, v) for t, v in zip(tensors, args)]
             options, metadata = kwargs.get("options"), kwargs.get("run_metadata")
-            if options is not None or metadata is not None:
+            # With too few arguments it is the step that misses them, as in TensorFlow.
+            if len(args) != len(tensors) or options is not None or metadata is not None:
                 return self.run(fetches, dict(zip(tensors, args)), options, metadata)
+            feeds = [_feed_array(t, v) for t, v in zip(tensors, args)]
             try:
                 return structure.build(self._session.run(plan, feeds))
             except errors.OpError as e:

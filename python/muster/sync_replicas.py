@@ -136,7 +136,7 @@ class SyncReplicasOptimizer(optimizer.Optimizer):
                 return self._variable_averages.apply(self._variables_to_average)._node
 
         train = self._core.apply_gradients(
-            graph._scope, [_handle(g) for g, _ in grads_and_vars], trained, global_step,
+            graph._building_scope(), [_handle(g) for g, _ in grads_and_vars], trained, global_step,
             variables.global_variables(), apply, make_local_step,
             None if self._variable_averages is None else average)
         self.local_step_init_op = graph._operation(self._core.local_step_init)

@@ -156,3 +156,22 @@ def test_the_line_that_made_the_failing_op():
         assert frame.filename == __file__ and frame.line == "doubled = missing * 2"
         gradient = tf.gradients(doubled, missing)[0]
         assert gradient.op.traceback[-1].line == "gradient = tf.gradients(doubled, missing)[0]"
+
+
+def test_a_failing_op_says_where_it_was_made():
+    with tf.Graph().as_default():
+        bad = tf.reshape(tf.placeholder_with_default([1.0, 2.0, 3.0], [None]), [2, 2], name="bad")
+        x = tf.constant(1.0)
+        gradient = tf.gradients(tf.square(x), x)[0]
+        with pytest.raises(tf.errors.InvalidArgumentError) as info:
+            tf.Session().run(bad)
+    text = str(info.value)
+    assert text.startswith(info.value.message + "\n\nOriginal stack trace for 'bad':\n")
+    assert 'in test_a_failing_op_says_where_it_was_made\n    bad = tf.reshape(' in text
+    # Nodes that the C++ core makes belong to the line that called it; our own frames are of no use to anybody.
+    last = gradient.op.traceback[-1]
+    assert (last.filename, last.line[:8]) == (__file__, "gradient")
+
+
+def test_an_error_without_an_op_is_its_message():
+    assert str(tf.errors.AbortedError(None, None, "gone")) == "gone"
