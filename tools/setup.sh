@@ -18,7 +18,7 @@ build_packages=(
   python3 python3-dev python3-venv
 )
 bench_packages=(libgloo-dev libopenmpi-dev openmpi-bin)
-cluster_packages=(iproute2 nftables slurm-wlm munge openmpi-bin openssh-client openssh-server)
+cluster_packages=(procps iproute2 nftables slurm-wlm munge openmpi-bin openssh-client openssh-server)
 clang_packages=(clang libclang-rt-14-dev llvm)
 lint_packages=(clang clang-format clang-tidy)
 python_packages=('numpy>=1.24' 'protobuf>=4.21' 'ml_dtypes>=0.3' 'nanobind>=2.2' 'scikit-build-core>=0.10' 'pytest>=7')
