@@ -292,6 +292,44 @@ def test_graph_rewritten_by_grappler(produced):
         np.testing.assert_allclose(session.run("h:0", {"x:0": np.ones((2, 4), np.float32)}), expected, rtol=1e-6)
 
 
+_FUSED = {
+    "_MklSwish": (lambda x, *_: x * tf.sigmoid(x), []),
+    "_MklFusedMish": (lambda x, *_: x * tf.tanh(tf.nn.softplus(x)), []),
+    "_FusedDepthwiseConv2dNative": (lambda x, f, b: tf.nn.leaky_relu(
+        tf.nn.depthwise_conv2d(x, f, [1, 1, 1, 1], "SAME") + b, 0.25), ["filter", "bias"]),
+}
+
+
+@pytest.mark.parametrize("op", _FUSED)
+def test_ops_that_only_grappler_makes(op):
+    """TensorFlow 2.21 as a master sends them to workers of any kind."""
+    meaning, extra = _FUSED[op]
+    random = np.random.RandomState(1)
+    values = {"x": random.randn(2, 5, 4, 3) * 10, "filter": random.randn(3, 2, 3, 2), "bias": random.randn(6)}
+    with tf.Graph().as_default(), tf.Session() as session:
+        inputs = [tf.constant(values[name], tf.float32, name=name) for name in ["x"] + extra]
+        definition = tf.GraphDef()
+        for tensor in inputs:
+            definition.node.add().CopyFrom(tensor.op.node_def)
+        node = definition.node.add(name="fused", op=op, input=[t.op.name for t in inputs])
+        node.attr["T"].type = tf.float32.as_datatype_enum
+        if extra:
+            node.attr["num_args"].i = 1
+            node.attr["strides"].list.i[:] = [1, 1, 1, 1]
+            node.attr["padding"].s = b"SAME"
+            node.attr["fused_ops"].list.s[:] = [b"BiasAdd", b"LeakyRelu"]
+            node.attr["leakyrelu_alpha"].f = 0.25
+        fused, = tf.import_graph_def(definition, return_elements=["fused:0"])
+        wanted = meaning(*inputs)
+        assert fused.shape == wanted.shape
+        np.testing.assert_allclose(*session.run([fused, wanted]), rtol=2e-5, atol=1e-5)
+        if extra:
+            node.input[2] = "filter"
+            short, = tf.import_graph_def(definition, return_elements=["fused:0"], name="short")
+            with pytest.raises(tf.errors.InvalidArgumentError, match="needs a bias of shape"):
+                session.run(short)
+
+
 def test_our_graph_in_tensorflow(tf_python, tmp_path):
     with tf.Graph().as_default() as graph, tf.Session() as session:
         x = tf.placeholder(tf.float32, [None, 2], name="x")

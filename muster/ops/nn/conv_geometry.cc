@@ -70,7 +70,10 @@ absl::StatusOr<ConvAttrs> ReadConvAttrs(const Node& node) {
   ASSIGN_OR_RETURN(attrs.strides, node.Attr<std::vector<int64_t>>("strides"));
   ASSIGN_OR_RETURN(attrs.dilations, node.Attr<std::vector<int64_t>>("dilations"));
   ASSIGN_OR_RETURN(attrs.padding, node.Attr<std::string>("padding"));
-  ASSIGN_OR_RETURN(attrs.explicit_paddings, node.Attr<std::vector<int64_t>>("explicit_paddings"));
+  // The fused depthwise convolution has none.
+  if (node.FindAttr("explicit_paddings") != nullptr) {
+    ASSIGN_OR_RETURN(attrs.explicit_paddings, node.Attr<std::vector<int64_t>>("explicit_paddings"));
+  }
   ASSIGN_OR_RETURN(attrs.data_format, node.Attr<std::string>("data_format"));
   return attrs;
 }
