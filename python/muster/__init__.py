@@ -28,7 +28,7 @@ _MODULES = ("array_ops", "math_ops", "variables", "state_ops", "control_flow_ops
 _LAZY_MODULES = ("variable_scopes", "partitioned", "random_ops", "init_ops", "clip_ops", "check_ops", "logging_ops",
                  "string_ops", "sparse_tensor", "sparse_ops", "tensor_array_ops", "functional_ops", "linalg_ops", "confusion",
                  "script_ops", "importer", "queue_ops", "data_flow_ops", "io_ops", "parsing_ops", "template",
-                 "tensor_util", "session_ops", "special_ops", "custom_gradients", "old_names")
+                 "tensor_util", "session_ops", "special_ops", "custom_gradients", "ctc_ops", "old_names")
 # Sub-modules, loaded when they are first named: tf's name -> module here.
 _SUBMODULES = {name: name for name in (
     "nn", "train", "layers", "losses", "metrics", "data", "image", "summary", "saved_model", "gfile", "logging", "app",
@@ -37,7 +37,7 @@ _SUBMODULES = {name: name for name in (
 _SUBMODULES["logging"] = "tf_logging"
 _SUBMODULES["linalg"] = "linalg_ops"
 _NAMESPACES = ("math", "random", "strings", "io", "debugging", "initializers", "sparse", "queue",
-               "bitwise", "manip")
+               "bitwise", "manip", "sets")
 
 
 def _public(module):

@@ -109,6 +109,18 @@ def conv3d(input, filter=None, strides=None, padding=None, data_format="NDHWC", 
                 data_format=data_format, dilations=dilations)
 
 
+def conv3d_transpose(value, filter=None, output_shape=None, strides=None, padding="SAME", data_format="NDHWC", name=None,
+                     input=None, filters=None, dilations=None):
+    value = _merge_deprecated("input", input, "value", value)
+    filter = _merge_deprecated("filters", filters, "filter", filter)
+    with name_scope(name, "conv3d_transpose", [value, filter, output_shape]) as name:
+        data_format = data_format or "NDHWC"
+        channel = _channel_index(data_format)
+        return call("Conv3DBackpropInputV2", name=name, input_sizes=output_shape, filter=filter, out_backprop=value,
+                    strides=_sequence(strides, 3, channel, "strides"), padding=padding, data_format=data_format,
+                    dilations=_sequence(dilations, 3, channel, "dilations"))
+
+
 # --- Dilation by moving blocks to the batch. ---
 def _adjusted(values, fill, spatial_dims):
     """A constant per spatial dimension, widened by `fill` for dimensions between the batch and the space."""
@@ -260,6 +272,22 @@ avg_pool2d = avg_pool
 
 def max_pool2d(input, ksize, strides, padding, data_format="NHWC", name=None):
     return _pool("MaxPool", "MaxPool2d", input, ksize, strides, padding, data_format, name)
+
+
+def _pool3d(op, scope, value, ksize, strides, padding, data_format, name):
+    with name_scope(name, scope, [value]) as name:
+        data_format = data_format or "NDHWC"
+        channel = _channel_index(data_format)
+        return call(op, name=name, input=value, ksize=_sequence(ksize, 3, channel, "ksize"),
+                    strides=_sequence(strides, 3, channel, "strides"), padding=padding, data_format=data_format)
+
+
+def max_pool3d(input, ksize, strides, padding, data_format="NDHWC", name=None):
+    return _pool3d("MaxPool3D", "MaxPool3D", input, ksize, strides, padding, data_format, name)
+
+
+def avg_pool3d(input, ksize, strides, padding, data_format="NDHWC", name=None):
+    return _pool3d("AvgPool3D", "AvgPool3D", input, ksize, strides, padding, data_format, name)
 
 
 def _pool1d(pool, scope, input, ksize, strides, padding, data_format, name):

@@ -111,5 +111,17 @@ def global_norm(t_list, name=None):
     return clip_ops.global_norm(t_list, name)
 
 
+def logdet(matrix, name=None):
+    """log(det(m)) of Hermitian matrices that are positive definite."""
+    with name_scope(name, "logdet", [matrix]):
+        diagonal = array_ops.matrix_diag_part(call("Cholesky", input=matrix))
+        return 2.0 * math_ops.reduce_sum(math_ops.log(math_ops.real(diagonal)), axis=[-1])
+
+
+def slogdet(input, name=None):
+    """The signs of determinants and the logarithms of their absolute values."""
+    return call("LogMatrixDeterminant", name=name, input=input)
+
+
 __all__ = ["norm", "cholesky", "cholesky_solve", "matrix_inverse", "matrix_determinant", "matrix_solve",
            "matrix_triangular_solve", "qr", "svd"]

@@ -1,5 +1,6 @@
 """Arithmetic, reductions and matrix products, and the operators of tensors."""
 import builtins
+import sys
 
 import numpy as np
 
@@ -10,17 +11,25 @@ from muster.framework import name_scope
 from muster.op_library import call
 
 
-def _unary(op, default_name=None):
+def _is_sparse(x):
+    module = sys.modules.get("muster.sparse_tensor")  # not loaded: nobody has made one
+    return module is not None and isinstance(x, module.SparseTensor)
+
+
+def _unary(op, default_name=None, takes_sparse=False):
     def function(x, name=None):
+        if takes_sparse and _is_sparse(x):
+            with name_scope(name, op, [x.values]) as name:
+                return type(x)(x.indices, call(op, name=name, x=x.values), x.dense_shape)
         return call(op, name=name, x=x)
 
     function.__name__ = default_name or op.lower()
     return function
 
 
-negative = _unary("Neg", "negative")
-square = _unary("Square")
-sqrt = _unary("Sqrt")
+negative = _unary("Neg", "negative", takes_sparse=True)
+square = _unary("Square", takes_sparse=True)
+sqrt = _unary("Sqrt", takes_sparse=True)
 rsqrt = _unary("Rsqrt")
 exp = _unary("Exp")
 expm1 = _unary("Expm1")
@@ -37,8 +46,8 @@ cosh = _unary("Cosh")
 asinh = _unary("Asinh")
 acosh = _unary("Acosh")
 atanh = _unary("Atanh")
-tanh = _unary("Tanh")
-erf = _unary("Erf")
+tanh = _unary("Tanh", takes_sparse=True)
+erf = _unary("Erf", takes_sparse=True)
 erfc = _unary("Erfc")
 lgamma = _unary("Lgamma")
 digamma = _unary("Digamma")
@@ -66,14 +75,15 @@ def log_sigmoid(x, name=None):
 
 def abs(x, name=None):
     with name_scope(name, "Abs", [x]) as name:
+        if _is_sparse(x):
+            return type(x)(x.indices, abs(x.values, name=name), x.dense_shape)
         x = convert_to_tensor(x, name="x")
         if x.dtype.is_complex:
             return call("ComplexAbs", name=name, x=x, Tout=x.dtype.real_dtype)
         return call("Abs", name=name, x=x)
 
 
-def sign(x, name=None):
-    return call("Sign", name=name, x=x)
+sign = _unary("Sign", takes_sparse=True)
 
 
 def round(x, name=None):
@@ -209,6 +219,8 @@ def cast(x, dtype, name=None):
     with name_scope(name, "Cast", [x]) as name:
         if isinstance(x, framework.IndexedSlices):
             return framework.IndexedSlices(cast(x.values, base, name=name), x.indices, x.dense_shape)
+        if _is_sparse(x):
+            return type(x)(x.indices, cast(x.values, base, name=name), x.dense_shape)
         x = convert_to_tensor(x, name="x")
         if x.dtype.base_dtype != base:
             x = call("Cast", name=name, x=x, DstT=base)

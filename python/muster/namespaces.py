@@ -20,7 +20,8 @@ _CONTENTS = {
          "reduce_euclidean_norm": "special_ops:reduce_euclidean_norm", "divide_no_nan": "div_no_nan",
          "floormod": "mod", "softplus": "nn_ops:softplus", "softsign": "nn_ops:softsign", "top_k": "nn_ops:top_k",
          "in_top_k": "nn_ops:in_top_k", "l2_normalize": "nn_ops:l2_normalize", "ceil": "ceil",
-         "zero_fraction": "nn_ops:zero_fraction"}),
+         "zero_fraction": "nn_ops:zero_fraction", "betainc": "ctc_ops:betainc", "bessel_i0e": "ctc_ops:bessel_i0e",
+         "bessel_i1e": "ctc_ops:bessel_i1e"}),
     "random": (
         "set_random_seed get_seed multinomial random_shuffle truncated_normal",
         {"normal": "random_normal", "uniform": "random_uniform", "shuffle": "random_shuffle", "gamma": "random_gamma",
@@ -89,6 +90,8 @@ _CONTENTS = {
         "bitwise_and": "bitwise_ops:bitwise_and", "bitwise_or": "bitwise_ops:bitwise_or",
         "bitwise_xor": "bitwise_ops:bitwise_xor", "invert": "bitwise_ops:invert",
         "left_shift": "bitwise_ops:left_shift", "right_shift": "bitwise_ops:right_shift"}),
+    "sets": ("", {name: "ctc_ops:" + function for short in ("size", "intersection", "difference", "union")
+                  for function in ("set_" + short,) for name in (short, function)}),
     "manip": ("batch_to_space_nd gather_nd reshape reverse roll scatter_nd space_to_batch_nd tile", {}),
 }
 

@@ -3,9 +3,10 @@ from muster.candidate_sampling import (  # noqa: F401
     all_candidate_sampler, compute_accidental_hits, fixed_unigram_candidate_sampler, learned_unigram_candidate_sampler,
     log_uniform_candidate_sampler, nce_loss, sampled_softmax_loss, uniform_candidate_sampler)
 from muster.conv_ops import (  # noqa: F401
-    atrous_conv2d, avg_pool, avg_pool1d, avg_pool2d, conv1d, conv2d, conv2d_backprop_filter, conv2d_backprop_input,
-    conv2d_transpose, conv3d, convolution, depthwise_conv2d, depthwise_conv2d_native, max_pool, max_pool1d, max_pool2d,
-    max_pool_with_argmax, pool, separable_conv2d)
+    atrous_conv2d, avg_pool, avg_pool1d, avg_pool2d, avg_pool3d, conv1d, conv2d, conv2d_backprop_filter, conv2d_backprop_input,
+    conv2d_transpose, conv3d, conv3d_transpose, convolution, depthwise_conv2d, depthwise_conv2d_native, max_pool, max_pool1d,
+    max_pool2d, max_pool3d, max_pool_with_argmax, pool, separable_conv2d)
+from muster.ctc_ops import ctc_greedy_decoder, ctc_loss  # noqa: F401
 from muster.array_ops import depth_to_space, space_to_batch, space_to_depth  # noqa: F401
 from muster.embedding_ops import (  # noqa: F401
     embedding_lookup, embedding_lookup_sparse, safe_embedding_lookup_sparse)

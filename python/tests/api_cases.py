@@ -145,5 +145,38 @@ def main(out):
         pickle.dump(answers, file)
 
 
+@case
+def labels_without_alignment(tf):
+    logits = tf.constant(np.random.RandomState(0).randn(5, 2, 4).astype("f"))
+    labels = tf.SparseTensor([[0, 0], [0, 1], [1, 0]], [0, 1, 2], [2, 2])
+    loss = tf.nn.ctc_loss(labels, logits, [5, 4])
+    decoded, scores = tf.nn.ctc_greedy_decoder(logits, [5, 4])
+    distance = tf.edit_distance(tf.cast(decoded[0], tf.int32), labels, normalize=False)
+    with tf.Session() as session:
+        return plain(session.run([loss, tf.gradients(loss, logits)[0], decoded[0].values, scores, distance]))
+
+
+@case
+def sets_and_sparse_values(tf):
+    a, b = tf.constant([[1, 2, 3], [4, 5, 5]]), tf.constant([[2, 3, 9], [5, 6, 7]])
+    sparse = tf.SparseTensor([[0, 1]], [-4.0], [2, 2])
+    both = tf.sets.set_union(a, b)
+    results = [tf.sets.set_intersection(a, b).values, both.values, tf.sets.set_difference(a, b).values, tf.sets.set_size(both)]
+    results += [f(sparse).values for f in (tf.abs, tf.negative, tf.sign, tf.square, tf.tanh)]
+    with tf.Session() as session:
+        return plain(session.run(results))
+
+
+@case
+def volumes(tf):
+    random = np.random.RandomState(0)
+    value, filters = (tf.constant(random.randn(*shape).astype("f")) for shape in ((1, 4, 4, 4, 2), (2, 2, 2, 3, 2)))
+    results = [tf.nn.max_pool3d(value, [1, 2, 2, 2, 1], [1, 2, 2, 2, 1], "SAME"), tf.nn.avg_pool3d(value, 2, 1, "VALID"),
+               tf.nn.conv3d_transpose(value, filters, [1, 8, 8, 8, 3], [1, 2, 2, 2, 1])]
+    gradients = tf.gradients(tf.add_n([tf.reduce_sum(result ** 2) for result in results]), [value, filters])
+    with tf.Session() as session:
+        return [t.op.name for t in results], plain(session.run(results + gradients))
+
+
 if __name__ == "__main__":
     main(sys.argv[1])
