@@ -62,6 +62,11 @@ absl::StatusOr<Geometry> Measure(const Tensor& input, const Tensor& filter, cons
   if (plan.rate_rows <= 0 || plan.rate_columns <= 0) {
     return InvalidArgument("Dilated rates should be larger than 0.");
   }
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (plan.stride_rows > kMost || plan.stride_columns > kMost || plan.rate_rows > kMost ||
+      plan.rate_columns > kMost) {
+    return InvalidArgument("Strides and rates must not be above ", kMost);
+  }
   if (input.dim(3) != filter.dim(2)) {
     return InvalidArgument("input and filter must have the same depth: ", input.dim(3), " vs ",
                            filter.dim(2));

@@ -1,5 +1,6 @@
 // FFT, IFFT, RFFT, IRFFT over the last one, two or three dims.
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
 #include "muster/graph/emit.h"
@@ -98,8 +99,7 @@ class FourierTransform : public Kernel {
     RETURN_IF_ERROR(CheckTypes(input.dtype(), output->dtype()));
     if (shape.num_elements() == 0) return absl::OkStatus();
     if (input.num_elements() == 0) {
-      std::vector<Value> zeros(static_cast<size_t>(shape.num_elements()));
-      Store(zeros.data(), 0, *output, 0, shape.num_elements());
+      std::memset(output->raw(), 0, static_cast<size_t>(output->size_bytes()));
       return absl::OkStatus();
     }
 

@@ -12,7 +12,7 @@ namespace muster {
 namespace {
 
 template <typename W>
-using Rows = std::vector<std::map<int64_t, W>>;  // per row: value -> count
+using Counts = std::map<std::pair<int64_t, int64_t>, W>;  // by row and value
 
 // A row per group of values; the kinds of input differ in how they find it.
 template <typename W>
@@ -26,9 +26,9 @@ class CountKernel : public Kernel {
   }
 
  protected:
-  void Count(Rows<W>& rows, int64_t row, int64_t value, const Tensor& weights, int64_t i) {
+  void Count(Counts<W>& counts, int64_t row, int64_t value, const Tensor& weights, int64_t i) {
     if (max_length_ > 0 && value >= max_length_) return;
-    W& count = rows[row][value];
+    W& count = counts[{row, value}];
     if (binary_) {
       count = W(1);
       return;
@@ -39,24 +39,22 @@ class CountKernel : public Kernel {
   }
 
   // `largest`: of all values, counted or not.
-  absl::Status SetOutputs(KernelContext& c, const Rows<W>& rows, int64_t largest, bool is_vector) {
+  absl::Status SetOutputs(KernelContext& c, const Counts<W>& counts, int64_t rows, int64_t largest,
+                          bool is_vector) {
     const int64_t columns = max_length_ > 0 ? max_length_ : std::max(largest + 1, min_length_);
-    int64_t count = 0;
-    for (const auto& row : rows) count += static_cast<int64_t>(row.size());
+    const auto count = static_cast<int64_t>(counts.size());
     const int64_t rank = is_vector ? 1 : 2;
     ASSIGN_OR_RETURN(Tensor* const indices, c.AllocateOutput(0, Shape({count, rank})));
     ASSIGN_OR_RETURN(Tensor* const values, c.AllocateOutput(1, Shape({count})));
     ASSIGN_OR_RETURN(Tensor* const shape, c.AllocateOutput(2, Shape({rank})));
     int64_t* index = indices->data<int64_t>();
     W* value = values->data<W>();
-    for (size_t row = 0; row < rows.size(); ++row) {
-      for (const auto& [number, weight] : rows[row]) {
-        if (!is_vector) *index++ = static_cast<int64_t>(row);
-        *index++ = number;
-        *value++ = weight;
-      }
+    for (const auto& [place, weight] : counts) {
+      if (!is_vector) *index++ = place.first;
+      *index++ = place.second;
+      *value++ = weight;
     }
-    if (!is_vector) shape->data<int64_t>()[0] = static_cast<int64_t>(rows.size());
+    if (!is_vector) shape->data<int64_t>()[0] = rows;
     shape->data<int64_t>()[rank - 1] = columns;
     return absl::OkStatus();
   }
@@ -100,12 +98,12 @@ class DenseCount : public CountKernel<W> {
     ASSIGN_OR_RETURN(const Dims values, IntegerValues(data));
     ASSIGN_OR_RETURN(const int64_t largest, this->Largest(values));
     const bool is_vector = data.rank() == 1;
-    Rows<W> rows(static_cast<size_t>(is_vector ? 1 : data.dim(0)));
+    Counts<W> counts;
     const int64_t columns = is_vector ? data.dim(0) : data.dim(1);
     for (int64_t i = 0; i < static_cast<int64_t>(values.size()); ++i) {
-      this->Count(rows, i / columns, values[i], weights, i);
+      this->Count(counts, i / columns, values[i], weights, i);
     }
-    return this->SetOutputs(c, rows, largest, is_vector);
+    return this->SetOutputs(c, counts, data.dim(0), largest, is_vector);
   }
 };
 
@@ -145,22 +143,15 @@ class SparseCount : public CountKernel<W> {
     ASSIGN_OR_RETURN(const int64_t largest, this->Largest(values));
     const int64_t rank = indices.dim(1);
     const bool is_vector = rank == 1;
-    const int64_t count = is_vector ? 1 : dense_shape.data<int64_t>()[0];
-    // A row costs memory even when nothing is in it.
-    if (count < 0 || count > kMaxRows) {
-      return InvalidArgument("Cannot count in ", count, " rows");
-    }
-    Rows<W> rows(static_cast<size_t>(count));
+    Counts<W> counts;
     for (int64_t i = 0; i < static_cast<int64_t>(values.size()); ++i) {
       const int64_t row = is_vector ? 0 : indices.data<int64_t>()[i * rank];
-      this->Count(rows, row, values[i], weights, i);
+      this->Count(counts, row, values[i], weights, i);
     }
-    return this->SetOutputs(c, rows, largest, is_vector);
+    return this->SetOutputs(c, counts, dense_shape.data<int64_t>()[0], largest, is_vector);
   }
 
  private:
-  static constexpr int64_t kMaxRows = int64_t{1} << 26;
-
   static absl::Status CheckInside(const Tensor& indices, const Tensor& dense_shape) {
     const int64_t rank = indices.dim(1);
     const absl::Span<const int64_t> dims = dense_shape.values<int64_t>();
@@ -196,14 +187,15 @@ class RaggedCount : public CountKernel<W> {
                              " instead of ", count);
     }
     ASSIGN_OR_RETURN(const int64_t largest, this->Largest(values));
-    Rows<W> rows(splits.size() - 1);
-    size_t row = 0;
+    Counts<W> counts;
+    const auto rows = static_cast<int64_t>(splits.size()) - 1;
+    int64_t row = 0;
     for (int64_t i = 0; i < count; ++i) {
-      while (row < rows.size() && i >= splits[row + 1]) ++row;
-      if (row >= rows.size()) return InvalidArgument("Splits do not hold value ", i);
-      this->Count(rows, static_cast<int64_t>(row), values[i], weights, i);
+      while (row < rows && i >= splits[row + 1]) ++row;
+      if (row >= rows) return InvalidArgument("Splits do not hold value ", i);
+      this->Count(counts, row, values[i], weights, i);
     }
-    return this->SetOutputs(c, rows, largest, /*is_vector=*/false);
+    return this->SetOutputs(c, counts, rows, largest, /*is_vector=*/false);
   }
 };
 

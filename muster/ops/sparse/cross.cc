@@ -1,4 +1,4 @@
-// Crossed features: SparseCross and SparseCrossV2. Every row gets one value for
+// Crossed features: SparseCross, SparseCrossV2 and RaggedCross. Every row gets one value for
 // each way to choose one feature from every column; the last column changes fastest.
 #include <algorithm>
 #include <limits>
@@ -226,6 +226,148 @@ absl::Status CrossV2(KernelContext& c) {
   return CrossTexts(c, input, separator.scalar<std::string>());
 }
 
+// --- Ragged columns ----------------------------------------------------------------------------
+
+absl::StatusOr<Column> RaggedColumn(const Tensor& values, const Tensor& splits) {
+  if (values.rank() != 1) {
+    return InvalidArgument("tf.ragged.cross only supports inputs with rank=2; ragged_values had ",
+                           values.shape().ToString());
+  }
+  ASSIGN_OR_RETURN(const Dims ends, IntegerVector(splits, "ragged_row_splits"));
+  if (ends.empty() || ends[0] != 0) return InvalidArgument("Invalid row_splits: must begin with 0");
+  for (size_t i = 1; i < ends.size(); ++i) {
+    if (ends[i] < ends[i - 1]) return InvalidArgument("Invalid row_splits: must not decrease");
+  }
+  if (ends.back() != values.num_elements()) {
+    return InvalidArgument("Invalid row_splits: must end with the number of values, ",
+                           values.num_elements(), ", not ", ends.back());
+  }
+  return Column{&values, std::vector<int64_t>(ends.begin(), ends.end())};
+}
+
+// The columns in the order of the attribute input_order: R(agged), S(parse), D(ense).
+absl::StatusOr<Columns> ReadMixedColumns(const KernelContext& c) {
+  ASSIGN_OR_RETURN(const std::string order, c.node().Attr<std::string>("input_order"));
+  ASSIGN_OR_RETURN(const int64_t sparse, c.node().Attr<int64_t>("Nsparse"));
+  ASSIGN_OR_RETURN(const std::vector<DType> ragged_types,
+                   c.node().Attr<std::vector<DType>>("ragged_values_types"));
+  ASSIGN_OR_RETURN(const std::vector<DType> dense_types,
+                   c.node().Attr<std::vector<DType>>("dense_types"));
+  const auto num_ragged = static_cast<int>(ragged_types.size());
+  const auto num_sparse = static_cast<int>(sparse);
+  const auto num_dense = static_cast<int>(dense_types.size());
+  if (c.num_inputs() != 2 * num_ragged + 3 * num_sparse + num_dense)
+    return InvalidArgument("The types of the columns do not fit their number");
+  const int first_sparse = 2 * num_ragged;
+  const int first_dense = first_sparse + 3 * num_sparse;
+  Columns result;
+  result.rows = -1;
+  int ragged_at = 0, sparse_at = 0, dense_at = 0;
+  for (const char kind : order) {
+    Column column;
+    if (kind == 'R' && ragged_at < num_ragged) {
+      ASSIGN_OR_RETURN(column, RaggedColumn(c.input(ragged_at), c.input(num_ragged + ragged_at)));
+      ++ragged_at;
+    } else if (kind == 'S' && sparse_at < num_sparse) {
+      const int at = first_sparse + sparse_at;
+      ASSIGN_OR_RETURN(column, SparseColumn(c.input(at), c.input(at + num_sparse),
+                                            c.input(at + 2 * num_sparse), sparse_at));
+      ++sparse_at;
+    } else if (kind == 'D' && dense_at < num_dense) {
+      const Tensor& values = c.input(first_dense + dense_at++);
+      if (values.rank() != 2) {
+        return InvalidArgument("tf.ragged.cross only supports inputs with rank=2; dense input had ",
+                               values.shape().ToString());
+      }
+      column.values = &values;
+      for (int64_t row = 0; row <= values.dim(0); ++row)
+        column.begin.push_back(row * values.dim(1));
+    } else {
+      return InvalidArgument("input_order '", order, "' does not fit the columns");
+    }
+    const int64_t rows = static_cast<int64_t>(column.begin.size()) - 1;
+    if (result.rows < 0) result.rows = rows;
+    if (rows != result.rows)
+      return InvalidArgument("inputs must all have the same batch dimension size.");
+    result.columns.push_back(std::move(column));
+  }
+  if (result.columns.empty()) return InvalidArgument("There is nothing to cross");
+  return result;
+}
+
+class RaggedCrossKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(buckets_, setup.Attr<int64_t>("num_buckets"));
+    ASSIGN_OR_RETURN(key_, setup.Attr<int64_t>("hash_key"));
+    return absl::OkStatus();
+  }
+
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const Columns input, ReadMixedColumns(c));
+    std::vector<int64_t> ends = {0};
+    for (int64_t row = 0; row < input.rows; ++row) {
+      int64_t product = 1;
+      for (const Column& column : input.columns) {
+        if (__builtin_mul_overflow(product, column.count(row), &product))
+          return InvalidArgument("Row ", row, " has too many crossings");
+      }
+      int64_t end = 0;
+      if (__builtin_add_overflow(ends.back(), product, &end) ||
+          (c.output_type(1) == DType::kInt32 && end > std::numeric_limits<int32_t>::max()))
+        return InvalidArgument("There are too many crossings");
+      ends.push_back(end);
+    }
+    ASSIGN_OR_RETURN(Tensor* const values, c.AllocateOutput(0, Shape({ends.back()})));
+    ASSIGN_OR_RETURN(Tensor* const splits,
+                     c.AllocateOutput(1, Shape({static_cast<int64_t>(ends.size())})));
+    for (size_t i = 0; i < ends.size(); ++i) {
+      if (splits->dtype() == DType::kInt64) {
+        splits->data<int64_t>()[i] = ends[i];
+      } else {
+        splits->data<int32_t>()[i] = static_cast<int32_t>(ends[i]);
+      }
+    }
+    for (int64_t row = 0; row < input.rows; ++row) {
+      std::vector<int64_t> chosen(input.columns.size(), 0);
+      for (int64_t at = ends[row]; at < ends[row + 1]; ++at) {
+        Put(*values, at, input, row, chosen);
+        auto column = static_cast<int64_t>(chosen.size()) - 1;
+        while (column >= 0 && ++chosen[column] == input.columns[column].count(row))
+          chosen[column--] = 0;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  void Put(Tensor& values, int64_t at, const Columns& input, int64_t row,
+           const std::vector<int64_t>& chosen) const {
+    if (values.dtype() == DType::kString) {
+      std::vector<std::string> parts;
+      for (size_t i = 0; i < chosen.size(); ++i)
+        parts.push_back(input.columns[i].Text(row, chosen[i]));
+      values.data<std::string>()[at] = absl::StrJoin(parts, "_X_");
+      return;
+    }
+    auto hash = static_cast<uint64_t>(key_);
+    for (size_t i = 0; i < chosen.size(); ++i)
+      hash = Combine(hash, PlainFingerprint(input.columns[i], row, chosen[i]));
+    const uint64_t range = buckets_ > 0 ? static_cast<uint64_t>(buckets_)
+                                        : uint64_t{std::numeric_limits<int64_t>::max()};
+    values.data<int64_t>()[at] = static_cast<int64_t>(hash % range);
+  }
+
+  int64_t buckets_ = 0;
+  int64_t key_ = 0;
+};
+
+absl::Status RaggedCrossShapes(ShapeContext& c) {
+  c.SetOutput(0, PartialShape::Vector(-1));
+  c.SetOutput(1, PartialShape::Vector(-1));
+  return absl::OkStatus();
+}
+
 absl::Status CrossShapes(ShapeContext& c) {
   c.SetOutput(0, PartialShape::Matrix(-1, 2));
   c.SetOutput(1, PartialShape::Vector(-1));
@@ -273,6 +415,32 @@ DEFINE_OP(SparseCrossV2) {
       .Shape(CrossShapes)
       .NoGradient("strings")
       .Cpu(CrossV2);
+}
+
+DEFINE_OP(RaggedCross) {
+  op.Attr("Nsparse: int >= 0")
+      .Attr("input_order: string")
+      .Attr("hashed_output: bool")
+      .Attr("num_buckets: int >= 0")
+      .Attr("hash_key: int")
+      .Attr("ragged_values_types: list({int64, string}) >= 0")
+      .Attr("ragged_splits_types: list({int32, int64}) >= 0")
+      .Attr("sparse_values_types: list({int64, string}) >= 0")
+      .Attr("dense_types: list({int64, string}) >= 0")
+      .Attr("out_values_type: {int64, string}")
+      .Attr("out_row_splits_type: {int32, int64}")
+      .Input("ragged_values: ragged_values_types")
+      .Input("ragged_row_splits: ragged_splits_types")
+      .Input("sparse_indices: Nsparse * int64")
+      .Input("sparse_values: sparse_values_types")
+      .Input("sparse_shape: Nsparse * int64")
+      .Input("dense_inputs: dense_types")
+      .Output("output_values: out_values_type")
+      .Output("output_row_splits: out_row_splits_type")
+      .Doc("Crosses the features of ragged, sparse and dense columns to the rows of a ragged one.")
+      .Shape(RaggedCrossShapes)
+      .NoGradient("integers and strings")
+      .Cpu(New<RaggedCrossKernel>());
 }
 
 }  // namespace muster

@@ -4,7 +4,7 @@
 namespace muster {
 namespace {
 
-constexpr int64_t kMostRows = int64_t{1} << 28;
+constexpr int64_t kMostRows = int64_t{1} << 26;
 
 absl::Status CheckSplits(const std::vector<Dims>& splits, int64_t num_values) {
   for (size_t level = 0; level < splits.size(); ++level) {
@@ -78,6 +78,10 @@ absl::Status Run(KernelContext& c) {
   for (int level = 0; level < levels; ++level) {
     Dims ends = {0};
     for (auto& [begin, end] : ranges) {
+      if (static_cast<int64_t>(ends.size()) + (end - begin) > kMostRows) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("More than ", kMostRows, " rows cannot be gathered"));
+      }
       for (int64_t row = begin; row < end; ++row) {
         ends.push_back(ends.back() + splits[level][row + 1] - splits[level][row]);
       }

@@ -9,7 +9,7 @@ namespace {
 enum class Partition { kFirstDimSize, kValueRowIds, kRowSplits };
 
 // Rows without values cost memory too.
-constexpr int64_t kMostRows = int64_t{1} << 28;
+constexpr int64_t kMostRows = int64_t{1} << 26;
 
 absl::StatusOr<std::vector<Partition>> PartitionsOf(const Node& node) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names,

@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-constexpr int64_t kMostRows = int64_t{1} << 28;
+constexpr int64_t kMostRows = int64_t{1} << 26;
 
 struct RaggedValue {
   std::vector<Tensor> splits;  // outermost first
@@ -300,7 +300,7 @@ absl::Status VariantGradient(KernelContext& c) {
                              " doesn't hold a RaggedTensorVariant");
     }
     if (encoded.rank() > 0 && i + 1 < static_cast<int64_t>(splits.size())) {
-      at = splits[i] * width;
+      if (__builtin_mul_overflow(splits[i], width, &at)) at = -1;
     }
     if (value == nullptr) continue;
     const Tensor& part = value->values;
