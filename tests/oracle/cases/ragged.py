@@ -156,7 +156,12 @@ def tensor_strided_slice_update(g):
     g.error([g.values(4, 3, dtype=kind), [1, 0], [3, 2], [0, 1], g.values(2, 2, dtype=kind)], "no step")
 
 
-@cases("UnicodeDecode", "UnicodeDecodeWithOffsets", tolerance=EXACT)
+def _long_splits(types):
+    return types["Tsplits"] == et.INT64  # with the others TensorFlow crashes
+
+
+@cases("UnicodeDecodeWithOffsets", tolerance=EXACT, only=_long_splits)
+@cases("UnicodeDecode", tolerance=EXACT)
 def unicode_decode(g):
     texts = [b"", "a\u00e9\u4e2d\U0001f604".encode(), b"a\xffb\xe4\xb8", b"a\x01\n"]
     g.normal([texts], input_encoding=b"UTF-8")
