@@ -1,12 +1,16 @@
 #include "muster/graph/op_registry.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 
+#include "absl/container/node_hash_map.h"
 #include <unistd.h>
 
+#include "muster/base/mutex.h"
 #include "muster/base/status.h"
+#include "muster/graph/op_names.h"
 
 namespace muster {
 namespace {
@@ -18,39 +22,78 @@ OpEntry::OpEntry(const char* op_name, void (*define_op)(const char*))
   first_entry = this;
 }
 
-OpRegistry& OpRegistry::Global() {
-  static OpRegistry* registry = nullptr;
-  // Definitions call Global() to add themselves, so the object exists before they run.
-  static const bool built = [] {
-    registry = new OpRegistry;
-    registry->RunDefinitions();
-    return true;
-  }();
-  (void)built;
-  return *registry;
+namespace {
+
+// One op that a file has linked in; its definition runs when somebody first asks for it. Most
+// programs use few ops, and running them all touches every part of the library.
+struct Slot {
+  const OpEntry* entry = nullptr;
+  std::atomic<const OpRegistration*> registration{nullptr};
+};
+using Slots = absl::node_hash_map<absl::string_view, Slot>;
+
+[[noreturn]] void DefinedTwice(absl::string_view name) {
+  std::fprintf(stderr, "op %.*s is defined twice\n", static_cast<int>(name.size()), name.data());
+  std::abort();
 }
 
-void OpRegistry::RunDefinitions() {
-  building_ = this;
-  for (OpEntry* entry = first_entry; entry != nullptr; entry = entry->next)
-    entry->define(entry->name);
-  building_ = nullptr;
+// Which ops there are; never changes once it is there.
+Slots& AllSlots() {
+  static Slots* const slots = [] {
+    auto* made = new Slots;
+    for (const OpEntry* entry = first_entry; entry != nullptr; entry = entry->next) {
+      const auto [slot, added] = made->try_emplace(entry->name);
+      if (!added) DefinedTwice(entry->name);
+      slot->second.entry = entry;
+    }
+    return made;
+  }();
+  return *slots;
+}
+
+Mutex& DefinitionMutex() {
+  static auto* mutex = new Mutex;
+  return *mutex;
+}
+
+}  // namespace
+
+std::vector<std::string> OpNames() {
+  std::vector<std::string> names;
+  for (const auto& [name, slot] : AllSlots()) names.emplace_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+OpRegistry& OpRegistry::Global() {
+  static OpRegistry* const registry = building_ = new OpRegistry;
+  return *registry;
 }
 
 OpRegistry* OpRegistry::building_ = nullptr;
 
+// Called by a definition that Find runs.
 void OpRegistry::Add(OpRegistration registration) {
   const std::string name = registration.def.name;
-  auto [at, added] = ops_.emplace(name, std::make_unique<OpRegistration>(std::move(registration)));
-  if (!added) {
-    std::fprintf(stderr, "op %s is defined twice\n", name.c_str());
-    std::abort();
-  }
+  if (!ops_.emplace(name, std::make_unique<OpRegistration>(std::move(registration))).second)
+    DefinedTwice(name);
 }
 
 const OpRegistration* OpRegistry::Find(absl::string_view op) const {
-  const auto found = ops_.find(op);
-  return found == ops_.end() ? nullptr : found->second.get();
+  Slots& slots = AllSlots();
+  const auto found = slots.find(op);
+  if (found == slots.end()) return nullptr;
+  Slot& slot = found->second;
+  if (const OpRegistration* defined = slot.registration.load(std::memory_order_acquire))
+    return defined;
+  MutexLock lock(DefinitionMutex());
+  const OpRegistration* defined = slot.registration.load(std::memory_order_relaxed);
+  if (defined == nullptr) {
+    slot.entry->define(slot.entry->name);
+    defined = ops_.find(op)->second.get();
+    slot.registration.store(defined, std::memory_order_release);
+  }
+  return defined;
 }
 
 absl::StatusOr<const OpRegistration*> OpRegistry::Lookup(absl::string_view op) const {
@@ -68,9 +111,7 @@ absl::StatusOr<const OpRegistration*> OpRegistry::Lookup(absl::string_view op) c
 
 std::vector<const OpRegistration*> OpRegistry::All() const {
   std::vector<const OpRegistration*> all;
-  for (const auto& [name, registration] : ops_) all.push_back(registration.get());
-  std::sort(all.begin(), all.end(),
-            [](const auto* a, const auto* b) { return a->def.name < b->def.name; });
+  for (const std::string& name : OpNames()) all.push_back(Find(name));
   return all;
 }
 

@@ -3,6 +3,8 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 
+#include "muster/base/check.h"
+#include "muster/base/mutex.h"
 #include "muster/graph/infer.h"
 #include "muster/graph/op_registry.h"
 
@@ -17,6 +19,13 @@ class StatelessKernel : public Kernel {
  private:
   KernelFunction function_;
 };
+
+constexpr size_t kMostOps = 8192;
+
+Mutex& RegistryMutex() {
+  static auto* mutex = new Mutex;
+  return *mutex;
+}
 
 bool Fits(const KernelRegistration& kernel, const Node& node) {
   for (const auto& [attr, dtype] : kernel.types) {
@@ -93,17 +102,26 @@ std::string KernelContext::frame_and_iteration() const {
 }
 
 KernelRegistry& KernelRegistry::Global() {
-  static auto* registry = new KernelRegistry;
+  static auto* registry = [] {
+    auto* made = new KernelRegistry;
+    // Never made larger, so that what For gave out stays where it is.
+    made->by_op_.reserve(kMostOps);
+    return made;
+  }();
   return *registry;
 }
 
+// The definition of an op adds its kernels before anybody can find the op.
 void KernelRegistry::Add(KernelRegistration registration) {
+  MutexLock lock(RegistryMutex());
+  CHECK(by_op_.size() < kMostOps);
   by_op_[registration.op].push_back(std::move(registration));
 }
 
 const std::vector<KernelRegistration>& KernelRegistry::For(absl::string_view op) const {
   static const auto* none = new std::vector<KernelRegistration>;
-  OpRegistry::Global();  // the definitions have run
+  OpRegistry::Global().Find(op);  // its definition has run
+  MutexLock lock(RegistryMutex());
   const auto found = by_op_.find(op);
   return found == by_op_.end() ? *none : found->second;
 }

@@ -3,6 +3,7 @@
 #include "bindings.h"
 #include "train_bindings.h"
 
+#include "muster/graph/op_names.h"
 #include "muster/graph/op_registry.h"
 #include "muster/graph/scope.h"
 #include "muster/graph/shape_context.h"
@@ -221,11 +222,7 @@ void BindOpDefs(nb::module_& m) {
       "op_def",
       [](const std::string& op) { return &BuildValue(OpRegistry::Global().Lookup(op))->def; },
       nb::rv_policy::reference);
-  m.def("op_names", [] {
-    std::vector<std::string> names;
-    for (const OpRegistration* op : OpRegistry::Global().All()) names.push_back(op->def.name);
-    return names;
-  });
+  m.def("op_names", &OpNames);
 }
 
 void BindNode(nb::module_& m) {

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 
-#include "absl/container/flat_hash_map.h"
-
+#include "muster/base/mutex.h"
 #include "muster/ops/math/float16.h"
 
 namespace muster {
@@ -122,10 +122,14 @@ class EqualityKernel final : public Kernel {
   bool shape_error_ = true;
 };
 
-absl::flat_hash_map<std::pair<std::string, DType>, UnarySpec>& UnaryLoops() {
-  static absl::flat_hash_map<std::pair<std::string, DType>, UnarySpec> loops;
-  return loops;
-}
+struct UnaryLoops {
+  Mutex mutex;
+  std::map<std::pair<std::string, DType>, UnarySpec> by_op ABSL_GUARDED_BY(mutex);
+  static UnaryLoops& Global() {
+    static auto* loops = new UnaryLoops;
+    return *loops;
+  }
+};
 
 }  // namespace
 
@@ -338,12 +342,17 @@ KernelFactory ComparisonKernel(BinarySpec spec, bool mismatch) {
 }
 
 void RememberUnaryLoop(const std::string& op, const UnarySpec& spec) {
-  UnaryLoops()[{op, spec.in}] = spec;
+  UnaryLoops& loops = UnaryLoops::Global();
+  MutexLock lock(loops.mutex);
+  loops.by_op[{op, spec.in}] = spec;
 }
 
 const UnarySpec* FindUnaryLoop(const std::string& op, DType dtype) {
-  const auto found = UnaryLoops().find({op, dtype});
-  return found == UnaryLoops().end() ? nullptr : &found->second;
+  OpRegistry::Global().Find(op);  // its definition has run
+  UnaryLoops& loops = UnaryLoops::Global();
+  MutexLock lock(loops.mutex);
+  const auto found = loops.by_op.find({op, dtype});
+  return found == loops.by_op.end() ? nullptr : &found->second;
 }
 
 void ToFloat(DType dtype, const void* from, float* to, int64_t count) {
