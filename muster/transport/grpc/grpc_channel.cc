@@ -1,6 +1,7 @@
 #include "muster/transport/grpc/grpc_channel.h"
 
 #include <algorithm>
+#include <climits>
 
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
@@ -37,6 +38,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
   // Tasks reach each other directly, whatever the environment says about proxies.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
+  // Steps may go another way for hours; who hangs up loses its session.
+  arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT_MAX);
   // Brackets of IPv6 addresses are not allowed in the path of a URI.
   const std::string target =
       absl::StrCat("dns:///", absl::StrReplaceAll(address, {{"[", "%5B"}, {"]", "%5D"}}));

@@ -79,6 +79,9 @@ struct Service : std::enable_shared_from_this<Service> {
     IncomingCall call;
     call.request = std::move(from.request);
     call.options = std::move(from.options);
+    // A session lives as long as the connection over which it was made; the link is that of the
+    // process and stays when the session is forgotten.
+    if (method->service == kMasterService) call.options.connection = nullptr;
     call.reply = [self = shared_from_this(),
                   reply = std::move(from.reply)](absl::StatusOr<WireMessage> message) mutable {
       std::move(reply)(std::move(message));
