@@ -166,6 +166,7 @@ class Instantiation {
     for (const tensorflow::NodeDef& source : body_.node_def()) {
       tensorflow::NodeDef& node = *graph_def_.add_node();
       node = source;
+      node.mutable_attr()->erase("_input_shapes");  // see ImportGraph
       AttrMap attrs;
       for (auto& [name, value] : *node.mutable_attr()) {
         RETURN_IF_ERROR(Substitute(attr_protos_, value));

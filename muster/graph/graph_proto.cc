@@ -23,6 +23,7 @@ namespace {
 
 constexpr absl::string_view kColocation = "_class";
 constexpr absl::string_view kColocationPrefix = "loc:@";
+constexpr absl::string_view kInputShapes = "_input_shapes";
 constexpr absl::string_view kOutputShapes = "_output_shapes";
 
 bool IsMerge(absl::string_view op) {
@@ -234,6 +235,9 @@ class Importer {
     spec.device = node.device().empty() ? options_.default_device : node.device();
     RETURN_IF_ERROR(ReadInputs(node, spec));
     for (const auto& [name, value] : node.attr()) {
+      // TensorFlow's graph optimizer leaves it behind, with numbers below -1 for sizes that it does
+      // not know.
+      if (name == kInputShapes) continue;
       absl::StatusOr<AttrValue> attr = AttrValueFromProto(value);
       if (!attr.ok()) {
         return Suffixed(attr.status(), absl::StrCat("\n\t for attr '", name,

@@ -112,6 +112,16 @@ TEST(GraphProto, DefaultsAreFilledInAndStripped) {
   EXPECT_EQ(proto.node(0).attr_size(), 1);
 }
 
+TEST(GraphProto, LeftoversOfTensorFlowsOptimizerAreDropped) {
+  Graph graph;
+  const auto proto =
+      Parse(Constant("a") +
+            Neg("b", {"a"},
+                "attr { key: '_input_shapes' value { list { shape { dim { size: -23 } } } } }"));
+  ASSERT_TRUE(ImportGraph(graph, proto).ok());
+  EXPECT_EQ(graph.FindNode("b")->FindAttr("_input_shapes"), nullptr);
+}
+
 TEST(GraphProto, LoopsAreClosed) {
   const std::string loop = Float("m", "Merge", {"en", "ni"}, kTwo) +
                            Float("ni", "NextIteration", {"m"}) +

@@ -6,7 +6,8 @@ The cluster has the jobs ps (one task) and worker (two tasks); its master is wor
 
 import importlib
 
-MODULES = ("sessions", "fetching", "values", "state", "flow", "control_flow", "failures", "options", "concurrency", "queues")
+MODULES = ("sessions", "fetching", "values", "state", "flow", "control_flow", "failures", "options", "concurrency", "queues",
+           "layers")
 PS, WORKER, OTHER = "/job:ps/task:0", "/job:worker/task:0", "/job:worker/task:1"
 
 
