@@ -179,6 +179,9 @@ nb::object TensorToNumpy(Tensor tensor) {
   nb::ndarray<nb::numpy> view(owner->raw(), shape.size(), shape.data(), capsule, nullptr,
                               DlpackType(owner->dtype()));
   nb::object array = nb::cast(view);
+  // The buffer protocol says "long long", a type of its own to numpy: not np.int64 but np.longlong.
+  if (owner->dtype() == DType::kInt64 || owner->dtype() == DType::kUint64)
+    array = array.attr("view")(NumpyName(owner->dtype()));
   if (owner->rank() == 0) return array[nb::tuple()];
   return array;
 }

@@ -288,7 +288,11 @@ def case(pred_fn_pairs, default=None, exclusive=False, strict=False, name="case"
     if isinstance(pred_fn_pairs, dict):
         pairs = sorted(pred_fn_pairs.items(), key=lambda item: item[0].name)
     else:
+        if not isinstance(pred_fn_pairs, (list, type(()))):
+            raise TypeError("pred_fn_pairs must be a list, tuple, or dict")
         pairs = list(pred_fn_pairs)
+    if not pairs:
+        raise ValueError("pred_fn_pairs must not be empty")
     for pair in pairs:
         if not isinstance(pair, type(())) or len(pair) != 2:
             raise TypeError("Each entry in pred_fn_pairs must be a 2-tuple")

@@ -194,7 +194,7 @@ def test_make_callable(session):
     x, y = tf.placeholder(tf.float32, name="x"), tf.placeholder(tf.float32)
     add = session.make_callable({"sum": x + y, "op": tf.no_op()}, [x, y])
     assert add(1, 2) == {"sum": 3, "op": None} and add(2, np.float32(5))["sum"] == 7
-    with pytest.raises(TypeError):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="You must feed a value for placeholder"):
         add(1)
     metadata = tf.RunMetadata()
     with_options = session.make_callable(x + y, [x, y], accept_options=True)
@@ -478,3 +478,15 @@ def test_a_nest_of_tensors_is_fed():
             assert sess.run(state[1].h + state[0].c, {state: fed}).tolist() == [[5, 5]]
         with pytest.raises(ValueError, match="Could not flatten dictionary. Key had 4 elements, but value had 2"):
             sess.run(state, {state: fed[0]})
+
+
+@pytest.mark.parametrize("name", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32",
+                                  "float64", "complex64", "complex128", "bool"])
+def test_fetched_numbers_are_of_numpys_own_types(name):
+    """np.longlong is not np.int64, though their dtypes are equal."""
+    kind = np.dtype(name).type
+    with tf.Graph().as_default(), tf.Session() as session:
+        x = tf.placeholder(name, [None])
+        one, several = session.run([x[0], x], {x: np.ones(2, name)})
+    assert type(one) is kind and type(several[0]) is kind and several.dtype.char == np.dtype(name).char
+    assert several.flags.writeable
