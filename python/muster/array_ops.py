@@ -206,7 +206,7 @@ def stack(values, axis=0, name="stack"):
             return convert_to_tensor(values, name=name)
         except (TypeError, ValueError):
             pass
-    dims = convert_to_tensor(values[0], name="value_0")._output.shape
+    dims = convert_to_tensor(values[0], name=name)._output.shape
     if dims is not None and not -len(dims) - 1 <= axis <= len(dims):
         raise ValueError("axis = %d not in [%d, %d)" % (axis, -len(dims) - 1, len(dims) + 1))
     return call("Pack", name=name, values=values, axis=axis)

@@ -76,6 +76,17 @@ def wrapped(values, dtype):
         raise ValueError(str(e))
 
 
+def _check_dense(values, array):
+    """Refuses lists of arrays as TensorFlow does; tf.stack makes nodes for them."""
+    wanted, inner = [], values
+    while isinstance(inner, (list, tuple)):
+        wanted.append(len(inner))
+        inner = inner[0] if inner else None
+    if wanted and list(array.shape) != wanted:
+        raise ValueError("Argument must be a dense tensor: %s - got shape %s, but wanted %s."
+                         % (values, list(array.shape), wanted))
+
+
 def _array_of(values, dtype):
     """A numpy array with the elements of `values` and the type they (or `dtype`) ask for, and that type."""
     if isinstance(values, (np.ndarray, np.generic)):
@@ -105,6 +116,8 @@ def _array_of(values, dtype):
                                  % (values, [len(values)] if hasattr(values, "__len__") else [], e))
         if array.dtype == object and dtype != dtypes.string:
             raise ValueError("Argument must be a dense tensor: %s" % (values,))
+        if dtype != dtypes.string:
+            _check_dense(values, array)
         return array, dtype
     flat = list(_flat(values))
     if any(v is None for v in flat):
@@ -124,10 +137,11 @@ def _array_of(values, dtype):
             raise TypeError("Failed to convert object of type %s to Tensor. Contents: %s. Consider casting elements to "
                             "a supported type." % (type(values), values))
         raise ValueError("Argument must be a dense tensor: %s" % (values,))
-    numpy_elements = any(isinstance(v, (np.ndarray, np.generic)) for v in flat)
-    if array.dtype == np.float64 and not numpy_elements:
+    _check_dense(values, array)
+    # Whether Python's or numpy's, numbers in a list become 32 bit ones; a numpy array keeps its type.
+    if array.dtype == np.float64:
         array = array.astype(np.float32)
-    elif array.dtype == np.int64 and not numpy_elements:
+    elif array.dtype == np.int64:
         narrow = array.astype(np.int32)
         if np.array_equal(array, narrow):
             array = narrow

@@ -449,7 +449,7 @@ class BaseSession(object):
 def _view_bfloat16(tensors, build, values):
     import ml_dtypes
 
-    values = [np.asarray(v).view(ml_dtypes.bfloat16) if t.dtype.base_dtype == dtypes.bfloat16 else v
+    values = [np.asarray(v).view(ml_dtypes.bfloat16)[()] if t.dtype.base_dtype == dtypes.bfloat16 else v
               for t, v in zip(tensors, values)]
     return build(values)
 

@@ -490,3 +490,14 @@ def test_fetched_numbers_are_of_numpys_own_types(name):
         one, several = session.run([x[0], x], {x: np.ones(2, name)})
     assert type(one) is kind and type(several[0]) is kind and several.dtype.char == np.dtype(name).char
     assert several.flags.writeable
+
+
+def test_numbers_in_lists_are_32_bit_ones():
+    with tf.Graph().as_default() as graph:
+        assert tf.constant([np.float64(1.5), 2]).dtype == tf.float32 and tf.constant((np.int64(1), 2)).dtype == tf.int32
+        assert tf.constant([np.int64(2 ** 40)]).dtype == tf.int64 and tf.constant(np.float64(1.5)).dtype == tf.float64
+        with pytest.raises(ValueError, match="Argument must be a dense tensor: .* got shape \\[1, 2\\], but wanted \\[1\\]"):
+            tf.constant([np.zeros(2)])
+        before = graph.version
+        tf.stack([np.zeros(2), np.ones(2)])
+        assert [o.name for o in graph.get_operations()[before:]] == ["stack", "stack_1/values_0", "stack_1/values_1", "stack_1"]
