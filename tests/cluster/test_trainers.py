@@ -107,3 +107,9 @@ def test_an_estimator_with_two_workers(root, muster_program, tmp_path):
     first, _ = _launched(muster_program, root, "estimator", 2, 2, "--model_dir", str(tmp_path))
     found = re.search(r"^step (\d+) loss (\S+)$", "\n".join(first), re.M)
     assert int(found.group(1)) >= 200 and float(found.group(2)) < 1e-3
+
+
+def test_parameter_servers_that_end_by_themselves(root, muster_program, tf_python):
+    mine, = _launched(muster_program, root, "done_queue", 2, 1)
+    _compare(mine, _on_tensorflow(tf_python, root, "done_queue", 2))
+    assert _launched(muster_program, root, "done_queue", 2, 2) == [["worker 0 done"], ["worker 1 done"]]
