@@ -50,9 +50,9 @@ absl::Status Fill(KernelContext& c) {
   const Tensor value = c.input(1);
   // A scalar passes for a vector of one, and the other way round.
   if (dims.rank() > 1)
-    return InvalidArgument("dims must represent a vector, got shape ", dims.shape().ToString());
+    return InvalidArgument("dims must be a vector, got shape ", dims.shape().ToString());
   if (value.rank() > 1 || value.num_elements() != 1)
-    return InvalidArgument("value must represent a scalar, got shape ", value.shape().ToString());
+    return InvalidArgument("value must be a scalar, got shape ", value.shape().ToString());
   ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(dims));
   for (int64_t size : sizes) {
     if (size < 0) return InvalidArgument("Dimension ", size, " must be >= 0");

@@ -78,6 +78,95 @@ absl::Status MakeBatches(KernelContext& c) {
   return SetBatches(c, drop, Stack);
 }
 
+// --- Batches of other sizes --------------------------------------------------------------------
+
+// Takes batches apart and puts their rows together again, by turns to each of `sizes`.
+class Rebatcher {
+ public:
+  Rebatcher(NextElement next, Dims sizes, bool drop_remainder)
+      : next_(std::move(next)), sizes_(std::move(sizes)), drop_(drop_remainder) {}
+
+  MaybeElement Next(const DataContext& context) {
+    const auto wanted = static_cast<size_t>(sizes_[turn_]);
+    std::vector<Element> rows;
+    if (batch_.empty()) RETURN_IF_ERROR(HasRow(context).status());
+    while (rows.size() < wanted) {
+      ASSIGN_OR_RETURN(const bool more, HasRow(context));
+      if (!more) break;
+      Element row;
+      for (const Tensor& component : batch_) {
+        ASSIGN_OR_RETURN(Tensor one, CopyRow(component, at_));
+        row.push_back(std::move(one));
+      }
+      ++at_;
+      rows.push_back(std::move(row));
+    }
+    if (over_ && (rows.empty() || (drop_ && rows.size() < wanted))) return std::nullopt;
+    turn_ = (turn_ + 1) % sizes_.size();
+    Element result;
+    for (size_t i = 0; i < batch_.size(); ++i) {
+      absl::StatusOr<Tensor> component = rows.empty() ? None(batch_[i]) : Stack(rows, i);
+      RETURN_IF_ERROR(component.status());
+      result.push_back(*std::move(component));
+    }
+    return result;
+  }
+
+ private:
+  // Whether there is another row, which batch_ and at_ then say. The last batch is kept at the end.
+  absl::StatusOr<bool> HasRow(const DataContext& context) {
+    while (!over_ && (batch_.empty() || at_ >= batch_[0].dim(0))) {
+      ASSIGN_OR_RETURN(std::optional<Element> element, next_(context));
+      over_ = !element.has_value();
+      if (over_) break;
+      for (const Tensor& component : *element) {
+        if (component.rank() == 0 || component.dim(0) != (*element)[0].dim(0)) {
+          return InvalidArgument(
+              "Input element must have the same batch size in each component. Component shape: ",
+              component.shape().ToString());
+        }
+      }
+      batch_ = *std::move(element);
+      at_ = 0;
+    }
+    return !over_;
+  }
+
+  static absl::StatusOr<Tensor> None(const Tensor& like) {
+    Shape row = like.shape();
+    row.Remove(0);
+    return NewBatch(like.dtype(), row, 0);
+  }
+
+  NextElement next_;
+  const Dims sizes_;
+  const bool drop_;
+  Element batch_;
+  int64_t at_ = 0;
+  size_t turn_ = 0;
+  bool over_ = false;
+};
+
+absl::Status MakeRebatched(KernelContext& c) {
+  ASSIGN_OR_RETURN(const DatasetPtr input, InputDataset(c, 0));
+  if (c.input(1).rank() > 1) {
+    return InvalidArgument("`batch_sizes` must be a scalar or a vector, got shape ",
+                           c.input(1).shape().ToString());
+  }
+  ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(c.input(1)));
+  if (std::all_of(sizes.begin(), sizes.end(), [](int64_t size) { return size == 0; }))
+    return InvalidArgument("`batch_sizes` must hold a size above zero");
+  for (const int64_t size : sizes) {
+    if (size < 0) return InvalidArgument("`batch_sizes` must not be negative, got ", size);
+  }
+  ASSIGN_OR_RETURN(const bool drop, ScalarBool(c.input(2), "drop_remainder"));
+  return SetDataset(c, [=](const DataContext& begin) -> absl::StatusOr<NextElement> {
+    ASSIGN_OR_RETURN(NextElement next, input->Read(begin));
+    return [rebatcher = std::make_unique<Rebatcher>(std::move(next), sizes, drop)](
+               const DataContext& context) { return rebatcher->Next(context); };
+  });
+}
+
 // --- Padding -----------------------------------------------------------------------------------
 
 struct Padding {
@@ -240,6 +329,14 @@ DEFINE_OP(PaddedBatchDatasetV2) {
       .Input("padding_values: Toutput_types")
       .Input("drop_remainder: bool");
   DefineDataset(op, "Several elements padded to one shape and stacked.", MakePaddedBatches);
+}
+
+DEFINE_OP(RebatchDatasetV2) {
+  ElementAttrs(op)
+      .Input("input_dataset: variant")
+      .Input("batch_sizes: int64")
+      .Input("drop_remainder: bool");
+  DefineDataset(op, "Batches of other sizes, by turns.", MakeRebatched);
 }
 
 }  // namespace muster

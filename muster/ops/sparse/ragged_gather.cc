@@ -1,4 +1,6 @@
 // RaggedGather: rows of a ragged tensor picked by index.
+#include "absl/strings/str_join.h"
+
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -19,6 +21,17 @@ absl::Status CheckSplits(const std::vector<Dims>& splits, int64_t num_values) {
     if (ends.back() > size) return InvalidArgument("Ragged splits must not point past values");
   }
   return absl::OkStatus();
+}
+
+// "[1,0]": where number i of a tensor stands; nothing for a scalar.
+std::string PlaceOf(int64_t i, const Shape& shape) {
+  if (shape.rank() == 0) return "";
+  std::vector<int64_t> place(static_cast<size_t>(shape.rank()));
+  for (int d = shape.rank() - 1; d >= 0; --d) {
+    place[d] = i % shape[d];
+    i /= shape[d];
+  }
+  return absl::StrCat("[", absl::StrJoin(place, ","), "]");
 }
 
 absl::Status SetSplits(KernelContext& c, int output, const Dims& splits) {
@@ -49,11 +62,10 @@ absl::Status Run(KernelContext& c) {
   }
   ASSIGN_OR_RETURN(const Dims wanted, IntegerValues(indices));
   const int64_t rows = static_cast<int64_t>(splits[0].size()) - 1;
-  for (const int64_t index : wanted) {
-    if (index < 0 || index >= rows) {
-      return InvalidArgument("indices", indices.rank() == 0 ? "" : "[...]", " = ", index,
-                             " is not in [0, ", rows, ")");
-    }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] >= 0 && wanted[i] < rows) continue;
+    return InvalidArgument("indices", PlaceOf(static_cast<int64_t>(i), indices.shape()), " = ",
+                           wanted[i], " is not in [0, ", rows, ")");
   }
   RETURN_IF_ERROR(CheckSplits(splits, values.dim(0)));
 

@@ -61,7 +61,7 @@ absl::Status Run(KernelContext& c) {
     ASSIGN_OR_RETURN(const int64_t size, RowSize<T>(at(0, row), at(1, row), at(2, row)));
     total += size;
     if (total > static_cast<int64_t>(std::numeric_limits<Split>::max()) || total > kMostValues)
-      return InvalidArgument("Requires ((limit - start) / delta) <= the largest row split");
+      return InvalidArgument("The total number of values overflowed the type of the row splits");
     ends[row + 1] = static_cast<Split>(total);
   }
   ASSIGN_OR_RETURN(Tensor* const values, c.AllocateOutput(1, Shape({total})));

@@ -1,7 +1,12 @@
 // Parts and properties of strings: Substr, StringLength, StringStrip, StringLower, StringUpper.
+#include <algorithm>
+
 #include "absl/strings/ascii.h"
+#include <locale.h>
+#include <wctype.h>
 
 #include "muster/ops/op.h"
+#include "muster/ops/strings/charset.h"
 
 namespace muster {
 namespace {
@@ -147,13 +152,62 @@ absl::Status RunStrip(KernelContext& c) {
   return absl::OkStatus();
 }
 
+// The case of letters beyond ASCII, one letter for one; sharp s, which has no capital of its own,
+// and the sigma at the end of a word besides.
+class LetterCases {
+ public:
+  explicit LetterCases(locale_t locale) : locale_(locale) {}
+
+  // Null where the system has no table of letters.
+  static const LetterCases* Find() {
+    static const LetterCases cases(newlocale(LC_CTYPE_MASK, "C.UTF-8", nullptr));
+    return cases.locale_ == nullptr ? nullptr : &cases;
+  }
+
+  std::string Convert(const Charset& utf8, absl::string_view text, bool upper) const {
+    std::vector<int32_t> points;
+    utf8.Decode(text, [&](DecodedChar next) { points.push_back(next.code_point); });
+    std::string result;
+    for (size_t i = 0; i < points.size(); ++i) {
+      const auto letter = static_cast<wint_t>(points[i]);
+      if (upper && points[i] == kSharpS) {
+        result += "SS";
+      } else if (!upper && points[i] == kSigma && IsLetter(points, i, -1) &&
+                 !IsLetter(points, i, 1)) {
+        AppendEncoded(OutputEncoding::kUtf8, kFinalSigma, result);
+      } else {
+        const wint_t converted = upper ? towupper_l(letter, locale_) : towlower_l(letter, locale_);
+        AppendEncoded(OutputEncoding::kUtf8, static_cast<int64_t>(converted), result);
+      }
+    }
+    return result;
+  }
+
+ private:
+  static constexpr int32_t kSharpS = 0xDF;
+  static constexpr int32_t kSigma = 0x3A3;
+  static constexpr int32_t kFinalSigma = 0x3C2;
+
+  bool IsLetter(const std::vector<int32_t>& points, size_t i, int step) const {
+    const auto at = static_cast<int64_t>(i) + step;
+    return at >= 0 && at < static_cast<int64_t>(points.size()) &&
+           iswalpha_l(static_cast<wint_t>(points[at]), locale_) != 0;
+  }
+
+  const locale_t locale_;
+};
+
 template <bool kUpper>
 class CaseKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& s) override {
     ASSIGN_OR_RETURN(encoding_, s.Attr<std::string>("encoding"));
-    if (encoding_.empty() || encoding_ == "utf-8") return absl::OkStatus();
-    return InvalidArgument("only utf-8 or '' (no encoding) is supported, received ", encoding_);
+    if (encoding_.empty()) return absl::OkStatus();
+    if (encoding_ != "utf-8") {
+      return InvalidArgument("only utf-8 or '' (no encoding) is supported, received ", encoding_);
+    }
+    ASSIGN_OR_RETURN(utf8_, Charset::Find("UTF-8"));
+    return absl::OkStatus();
   }
 
   absl::Status Compute(KernelContext& c) override {
@@ -161,19 +215,25 @@ class CaseKernel : public Kernel {
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, input.shape()));
     for (int64_t i = 0; i < input.num_elements(); ++i) {
       const std::string& text = input.data<std::string>()[i];
-      if (!encoding_.empty() &&
-          std::any_of(text.begin(), text.end(), [](char b) { return b & 0x80; })) {
-        return Unimplemented(c.node().op(), " knows the case of ASCII letters only, element ", i,
-                             " has others");
+      std::string& result = output->data<std::string>()[i];
+      if (encoding_.empty() ||
+          std::none_of(text.begin(), text.end(), [](char b) { return b & 0x80; })) {
+        result = kUpper ? absl::AsciiStrToUpper(text) : absl::AsciiStrToLower(text);
+        continue;
       }
-      output->data<std::string>()[i] =
-          kUpper ? absl::AsciiStrToUpper(text) : absl::AsciiStrToLower(text);
+      const LetterCases* const cases = LetterCases::Find();
+      if (cases == nullptr) {
+        return Unimplemented(c.node().op(), " knows the case of ASCII letters only on a system ",
+                             "without the locale C.UTF-8; element ", i, " has others");
+      }
+      result = cases->Convert(*utf8_, text, kUpper);
     }
     return absl::OkStatus();
   }
 
  private:
   std::string encoding_;
+  std::shared_ptr<const Charset> utf8_;
 };
 
 }  // namespace

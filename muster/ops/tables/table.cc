@@ -238,7 +238,8 @@ class HashTable : public LookupTable {
   absl::Status ImportBucketsLocked(const Tensor& keys, const Tensor& values)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const int64_t buckets = keys.num_elements();
-    if (buckets < 1 || (buckets & (buckets - 1)) != 0) {
+    if (buckets < 4) return InvalidArgument("Number of buckets must be at least 4, got: ", buckets);
+    if ((buckets & (buckets - 1)) != 0) {
       return InvalidArgument("Number of buckets must be a power of 2, got: ", buckets);
     }
     ClearLocked();

@@ -35,10 +35,17 @@ absl::StatusOr<Shape> ValuesShape(const LookupTable& table, const Shape& keys) {
   return Shape::Make(dims);
 }
 
+// A dense table takes keys one by one or in a row.
+absl::Status CheckKeys(const LookupTable& table, const Tensor& keys) {
+  if (table.kind() != LookupTable::Kind::kDense || keys.rank() <= 1) return absl::OkStatus();
+  return InvalidArgument("Expected key shape [", keys.dim(0), "] got ", keys.shape().ToString());
+}
+
 absl::Status RunFind(KernelContext& c) {
   ASSIGN_OR_RETURN(const RefPtr<LookupTable> table, InputTable(c));
   RETURN_IF_ERROR(CheckTypes(c, *table, true));
   const Tensor& keys = c.input(1);
+  RETURN_IF_ERROR(CheckKeys(*table, keys));
   const Tensor& fallback = c.input(2);
   ASSIGN_OR_RETURN(const Shape shape, ValuesShape(*table, keys.shape()));
   const bool per_key = table->kind() != LookupTable::Kind::kStatic && fallback.shape() == shape;
@@ -53,6 +60,7 @@ absl::Status RunFind(KernelContext& c) {
 
 absl::Status CheckValues(KernelContext& c, const LookupTable& table) {
   RETURN_IF_ERROR(CheckTypes(c, table, false));
+  RETURN_IF_ERROR(CheckKeys(table, c.input(1)));
   ASSIGN_OR_RETURN(const Shape shape, ValuesShape(table, c.input(1).shape()));
   if (c.input(2).shape() == shape) return absl::OkStatus();
   return InvalidArgument("Expected shape ", shape.ToString(), " for value, got ",
@@ -68,12 +76,16 @@ absl::Status RunInsert(KernelContext& c) {
 absl::Status RunImport(KernelContext& c) {
   ASSIGN_OR_RETURN(const RefPtr<LookupTable> table, InputTable(c));
   RETURN_IF_ERROR(CheckValues(c, *table));
+  if (table->kind() == LookupTable::Kind::kStatic && c.input(1).num_elements() == 0) {
+    return InvalidArgument("keys and values cannot be empty tensors");
+  }
   return table->Import(c.input(1), c.input(2));
 }
 
 absl::Status RunRemove(KernelContext& c) {
   ASSIGN_OR_RETURN(const RefPtr<LookupTable> table, InputTable(c));
   RETURN_IF_ERROR(CheckTypes(c, *table, false));
+  RETURN_IF_ERROR(CheckKeys(*table, c.input(1)));
   return table->Remove(c.input(1));
 }
 

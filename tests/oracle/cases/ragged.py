@@ -199,3 +199,15 @@ def unicode_transcode(g):
     g.edge([[[b"a\x01b\x7f\n"]]], "controls", input_encoding=b"UTF-8", output_encoding=b"UTF-8",
            replace_control_characters=True)
     g.error([[b"a\xff"]], "strict", input_encoding=b"UTF-8", output_encoding=b"UTF-8", errors=b"strict")
+
+
+@cases("Fingerprint", tolerance=EXACT)
+def fingerprint(g):
+    kind = dict(T=et.INT32)
+    g.normal([np.arange(6).reshape(2, 3), b"farmhash64"], **kind)
+    g.normal([[b"a", b"", b"muster"], b"farmhash64"], "strings", T=et.STRING)
+    g.normal([[[b"a", b"b"], [b"", b""]], b"farmhash64"], "rows of strings", T=et.STRING)
+    g.empty([np.zeros((0, 2)), b"farmhash64"], **kind)
+    g.edge([[7], b"farmhash64"], "one number", **kind)
+    g.error([3, b"farmhash64"], "scalar", **kind)
+    g.error([[3], b"md5"], "method", **kind)
