@@ -264,7 +264,7 @@ void StepRun::ClearButConstants(const PlanNode& item, Entry* inputs) {
     const Tensor& constant = plan_.constants[item.first_input + i];
     if (!constant.valid()) {
       inputs[i].Clear();
-    } else if (!inputs[i].tensor.valid()) {
+    } else if (inputs[i].tensor.buffer().region() != constant.buffer().region()) {
       inputs[i].tensor = constant;
     }
   }
