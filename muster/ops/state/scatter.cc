@@ -2,13 +2,21 @@
 // repeated ones accumulate.
 #include "muster/ops/state/scatter.h"
 
+#include <bit>
+
 namespace muster {
 namespace {
+
+constexpr double kCacheMissNanos = 20;
+// Rows that are called for in advance, and how much of each.
+constexpr int64_t kAhead = 8;
+constexpr int64_t kAheadBytes = 256;
 
 template <typename Update>
 class RowScatterKernel : public ScatterKernel {
  protected:
-  absl::Status Scatter(Tensor& params, const Tensor& indices, const Tensor& updates) override {
+  absl::Status Scatter(const KernelContext& c, Tensor& params, const Tensor& indices,
+                       const Tensor& updates) override {
     if (params.rank() < 1)
       return InvalidArgument("params must be at least 1-D, got shape ", params.shape().ToString());
     if (!updates.shape().is_scalar()) {
@@ -28,10 +36,31 @@ class RowScatterKernel : public ScatterKernel {
     const int64_t row_elements = params.shape().ElementsIn(1, params.rank());
     const int64_t row_bytes = row_elements * static_cast<int64_t>(DTypeSize(params.dtype()));
     const bool scalar = updates.shape().is_scalar();
-    for (size_t i = 0; i < rows.size(); ++i) {
-      update(params.raw() + rows[i] * row_bytes, updates.raw() + (scalar ? 0 : i * row_bytes),
-             scalar, row_elements);
-    }
+    // Each thread takes the rows that are its own, in the order of the updates: what repeated rows
+    // come to does not depend on how many threads there are.
+    const auto count = static_cast<int64_t>(rows.size());
+    const uint64_t parts =
+        IsPlainData(params.dtype())
+            ? std::bit_floor(static_cast<uint64_t>(c.step().scheduler->parallelism()))
+            : 1;
+    const double cost = (kCacheMissNanos + static_cast<double>(row_bytes) / 16) *
+                        static_cast<double>(count) / static_cast<double>(parts);
+    c.ParallelFor(static_cast<int64_t>(parts), cost, [&](int64_t begin, int64_t end) {
+      const auto is_own = [&](int64_t row) {
+        const auto part = static_cast<int64_t>(static_cast<uint64_t>(row) & (parts - 1));
+        return part >= begin && part < end;
+      };
+      for (int64_t i = 0; i < count; ++i) {
+        if (i + kAhead < count && is_own(rows[i + kAhead])) {
+          const char* next = params.raw() + rows[i + kAhead] * row_bytes;
+          for (int64_t at = 0; at < std::min(row_bytes, kAheadBytes); at += 64)
+            __builtin_prefetch(next + at, 1);
+        }
+        if (!is_own(rows[i])) continue;
+        update(params.raw() + rows[i] * row_bytes, updates.raw() + (scalar ? 0 : i * row_bytes),
+               scalar, row_elements);
+      }
+    });
     return absl::OkStatus();
   }
 };

@@ -19,13 +19,14 @@ class ScatterKernel : public Kernel {
                              DTypeName(variable->dtype()), " and ", DTypeName(updates.dtype()));
     }
     RETURN_IF_ERROR(
-        variable->Update([&](Tensor& params) { return Scatter(params, c.input(1), updates); }));
+        variable->Update([&](Tensor& params) { return Scatter(c, params, c.input(1), updates); }));
     if (c.input_is_reference(0)) c.SetOutputReference(0, c.input_reference(0));
     return absl::OkStatus();
   }
 
  protected:
-  virtual absl::Status Scatter(Tensor& params, const Tensor& indices, const Tensor& updates) = 0;
+  virtual absl::Status Scatter(const KernelContext& c, Tensor& params, const Tensor& indices,
+                               const Tensor& updates) = 0;
 };
 
 // Changes one slice of a variable: `from` points to as many elements, or to a single one for all.

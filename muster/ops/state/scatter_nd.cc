@@ -19,7 +19,8 @@ class NdScatterKernel : public ScatterKernel {
   }
 
  protected:
-  absl::Status Scatter(Tensor& params, const Tensor& indices, const Tensor& updates) override {
+  absl::Status Scatter(const KernelContext&, Tensor& params, const Tensor& indices,
+                       const Tensor& updates) override {
     if (params.rank() < 1)
       return InvalidArgument("Output must be at least 1-D, got shape: ", params.shape().ToString());
     if (params.num_elements() == 0 &&
