@@ -1,0 +1,248 @@
+// What a link sends.
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "muster/transport/fast/link.h"
+
+namespace muster::fast {
+namespace {
+
+// Memory that cannot be shown is copied to where it can, unless the socket is as quick.
+constexpr size_t kCopyFromBytes = 64 << 10;
+// Loans that are this large are given back at once, others with what is sent next.
+constexpr size_t kReleaseAtOnceBytes = 64 << 10;
+constexpr size_t kMaxReleases = 64;
+// So much may wait for a process that does not read.
+constexpr size_t kMaxQueuedBytes = size_t{256} << 20;
+constexpr size_t kMaxParts = 512;
+
+template <typename T>
+absl::string_view BytesOf(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+}
+
+// A part of SharedMemory.
+class SharedRegion : public Region {
+ public:
+  SharedRegion(void* base, size_t size_bytes) : Region(base, size_bytes, MemoryKind::kSharedHost) {}
+  ~SharedRegion() override { SharedMemory::Global().Free(base_, size_bytes_); }
+};
+
+// A copy that can be shown; the buffer itself when there is no memory for one.
+Buffer CopyToShare(const Buffer& buffer) {
+  void* const block = SharedMemory::Global().Allocate(buffer.length_bytes());
+  if (block == nullptr) return buffer;
+  std::memcpy(block, buffer.data(), buffer.length_bytes());
+  return Buffer(MakeRef<SharedRegion>(block, buffer.length_bytes()), 0, buffer.length_bytes());
+}
+
+size_t RoundUp(size_t value, size_t unit) {
+  return (value + unit - 1) / unit * unit;
+}
+
+// How much the system took; nothing when it is full; negative: the socket is broken.
+ssize_t SendParts(int socket, std::vector<iovec>& parts, absl::Span<const int> descriptors) {
+  msghdr message = {};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  alignas(cmsghdr) char control[CMSG_SPACE(kMaxSegmentsAtOnce * sizeof(int))];
+  if (!descriptors.empty()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(descriptors.size() * sizeof(int));
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(descriptors.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(header), descriptors.data(), descriptors.size() * sizeof(int));
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : sent;
+}
+
+void CloseAll(std::vector<int>& descriptors) {
+  for (const int descriptor : descriptors) close(descriptor);
+  descriptors.clear();
+}
+
+}  // namespace
+
+void Link::Send(Outgoing frame) {
+  std::vector<std::optional<SharedMemory::Place>> places(frame.pieces.size());
+  for (size_t i = 0; i < frame.pieces.size(); ++i) {
+    Buffer& buffer = frame.pieces[i].buffer;
+    if (!buffer || buffer.length_bytes() < kSharedFromBytes) continue;
+    places[i] = SharedMemory::Global().Find(buffer.data());
+    if (places[i] || buffer.length_bytes() < kCopyFromBytes) continue;
+    buffer = CopyToShare(buffer);
+    places[i] = SharedMemory::Global().Find(buffer.data());
+  }
+  std::vector<PieceEntry> table(frame.pieces.size());
+  std::vector<absl::string_view> parts;
+  absl::flat_hash_set<uint64_t> segments;
+  static constexpr char kGap[kBufferAlignment] = {};
+  uint64_t at = table.size() * sizeof(PieceEntry);
+  for (size_t i = 0; i < table.size(); ++i) {
+    const WireMessage::Piece& piece = frame.pieces[i];
+    table[i].length = piece.size();
+    if (places[i]) {
+      table[i].segment = places[i]->segment;
+      table[i].offset = places[i]->offset;
+      segments.insert(places[i]->segment);
+      continue;
+    }
+    if (piece.size() >= kSharedFromBytes) {
+      const uint64_t aligned = RoundUp(at, kBufferAlignment);
+      if (aligned > at) parts.emplace_back(kGap, aligned - at);
+      at = aligned;
+    }
+    table[i].offset = at;
+    at += piece.size();
+    if (piece.size() == 0) continue;
+    parts.push_back(piece.buffer ? absl::string_view(piece.buffer.data(), piece.size())
+                                 : absl::string_view(piece.text));
+  }
+  frame.header.num_pieces = static_cast<uint32_t>(table.size());
+  frame.header.body_bytes = at;
+  MutexLock lock(write_mutex_);
+  if (write_failed_) return;
+  ForgetSegmentsLocked();
+  ShowSegmentsLocked(segments);
+  SendReleasesLocked();
+  for (size_t i = 0; i < table.size(); ++i) {
+    if (!places[i]) continue;
+    table[i].loan = ++last_loan_;
+    lent_.emplace(last_loan_, frame.pieces[i].buffer);
+  }
+  std::string head(BytesOf(frame.header));
+  head.append(reinterpret_cast<const char*>(table.data()), table.size() * sizeof(PieceEntry));
+  WriteLocked(head, parts, {});
+}
+
+void Link::WriteNumbersLocked(FrameKind kind, absl::Span<const uint64_t> numbers,
+                              std::vector<int> descriptors) {
+  FrameHeader header;
+  header.kind = kind;
+  header.body_bytes = numbers.size() * sizeof(uint64_t);
+  const absl::string_view body(reinterpret_cast<const char*>(numbers.data()), header.body_bytes);
+  WriteLocked(BytesOf(header), {body}, std::move(descriptors));
+}
+
+void Link::ShowSegmentsLocked(const absl::flat_hash_set<uint64_t>& segments) {
+  std::vector<uint64_t> numbers_and_sizes;
+  std::vector<int> descriptors;
+  const auto show = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_) {
+    if (descriptors.empty()) return;
+    WriteNumbersLocked(FrameKind::kSegments, numbers_and_sizes, std::move(descriptors));
+    numbers_and_sizes.clear();
+    descriptors.clear();
+  };
+  for (const uint64_t segment : segments) {
+    if (!shown_.insert(segment).second) continue;
+    const absl::StatusOr<SharedMemory::Opened> opened = SharedMemory::Global().Open(segment);
+    if (!opened.ok()) return FailWritingLocked();
+    numbers_and_sizes.push_back(segment);
+    numbers_and_sizes.push_back(opened->size_bytes);
+    descriptors.push_back(opened->descriptor);
+    if (descriptors.size() == kMaxSegmentsAtOnce) show();
+  }
+  show();
+}
+
+void Link::ForgetSegmentsLocked() {
+  const uint64_t returned = SharedMemory::Global().num_returned();
+  if (returned == returned_seen_) return;
+  returned_seen_ = returned;
+  std::vector<uint64_t> gone;
+  for (const uint64_t segment : shown_)
+    if (!SharedMemory::Global().Has(segment)) gone.push_back(segment);
+  if (gone.empty()) return;
+  for (const uint64_t segment : gone) shown_.erase(segment);
+  WriteNumbersLocked(FrameKind::kForget, gone, {});
+}
+
+void Link::SendReleasesLocked() {
+  if (releases_.empty()) return;
+  const std::vector<uint64_t> releases = std::exchange(releases_, {});
+  WriteNumbersLocked(FrameKind::kRelease, releases, {});
+}
+
+void Link::Release(std::vector<uint64_t> loans, size_t bytes) {
+  MutexLock lock(write_mutex_);
+  if (write_failed_) return;
+  releases_.insert(releases_.end(), loans.begin(), loans.end());
+  if (bytes >= kReleaseAtOnceBytes || releases_.size() >= kMaxReleases) SendReleasesLocked();
+}
+
+void Link::FailWritingLocked() {
+  if (write_failed_) return;
+  write_failed_ = true;
+  // Whoever reads finds the end.
+  if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);
+}
+
+void Link::WriteLocked(absl::string_view head, absl::Span<const absl::string_view> parts,
+                       std::vector<int> descriptors) {
+  if (write_failed_) return CloseAll(descriptors);
+  std::string flat;  // where there are too many parts
+  absl::string_view joined[1];
+  if (parts.size() > kMaxParts) {
+    for (const absl::string_view part : parts) flat.append(part.data(), part.size());
+    joined[0] = flat;
+    parts = joined;
+  }
+  size_t sent = 0;
+  if (queue_.empty()) {
+    std::vector<iovec> vectors;
+    vectors.reserve(parts.size() + 1);
+    vectors.push_back({const_cast<char*>(head.data()), head.size()});
+    for (const absl::string_view part : parts)
+      vectors.push_back({const_cast<char*>(part.data()), part.size()});
+    const ssize_t result = SendParts(socket_, vectors, descriptors);
+    if (result < 0) {
+      CloseAll(descriptors);
+      return FailWritingLocked();
+    }
+    sent = static_cast<size_t>(result);
+    if (sent > 0) CloseAll(descriptors);
+  }
+  Queued rest;
+  const auto keep = [&rest, &sent](absl::string_view part) {
+    const size_t skipped = std::min(sent, part.size());
+    sent -= skipped;
+    rest.bytes.append(part.data() + skipped, part.size() - skipped);
+  };
+  keep(head);
+  for (const absl::string_view part : parts) keep(part);
+  if (rest.bytes.empty()) return;
+  rest.descriptors = std::move(descriptors);
+  queued_bytes_ += rest.bytes.size();
+  const bool is_first = queue_.empty();
+  queue_.push_back(std::move(rest));
+  if (queued_bytes_ > kMaxQueuedBytes) return FailWritingLocked();
+  if (is_first) Poller::Global().Watch(number_, socket_, /*for_writing=*/true);
+}
+
+void Link::FlushLocked() {
+  while (!queue_.empty() && !write_failed_) {
+    Queued& first = queue_.front();
+    std::vector<iovec> vectors = {
+        {first.bytes.data() + first.sent, first.bytes.size() - first.sent}};
+    const ssize_t result = SendParts(socket_, vectors, first.descriptors);
+    if (result < 0) return FailWritingLocked();
+    if (result == 0) return;
+    CloseAll(first.descriptors);
+    first.sent += static_cast<size_t>(result);
+    queued_bytes_ -= static_cast<size_t>(result);
+    if (first.sent == first.bytes.size()) queue_.pop_front();
+  }
+}
+
+}  // namespace muster::fast
