@@ -167,3 +167,26 @@ def test_pictures_that_somebody_made_up():
                     except tf.errors.InvalidArgumentError:
                         pass
         np.testing.assert_array_equal(sess.run(decoded[0], {given: sess.run(tf.image.encode_png(image))}), image)
+
+
+@pytest.mark.parametrize("splits", [tf.int32, tf.int64])
+def test_ragged_columns_of_sequences(splits):
+    examples = [_sequence({"c": [1, 2, 3]}, a=[[1], [], [2, 3]], s=[[b"x", b"y"]]), _sequence({}, a=[[7, 8, 9]]),
+                _sequence({"c": [5]})]
+    none = np.array([], object)
+    parsed = tf.raw_ops.ParseSequenceExampleV2(
+        serialized=examples, debug_name=none, context_sparse_keys=none, context_dense_keys=none, context_ragged_keys=["c"],
+        feature_list_sparse_keys=none, feature_list_dense_keys=none, feature_list_ragged_keys=["a", "s"],
+        feature_list_dense_missing_assumed_empty=np.zeros([0], bool), context_dense_defaults=[],
+        context_ragged_value_types=[tf.int64], context_ragged_split_types=[splits],
+        feature_list_ragged_value_types=[tf.int64, tf.string], feature_list_ragged_split_types=[splits, splits])
+    with tf.Session() as session:
+        found = {name: [value.tolist() for value in session.run(list(getattr(parsed, name)))]
+                 for name in parsed._fields if "ragged" in name}
+    # As TensorFlow 2.21 has it.
+    assert found == {
+        "context_ragged_values": [[1, 2, 3, 5]], "context_ragged_row_splits": [[0, 3, 3, 4]],
+        "feature_list_ragged_values": [[1, 2, 3, 7, 8, 9], [b"x", b"y"]],
+        "feature_list_ragged_outer_splits": [[0, 3, 4, 4], [0, 1, 1, 1]],
+        "feature_list_ragged_inner_splits": [[0, 1, 1, 3, 6], [0, 2]]}
+    assert parsed.feature_list_ragged_outer_splits[0].dtype == splits

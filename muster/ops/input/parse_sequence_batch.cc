@@ -1,5 +1,6 @@
 // ParseSequenceExample, ParseSequenceExampleV2: batches of SequenceExamples. Contexts become the
-// columns that batches of Examples have; lists are padded to the longest one of the batch.
+// columns that batches of Examples have; lists are padded to the longest one of the batch, or
+// ragged.
 #include <algorithm>
 
 #include "muster/ops/input/feature_lists.h"
@@ -65,11 +66,46 @@ absl::Status EmitDense(KernelContext& c, const StepColumn& column, const FoundLi
   return absl::OkStatus();
 }
 
+void SetSplit(Tensor& splits, int64_t at, int64_t value) {
+  if (splits.dtype() == DType::kInt64) {
+    splits.data<int64_t>()[at] = value;
+  } else {
+    splits.data<int32_t>()[at] = static_cast<int32_t>(value);
+  }
+}
+
+// The steps of the examples one after the other, and the values of these.
+absl::Status EmitRagged(KernelContext& c, const FoundLists& found, int values, int outer,
+                        int inner) {
+  int64_t total = 0, all_steps = 0;
+  for (const FoundSteps& steps : found) {
+    total += steps.Total();
+    all_steps += steps.size();
+  }
+  const auto size = static_cast<int64_t>(found.size());
+  ASSIGN_OR_RETURN(Tensor* const value, c.AllocateOutput(values, Shape({total})));
+  ASSIGN_OR_RETURN(Tensor* const examples, c.AllocateOutput(outer, Shape({size + 1})));
+  ASSIGN_OR_RETURN(Tensor* const steps, c.AllocateOutput(inner, Shape({all_steps + 1})));
+  if (steps->dtype() == DType::kInt32 && std::max(total, all_steps) > INT32_MAX)
+    return InvalidArgument("Ragged splits of type int32 cannot count ", total, " values");
+  int64_t at = 0, step = 0;
+  SetSplit(*examples, 0, 0);
+  SetSplit(*steps, 0, 0);
+  for (int64_t i = 0; i < size; ++i) {
+    ForValueType(value->dtype(), [&]<typename T>(T) { found[i].CopyTo(value->data<T>() + at); });
+    for (const int64_t count : found[i].counts) SetSplit(*steps, ++step, at += count);
+    SetSplit(*examples, i + 1, step);
+  }
+  return absl::OkStatus();
+}
+
 struct WantedColumns {
   std::vector<ListColumn> context_sparse;
   std::vector<DenseColumn> context_dense;
   std::vector<StepColumn> step_sparse;
   std::vector<StepColumn> step_dense;
+  std::vector<ListColumn> context_ragged;
+  std::vector<StepColumn> step_ragged;
   std::vector<bool> may_miss;  // by dense column of steps
 };
 
@@ -105,7 +141,7 @@ class ParseSequencesKernel : public Kernel {
     for (const DType type : step_sparse) wanted_.step_sparse.push_back({"", type, Shape()});
     ASSIGN_OR_RETURN(wanted_.step_dense, MakeStepColumns(step_dense, step_shapes));
     RETURN_IF_ERROR(CheckCounts(s));
-    return keys_are_inputs_ ? CheckNoRagged(s) : ReadKeys(s);
+    return keys_are_inputs_ ? ReadRagged(s) : ReadKeys(s);
   }
 
   absl::Status Compute(KernelContext& c) override {
@@ -149,11 +185,22 @@ class ParseSequencesKernel : public Kernel {
     return absl::OkStatus();
   }
 
-  static absl::Status CheckNoRagged(KernelSetup& s) {
-    for (const char* attr : {"context_ragged_value_types", "feature_list_ragged_value_types"}) {
-      ASSIGN_OR_RETURN(const std::vector<DType> types, s.Attr<std::vector<DType>>(attr));
-      if (!types.empty())
-        return Unimplemented("ParseSequenceExampleV2 with ragged columns: ", attr);
+  absl::Status ReadRagged(KernelSetup& s) {
+    using Types = std::vector<DType>;
+    for (const char* part : {"context", "feature_list"}) {
+      ASSIGN_OR_RETURN(const Types values,
+                       s.Attr<Types>(absl::StrCat(part, "_ragged_value_types")));
+      ASSIGN_OR_RETURN(const Types splits,
+                       s.Attr<Types>(absl::StrCat(part, "_ragged_split_types")));
+      if (values.size() != splits.size()) {
+        return InvalidArgument("len(", part, "_ragged_value_types) is ", values.size(),
+                               " where there are ", splits.size(), " types of splits");
+      }
+      if (absl::string_view(part) == "context") {
+        ASSIGN_OR_RETURN(wanted_.context_ragged, MakeListColumns(values));
+      } else {
+        for (const DType type : values) wanted_.step_ragged.push_back({"", type, Shape()});
+      }
     }
     return absl::OkStatus();
   }
@@ -181,6 +228,8 @@ class ParseSequencesKernel : public Kernel {
     const auto keys = [&c](int i) { return c.input(i).values<std::string>(); };
     RETURN_IF_ERROR(SetKeys("context_sparse_keys", keys(2), wanted.context_sparse));
     RETURN_IF_ERROR(SetKeys("context_dense_keys", keys(3), wanted.context_dense));
+    RETURN_IF_ERROR(SetKeys("context_ragged_keys", keys(4), wanted.context_ragged));
+    RETURN_IF_ERROR(SetKeys("feature_list_ragged_keys", keys(7), wanted.step_ragged));
     RETURN_IF_ERROR(SetKeys("feature_list_sparse_keys", keys(5), wanted.step_sparse));
     RETURN_IF_ERROR(SetKeys("feature_list_dense_keys", keys(6), wanted.step_dense));
     const auto may_miss = c.input(8).values<bool>();
@@ -193,7 +242,7 @@ class ParseSequencesKernel : public Kernel {
   }
 
   static absl::Status EmitContexts(KernelContext& c, const WantedColumns& wanted, int& out) {
-    FeatureBatch batch({wanted.context_dense, wanted.context_sparse, {}}, true);
+    FeatureBatch batch({wanted.context_dense, wanted.context_sparse, wanted.context_ragged}, true);
     RETURN_IF_ERROR(batch.Find(c, c.input(0).values<std::string>(),
                                c.input(1).values<std::string>(), ReadContext));
     const int sparse = static_cast<int>(wanted.context_sparse.size());
@@ -202,6 +251,10 @@ class ParseSequencesKernel : public Kernel {
     out = 3 * sparse;
     for (size_t i = 0; i < wanted.context_dense.size(); ++i)
       RETURN_IF_ERROR(batch.EmitDense(c, static_cast<int>(i), out++));
+    const int ragged = static_cast<int>(wanted.context_ragged.size());
+    for (int i = 0; i < ragged; ++i)
+      RETURN_IF_ERROR(batch.EmitRagged(c, i, out + i, out + ragged + i));
+    out += 2 * ragged;
     return absl::OkStatus();
   }
 
@@ -210,7 +263,8 @@ class ParseSequencesKernel : public Kernel {
     const auto names = c.input(1).values<std::string>();
     const int num_sparse = static_cast<int>(wanted.step_sparse.size());
     const int num_dense = static_cast<int>(wanted.step_dense.size());
-    std::vector<FoundLists> sparse(num_sparse), dense(num_dense);
+    const int num_ragged = static_cast<int>(wanted.step_ragged.size());
+    std::vector<FoundLists> sparse(num_sparse), dense(num_dense), ragged(num_ragged);
     for (size_t i = 0; i < serialized.size(); ++i) {
       std::vector<NamedFeature> context;
       std::vector<NamedFeatureList> lists;
@@ -219,6 +273,9 @@ class ParseSequencesKernel : public Kernel {
       const FeatureLists parsed(names.empty() ? "<unknown>" : names[i], std::move(lists));
       for (int k = 0; k < num_sparse; ++k) {
         ASSIGN_OR_RETURN(sparse[k].emplace_back(), parsed.FindSparse(wanted.step_sparse[k]));
+      }
+      for (int k = 0; k < num_ragged; ++k) {
+        ASSIGN_OR_RETURN(ragged[k].emplace_back(), parsed.FindSparse(wanted.step_ragged[k]));
       }
       for (int k = 0; k < num_dense; ++k) {
         ASSIGN_OR_RETURN(dense[k].emplace_back(),
@@ -231,6 +288,10 @@ class ParseSequencesKernel : public Kernel {
     out += 3 * num_sparse;
     for (int k = 0; k < num_dense; ++k)
       RETURN_IF_ERROR(EmitDense(c, wanted.step_dense[k], dense[k], out + k, out + num_dense + k));
+    out += 2 * num_dense;
+    for (int k = 0; k < num_ragged; ++k)
+      RETURN_IF_ERROR(
+          EmitRagged(c, ragged[k], out + k, out + num_ragged + k, out + 2 * num_ragged + k));
     return absl::OkStatus();
   }
 
@@ -347,7 +408,7 @@ DEFINE_OP(ParseSequenceExampleV2) {
       .Output("feature_list_ragged_values: feature_list_ragged_value_types")
       .Output("feature_list_ragged_outer_splits: feature_list_ragged_split_types")
       .Output("feature_list_ragged_inner_splits: feature_list_ragged_split_types")
-      .Doc("ParseSequenceExample whose keys are tensors; ragged columns are not supported.")
+      .Doc("ParseSequenceExample whose keys are tensors, and whose columns may be ragged.")
       .Shape(InferShape)
       .Cpu(Parser<true>());
 }
