@@ -238,6 +238,19 @@ void CollectiveGroups::LeaveGroup(int32_t key, uint64_t waiter) {
   }
 }
 
+void CollectiveGroups::FailForming(int32_t group_key, const absl::Status& reason) {
+  std::vector<GroupWaiter> waiting;
+  {
+    MutexLock lock(mutex_);
+    const auto found = groups_.find(group_key);
+    if (found == groups_.end() || found->second.whole != nullptr) return;
+    waiting = std::move(found->second.waiting);
+    groups_.erase(found);
+  }
+  for (GroupWaiter& waiter : waiting)
+    waiter.Answer(absl::StatusOr<std::shared_ptr<const CollectiveGroup>>(reason));
+}
+
 absl::Status CollectiveGroups::CheckInstance(const Instance& known, const CollectiveInstance& asked,
                                              const CollectiveGroup& group, bool& restart) const {
   const CollectiveInstance& first = known.first;

@@ -51,6 +51,8 @@ class CollectiveGroups : public CollectiveResolver,
   // takes the group with it: the others hear its name. A whole group makes room for one of another
   // size, and for a member that has started anew.
   void Join(CollectiveJoin join, std::shared_ptr<Cancellation> caller, GroupDone done);
+  // While a group is not complete, those who wait for it get `reason`.
+  void FailForming(int32_t group_key, const absl::Status& reason);
   // The group must be complete. See CollectiveResolver::ResolveInstance.
   void Complete(CollectiveInstance instance, std::shared_ptr<Cancellation> caller,
                 InstanceDone done);

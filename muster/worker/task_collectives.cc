@@ -4,6 +4,8 @@
 #include <optional>
 #include <set>
 
+#include "absl/strings/str_cat.h"
+
 #include "muster/base/status.h"
 #include "muster/worker/task_exchange.h"
 
@@ -13,6 +15,9 @@ namespace {
 // A leader that has never answered may still be starting.
 constexpr absl::Duration kLeaderStarts = absl::Seconds(30);
 constexpr absl::Duration kAskAgain = absl::Seconds(1);
+constexpr absl::Duration kSilence = absl::Seconds(30);
+// In larger clusters tasks do not ask each other all to all.
+constexpr size_t kWatchedTasks = 64;
 
 }  // namespace
 
@@ -25,8 +30,11 @@ class TaskCollectives::Resolver : public CollectiveResolver,
 
   void ResolveGroup(const CollectiveParams& params, std::shared_ptr<Cancellation> cancellation,
                     GroupDone done) override {
-    if (LeadsItself())
-      return task_->groups_->ResolveGroup(params, std::move(cancellation), std::move(done));
+    if (LeadsItself()) {
+      return task_->Join(
+          {params.group_key, params.group_size, params.device.device_type, params.device},
+          place_.peers, std::move(cancellation), std::move(done));
+    }
     bool has_answered = false;
     std::shared_ptr<const CollectiveGroup> known;
     {
@@ -51,6 +59,7 @@ class TaskCollectives::Resolver : public CollectiveResolver,
 
   void ResolveInstance(const CollectiveParams& params, std::shared_ptr<const CollectiveGroup> group,
                        std::shared_ptr<Cancellation> cancellation, InstanceDone done) override {
+    task_->WatchMembers(place_, params, group, cancellation);
     if (LeadsItself()) {
       return task_->CompleteInstance(InstanceOf(params, *group), place_.peers, place_.task,
                                      std::move(cancellation), std::move(done));
@@ -179,21 +188,173 @@ RefPtr<StepCollectives> TaskCollectives::ForStep(Place place, int64_t step_id,
                                   std::move(exchange), control_, direct_);
 }
 
-void TaskCollectives::CompleteGroup(CollectiveJoin join, std::shared_ptr<Cancellation> caller,
+// Asks all tasks of the cluster whether they live, once a second while a group is formed. Tasks
+// that have never answered may still be starting.
+class TaskCollectives::FormingWatch : public std::enable_shared_from_this<FormingWatch> {
+ public:
+  FormingWatch(std::shared_ptr<TaskCollectives> task, std::shared_ptr<Peers> peers,
+               const CollectiveJoin& join, std::shared_ptr<Cancellation> formed)
+      : task_(std::move(task)),
+        peers_(std::move(peers)),
+        key_(join.group_key),
+        size_(join.group_size),
+        device_type_(join.device_type),
+        formed_(std::move(formed)) {
+    MutexLock lock(mutex_);
+    for (const TaskName& name : peers_->Tasks()) asked_.emplace_back().task = name.ToString();
+  }
+
+  void Start() {
+    size_t count;
+    {
+      MutexLock lock(mutex_);
+      count = asked_.size();
+    }
+    for (size_t i = 0; i < count; ++i) Ask(i);
+  }
+
+ private:
+  struct Asked {
+    std::string task;
+    int devices = -1;   // not heard of yet
+    int refusals = 0;   // in a row
+    absl::Status lost;  // why
+  };
+  // One that is just being started anew may refuse once.
+  static constexpr int kRefusals = 2;
+
+  void AskLater(size_t i) {
+    task_->control_.ScheduleAfter(kAskAgain, [self = shared_from_this(), i] { self->Ask(i); });
+  }
+  void Ask(size_t i) {
+    if (formed_->cancelled()) return;
+    std::string name;
+    {
+      MutexLock lock(mutex_);
+      name = asked_[i].task;
+    }
+    std::shared_ptr<WorkerApi> worker = peers_->Worker(name);
+    if (worker == nullptr) return;
+    CallOptions options;
+    options.timeout = kSilence;
+    WorkerApi& to = *worker;
+    to.GetStatus(std::move(options),
+                 [self = shared_from_this(), i, worker = std::move(worker)](
+                     const absl::StatusOr<std::vector<DeviceAttributes>>& devices) {
+                   if (!self->formed_->cancelled()) self->Heard(i, devices);
+                 });
+  }
+  void Heard(size_t i, const absl::StatusOr<std::vector<DeviceAttributes>>& devices) {
+    std::optional<absl::Status> hopeless;
+    {
+      MutexLock lock(mutex_);
+      Asked& asked = asked_[i];
+      if (devices.ok()) {
+        asked.devices = static_cast<int>(std::count_if(
+            devices->begin(), devices->end(),
+            [&](const DeviceAttributes& device) { return device.device_type == device_type_; }));
+        asked.refusals = 0;
+        asked.lost = absl::OkStatus();
+      } else if (asked.devices >= 0 &&
+                 (++asked.refusals >= kRefusals || !absl::IsUnavailable(devices.status()))) {
+        asked.lost = devices.status();
+      }
+      hopeless = HopelessLocked();
+    }
+    if (hopeless.has_value()) return task_->groups_->FailForming(key_, *hopeless);
+    AskLater(i);
+  }
+  // Why the group can never be complete; nothing while it can.
+  std::optional<absl::Status> HopelessLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    int64_t devices = 0;
+    std::string lost;
+    for (const Asked& asked : asked_) {
+      if (asked.devices < 0) return std::nullopt;
+      if (asked.lost.ok()) {
+        devices += asked.devices;
+      } else {
+        absl::StrAppend(&lost, lost.empty() ? "" : "; ", asked.task,
+                        " does not answer: ", asked.lost.message());
+      }
+    }
+    if (lost.empty() || devices >= size_) return std::nullopt;
+    // Not UNAVAILABLE: followers would take that for a leader that is still starting.
+    return absl::AbortedError(absl::StrCat("Group ", key_, " of ", size_,
+                                           " devices cannot be complete any more: ", lost));
+  }
+
+  const std::shared_ptr<TaskCollectives> task_;
+  const std::shared_ptr<Peers> peers_;
+  const int32_t key_;
+  const int32_t size_;
+  const std::string device_type_;
+  const std::shared_ptr<Cancellation> formed_;
+  Mutex mutex_;
+  std::vector<Asked> asked_ ABSL_GUARDED_BY(mutex_);
+};
+
+void TaskCollectives::Join(CollectiveJoin join, std::shared_ptr<Peers> peers,
+                           std::shared_ptr<Cancellation> caller,
+                           CollectiveResolver::GroupDone done) {
+  const auto formed = std::make_shared<Cancellation>();
+  const CollectiveJoin asked = join;
+  groups_->Join(std::move(join), std::move(caller),
+                [weak = weak_from_this(), formed, key = asked.group_key, done = std::move(done)](
+                    absl::StatusOr<std::shared_ptr<const CollectiveGroup>> group) mutable {
+                  formed->Cancel(absl::CancelledError("answered"));
+                  if (const auto self = weak.lock()) {
+                    MutexLock lock(self->mutex_);
+                    self->forming_.erase(key);
+                  }
+                  std::move(done)(std::move(group));
+                });
+  if (formed->cancelled() || peers == nullptr || peers->Tasks().size() > kWatchedTasks) return;
+  {
+    // All who wait are answered together, so one watch is enough.
+    MutexLock lock(mutex_);
+    if (formed->cancelled() || !forming_.insert(asked.group_key).second) return;
+  }
+  std::make_shared<FormingWatch>(shared_from_this(), std::move(peers), asked, formed)->Start();
+}
+
+void TaskCollectives::WatchMembers(const Place& place, const CollectiveParams& params,
+                                   const std::shared_ptr<const CollectiveGroup>& group,
+                                   const std::shared_ptr<Cancellation>& wait) {
+  if (place.peers == nullptr || wait == nullptr || group->devices_per_task.size() < 3 ||
+      group->devices_per_task.size() > kWatchedTasks) {
+    return;
+  }
+  // Most are over long before.
+  control_.ScheduleAfter(kAskAgain, [&control = control_, place, what = params.ToString(), group,
+                                     weak = std::weak_ptr<Cancellation>(wait)] {
+    const std::shared_ptr<Cancellation> over = weak.lock();
+    if (over == nullptr || over->cancelled()) return;
+    std::set<std::string> tasks;
+    for (const CollectiveGroup::Member& member : group->members) tasks.insert(member.task);
+    tasks.erase(place.task);
+    for (const std::string& task : tasks) {
+      WatchTask(place.peers, task, control, over, [over, what](const absl::Status& reason) {
+        over->Cancel(absl::Status(reason.code(), absl::StrCat(what, ": ", reason.message())));
+      });
+    }
+  });
+}
+
+void TaskCollectives::CompleteGroup(CollectiveJoin join, std::shared_ptr<Peers> peers,
+                                    std::shared_ptr<Cancellation> caller,
                                     CallDone<CompleteGroupReply> done) {
   const bool is_legacy = join.is_legacy;
-  groups_->Join(std::move(join), std::move(caller),
-                [is_legacy, done = std::move(done)](
-                    absl::StatusOr<std::shared_ptr<const CollectiveGroup>> group) mutable {
-                  if (!group.ok()) return std::move(done)(group.status());
-                  CompleteGroupReply reply;
-                  reply.group_key = (*group)->key;
-                  reply.device_type = (*group)->device_type;
-                  reply.is_legacy = is_legacy;
-                  for (const auto& member : (*group)->members)
-                    reply.devices.push_back(member.device);
-                  std::move(done)(std::move(reply));
-                });
+  Join(std::move(join), std::move(peers), std::move(caller),
+       [is_legacy, done = std::move(done)](
+           absl::StatusOr<std::shared_ptr<const CollectiveGroup>> group) mutable {
+         if (!group.ok()) return std::move(done)(group.status());
+         CompleteGroupReply reply;
+         reply.group_key = (*group)->key;
+         reply.device_type = (*group)->device_type;
+         reply.is_legacy = is_legacy;
+         for (const auto& member : (*group)->members) reply.devices.push_back(member.device);
+         std::move(done)(std::move(reply));
+       });
 }
 
 void TaskCollectives::CompleteInstance(CollectiveInstance instance, std::shared_ptr<Peers> peers,

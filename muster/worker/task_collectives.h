@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "muster/base/mutex.h"
@@ -39,8 +40,8 @@ class TaskCollectives : public std::enable_shared_from_this<TaskCollectives> {
                                   std::shared_ptr<CollectiveBuffers> buffers);
 
   // What the leader serves. Members that are waited for are watched through `peers`.
-  void CompleteGroup(CollectiveJoin join, std::shared_ptr<Cancellation> caller,
-                     CallDone<CompleteGroupReply> done);
+  void CompleteGroup(CollectiveJoin join, std::shared_ptr<Peers> peers,
+                     std::shared_ptr<Cancellation> caller, CallDone<CompleteGroupReply> done);
   void CompleteInstance(CollectiveInstance instance, std::shared_ptr<Peers> peers,
                         const std::string& self, std::shared_ptr<Cancellation> caller,
                         CallDone<int> done);
@@ -48,6 +49,16 @@ class TaskCollectives : public std::enable_shared_from_this<TaskCollectives> {
 
  private:
   class Resolver;
+  class FormingWatch;
+
+  // CollectiveGroups::Join; gives up when tasks are lost without which the group cannot come about.
+  void Join(CollectiveJoin join, std::shared_ptr<Peers> peers, std::shared_ptr<Cancellation> caller,
+            CollectiveResolver::GroupDone done);
+  // A rank that takes bytes from one other would wait for it, and not hear of a third that is lost
+  // when that one has given up: `wait` is cancelled when any task of the group is.
+  void WatchMembers(const Place& place, const CollectiveParams& params,
+                    const std::shared_ptr<const CollectiveGroup>& group,
+                    const std::shared_ptr<Cancellation>& wait);
 
   // What a leader has told.
   struct Known {
@@ -67,6 +78,7 @@ class TaskCollectives : public std::enable_shared_from_this<TaskCollectives> {
   const std::shared_ptr<DirectGroups> direct_;
   const std::shared_ptr<CollectiveGroups> groups_;
   Mutex mutex_;
+  std::set<int32_t> forming_ ABSL_GUARDED_BY(mutex_);  // groups whose tasks are watched
   std::map<std::pair<std::string, int32_t>, Known> known_ ABSL_GUARDED_BY(mutex_);  // leader, key
 };
 

@@ -286,7 +286,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   void CompleteGroup(CallOptions options, CollectiveJoin request,
                      CallDone<CompleteGroupReply> done) override {
     if (absl::Status status = Stopped(); !status.ok()) return std::move(done)(std::move(status));
-    collectives_->CompleteGroup(std::move(request), std::move(options.cancellation),
+    collectives_->CompleteGroup(std::move(request), peers_, std::move(options.cancellation),
                                 std::move(done));
   }
 

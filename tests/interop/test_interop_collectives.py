@@ -110,3 +110,26 @@ def test_a_killed_rank_fails_the_others_by_name(ranks):
         assert reply["error"] in ("UnavailableError", "AbortedError"), reply
         assert "/job:worker/replica:0/task:2" in reply["message"]
     assert time.monotonic() - begin < 45
+
+
+def test_a_rank_that_dies_before_it_comes_fails_the_others_by_name(ranks):
+    group = ranks(("muster", "muster", "muster"))
+    group.start([0, 1])
+    time.sleep(5)  # the leader has heard of all three by then, and waits for the third
+    os.kill(group.processes[2].process.pid, signal.SIGKILL)
+    for rank in (0, 1):
+        reply = group.reply(rank)
+        assert reply["error"] == "AbortedError", reply
+        assert "/job:worker/replica:0/task:2" in reply["message"]
+
+
+def test_a_rank_hears_of_a_lost_one_from_which_it_awaits_nothing(ranks):
+    group = ranks(("muster", "muster", "muster"), leader=1)
+    group.start()
+    for rank in range(3):
+        assert "error" not in group.reply(rank)
+    group.start([2])  # waits for rank 1, which does not begin
+    os.kill(group.processes[0].process.pid, signal.SIGKILL)
+    reply = group.reply(2)
+    assert reply["error"] == "UnavailableError", reply
+    assert "/job:worker/replica:0/task:0" in reply["message"]
