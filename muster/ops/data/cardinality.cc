@@ -46,6 +46,10 @@ int64_t EndlessOrUnknown(const KernelContext& c) {
   return Input(c, 0) == kInfiniteCardinality ? kInfiniteCardinality : kUnknownCardinality;
 }
 
+int64_t Promised(const KernelContext& c) {
+  return Number(c, 1, kUnknownCardinality);
+}
+
 int64_t Slices(const KernelContext& c) {
   return c.num_inputs() > 0 && c.input(0).rank() > 0 ? c.input(0).dim(0) : kUnknownCardinality;
 }
@@ -194,6 +198,7 @@ const absl::flat_hash_map<absl::string_view, Rule>& Rules() {
       {"ParallelInterleaveDatasetV4", EndlessOrUnknown},
       {"GroupByWindowDataset", EndlessOrUnknown},
       {"RewriteDataset", Same},
+      {"AssertCardinalityDataset", Promised},
       {"ShuffleDataset", Same},
       {"ShuffleDatasetV3", Same},
       {"ShuffleAndRepeatDataset", ShuffleAndRepeat},

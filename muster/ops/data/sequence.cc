@@ -163,6 +163,36 @@ absl::Status MakeShard(KernelContext& c) {
   });
 }
 
+std::string Elements(int64_t count) {
+  return absl::StrCat(count, count == 1 ? " element" : " elements");
+}
+
+// Fails where there are more elements than promised, or fewer.
+absl::Status MakeAsserted(KernelContext& c) {
+  ASSIGN_OR_RETURN(const DatasetPtr input, InputDataset(c, 0));
+  ASSIGN_OR_RETURN(const int64_t promised, ScalarInteger(c.input(1), "cardinality"));
+  return SetDataset(c, [=](const DataContext& begin) -> absl::StatusOr<NextElement> {
+    ASSIGN_OR_RETURN(NextElement next, input->Read(begin));
+    return [promised, next = std::move(next),
+            seen = int64_t{0}](const DataContext& context) mutable -> MaybeElement {
+      ASSIGN_OR_RETURN(std::optional<Element> element, next(context));
+      if (element.has_value()) ++seen;
+      if (!element.has_value() && promised != seen && promised != kUnknownCardinality) {
+        return FailedPrecondition("Input dataset was expected to contain ",
+                                  promised == kInfiniteCardinality
+                                      ? "an infinite number of elements"
+                                      : Elements(promised),
+                                  " but contained only ", Elements(seen), ".");
+      }
+      if (element.has_value() && promised >= 0 && seen > promised) {
+        return FailedPrecondition("Input dataset was expected to contain ", Elements(promised),
+                                  " but contained at least ", Elements(seen), ".");
+      }
+      return element;
+    };
+  });
+}
+
 void DefineCounted(OpBuilder& op, const char* doc, KernelFunction make) {
   ElementAttrs(op)
       .Attr2x("metadata: string = ''")
@@ -211,6 +241,11 @@ DEFINE_OP(ShardDataset) {
       .Input("num_shards: int64")
       .Input("index: int64");
   DefineDataset(op, "Every num_shards-th element, beginning with that of the index.", MakeShard);
+}
+
+DEFINE_OP(AssertCardinalityDataset) {
+  ElementAttrs(op).Input("input_dataset: variant").Input("cardinality: int64");
+  DefineDataset(op, "The same elements, which must be as many as is said.", MakeAsserted);
 }
 
 }  // namespace muster
