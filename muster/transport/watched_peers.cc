@@ -380,6 +380,7 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi, pu
     watch_->worker().CleanupGraph(std::move(options), step_id, std::move(done));
   }
   bool IsMuster() override { return watch_->worker().IsMuster(); }
+  void Reconnect() override { watch_->worker().Reconnect(); }
 
   template <typename Reply, typename Call>
   void Forward(CallOptions options, CallDone<Reply> done, Call call) {

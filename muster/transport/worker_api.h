@@ -189,6 +189,8 @@ class WorkerApi {
   // Whether the task is known to be Muster's, so that what follows can be asked of it. Where that
   // is not known yet, it is being found out.
   virtual bool IsMuster() { return false; }
+  // The task has been heard of: a connection that failed before it was there is tried again now.
+  virtual void Reconnect() {}
   virtual void RecvTensors(CallOptions /*options*/, RecvTensorsRequest /*request*/,
                            CallDone<RecvTensorsReply> done) {
     std::move(done)(absl::UnimplementedError("RecvTensors"));

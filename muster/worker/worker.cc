@@ -357,6 +357,10 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     if (request.session.empty()) return InvalidArgument("Session must be non-empty.");
     // Nobody will ever close those of its master's earlier life.
     sessions_->DropLeftBehind(request.master_task, request.master_incarnation);
+    // It may have been asked for before it was there; its steps should not fail because of that.
+    const std::shared_ptr<WorkerApi> master =
+        request.master_task.empty() ? nullptr : peers_->Worker(request.master_task);
+    if (master != nullptr) master->Reconnect();
     WorkerSession::Options options = SessionOptions();
     options.master_task = request.master_task;
     options.master_incarnation = request.master_incarnation;

@@ -92,6 +92,10 @@ GrpcChannel::GrpcChannel(std::string name, std::string address, const GrpcOption
       token_(options.security.token),
       channel_(MakeChannel(address_, options)) {}
 
+void GrpcChannel::Reconnect() const {
+  if (channel_.ok()) grpc::experimental::ChannelResetConnectionBackoff(channel_->get());
+}
+
 void GrpcChannel::Call(absl::string_view service, absl::string_view method, CallOptions options,
                        absl::StatusOr<WireMessage> request, Done done) const {
   if (!channel_.ok()) return std::move(done)(channel_.status());

@@ -19,6 +19,7 @@ class GrpcChannel final : public Channel {
 
   void Call(absl::string_view service, absl::string_view method, CallOptions options,
             absl::StatusOr<WireMessage> request, Done done) const override;
+  void Reconnect() const override;
   const std::string& address() const override { return address_; }
 
  private:

@@ -19,6 +19,8 @@ class Channel {
   // An error in place of the request is passed on to `done`.
   virtual void Call(absl::string_view service, absl::string_view method, CallOptions options,
                     absl::StatusOr<WireMessage> request, Done done) const = 0;
+  // Does not wait any longer before it tries to connect again.
+  virtual void Reconnect() const = 0;
   // "host:port"
   virtual const std::string& address() const = 0;
 };

@@ -280,6 +280,8 @@ class WorkerStub final : public WorkerApi,
              }));
   }
 
+  void Reconnect() override { channel_->Reconnect(); }
+
   bool IsMuster() override {
     Kind kind = kind_.load(std::memory_order_relaxed);
     if (kind == Kind::kUnknown && kind_.compare_exchange_strong(kind, Kind::kAsked)) {
