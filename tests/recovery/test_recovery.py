@@ -228,7 +228,8 @@ def test_a_worker_one_step_ahead_is_released(trainers):
     """The chief leaves after its last step; a worker that has begun another would wait for its token for ever."""
     cluster = trainers(1, 2, "--sync", "--num_tokens", "0", start_workers=False)
     chief = cluster.start("worker", 0, "--last_step", "20", "--pause", "0.05")
-    other = cluster.start("worker", 1, "--own_steps", "21", "--pause", "0")
+    # Not so soon that it could take the chief's token too: without tokens to begin with nobody could go on then.
+    other = cluster.start("worker", 1, "--own_steps", "21", "--pause", "0.03")
     assert chief.wait(60) == 0
     ended = time.time()
     assert other.wait(30) == 0

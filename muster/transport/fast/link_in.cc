@@ -57,15 +57,15 @@ void Link::Ready() {
 bool Link::ReadUntil(absl::FunctionRef<bool()> done, int event, absl::Time until) {
   if (has_reader_.exchange(true)) return false;
   while (!done() && is_open() && absl::Now() < until) {
-    int socket;
+    pollfd waited[] = {{-1, POLLIN | POLLRDHUP, 0}, {event, POLLIN, 0}};
     {
       MutexLock lock(write_mutex_);
       if (socket_ < 0) break;
       // The threads of the poller sleep on.
       Poller::Global().Pause(number_, socket_);
-      socket = socket_;
+      waited[0].fd = socket_;
+      if (!queue_.empty()) waited[0].events |= POLLOUT;
     }
-    pollfd waited[] = {{socket, POLLIN | POLLRDHUP, 0}, {event, POLLIN, 0}};
     const int64_t left_nanos = absl::ToInt64Nanoseconds(until - absl::Now());
     const timespec timeout = {left_nanos / 1'000'000'000, left_nanos % 1'000'000'000};
     if (left_nanos <= 0 || ppoll(waited, 2, &timeout, nullptr) <= 0) continue;
