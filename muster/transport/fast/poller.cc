@@ -38,10 +38,11 @@ void Poller::Run() {
     // The thread that began to wait last is the one that is woken.
     if (epoll_wait(epoll_, &event, 1, -1) != 1) continue;
     if (waiting_.fetch_sub(1) == 1 && threads_.load() < kMaxThreads) AddThread();
+    const Number number = event.data.u64;  // a copy: the event is packed
     std::shared_ptr<Pollable> pollable;
     {
       MutexLock lock(mutex_);
-      const auto found = pollables_.find(event.data.u64);
+      const auto found = pollables_.find(number);
       if (found != pollables_.end()) pollable = found->second.lock();
     }
     if (pollable != nullptr) pollable->Ready();
