@@ -1,7 +1,7 @@
 """make bench: Muster and TensorFlow side by side, in turns, as ratios (the machine is noisy; absolute times are not
 comparable between runs).
 
-    run.py [--rounds N] [--save [FILE]] [ROW...]
+    run.py [--rounds N] [--save] [ROW...]
 
 The ratio is that of the best values, the one in brackets that of the medians."""
 import argparse
@@ -24,7 +24,7 @@ def parse_flags():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", nargs="*", metavar="ROW", help="all, unless some are named")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--save", nargs="?", const="", help="keep what was measured, by default in benchmarks/results/")
+    parser.add_argument("--save", action="store_true", help="keep what was measured in benchmarks/results/")
     flags = parser.parse_args()
     unknown = set(flags.rows) - {row.name for row in ROWS} - set(ALLREDUCE)
     if unknown:
@@ -74,11 +74,10 @@ def commit():
     return git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
 
 
-def save(path, kept):
-    if not path:
-        folder = os.path.join(HERE, "results")
-        os.makedirs(folder, exist_ok=True)
-        path = os.path.join(folder, "%s-%s.json" % (kept["date"][:10], kept["commit"].split()[0]))
+def save(kept):
+    folder = os.path.join(HERE, "results")
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "%s-%s.json" % (kept["date"][:16].replace(":", ""), kept["commit"].split()[0]))
     with open(path, "w") as file:
         json.dump(kept, file, indent=1)
         file.write("\n")
@@ -99,8 +98,8 @@ def main():
     allreduce = [name for name in ALLREDUCE if not flags.rows or name in flags.rows]
     if allreduce:
         kept["rows"] += allreduce_rows.compare(allreduce, interpreters["tensorflow"], flags.rounds)
-    if flags.save is not None:
-        save(flags.save, kept)
+    if flags.save:
+        save(kept)
 
 
 if __name__ == "__main__":
