@@ -147,7 +147,10 @@ void Link::ShowSegmentsLocked(const absl::flat_hash_set<uint64_t>& segments) {
   for (const uint64_t segment : segments) {
     if (!shown_.insert(segment).second) continue;
     const absl::StatusOr<SharedMemory::Opened> opened = SharedMemory::Global().Open(segment);
-    if (!opened.ok()) return FailWritingLocked();
+    if (!opened.ok()) {
+      CloseAll(descriptors);
+      return FailWritingLocked();
+    }
     numbers_and_sizes.push_back(segment);
     numbers_and_sizes.push_back(opened->size_bytes);
     descriptors.push_back(opened->descriptor);
