@@ -48,7 +48,6 @@ class OpRegistry {
 
  private:
   OpRegistry() = default;
-  void RunDefinitions();
   static OpRegistry* building_;
   absl::flat_hash_map<std::string, std::unique_ptr<OpRegistration>> ops_;
 };

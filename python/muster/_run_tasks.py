@@ -92,8 +92,8 @@ def main():
                 runner.join(3600)  # the launcher knows when it has been long enough
         code = 130
     # Threads of other tasks may be in the middle of anything.
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        stream.end_line()
     os._exit(code)
 
 

@@ -88,14 +88,13 @@ class _Output(object):
 
     def write(self, text):
         task = current()
-        if task is None:
-            return self._stream.write(text)
+        before = "" if task is None else "%sout %s%s" % (FOR_LAUNCHER, task.name, FOR_LAUNCHER)
+        # Whole lines only, whoever writes: `print` gives the end of a line in a second call.
         with self._write_lock:
             *lines, rest = (self._partial.get(task, "") + text).split("\n")
             self._partial[task] = rest
             if lines:
-                self._stream.write("".join("%sout %s%s%s\n" % (FOR_LAUNCHER, task.name, FOR_LAUNCHER, line)
-                                           for line in lines))
+                self._stream.write("".join("%s%s\n" % (before, line) for line in lines))
                 self._stream.flush()
         return len(text)
 

@@ -19,6 +19,8 @@ namespace {
 
 // Deadlines further away would not fit into gRPC's clock.
 constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365);
+// For a connection to a task that has been heard of.
+constexpr absl::Duration kReconnectWithin = absl::Seconds(2);
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
                                                            const GrpcOptions& options) {
@@ -93,7 +95,10 @@ GrpcChannel::GrpcChannel(std::string name, std::string address, const GrpcOption
       channel_(MakeChannel(address_, options)) {}
 
 void GrpcChannel::Reconnect() const {
-  if (channel_.ok()) grpc::experimental::ChannelResetConnectionBackoff(channel_->get());
+  if (!channel_.ok() || (*channel_)->GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
+  // Calls that do not wait would fail with the old error until the connection stands.
+  reconnecting_until_ = absl::ToUnixNanos(absl::Now() + kReconnectWithin);
+  grpc::experimental::ChannelResetConnectionBackoff(channel_->get());
 }
 
 void GrpcChannel::Call(absl::string_view service, absl::string_view method, CallOptions options,
@@ -105,7 +110,10 @@ void GrpcChannel::Call(absl::string_view service, absl::string_view method, Call
   call->request = ToByteBuffer(*std::move(request));
   call->who = absl::StrCat(name_, " (", address_, ")");
   call->done = std::move(done);
-  call->context.set_wait_for_ready(options.wait_for_ready);
+  const int64_t reconnecting_until = reconnecting_until_.load(std::memory_order_relaxed);
+  call->context.set_wait_for_ready(
+      options.wait_for_ready ||
+      (reconnecting_until != 0 && absl::GetCurrentTimeNanos() < reconnecting_until));
   call->context.AddMetadata(kPeerHeader, "1");
   if (!token_.empty()) call->context.AddMetadata(kTokenHeader, TokenHeaderValue(token_));
   if (options.timeout < kLongestTimeout) {

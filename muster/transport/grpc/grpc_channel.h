@@ -1,6 +1,7 @@
 // A connection to one task, over which calls go out.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -27,6 +28,8 @@ class GrpcChannel final : public Channel {
   const std::string address_;
   std::string token_;
   absl::StatusOr<std::shared_ptr<grpc::Channel>> channel_;
+  // Until then (absl::Now() in ns) calls wait for the connection that is being made.
+  mutable std::atomic<int64_t> reconnecting_until_{0};
 };
 
 }  // namespace muster

@@ -431,6 +431,21 @@ TEST_F(GrpcWorkerTest, WaitForReadyWaitsForAServer) {
   restarter.join();
 }
 
+TEST_F(GrpcWorkerTest, AfterReconnectNoCallFailsWithTheOldError) {
+  GrpcServerOptions options;
+  options.host = "127.0.0.1";
+  options.port = task_.server->port();
+  task_.server.reset();
+  EXPECT_EQ(RunGraph({}).status().code(), StatusCode::kUnavailable);
+  absl::StatusOr<std::unique_ptr<GrpcServer>> again =
+      GrpcServer::Start(options, task_.master, task_.worker);
+  ASSERT_TRUE(again.ok()) << again.status();
+  task_.server = *std::move(again);
+  task_.remote->Reconnect();
+  const absl::Status status = RunGraph({}).status();
+  EXPECT_TRUE(status.ok()) << status;
+}
+
 TEST_F(GrpcWorkerTest, ManyCallsAtOnce) {
   Mutex mutex;
   std::vector<std::function<void(absl::Status)>> held;
