@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <deque>
 #include <map>
 #include <optional>
@@ -44,7 +45,8 @@ class TimerThread {
     const Scheduler::TimerId id = ++last_id_;
     timers_.emplace(std::make_pair(due, id), std::move(task));
     due_by_id_[id] = due;
-    changed_.NotifyAll();
+    // Most are cancelled long before they are due: who is woken for none of them sleeps on.
+    if (due < wakes_at_) changed_.NotifyAll();
     return id;
   }
 
@@ -65,10 +67,12 @@ class TimerThread {
     mutex_.Lock();
     while (!stopping_) {
       if (timers_.empty()) {
+        wakes_at_ = INT64_MAX;
         changed_.Wait(mutex_);
         continue;
       }
-      const int64_t wait = timers_.begin()->first.first - Clock::Real().NowNanos();
+      wakes_at_ = timers_.begin()->first.first;
+      const int64_t wait = wakes_at_ - Clock::Real().NowNanos();
       if (wait > 0) {
         changed_.WaitFor(mutex_, absl::Nanoseconds(wait));
         continue;
@@ -87,6 +91,7 @@ class TimerThread {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t wakes_at_ ABSL_GUARDED_BY(mutex_) = INT64_MAX;  // without being told
   Scheduler::TimerId last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::pair<int64_t, Scheduler::TimerId>, Task> timers_ ABSL_GUARDED_BY(mutex_);
   std::map<Scheduler::TimerId, int64_t> due_by_id_ ABSL_GUARDED_BY(mutex_);
