@@ -19,6 +19,7 @@
 #include "absl/container/inlined_vector.h"
 #include <unistd.h>
 
+#include "muster/base/attention.h"
 #include "muster/base/check.h"
 #include "muster/base/float_mode.h"
 #include "muster/base/mutex.h"
@@ -44,6 +45,7 @@ constexpr int64_t kLongestTurnNanos = 5000000;
 constexpr int64_t kLongestWaitNanos = 200000;
 // Waking a thread and its warming up cost about this much.
 constexpr int64_t kBriefNanos = 30000;
+constexpr int64_t kShortNanos = 5000000;
 
 struct Frame;
 
@@ -209,6 +211,7 @@ class PlannedExecutor : public Executor {
   }
 
   bool is_brief() const override { return is_brief_.load(std::memory_order_relaxed); }
+  bool is_short() const override { return is_short_.load(std::memory_order_relaxed); }
 
   void Return(std::unique_ptr<StepRun> run) {
     MutexLock lock(mutex_);
@@ -224,13 +227,15 @@ class PlannedExecutor : public Executor {
       if (node.kind != NodeKind::kConstant)
         total_nanos += 200 + node.cost_nanos.load(std::memory_order_relaxed);
     // How often a loop goes round is not known.
-    is_brief_.store(plan_.frames.size() == 1 && total_nanos < kBriefNanos,
-                    std::memory_order_relaxed);
+    const bool is_known = plan_.frames.size() == 1;
+    is_brief_.store(is_known && total_nanos < kBriefNanos, std::memory_order_relaxed);
+    is_short_.store(is_known && total_nanos < kShortNanos, std::memory_order_relaxed);
   }
 
   const ExecutorPlan plan_;
   Device& device_;
   std::atomic<bool> is_brief_{false};
+  std::atomic<bool> is_short_{false};
   Mutex mutex_;
   uint64_t steps_run_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::unique_ptr<StepRun>> idle_ ABSL_GUARDED_BY(mutex_);
@@ -553,13 +558,19 @@ void StepRun::FinishAsync(AsyncCall& call, const absl::Status& kernel_status) {
     arrived_.insert(arrived_.end(), ready.begin(), ready.end());
     if (!is_first) return;
   }
-  step_->scheduler->Schedule([this] {
+  const auto go_on = [this] {
     ReadyList arrived;
     {
       MutexLock lock(mutex_);
       arrived.swap(arrived_);
     }
     Loop(std::move(arrived));
+  };
+  if (!owner_.is_short() || !Attention::IsHeld() || Turn::HasPutOff())
+    return step_->scheduler->Schedule(go_on);
+  Turn::AtEnd([go_on] {
+    Attention::LetGo();
+    go_on();
   });
 }
 

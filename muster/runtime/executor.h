@@ -27,6 +27,8 @@ class Executor {
   virtual void Run(Step& step, Done done) = 0;
   // By what its nodes took so far a step is over sooner than another thread could be woken for it.
   virtual bool is_brief() const = 0;
+  // Likewise: soon enough for a thread that could wait for it instead.
+  virtual bool is_short() const = 0;
 };
 
 }  // namespace muster

@@ -41,6 +41,7 @@ class LocalPartitions {
   std::vector<std::shared_ptr<const Graph>> graphs() const;
   // See Executor::is_brief; false where other threads take part anyway.
   bool is_brief() const { return partitions_.size() == 1 && partitions_[0].executor->is_brief(); }
+  bool is_short() const { return partitions_.size() == 1 && partitions_[0].executor->is_short(); }
 
  private:
   struct Partition {

@@ -1,5 +1,8 @@
 #include "muster/worker/execution.h"
 
+#include "muster/base/attention.h"
+#include "muster/base/turn.h"
+
 namespace muster {
 
 void AbortAfter(absl::Duration grace, int64_t step_id, std::weak_ptr<RemoteRendezvous> rendezvous,
@@ -37,6 +40,12 @@ void Execution::UseCollectives(RefPtr<StepCollectives> collectives) {
 
 void Execution::Start() {
   if (graph_->partitions->is_brief()) return Run();
+  if (graph_->partitions->is_short() && Attention::IsHeld() && !Turn::HasPutOff()) {
+    return Turn::AtEnd([self = shared_from_this()] {
+      Attention::LetGo();
+      self->Run();
+    });
+  }
   step_.scheduler->Schedule([self = shared_from_this()] { self->Run(); });
 }
 
@@ -47,6 +56,7 @@ void Execution::Run() {
     self->Ended(std::move(status));
     if (self->running_in_.load() == std::this_thread::get_id()) return;
     // The executor and the rendezvous that lead here must not go with the last reference.
+    if (Attention::Keep(self)) return;
     Scheduler& scheduler = *self->step_.scheduler;
     scheduler.Schedule([last = std::move(self)] {});
   });

@@ -17,6 +17,7 @@
 #include "muster/base/scheduler.h"
 #include "muster/tensor/shared_memory.h"
 #include "muster/transport/fast/frame.h"
+#include "muster/transport/fast/pace.h"
 #include "muster/transport/fast/poller.h"
 #include "muster/transport/messages/channel.h"
 
@@ -52,6 +53,7 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   void CancelServed(const absl::Status& reason);
 
   void Ready() override;
+  void Tick() override;
   // Reads on the calling thread until `done` holds, `until` has passed or the link is broken.
   // `event` is a descriptor that can be read when somebody else has made `done` true. False where
   // another thread does so already.
@@ -90,6 +92,7 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
     std::optional<Scheduler::TimerId> timer;
   };
   struct Loans;
+  static constexpr int kQuickToBeTrusted = 8;
 
   void Send(Outgoing frame);
   void WriteNumbersLocked(FrameKind kind, absl::Span<const uint64_t> numbers,
@@ -115,6 +118,16 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
   absl::StatusOr<WireBytes> BytesOfLocked(Frame frame) ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
 
+  // Reads what is there and does what it asks for. `let_go`: others read on meanwhile.
+  void ReadAndHandle(bool let_go);
+  // The poller watches the link from now on.
+  void Watch();
+  // False where the link is broken or has to be watched.
+  bool Pause();
+  // Whether something came before it was long enough to fall asleep. Requires: nobody watches.
+  bool StayAwake();
+  // One look, for who stays awake. True: there is something to handle.
+  bool Look();
   std::optional<Received> TakeUnhandled();
   void Handle(Received frame);
   absl::Status CheckSize(const WireBytes& bytes) const;
@@ -134,6 +147,12 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   Poller::Number number_ = 0;
   std::atomic<bool> open_{true};
   std::atomic<bool> has_reader_{false};  // a thread in ReadUntil
+  Pace calls_pace_;    // of what the other side sends when nobody waits for it here
+  Pace answers_pace_;  // of what a thread waits for
+  std::atomic<int64_t> idle_since_{0};  // when the poller was done with it
+  // So many quick ones until a thread may handle what comes while nobody watches the link.
+  std::atomic<int> handles_until_trusted_{kQuickToBeTrusted};
+  std::atomic<int64_t> unwatched_since_{0};  // while a thread handles something; 0: none does
   // Cancelled when the link breaks.
   const std::shared_ptr<Cancellation> connection_ = std::make_shared<Cancellation>();
 
@@ -155,6 +174,7 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   std::deque<int> descriptors_ ABSL_GUARDED_BY(read_mutex_);  // received, not mapped yet
 
   std::deque<Received> unhandled_ ABSL_GUARDED_BY(read_mutex_);
+  absl::Status read_status_ ABSL_GUARDED_BY(read_mutex_);  // once it has failed nothing is read
   // Of the other side.
   absl::flat_hash_map<uint64_t, std::shared_ptr<const SharedMapping>> segments_
       ABSL_GUARDED_BY(read_mutex_);

@@ -5,9 +5,12 @@
 
 #include "absl/time/clock.h"
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "muster/base/attention.h"
+#include "muster/base/turn.h"
 #include "muster/transport/fast/link.h"
 
 namespace muster::fast {
@@ -15,6 +18,9 @@ namespace {
 
 constexpr uint64_t kMaxBodyBytes = uint64_t{2} << 30;
 constexpr size_t kStagingBytes = 64 << 10;
+// A thread that handles what it reads so quickly may read on by itself.
+constexpr int64_t kQuickHandleNanos = 200'000;
+constexpr int64_t kMuchTooLongNanos = 300'000'000;
 
 }  // namespace
 
@@ -31,51 +37,154 @@ struct Link::Loans {
 };
 
 void Link::Ready() {
-  absl::Status status;
+  const int64_t idle_since = idle_since_.exchange(0, std::memory_order_relaxed);
+  if (idle_since != 0) calls_pace_.NoteSleep(absl::GetCurrentTimeNanos() - idle_since);
+  const auto watch = [this] { Watch(); };
+  Attention attention(watch);
+  do {
+    const int64_t begin = absl::GetCurrentTimeNanos();
+    // What comes while somebody works for long should not wait for the end of it.
+    const int until_trusted = handles_until_trusted_.load(std::memory_order_relaxed);
+    if (until_trusted == 0) unwatched_since_.store(begin, std::memory_order_relaxed);
+    ReadAndHandle(/*let_go=*/until_trusted > 0);
+    unwatched_since_.store(0, std::memory_order_relaxed);
+    attention.DropKept();
+    const int64_t end = absl::GetCurrentTimeNanos();
+    idle_since_.store(end, std::memory_order_relaxed);
+    if (end - begin > kQuickHandleNanos) {
+      handles_until_trusted_.store(kQuickToBeTrusted, std::memory_order_relaxed);
+    } else if (until_trusted > 0) {
+      handles_until_trusted_.store(until_trusted - 1, std::memory_order_relaxed);
+    }
+    if (attention.has_let_go()) {
+      if (!calls_pace_.is_quick() || !Pause()) return;
+      attention.TakeBack();
+    }
+  } while (StayAwake());
+  Attention::LetGo();
+}
+
+// Something that was always quick is not: others go on.
+void Link::Tick() {
+  const int64_t since = unwatched_since_.load(std::memory_order_relaxed);
+  if (since != 0 && absl::GetCurrentTimeNanos() - since > kMuchTooLongNanos) Watch();
+}
+
+void Link::Watch() {
   bool needs_help;
   {
     MutexLock lock(read_mutex_);
+    needs_help = !unhandled_.empty();
+  }
+  MutexLock lock(write_mutex_);
+  // Who reads in ReadUntil does so itself, but only what is still in the socket.
+  if (socket_ < 0 || (has_reader_.load() && !needs_help)) return;
+  // A socket that can be written to wakes another thread at once.
+  Poller::Global().Watch(number_, socket_, !queue_.empty() || needs_help);
+}
+
+bool Link::Pause() {
+  MutexLock lock(write_mutex_);
+  if (socket_ < 0 || !queue_.empty()) return false;
+  Poller::Global().Pause(number_, socket_);
+  return true;
+}
+
+bool Link::Look() {
+  MutexLock lock(read_mutex_);
+  if (socket_ < 0) return true;
+  if (read_status_.ok()) read_status_ = ReadLocked(unhandled_);
+  return !unhandled_.empty() || !read_status_.ok();
+}
+
+bool Link::StayAwake() {
+  if (!calls_pace_.is_quick() || !is_open() || !Awake::TryBegin()) return false;
+  const int64_t begin = absl::GetCurrentTimeNanos();
+  bool came = false;
+  while (!has_reader_.load(std::memory_order_relaxed)) {
+    came = Look();
+    if (came || absl::GetCurrentTimeNanos() - begin > Pace::kAwakeNanos) {
+      calls_pace_.NoteAwake(came);
+      break;
+    }
+    sched_yield();
+  }
+  Awake::End();
+  if (!came) idle_since_.store(0, std::memory_order_relaxed);
+  return came;
+}
+
+void Link::ReadAndHandle(bool let_go) {
+  absl::Status status;
+  {
+    MutexLock lock(read_mutex_);
     if (socket_ < 0) return;
-    status = ReadLocked(unhandled_);
-    // A call may keep this thread for long; what came behind it should not wait.
-    needs_help = unhandled_.size() > 1 &&
-                 std::any_of(unhandled_.begin(), unhandled_.end() - 1, [](const Received& frame) {
-                   return frame.header.kind == FrameKind::kCall;
-                 });
+    // Who stayed awake has read already.
+    if (unhandled_.empty() && read_status_.ok()) read_status_ = ReadLocked(unhandled_);
+    status = read_status_;
   }
   {
     MutexLock lock(write_mutex_);
     if (socket_ < 0) return;
     FlushLocked();
-    // A socket that can be written to wakes another thread at once.
-    if (status.ok()) Poller::Global().Watch(number_, socket_, !queue_.empty() || needs_help);
   }
-  while (std::optional<Received> frame = TakeUnhandled()) Handle(*std::move(frame));
+  {
+    // What the frames ask for may have answers that go together.
+    const Turn turn;
+    std::optional<Received> frame = TakeUnhandled();
+    if (let_go) Attention::LetGo();
+    for (; frame; frame = TakeUnhandled()) Handle(*std::move(frame));
+  }
   if (!status.ok()) Break(std::string(status.message()));
 }
 
 bool Link::ReadUntil(absl::FunctionRef<bool()> done, int event, absl::Time until) {
   if (has_reader_.exchange(true)) return false;
-  while (!done() && is_open() && absl::Now() < until) {
+  const auto stop_reading = [this] {
+    has_reader_.store(false);
+    Watch();
+  };
+  Attention attention(stop_reading);
+  bool is_watched = true;
+  while (!done() && is_open()) {
+    if (attention.has_let_go()) {
+      if (has_reader_.exchange(true)) return false;
+      attention.TakeBack();
+      is_watched = true;
+    }
+    const int64_t begin = absl::GetCurrentTimeNanos();
+    const int64_t left = absl::ToUnixNanos(until) - begin;
+    if (left <= 0) break;
     pollfd waited[] = {{-1, POLLIN | POLLRDHUP, 0}, {event, POLLIN, 0}};
     {
       MutexLock lock(write_mutex_);
       if (socket_ < 0) break;
       // The threads of the poller sleep on.
-      Poller::Global().Pause(number_, socket_);
+      if (is_watched) Poller::Global().Pause(number_, socket_);
       waited[0].fd = socket_;
       if (!queue_.empty()) waited[0].events |= POLLOUT;
     }
-    const int64_t left_nanos = absl::ToInt64Nanoseconds(until - absl::Now());
-    const timespec timeout = {left_nanos / 1'000'000'000, left_nanos % 1'000'000'000};
-    if (left_nanos <= 0 || ppoll(waited, 2, &timeout, nullptr) <= 0) continue;
-    uint64_t count;
-    if (waited[1].revents != 0 && read(event, &count, sizeof(count)) < 0) break;
-    if (waited[0].revents != 0) Ready();
+    is_watched = false;
+    bool came = false;
+    const bool is_awake =
+        answers_pace_.is_quick() && (waited[0].events & POLLOUT) == 0 && Awake::TryBegin();
+    if (is_awake) {
+      while (!(came = Look()) && !done() && absl::GetCurrentTimeNanos() - begin < Pace::kAwakeNanos)
+        sched_yield();
+      Awake::End();
+      answers_pace_.NoteAwake(came || done());
+    }
+    const timespec timeout = {left / 1'000'000'000, left % 1'000'000'000};
+    if (!came && !done() && ppoll(waited, 2, &timeout, nullptr) > 0) {
+      uint64_t count;
+      if (waited[1].revents != 0 && read(event, &count, sizeof(count)) < 0) break;
+      came = waited[0].revents != 0;
+      if (!is_awake) answers_pace_.NoteSleep(absl::GetCurrentTimeNanos() - begin);
+    }
+    if (came) ReadAndHandle(/*let_go=*/false);
+    attention.DropKept();
   }
-  has_reader_.store(false);
-  MutexLock lock(write_mutex_);
-  if (socket_ >= 0) Poller::Global().Watch(number_, socket_, !queue_.empty());
+  if (!attention.has_let_go()) stop_reading();
   return true;
 }
 

@@ -228,6 +228,20 @@ TEST(LinkTest, ABlockedCallBlocksNoOther) {
   for (auto& call : blocked) EXPECT_TRUE(call.get().ok());
 }
 
+TEST(LinkTest, ACallThatBlocksAfterManyQuickOnesBlocksNoOther) {
+  std::promise<void> released;
+  const std::shared_future<void> release = released.get_future().share();
+  Pair pair([release](LinkCall call) {
+    if (call.path == "/blocks") release.wait();
+    Echo(std::move(call));
+  });
+  for (int i = 0; i < 100; ++i) EXPECT_TRUE(pair.Call("/runs", WireMessage()).get().ok());
+  auto blocked = pair.Call("/blocks", WireMessage());
+  EXPECT_TRUE(pair.Call("/runs", WireMessage()).get().ok());
+  released.set_value();
+  EXPECT_TRUE(blocked.get().ok());
+}
+
 TEST(LinkTest, WhoDoesNotReadIsWaitedFor) {
   int sockets[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets), 0);

@@ -1,6 +1,7 @@
 #include "muster/transport/fast/poller.h"
 
 #include <thread>
+#include <vector>
 
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -10,7 +11,9 @@ namespace {
 
 // One waits, one works; more only while those are kept busy.
 constexpr int kIdleThreads = 2;
+constexpr int kMostIdleThreads = 4;
 constexpr int kMaxThreads = 64;
+constexpr int kTickMillis = 500;
 
 }  // namespace
 
@@ -36,7 +39,9 @@ void Poller::Run() {
   for (;;) {
     epoll_event event;
     // The thread that began to wait last is the one that is woken.
-    if (epoll_wait(epoll_, &event, 1, -1) != 1) continue;
+    const int events = epoll_wait(epoll_, &event, 1, kTickMillis);
+    if (events == 0) Tick();
+    if (events != 1) continue;
     if (waiting_.fetch_sub(1) == 1 && threads_.load() < kMaxThreads) AddThread();
     const Number number = event.data.u64;  // a copy: the event is packed
     std::shared_ptr<Pollable> pollable;
@@ -47,10 +52,20 @@ void Poller::Run() {
     }
     if (pollable != nullptr) pollable->Ready();
     pollable = nullptr;
-    if (waiting_.load() >= kIdleThreads) break;
+    if (waiting_.load() >= kMostIdleThreads) break;
     waiting_.fetch_add(1);
   }
   threads_.fetch_sub(1);
+}
+
+void Poller::Tick() {
+  std::vector<std::shared_ptr<Pollable>> alive;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [number, pollable] : pollables_)
+      if (std::shared_ptr<Pollable> each = pollable.lock()) alive.push_back(std::move(each));
+  }
+  for (const auto& each : alive) each->Tick();
 }
 
 Poller::Number Poller::Add(std::weak_ptr<Pollable> pollable) {

@@ -19,6 +19,8 @@ class Pollable {
   // Something can be read or written, or the socket is broken. The socket is not watched until
   // Watch is called again.
   virtual void Ready() = 0;
+  // Called now and then, while nothing else happens.
+  virtual void Tick() {}
 };
 
 // One for the process, never destroyed. Thread-safe.
@@ -42,6 +44,7 @@ class Poller {
   Poller();
   void AddThread();
   void Run();
+  void Tick();
 
   const int epoll_;
   std::atomic<int> waiting_{0};
