@@ -4,8 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${1:-$(nproc)}
 
-# Layers whose own code is all the threading there is: packaged libraries are invisible to TSAN.
-threaded_layers=(base params runtime collective worker master client)
+# Layers whose own code is all the threading there is: packaged libraries are invisible to TSAN. `links` is the part of
+# transport without gRPC.
+threaded_layers=(base params runtime collective worker master client links)
 
 # Debian's libraries know nothing of the marks that the sanitizer sets inside containers.
 export ASAN_OPTIONS=detect_container_overflow=0:detect_stack_use_after_return=1:strict_string_checks=1

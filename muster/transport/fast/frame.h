@@ -42,6 +42,8 @@ struct PieceEntry {
   uint64_t offset = 0;
   uint64_t length = 0;
   uint64_t loan = 0;  // what the receiver says when it needs the bytes no longer
+  // Marks loans that nobody waits for: they may end with whatever is said next.
+  static constexpr uint64_t kNoHurry = uint64_t{1} << 63;
 };
 static_assert(sizeof(PieceEntry) == 32);
 

@@ -332,7 +332,7 @@ absl::StatusOr<WireBytes> Link::BytesOfLocked(Frame frame) {
       return nullptr;
     owner->mappings.push_back(mapping);
     owner->loans.push_back(piece.loan);
-    owner->bytes += piece.length;
+    if ((piece.loan & PieceEntry::kNoHurry) == 0) owner->bytes += piece.length;
     return mapping->data() + piece.offset;
   };
   WireBytes bytes;

@@ -14,6 +14,9 @@ namespace {
 
 // Memory that cannot be shown is copied to where it can, unless the socket is as quick.
 constexpr size_t kCopyFromBytes = 64 << 10;
+// So many bytes of small pieces are copied to one place, which the receiver reads: through the
+// socket they would be copied twice, and into memory that is cold.
+constexpr size_t kGatherFromBytes = 64 << 10;
 // Loans that are this large are given back at once, others with what is sent next.
 constexpr size_t kReleaseAtOnceBytes = 64 << 10;
 constexpr size_t kMaxReleases = 64;
@@ -39,6 +42,42 @@ Buffer CopyToShare(const Buffer& buffer) {
   if (block == nullptr) return buffer;
   std::memcpy(block, buffer.data(), buffer.length_bytes());
   return Buffer(MakeRef<SharedRegion>(block, buffer.length_bytes()), 0, buffer.length_bytes());
+}
+
+// A run of small pieces becomes one that can be shown. `is_gathered` says of each piece that is
+// left whether it is such a one.
+std::vector<bool> GatherSmall(std::vector<WireMessage::Piece>& pieces, size_t first) {
+  const auto is_small = [](const WireMessage::Piece& piece) {
+    return piece.size() < kSharedFromBytes;
+  };
+  std::vector<WireMessage::Piece> result;
+  std::vector<bool> is_gathered;
+  const auto keep = [&](WireMessage::Piece piece, bool gathered) {
+    result.push_back(std::move(piece));
+    is_gathered.push_back(gathered);
+  };
+  for (size_t i = 0; i < pieces.size();) {
+    size_t end = i;
+    size_t bytes = 0;
+    for (; i >= first && end < pieces.size() && is_small(pieces[end]); ++end)
+      bytes += pieces[end].size();
+    void* const block =
+        bytes >= kGatherFromBytes ? SharedMemory::Global().Allocate(bytes) : nullptr;
+    if (block == nullptr) {
+      end = std::max(end, i + 1);
+      for (; i < end; ++i) keep(std::move(pieces[i]), false);
+      continue;
+    }
+    char* to = static_cast<char*>(block);
+    for (; i < end; ++i) {
+      const WireMessage::Piece& piece = pieces[i];
+      std::memcpy(to, piece.buffer ? piece.buffer.data() : piece.text.data(), piece.size());
+      to += piece.size();
+    }
+    keep({"", Buffer(MakeRef<SharedRegion>(block, bytes), 0, bytes)}, true);
+  }
+  pieces = std::move(result);
+  return is_gathered;
 }
 
 size_t RoundUp(size_t value, size_t unit) {
@@ -67,6 +106,12 @@ ssize_t SendParts(int socket, std::vector<iovec>& parts, absl::Span<const int> d
   return sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK) ? 0 : sent;
 }
 
+size_t SizeOf(const std::vector<WireMessage::Piece>& pieces) {
+  size_t size = 0;
+  for (const WireMessage::Piece& piece : pieces) size += piece.size();
+  return size;
+}
+
 void CloseAll(std::vector<int>& descriptors) {
   for (const int descriptor : descriptors) close(descriptor);
   descriptors.clear();
@@ -75,6 +120,11 @@ void CloseAll(std::vector<int>& descriptors) {
 }  // namespace
 
 void Link::Send(Outgoing frame) {
+  std::vector<bool> is_gathered(frame.pieces.size(), false);
+  if (SizeOf(frame.pieces) >= kGatherFromBytes && frame.header.code == 0) {
+    // The path of a call is a piece of its own.
+    is_gathered = GatherSmall(frame.pieces, frame.header.kind == FrameKind::kCall ? 1 : 0);
+  }
   std::vector<std::optional<SharedMemory::Place>> places(frame.pieces.size());
   for (size_t i = 0; i < frame.pieces.size(); ++i) {
     Buffer& buffer = frame.pieces[i].buffer;
@@ -118,8 +168,8 @@ void Link::Send(Outgoing frame) {
   SendReleasesLocked();
   for (size_t i = 0; i < table.size(); ++i) {
     if (!places[i]) continue;
-    table[i].loan = ++last_loan_;
-    lent_.emplace(last_loan_, frame.pieces[i].buffer);
+    table[i].loan = ++last_loan_ | (is_gathered[i] ? PieceEntry::kNoHurry : 0);
+    lent_.emplace(table[i].loan, frame.pieces[i].buffer);
   }
   std::string head(BytesOf(frame.header));
   head.append(reinterpret_cast<const char*>(table.data()), table.size() * sizeof(PieceEntry));

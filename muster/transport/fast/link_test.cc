@@ -107,6 +107,34 @@ TEST(LinkTest, LargeMemoryIsLentAndGivenBack) {
   }
 }
 
+TEST(LinkTest, ManySmallPiecesAreReadInOnePlace) {
+  std::string wanted;
+  Pair pair([](LinkCall call) { Echo(std::move(call)); });
+  Pair small([&wanted](LinkCall call) {
+    WireMessage reply = MessageOf("head");
+    for (int i = 0; i < 100; ++i) {
+      reply.Attach(Filled(4096, static_cast<char>('a' + i % 26)));
+      reply.Append("next");
+      if (i == 50) reply.Attach(Filled(100'000, 'L'));
+    }
+    wanted = reply.Text();
+    std::move(call.reply)(std::move(reply));
+  });
+  for (int i = 0; i < 3; ++i) {
+    const absl::StatusOr<WireBytes> reply = small.Call("/a/b", WireMessage()).get();
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_EQ(TextOf(*reply), wanted);
+    EXPECT_EQ(reply->pieces.size(), 3u);
+  }
+  // In a request too, beside its path.
+  WireMessage request;
+  for (int i = 0; i < 40; ++i) request.Attach(Filled(5000, static_cast<char>('a' + i % 26)));
+  const std::string text = request.Text();
+  const absl::StatusOr<WireBytes> reply = pair.Call("/c/d", std::move(request)).get();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(TextOf(*reply), "/c/d:" + text);
+}
+
 TEST(LinkTest, WhatIsLentOutlivesItsOwner) {
   absl::StatusOr<WireBytes> reply = WireBytes();
   {
