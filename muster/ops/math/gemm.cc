@@ -40,9 +40,9 @@ constexpr int kLanes = kVectorBytes / static_cast<int>(sizeof(E));
 template <typename E>
 constexpr int kColumns = 2 * kLanes<E>;
 
-template <typename E>
+template <typename E, int kBytes = kVectorBytes>
 struct VectorOf {
-  typedef E Type __attribute__((vector_size(kVectorBytes), aligned(sizeof(E)), may_alias));
+  typedef E Type __attribute__((vector_size(kBytes), aligned(sizeof(E)), may_alias));
 };
 
 // sum + x * y in E; short integers must not be multiplied as int, which overflows.
@@ -77,11 +77,12 @@ struct Right {
   int64_t depth_step;
 };
 
-// c[0..kTileRows)[0..columns) = (or +=) left · right.
-template <typename E, int kTileRows, int kVectors, bool kPacked>
+// c[0..kTileRows)[0..columns) = (or +=) left · right, with vectors of kBytes.
+template <typename E, int kTileRows, int kVectors, bool kPacked, int kBytes = kVectorBytes>
 void MultiplyTile(int64_t depth, const Left<E>& left, const Right<E>& right, E* __restrict c,
                   int64_t ldc, int columns, bool accumulate) {
-  using V = typename VectorOf<E>::Type;
+  using V = typename VectorOf<E, kBytes>::Type;
+  constexpr int kTileLanes = kBytes / static_cast<int>(sizeof(E));
   const E* __restrict a = left.data;
   const E* __restrict b = right.data;
   const int64_t row_step = kPacked ? 1 : left.row_step;
@@ -96,15 +97,15 @@ void MultiplyTile(int64_t depth, const Left<E>& left, const Right<E>& right, E* 
   if (accumulate) {
     for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) __builtin_prefetch(c + i * ldc + v * kLanes<E>, 1);
+      for (int v = 0; v < kVectors; ++v) __builtin_prefetch(c + i * ldc + v * kTileLanes, 1);
     }
   }
   for (int64_t p = 0; p < depth; ++p) {
     V columns_of_b[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      __builtin_prefetch(b + 8 * b_step + v * kLanes<E>);
-      columns_of_b[v] = *reinterpret_cast<const V*>(b + v * kLanes<E>);
+      __builtin_prefetch(b + 8 * b_step + v * kTileLanes);
+      columns_of_b[v] = *reinterpret_cast<const V*>(b + v * kTileLanes);
     }
 #pragma GCC unroll 16
     for (int i = 0; i < kTileRows; ++i) {
@@ -115,22 +116,22 @@ void MultiplyTile(int64_t depth, const Left<E>& left, const Right<E>& right, E* 
     a += a_step;
     b += b_step;
   }
-  if (columns == kVectors * kLanes<E>) {
+  if (columns == kVectors * kTileLanes) {
 #pragma GCC unroll 16
     for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) {
-        V* out = reinterpret_cast<V*>(c + i * ldc + v * kLanes<E>);
+        V* out = reinterpret_cast<V*>(c + i * ldc + v * kTileLanes);
         *out = accumulate ? *out + sum[i][v] : sum[i][v];
       }
     }
     return;
   }
-  E edge[kTileRows][kVectors * kLanes<E>];
+  E edge[kTileRows][kVectors * kTileLanes];
 #pragma GCC unroll 16
   for (int i = 0; i < kTileRows; ++i) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) *reinterpret_cast<V*>(&edge[i][v * kLanes<E>]) = sum[i][v];
+    for (int v = 0; v < kVectors; ++v) *reinterpret_cast<V*>(&edge[i][v * kTileLanes]) = sum[i][v];
   }
   for (int i = 0; i < kTileRows; ++i, c += ldc) {
     if (accumulate) {
@@ -142,17 +143,18 @@ void MultiplyTile(int64_t depth, const Left<E>& left, const Right<E>& right, E* 
 }
 
 // Any number of rows: whole tiles, then smaller ones.
-template <typename E, int kVectors, bool kPacked>
+template <typename E, int kVectors, bool kPacked, int kBytes = kVectorBytes>
 void MultiplyRows(int64_t rows, int64_t depth, Left<E> left, const Right<E>& right, E* c,
                   int64_t ldc, int columns, bool accumulate) {
   for (; rows >= kRows; rows -= kRows, left.data += left.tile_step, c += kRows * ldc) {
-    MultiplyTile<E, kRows, kVectors, kPacked>(depth, left, right, c, ldc, columns, accumulate);
+    MultiplyTile<E, kRows, kVectors, kPacked, kBytes>(depth, left, right, c, ldc, columns,
+                                                      accumulate);
   }
   const auto rest = [&]<int kTileRows>() {
     for (; rows >= kTileRows;
          rows -= kTileRows, left.data += kTileRows * left.row_step, c += kTileRows * ldc) {
-      MultiplyTile<E, kTileRows, kVectors, kPacked>(depth, left, right, c, ldc, columns,
-                                                    accumulate);
+      MultiplyTile<E, kTileRows, kVectors, kPacked, kBytes>(depth, left, right, c, ldc, columns,
+                                                            accumulate);
     }
   };
   if constexpr (kRows > 8) rest.template operator()<8>();
@@ -280,6 +282,8 @@ class Product {
 
  private:
   static constexpr int kWidth = kColumns<E>;
+  // Columns of the narrowest tile: a few that are left over do not cost a whole vector each.
+  static constexpr int kQuarter = 16 / static_cast<int>(sizeof(E));
 
   int PanelColumns(int64_t panel) const {
     return static_cast<int>(std::min<int64_t>(kWidth, n_ - panel * kWidth));
@@ -347,7 +351,9 @@ class Product {
     ASSIGN_OR_RETURN(const Buffer buffer,
                      Scratch((panels - first_packed) * panel_elements, sizeof(E)));
     E* const packed = reinterpret_cast<E*>(buffer.data());
-    const auto padded = [](int columns) { return columns <= kLanes<E> ? kLanes<E> : kWidth; };
+    const auto padded = [](int columns) {
+      return columns <= kQuarter ? kQuarter : columns <= kLanes<E> ? kLanes<E> : kWidth;
+    };
     parallel(panels - first_packed, static_cast<double>(panel_elements) * 0.4,
              [&](int64_t begin, int64_t end) {
                for (int64_t panel = first_packed + begin; panel < first_packed + end; ++panel) {
@@ -378,8 +384,9 @@ class Product {
                                     padded(columns)};
                  const Left<E> left{a_ + first * row_step, row_step, transpose_a_ ? lda_ : 1,
                                     kRows * row_step};
-                 const auto multiply =
-                     columns <= kLanes<E> ? MultiplyRows<E, 1, false> : MultiplyRows<E, 2, false>;
+                 const auto multiply = columns <= kQuarter    ? MultiplyRows<E, 1, false, 16>
+                                       : columns <= kLanes<E> ? MultiplyRows<E, 1, false>
+                                                              : MultiplyRows<E, 2, false>;
                  multiply(rows, k_, left, right, c_ + first * ldc_ + panel * kWidth, ldc_, columns,
                           accumulate_);
                }

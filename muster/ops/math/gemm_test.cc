@@ -30,6 +30,8 @@ TYPED_TEST(GemmTest, AgreesWithTheDefinition) {
                            {200, 1, 33},
                            {29, 70, 65},
                            {100, 10, 100},
+                           {30, 66, 65},
+                           {29, 68, 40},
                            {57, 300, 600},
                            {4, 3, 0}}) {
     for (int transposes = 0; transposes < 4; ++transposes) {
