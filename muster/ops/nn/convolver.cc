@@ -1,11 +1,7 @@
 #include "muster/ops/nn/convolver.h"
 
-#include <dnnl.h>
-
 #include "muster/ops/nn/direct_conv.h"
-
-// Of the OpenMP runtime that oneDNN runs on; its header is not in every compiler's path.
-extern "C" void omp_set_num_threads(int threads);
+#include "muster/ops/nn/onednn.h"
 
 namespace muster {
 namespace {
@@ -31,32 +27,42 @@ bool WithinReach(const ConvGeometry& g) {
   return true;
 }
 
+// Null where oneDNN is not there; what follows works only where it is.
 dnnl_engine_t Engine() {
   static const dnnl_engine_t engine = [] {
     dnnl_engine_t made = nullptr;
-    return dnnl_engine_create(&made, dnnl_cpu, 0) == dnnl_success ? made : nullptr;
+    const OneDnn* const dnn = LoadOneDnn();
+    return dnn != nullptr && dnn->engine_create(&made, dnnl_cpu, 0) == dnnl_success ? made
+                                                                                    : nullptr;
   }();
   return engine;
 }
+const OneDnn& Dnn() {
+  static const OneDnn& dnn = *LoadOneDnn();
+  return dnn;
+}
+void UseOneThread() {
+  if (Dnn().set_num_threads != nullptr) Dnn().set_num_threads(1);
+}
 
-template <typename T, dnnl_status_t (*kDestroy)(T)>
+template <typename T, dnnl_status_t (*OneDnn::*kDestroy)(T)>
 struct Destroy {
-  void operator()(T handle) const { kDestroy(handle); }
+  void operator()(T handle) const { (Dnn().*kDestroy)(handle); }
 };
-template <typename T, dnnl_status_t (*kDestroy)(T)>
+template <typename T, dnnl_status_t (*OneDnn::*kDestroy)(T)>
 using Handle = std::unique_ptr<std::remove_pointer_t<T>, Destroy<T, kDestroy>>;
-using PrimitiveDesc = Handle<dnnl_primitive_desc_t, dnnl_primitive_desc_destroy>;
-using Primitive = Handle<dnnl_primitive_t, dnnl_primitive_destroy>;
-using Attributes = Handle<dnnl_primitive_attr_t, dnnl_primitive_attr_destroy>;
-using Memory = Handle<dnnl_memory_t, dnnl_memory_destroy>;
-using StreamHandle = Handle<dnnl_stream_t, dnnl_stream_destroy>;
+using PrimitiveDesc = Handle<dnnl_primitive_desc_t, &OneDnn::primitive_desc_destroy>;
+using Primitive = Handle<dnnl_primitive_t, &OneDnn::primitive_destroy>;
+using Attributes = Handle<dnnl_primitive_attr_t, &OneDnn::primitive_attr_destroy>;
+using Memory = Handle<dnnl_memory_t, &OneDnn::memory_destroy>;
+using StreamHandle = Handle<dnnl_stream_t, &OneDnn::stream_destroy>;
 
 // Memory for scratch is ours, because a program may run in several threads at once.
 Attributes ScratchByUser() {
   dnnl_primitive_attr_t made = nullptr;
-  if (dnnl_primitive_attr_create(&made) != dnnl_success) return nullptr;
+  if (Dnn().primitive_attr_create(&made) != dnnl_success) return nullptr;
   Attributes attributes(made);
-  dnnl_primitive_attr_set_scratchpad_mode(made, dnnl_scratchpad_mode_user);
+  Dnn().primitive_attr_set_scratchpad_mode(made, dnnl_scratchpad_mode_user);
   return attributes;
 }
 
@@ -72,16 +78,16 @@ class Stage {
   bool Compile(PrimitiveDesc desc) {
     if (desc == nullptr) return false;
     dnnl_primitive_t made = nullptr;
-    if (dnnl_primitive_create(&made, desc.get()) != dnnl_success) return false;
+    if (Dnn().primitive_create(&made, desc.get()) != dnnl_success) return false;
     primitive_.reset(made);
-    scratch_ = *dnnl_primitive_desc_query_md(desc.get(), dnnl_query_scratchpad_md, 0);
+    scratch_ = *Dnn().primitive_desc_query_md(desc.get(), dnnl_query_scratchpad_md, 0);
     return true;
   }
   explicit operator bool() const { return primitive_ != nullptr; }
 
   absl::Status Run(std::initializer_list<Argument> arguments) const {
     dnnl_stream_t made = nullptr;
-    if (dnnl_stream_create(&made, Engine(), dnnl_stream_default_flags) != dnnl_success) {
+    if (Dnn().stream_create(&made, Engine(), dnnl_stream_default_flags) != dnnl_success) {
       return Internal("oneDNN cannot make a stream");
     }
     const StreamHandle stream(made);
@@ -89,7 +95,7 @@ class Stage {
     std::vector<dnnl_exec_arg_t> list;
     const auto add = [&](int name, const dnnl_memory_desc_t& desc, const void* data) {
       dnnl_memory_t memory = nullptr;
-      if (dnnl_memory_create(&memory, &desc, Engine(), const_cast<void*>(data)) != dnnl_success)
+      if (Dnn().memory_create(&memory, &desc, Engine(), const_cast<void*>(data)) != dnnl_success)
         return false;
       memories.emplace_back(memory);
       list.push_back({name, memory});
@@ -99,16 +105,16 @@ class Stage {
     for (const Argument& argument : arguments)
       good = good && add(argument.name, *argument.desc, argument.data);
     Tensor scratch;
-    if (const size_t size = dnnl_memory_desc_get_size(&scratch_); size > 0) {
+    if (const size_t size = Dnn().memory_desc_get_size(&scratch_); size > 0) {
       ASSIGN_OR_RETURN(scratch, Tensor::Make(DType::kUint8, Shape({static_cast<int64_t>(size)})));
       good = good && add(DNNL_ARG_SCRATCHPAD, scratch_, scratch.raw());
     }
     if (!good ||
-        dnnl_primitive_execute(primitive_.get(), stream.get(), static_cast<int>(list.size()),
-                               list.data()) != dnnl_success) {
+        Dnn().primitive_execute(primitive_.get(), stream.get(), static_cast<int>(list.size()),
+                                list.data()) != dnnl_success) {
       return Internal("oneDNN failed to run a convolution");
     }
-    dnnl_stream_wait(stream.get());
+    Dnn().stream_wait(stream.get());
     return absl::OkStatus();
   }
 
@@ -121,8 +127,8 @@ bool CompileReorder(const dnnl_memory_desc_t& from, const dnnl_memory_desc_t& to
   const Attributes attributes = ScratchByUser();
   dnnl_primitive_desc_t made = nullptr;
   if (attributes == nullptr ||
-      dnnl_reorder_primitive_desc_create(&made, &from, Engine(), &to, Engine(), attributes.get()) !=
-          dnnl_success) {
+      Dnn().reorder_primitive_desc_create(&made, &from, Engine(), &to, Engine(),
+                                          attributes.get()) != dnnl_success) {
     return false;
   }
   return step.Compile(PrimitiveDesc(made));
@@ -131,7 +137,7 @@ bool CompileReorder(const dnnl_memory_desc_t& from, const dnnl_memory_desc_t& to
 PrimitiveDesc MakeDesc(const dnnl_convolution_desc_t& desc, const Attributes& attributes,
                        dnnl_primitive_desc_t hint) {
   dnnl_primitive_desc_t made = nullptr;
-  if (dnnl_primitive_desc_create(&made, &desc, attributes.get(), Engine(), hint) != dnnl_success)
+  if (Dnn().primitive_desc_create(&made, &desc, attributes.get(), Engine(), hint) != dnnl_success)
     return nullptr;
   return PrimitiveDesc(made);
 }
@@ -145,15 +151,15 @@ class Convolver::Program {
   static std::shared_ptr<const Program> Compile(Kind kind, const ConvGeometry& g) {
     if (Engine() == nullptr || !WithinReach(g)) return nullptr;
     // Programs are compiled for the number of threads that they find.
-    omp_set_num_threads(1);
+    UseOneThread();
     auto program = std::make_shared<Program>();
     if (!program->Init(kind, g)) return nullptr;
     return program;
   }
 
-  size_t filter_bytes() const { return dnnl_memory_desc_get_size(&filter_); }
+  size_t filter_bytes() const { return Dnn().memory_desc_get_size(&filter_); }
   bool SameFilterLayout(const Program& other) const {
-    return dnnl_memory_desc_equal(&filter_, &other.filter_) != 0;
+    return Dnn().memory_desc_equal(&filter_, &other.filter_) != 0;
   }
   // Filters come in as HWIO; `to` has filter_bytes(). Null when HWIO will do.
   absl::StatusOr<Tensor> PrepareFilter(const float* hwio) const {
@@ -202,12 +208,12 @@ class Convolver::Program {
     // Without groups the first dimension is left out.
     const int skip = g.groups == 1 ? 1 : 0;
     dnnl_memory_desc_t any;
-    if (dnnl_memory_desc_init_by_tag(&input_, 4, input, dnnl_f32, dnnl_nhwc) != dnnl_success ||
-        dnnl_memory_desc_init_by_tag(&output_, 4, output, dnnl_f32, dnnl_nhwc) != dnnl_success ||
-        dnnl_memory_desc_init_by_strides(&hwio_, 5 - skip, grouped + skip, dnnl_f32,
-                                         grouped_strides + skip) != dnnl_success ||
-        dnnl_memory_desc_init_by_tag(&any, 5 - skip, grouped + skip, dnnl_f32,
-                                     dnnl_format_tag_any) != dnnl_success) {
+    if (Dnn().memory_desc_init_by_tag(&input_, 4, input, dnnl_f32, dnnl_nhwc) != dnnl_success ||
+        Dnn().memory_desc_init_by_tag(&output_, 4, output, dnnl_f32, dnnl_nhwc) != dnnl_success ||
+        Dnn().memory_desc_init_by_strides(&hwio_, 5 - skip, grouped + skip, dnnl_f32,
+                                          grouped_strides + skip) != dnnl_success ||
+        Dnn().memory_desc_init_by_tag(&any, 5 - skip, grouped + skip, dnnl_f32,
+                                      dnnl_format_tag_any) != dnnl_success) {
       return false;
     }
     const dnnl_dims_t strides = {g.stride_height, g.stride_width};
@@ -218,25 +224,25 @@ class Convolver::Program {
     if (attributes == nullptr) return false;
 
     dnnl_convolution_desc_t desc;
-    if (dnnl_dilated_convolution_forward_desc_init(
-            &desc, dnnl_forward_training, dnnl_convolution_direct, &input_, &any, nullptr, &output_,
-            strides, dilations, before, after) != dnnl_success) {
+    if (Dnn().convolution_forward_desc_init(&desc, dnnl_forward_training, dnnl_convolution_direct,
+                                            &input_, &any, nullptr, &output_, strides, dilations,
+                                            before, after) != dnnl_success) {
       return false;
     }
     PrimitiveDesc forward = MakeDesc(desc, attributes, nullptr);
     if (forward == nullptr) return false;
     if (kind == Kind::kForward) return Finish(std::move(forward), dnnl_query_weights_md, true);
     if (kind == Kind::kBackwardInput) {
-      if (dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &input_,
-                                                           &any, &output_, strides, dilations,
-                                                           before, after) != dnnl_success) {
+      if (Dnn().convolution_backward_data_desc_init(&desc, dnnl_convolution_direct, &input_, &any,
+                                                    &output_, strides, dilations, before,
+                                                    after) != dnnl_success) {
         return false;
       }
       return Finish(MakeDesc(desc, attributes, forward.get()), dnnl_query_weights_md, true);
     }
-    if (dnnl_dilated_convolution_backward_weights_desc_init(
-            &desc, dnnl_convolution_direct, &input_, &any, nullptr, &output_, strides, dilations,
-            before, after) != dnnl_success) {
+    if (Dnn().convolution_backward_weights_desc_init(&desc, dnnl_convolution_direct, &input_, &any,
+                                                     nullptr, &output_, strides, dilations, before,
+                                                     after) != dnnl_success) {
       return false;
     }
     return Finish(MakeDesc(desc, attributes, forward.get()), dnnl_query_diff_weights_md, false);
@@ -244,8 +250,8 @@ class Convolver::Program {
 
   bool Finish(PrimitiveDesc desc, dnnl_query_t filter_query, bool to_own_layout) {
     if (desc == nullptr) return false;
-    filter_ = *dnnl_primitive_desc_query_md(desc.get(), filter_query, 0);
-    if (!dnnl_memory_desc_equal(&filter_, &hwio_)) {
+    filter_ = *Dnn().primitive_desc_query_md(desc.get(), filter_query, 0);
+    if (!Dnn().memory_desc_equal(&filter_, &hwio_)) {
       if (!(to_own_layout ? CompileReorder(hwio_, filter_, reorder_)
                           : CompileReorder(filter_, hwio_, reorder_))) {
         return false;
@@ -313,7 +319,7 @@ absl::Status RunParts(KernelContext& c, const ConvGeometry& g, int64_t parts, F 
   SharedStatus status;
   const double cost = 0.02 * g.work() * static_cast<double>(g.batch) / static_cast<double>(parts);
   c.ParallelFor(parts, cost, [&](int64_t begin, int64_t end) {
-    omp_set_num_threads(1);
+    UseOneThread();
     for (int64_t i = begin; i < end; ++i) status.Update(run(i, g.batch * i / parts));
   });
   return status.Take();
@@ -329,7 +335,7 @@ absl::Status Convolver::Forward(KernelContext& c, const ConvGeometry& g, const f
     DirectForward(c, g, input, filter, output);
     return absl::OkStatus();
   }
-  omp_set_num_threads(1);
+  UseOneThread();
   ASSIGN_OR_RETURN(const Tensor shared, programs[0]->PrepareFilter(filter));
   return RunParts(c, g, parts, [&](int64_t i, int64_t first) {
     Tensor prepared = shared;
@@ -351,7 +357,7 @@ absl::Status Convolver::BackwardInput(KernelContext& c, const ConvGeometry& g, c
     DirectBackwardInput(c, g, filter, out_backprop, input_backprop);
     return absl::OkStatus();
   }
-  omp_set_num_threads(1);
+  UseOneThread();
   ASSIGN_OR_RETURN(const Tensor shared, programs[0]->PrepareFilter(filter));
   return RunParts(c, g, parts, [&](int64_t i, int64_t first) {
     Tensor prepared = shared;
