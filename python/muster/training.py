@@ -1,4 +1,4 @@
-"""tf.train: clusters, optimizers, checkpoints, sessions that recover, hooks, threads and input queues."""
+"""What tf.train has beside servers: optimizers, checkpoints, sessions that recover, hooks, threads and input queues."""
 from muster.all_reduce import *  # noqa: F401,F403
 from muster.basic_session_run_hooks import *  # noqa: F401,F403
 from muster.checkpoint_init import *  # noqa: F401,F403
@@ -16,18 +16,9 @@ from muster.optimizers import *  # noqa: F401,F403
 from muster import queue_runner  # noqa: F401
 from muster.queue_runner import *  # noqa: F401,F403
 from muster.saver import *  # noqa: F401,F403
-from muster.server_lib import *  # noqa: F401,F403
 from muster.session_manager import *  # noqa: F401,F403
 from muster.session_run_hook import *  # noqa: F401,F403
 from muster.summary import SummaryWriter, summary_iterator  # noqa: F401
 from muster.sync_replicas import *  # noqa: F401,F403
 from muster.supervisor import *  # noqa: F401,F403
 from muster.training_util import *  # noqa: F401,F403
-
-
-def __getattr__(name):
-    from muster import proto_names
-
-    if name in proto_names.TRAIN_NAMES:
-        return proto_names.get(name)
-    raise AttributeError("module 'tensorflow.train' has no attribute %r" % name)

@@ -191,6 +191,19 @@ def test_import_is_light():
     assert run.stdout == "[]\n", run.stdout + run.stderr
 
 
+def test_a_server_is_light():
+    """A parameter server has no use for what trains; the rest of tf.train is there once somebody names it."""
+    script = ("import sys, muster as tf\n"
+              "server = tf.train.Server.create_local_server()\n"
+              "print(tf.train.ClusterSpec({'a': ['b:1']}), 'muster.training' in sys.modules, hasattr(tf.train, 'none'))\n"
+              "names = {}\n"
+              "exec('from muster.train import *', names)\n"
+              "wanted = ['AdamOptimizer', 'Coordinator', 'Saver', 'Server', 'get_global_step', 'queue_runner']\n"
+              "print([n for n in wanted if n not in names or n not in dir(tf.train) or not hasattr(tf.train, n)])\n")
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert run.stdout == "ClusterSpec({'a': ['b:1']}) False False\n[]\n", run.stdout + run.stderr
+
+
 def test_logging(tmp_path):
     run = _run(tmp_path, """
 import tensorflow as tf
