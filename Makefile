@@ -27,7 +27,7 @@ setup: ## install Debian and PyPI packages; quick when they are there
 setup-tests: ## the same, and TensorFlow for tests and benchmarks
 	@tools/setup.sh --tests
 
-setup-bench: ## the same as setup, and Gloo and Open MPI
+setup-bench: ## the same as setup, and Gloo, Open MPI and iperf3
 	@tools/setup.sh --bench
 
 setup-cluster: ## the same as setup, and what network namespaces, Slurm, Open MPI and SSH need

@@ -1,24 +1,14 @@
 """One ps process, and a worker that is this process, or a client that is no task."""
 import json
 import os
-import socket
 import subprocess
 import sys
 
+from ports import free_ports
 from side import MUSTER, SIDE, tf
 
 ENVIRONMENT = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
 HERE = os.path.dirname(os.path.abspath(__file__))
-
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def start_python_server(spec):

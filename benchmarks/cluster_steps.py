@@ -28,6 +28,10 @@ def null_outside():
     return _null(outside=True)
 
 
+def null_over_grpc():
+    return _null(outside=True)
+
+
 def null_from_worker():
     return _null(outside=False)
 
@@ -60,6 +64,10 @@ def pull_1mb():
 
 def pull_64mb():
     return _pull([[1 << 24]], 10)
+
+
+def pull_64mb_tcp():
+    return pull_64mb()
 
 
 def pull_200():
@@ -96,6 +104,10 @@ def push_1mb():
 
 def push_64mb():
     return _push(1 << 24, 10)
+
+
+def push_64mb_tcp():
+    return push_64mb()
 
 
 def sparse_rows():

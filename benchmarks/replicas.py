@@ -4,7 +4,8 @@ import os
 import subprocess
 import sys
 
-from cluster import ENVIRONMENT, HERE, free_ports
+from cluster import ENVIRONMENT, HERE
+from ports import free_ports
 from side import MUSTER, SIDE, main
 
 

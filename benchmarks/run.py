@@ -14,7 +14,8 @@ import subprocess
 import sys
 
 import allreduce_rows
-from table import ALLREDUCE, ROWS, shown, verdict
+import tcp_rows
+from table import ALLREDUCE, ROWS, TCP_ROWS, shown, verdict
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -26,14 +27,14 @@ def parse_flags():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--save", action="store_true", help="keep what was measured in benchmarks/results/")
     flags = parser.parse_args()
-    unknown = set(flags.rows) - {row.name for row in ROWS} - set(ALLREDUCE)
+    unknown = set(flags.rows) - {row.name for row in ROWS} - {row.name for row in TCP_ROWS} - set(ALLREDUCE)
     if unknown:
         parser.error("no such row: " + ", ".join(sorted(unknown)))
     return flags
 
 
 def measure(interpreter, row, side):
-    environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
+    environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", **({"MUSTER_FAST": "0"} if row.plain else {}))
     done = subprocess.run([interpreter, os.path.join(HERE, row.program), side + ":" + row.name], env=environment,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
@@ -74,10 +75,11 @@ def commit():
     return git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
 
 
-def save(kept):
+def save(kept, kind=""):
     folder = os.path.join(HERE, "results")
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, "%s-%s.json" % (kept["date"][:16].replace(":", ""), kept["commit"].split()[0]))
+    path = os.path.join(folder, "%s-%s%s.json" % (
+        kept["date"][:16].replace(":", ""), kept["commit"].split()[0], kind and "-" + kind))
     with open(path, "w") as file:
         json.dump(kept, file, indent=1)
         file.write("\n")
@@ -95,6 +97,9 @@ def main():
     for row in ROWS:
         if not flags.rows or row.name in flags.rows:
             kept["rows"].append(compare(row, interpreters, flags.rounds))
+    tcp = [row for row in TCP_ROWS if not flags.rows or row.name in flags.rows]
+    if tcp:
+        kept["rows"] += tcp_rows.compare(tcp, lambda row: measure(interpreters["muster"], row, "muster"), flags.rounds)
     allreduce = [name for name in ALLREDUCE if not flags.rows or name in flags.rows]
     if allreduce:
         kept["rows"] += allreduce_rows.compare(allreduce, interpreters["tensorflow"], flags.rounds)

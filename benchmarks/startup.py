@@ -7,7 +7,8 @@ import time
 import numpy as np
 
 import models
-from cluster import Cluster, free_ports, on_ps, start_muster_serve, start_python_server
+from cluster import Cluster, on_ps, start_muster_serve, start_python_server
+from ports import free_ports
 from side import SIDE, main, tf
 
 

@@ -2,13 +2,15 @@
 import collections
 
 # amount: 1 for a time, else what one step moves, and the row is a rate. target: Muster's number divided by
-# TensorFlow's, at most for times and sizes, at least for rates; earlier: what an earlier stage has asked for.
-Row = collections.namedtuple("Row", "name program unit scale target earlier rate", defaults=[None, False])
+# TensorFlow's, at most for times and sizes, at least for rates; earlier: what an earlier stage has asked for; plain:
+# without Muster's fast plane.
+Row = collections.namedtuple("Row", "name program unit scale target earlier rate plain", defaults=[None, False, False])
 GIB = 1.0 / (1 << 30)
 
 ROWS = [
     Row("null_step", "local_steps.py", "us", 1e6, 0.15, 1 / 3),
     Row("null_outside", "cluster_steps.py", "us", 1e6, 0.1, 0.7),
+    Row("null_over_grpc", "cluster_steps.py", "us", 1e6, 0.5, 0.7, plain=True),
     Row("null_from_worker", "cluster_steps.py", "us", 1e6, 0.1, 0.7),
     Row("pull_scalar", "cluster_steps.py", "us", 1e6, 0.08, 0.7),
     Row("pull_1mb", "cluster_steps.py", "GiB/s", (1 << 20) * GIB, None, 1.2, rate=True),
@@ -39,6 +41,11 @@ ROWS = [
     Row("checkpoint_write", "checkpoints.py", "ms", 1e3, None, 1),  # ours is on the disk at the end
     Row("checkpoint_read", "checkpoints.py", "ms", 1e3, None, 1),
 ]
+
+# Bytes between two tasks over TCP, against iperf3 (tcp_rows.py).
+TCP = {"pull_64mb_tcp": 1 << 26, "push_64mb_tcp": 1 << 26}
+TCP_TARGET = 0.9
+TCP_ROWS = [Row(name, "cluster_steps.py", "GiB/s", size * GIB, None, rate=True, plain=True) for name, size in TCP.items()]
 
 # Bytes of floats, summed over ranks that are processes: Muster against the best of the others. With 4 ranks (on few
 # cores) only reported.

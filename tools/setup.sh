@@ -3,7 +3,7 @@
 #
 #   tools/setup.sh           Debian packages of the build, and .venv with the Python side of it
 #   tools/setup.sh --tests   the same, and .venv-tf with TensorFlow, the judge of tests and benchmarks
-#   tools/setup.sh --bench   the same as the first, and Gloo and Open MPI, with which all-reduce is compared
+#   tools/setup.sh --bench   the same as the first, and Gloo, Open MPI and iperf3, with which Muster is compared
 #   tools/setup.sh --cluster  the same as the first, and what `make test-cluster` needs: network namespaces, Slurm, Open MPI,
 #                            SSH, and .venv-deploy with the schemas of Kubernetes and a linter
 #   tools/setup.sh --clang   the same as the first, and clang with its sanitizers and libFuzzer
@@ -17,7 +17,7 @@ build_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev openssl
   python3 python3-dev python3-venv
 )
-bench_packages=(libgloo-dev libopenmpi-dev openmpi-bin)
+bench_packages=(libgloo-dev libopenmpi-dev openmpi-bin iperf3)
 cluster_packages=(procps iproute2 nftables slurm-wlm munge openmpi-bin openssh-client openssh-server)
 clang_packages=(clang libclang-rt-14-dev llvm)
 lint_packages=(clang clang-format clang-tidy)
