@@ -15,8 +15,8 @@ export MUSTER_TF_PYTHON ?= $(CURDIR)/.venv-tf/bin/python
 # Targets share environments and build folders; each one is parallel inside.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests setup-bench setup-cluster setup-lint setup-clang build test test-cluster test-sanitizers fuzz train bench \
-  install format tidy analyze lint clean
+.PHONY: help setup setup-tests setup-bench setup-cluster setup-lint setup-clang build test test-cluster test-plain test-sanitizers \
+  fuzz train bench bench-scaling install format tidy analyze lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -58,6 +58,14 @@ test-cluster: setup-cluster build ## run clusters over network namespaces (root)
 	@echo "test-cluster: several hosts on this machine, launchers, 10,000 sessions, and full MNIST"
 	@$(python) -m pytest -s tests/netns tests/launching tests/soak tests/convergence/test_mnist.py
 
+# What goes between tasks of Muster, once more as it goes between machines. Stock peers do not know the fast plane:
+# `make test` has them.
+plain_tests := tests/cluster/test_failures.py tests/cluster/test_servers.py tests/cluster/test_client.py \
+  tests/interop/test_interop_lost_tasks.py tests/interop/test_interop_cpp.py
+test-plain: setup-tests build ## run the tests of failures and of calls between tasks over plain gRPC (MUSTER_FAST=0)
+	@echo "test-plain: failures and calls between tasks over plain gRPC"
+	@MUSTER_FAST=0 $(python) -m pytest $(plain_tests) -k "not stock"
+
 test-sanitizers: setup-clang ## run the C++ tests under ASAN+UBSAN, the threaded ones under TSAN
 	@tools/test_sanitizers.sh $(JOBS)
 
@@ -77,6 +85,10 @@ bench: setup-tests setup-bench build ## print Muster and TensorFlow side by side
 	@cmake --build --preset release -j $(JOBS) --target allreduce_benches
 	@echo "bench: benchmarks/run.py"
 	@$(python) benchmarks/run.py $(BENCH_FLAGS)
+
+bench-scaling: setup build ## print how cost grows with workers, nodes, bytes and variables; BENCH_FLAGS=--save keeps and draws it
+	@echo "bench-scaling: benchmarks/scaling.py"
+	@$(python) benchmarks/scaling.py $(BENCH_FLAGS)
 
 install: build ## install under PREFIX (default /usr/local)
 	@echo "install: under $(PREFIX)"
