@@ -4,7 +4,7 @@ from xml.sax.saxutils import escape
 
 WIDTH, HEIGHT = 640, 400
 LEFT, RIGHT, TOP, BOTTOM = 70, 150, 36, 50
-COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#66527a", "#00798c")
+COLOURS = ("#1b6ca8", "#d1495b", "#2e933c", "#edae49", "#66527a", "#00a6a6", "#8c5e34", "#e07be0", "#333333")
 
 
 def _powers(low, high):
