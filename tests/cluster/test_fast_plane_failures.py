@@ -4,6 +4,7 @@ import signal
 import threading
 import time
 
+import numpy as np
 import pytest
 
 import muster as tf
@@ -43,8 +44,9 @@ def _in_dev_shm():
     return {name for name in os.listdir("/dev/shm") if "muster" in name}
 
 
-def _resident_bytes(task):
-    with open("/proc/%d/statm" % task.process.pid) as file:
+def _resident_bytes(task=None):
+    """Of the task, or of this process."""
+    with open("/proc/%s/statm" % ("self" if task is None else task.process.pid)) as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -192,3 +194,25 @@ def test_a_step_without_a_deadline_waits_for_a_stopped_worker(start_cluster, dea
             loop.enough = True
             loop.join(deadline())
             assert not loop.is_alive() and loop.error is None, loop.error
+
+
+@pytest.mark.parametrize("fast", [True, False])
+def test_feeds_for_a_stopped_master_pile_up_no_memory(start_cluster, fast):
+    cluster = start_cluster(environment={"MUSTER_FAST": "1" if fast else "0"}, worker=1)
+    stopped = cluster.tasks["worker", 0].process
+    fed = tf.placeholder(tf.float32, [SIZE])
+    total = tf.reduce_sum(fed)
+    values = np.ones([SIZE], np.float32)
+    with tf.Session(cluster.target()) as session:
+        for _ in range(3):
+            assert session.run(total, {fed: values}) == SIZE
+        before = _resident_bytes()
+        stopped.send_signal(signal.SIGSTOP)
+        try:
+            for _ in range(STOPPED_STEPS):
+                with pytest.raises(tf.errors.DeadlineExceededError):
+                    session.run(total, {fed: values}, options=tf.RunOptions(timeout_in_ms=150))
+                assert _resident_bytes() - before < MAY_WAIT_BYTES
+        finally:
+            stopped.send_signal(signal.SIGCONT)
+        assert session.run(total, {fed: 2 * values}) == 2 * SIZE

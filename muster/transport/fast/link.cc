@@ -10,6 +10,11 @@
 #include "muster/transport/waiter.h"
 
 namespace muster::fast {
+namespace {
+
+constexpr absl::Duration kKeepLentFor = absl::Seconds(30);
+
+}  // namespace
 
 std::shared_ptr<Link> Link::Create(int socket, ServeCall serve, Scheduler* scheduler,
                                    size_t max_message_bytes) {
@@ -67,24 +72,37 @@ void Link::Call(std::string path, std::string who, CallOptions options, WireMess
   }
   frame.header.call = id;
   Waiter::NoteCall(weak_from_this());
-  Send(std::move(frame));
+  if (is_congested()) {
+    {
+      MutexLock lock(calls_mutex_);
+      if (made_.contains(id)) delayed_.emplace(id, std::move(frame));
+    }
+    if (!is_congested()) SendDelayed();
+  } else {
+    Send(std::move(frame));
+  }
   // It may have broken before the call was in the table.
   if (!is_open()) Abandon(id, absl::UnavailableError("Socket closed"));
 }
 
 void Link::Abandon(uint64_t call, const absl::Status& reason) {
   std::optional<MadeCall> abandoned;
+  bool never_sent;
   {
     MutexLock lock(calls_mutex_);
     const auto found = made_.find(call);
     if (found == made_.end()) return;
     abandoned = std::move(found->second);
     made_.erase(found);
+    never_sent = delayed_.erase(call) > 0;
   }
-  Outgoing frame;
-  frame.header.kind = FrameKind::kCancel;
-  frame.header.call = call;
-  Send(std::move(frame));
+  if (!never_sent) {
+    Outgoing frame;
+    frame.header.kind = FrameKind::kCancel;
+    frame.header.call = call;
+    Send(std::move(frame));
+    AbandonLoans(call);
+  }
   Finish(*std::move(abandoned), reason);
 }
 
@@ -187,7 +205,7 @@ void Link::CancelServed(const absl::Status& reason) {
 
 void Link::Break(const std::string& why) {
   if (!open_.exchange(false, std::memory_order_acq_rel)) return;
-  absl::flat_hash_map<uint64_t, Buffer> lent;
+  absl::flat_hash_map<uint64_t, Lent> lent;
   decltype(segments_) segments;
   decltype(unhandled_) unhandled;
   {
@@ -208,12 +226,17 @@ void Link::Break(const std::string& why) {
     unhandled.swap(unhandled_);
   }
   absl::flat_hash_map<uint64_t, MadeCall> made;
+  decltype(delayed_) delayed;
   std::map<uint64_t, std::shared_ptr<Cancellation>> served;
   {
     MutexLock lock(calls_mutex_);
     made.swap(made_);
+    delayed.swap(delayed_);
     served.swap(served_);
   }
+  // The other side may live, and still read what it has received.
+  if (scheduler_ != nullptr && (has_given_up_ || !other_has_gone_) && !lent.empty())
+    scheduler_->ScheduleAfter(kKeepLentFor, [kept = std::move(lent)] {});
   for (auto& [id, call] : made) Finish(std::move(call), absl::UnavailableError(why));
   const absl::Status gone = absl::UnavailableError("The connection of the caller has ended");
   for (const auto& [id, cancellation] : served) cancellation->Cancel(gone);

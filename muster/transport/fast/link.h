@@ -93,6 +93,11 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   };
   struct Loans;
   static constexpr int kQuickToBeTrusted = 8;
+  struct Lent {
+    Buffer buffer;
+    uint64_t call = 0;       // 0: lent with a reply
+    bool abandoned = false;  // its call
+  };
 
   void Send(Outgoing frame);
   void WriteNumbersLocked(FrameKind kind, absl::Span<const uint64_t> numbers,
@@ -104,7 +109,14 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void ForgetSegmentsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void SendReleasesLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // Much was lent with calls that nobody waits for any more, and the other side has not looked at
+  // it yet: further calls wait here.
+  bool is_congested() const;
+  void AbandonLoans(uint64_t call);
+  void SendDelayed();
   void FailWritingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // The same where the other side may well be there.
+  void GiveUpLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
 
   absl::Status ReadLocked(std::deque<Received>& frames) ABSL_EXCLUSIVE_LOCKS_REQUIRED(read_mutex_);
   // How many bytes came; none: nothing is there now.
@@ -153,6 +165,9 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   // So many quick ones until a thread may handle what comes while nobody watches the link.
   std::atomic<int> handles_until_trusted_{kQuickToBeTrusted};
   std::atomic<int64_t> unwatched_since_{0};  // while a thread handles something; 0: none does
+  std::atomic<size_t> abandoned_bytes_{0};   // of what is lent
+  std::atomic<bool> other_has_gone_{false};  // or has hung up
+  std::atomic<bool> has_given_up_{false};    // and only then found the end
   // Cancelled when the link breaks.
   const std::shared_ptr<Cancellation> connection_ = std::make_shared<Cancellation>();
 
@@ -161,7 +176,7 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   size_t queued_bytes_ ABSL_GUARDED_BY(write_mutex_) = 0;
   bool write_failed_ ABSL_GUARDED_BY(write_mutex_) = false;
   uint64_t last_loan_ ABSL_GUARDED_BY(write_mutex_) = 0;
-  absl::flat_hash_map<uint64_t, Buffer> lent_ ABSL_GUARDED_BY(write_mutex_);
+  absl::flat_hash_map<uint64_t, Lent> lent_ ABSL_GUARDED_BY(write_mutex_);
   absl::flat_hash_set<uint64_t> shown_ ABSL_GUARDED_BY(write_mutex_);  // segments
   uint64_t returned_seen_ ABSL_GUARDED_BY(write_mutex_) = 0;
   std::vector<uint64_t> releases_ ABSL_GUARDED_BY(write_mutex_);  // not said yet
@@ -182,6 +197,7 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   mutable Mutex calls_mutex_;
   uint64_t last_call_ ABSL_GUARDED_BY(calls_mutex_) = 0;
   absl::flat_hash_map<uint64_t, MadeCall> made_ ABSL_GUARDED_BY(calls_mutex_);
+  std::map<uint64_t, Outgoing> delayed_ ABSL_GUARDED_BY(calls_mutex_);  // by their calls
   std::map<uint64_t, std::shared_ptr<Cancellation>> served_ ABSL_GUARDED_BY(calls_mutex_);
 };
 

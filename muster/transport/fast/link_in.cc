@@ -219,7 +219,10 @@ absl::StatusOr<size_t> Link::ReceiveLocked(char* to, size_t size) {
       descriptors_.push_back(descriptor);
     }
   }
-  if (received <= 0) return absl::UnavailableError("Socket closed");
+  if (received <= 0) {
+    other_has_gone_.store(true);
+    return absl::UnavailableError("Socket closed");
+  }
   if (descriptors_.size() > kMaxSegmentsAtOnce)
     return InvalidArgument("more descriptors came than were announced");
   return static_cast<size_t>(received);
@@ -368,14 +371,19 @@ void Link::Handle(Received frame) {
 }
 
 void Link::HandleRelease(absl::Span<const uint64_t> loans) {
-  std::vector<Buffer> returned;
-  MutexLock lock(write_mutex_);
-  for (const uint64_t loan : loans) {
-    const auto found = lent_.find(loan);
-    if (found == lent_.end()) continue;
-    returned.push_back(std::move(found->second));
-    lent_.erase(found);
+  const bool was_congested = is_congested();
+  {
+    std::vector<Buffer> returned;
+    MutexLock lock(write_mutex_);
+    for (const uint64_t loan : loans) {
+      const auto found = lent_.find(loan);
+      if (found == lent_.end()) continue;
+      if (found->second.abandoned) abandoned_bytes_ -= found->second.buffer.length_bytes();
+      returned.push_back(std::move(found->second.buffer));
+      lent_.erase(found);
+    }
   }
+  if (was_congested && !is_congested()) SendDelayed();
 }
 
 }  // namespace muster::fast

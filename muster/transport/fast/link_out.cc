@@ -22,6 +22,8 @@ constexpr size_t kReleaseAtOnceBytes = 64 << 10;
 constexpr size_t kMaxReleases = 64;
 // So much may wait for a process that does not read.
 constexpr size_t kMaxQueuedBytes = size_t{256} << 20;
+// And so much may be lent to it with calls that have ended.
+constexpr size_t kMaxAbandonedBytes = size_t{64} << 20;
 constexpr size_t kMaxParts = 512;
 
 template <typename T>
@@ -169,11 +171,32 @@ void Link::Send(Outgoing frame) {
   for (size_t i = 0; i < table.size(); ++i) {
     if (!places[i]) continue;
     table[i].loan = ++last_loan_ | (is_gathered[i] ? PieceEntry::kNoHurry : 0);
-    lent_.emplace(table[i].loan, frame.pieces[i].buffer);
+    const uint64_t call = frame.header.kind == FrameKind::kCall ? frame.header.call : 0;
+    lent_.emplace(table[i].loan, Lent{frame.pieces[i].buffer, call});
   }
   std::string head(BytesOf(frame.header));
   head.append(reinterpret_cast<const char*>(table.data()), table.size() * sizeof(PieceEntry));
   WriteLocked(head, parts, {});
+}
+
+bool Link::is_congested() const {
+  return abandoned_bytes_.load(std::memory_order_relaxed) > kMaxAbandonedBytes;
+}
+
+void Link::AbandonLoans(uint64_t call) {
+  MutexLock lock(write_mutex_);
+  for (auto& [loan, lent] : lent_) {
+    if (lent.call != call || lent.abandoned) continue;
+    lent.abandoned = true;
+    abandoned_bytes_ += lent.buffer.length_bytes();
+  }
+}
+
+void Link::SendDelayed() {
+  // Whoever abandons one of them says so after it has been made.
+  MutexLock lock(calls_mutex_);
+  for (auto& [call, frame] : delayed_) Send(std::move(frame));
+  delayed_.clear();
 }
 
 void Link::WriteNumbersLocked(FrameKind kind, absl::Span<const uint64_t> numbers,
@@ -199,7 +222,7 @@ void Link::ShowSegmentsLocked(const absl::flat_hash_set<uint64_t>& segments) {
     const absl::StatusOr<SharedMemory::Opened> opened = SharedMemory::Global().Open(segment);
     if (!opened.ok()) {
       CloseAll(descriptors);
-      return FailWritingLocked();
+      return GiveUpLocked();
     }
     numbers_and_sizes.push_back(segment);
     numbers_and_sizes.push_back(opened->size_bytes);
@@ -232,6 +255,11 @@ void Link::Release(std::vector<uint64_t> loans, size_t bytes) {
   if (write_failed_) return;
   releases_.insert(releases_.end(), loans.begin(), loans.end());
   if (bytes >= kReleaseAtOnceBytes || releases_.size() >= kMaxReleases) SendReleasesLocked();
+}
+
+void Link::GiveUpLocked() {
+  has_given_up_.store(true);
+  FailWritingLocked();
 }
 
 void Link::FailWritingLocked() {
@@ -279,7 +307,7 @@ void Link::WriteLocked(absl::string_view head, absl::Span<const absl::string_vie
   queued_bytes_ += rest.bytes.size();
   const bool is_first = queue_.empty();
   queue_.push_back(std::move(rest));
-  if (queued_bytes_ > kMaxQueuedBytes) return FailWritingLocked();
+  if (queued_bytes_ > kMaxQueuedBytes) return GiveUpLocked();
   if (is_first) Poller::Global().Watch(number_, socket_, /*for_writing=*/true);
 }
 
