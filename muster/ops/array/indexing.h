@@ -1,6 +1,7 @@
 // What gathers, scatters and segments share: reading index tensors and moving rows.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -27,6 +28,10 @@ absl::Status WithIndices(const Tensor& indices, Body body) {
 // "[1,2]": where flat position `index` lies in a tensor of that shape.
 std::string PositionText(const Shape& shape, int64_t index);
 
+// Rows lie anywhere: some are called for in advance, and so much of each.
+inline constexpr int64_t kRowsAhead = 8;
+inline constexpr int64_t kBytesAhead = 512;
+
 // Moves `count` rows of `row_bytes` plain bytes: to[i] = from(i), which gives a pointer. Rows of
 // the common small sizes are single loads and stores.
 template <typename From>
@@ -49,8 +54,14 @@ void MoveRows(char* to, int64_t count, int64_t row_bytes, From from) {
     case 16:
       return fixed.template operator()<16>();
     default:
-      for (int64_t i = 0; i < count; ++i)
+      for (int64_t i = 0; i < count; ++i) {
+        if (i + kRowsAhead < count) {
+          const char* const next = from(i + kRowsAhead);
+          for (int64_t at = 0; at < std::min(row_bytes, kBytesAhead); at += 64)
+            __builtin_prefetch(next + at);
+        }
         std::memcpy(to + i * row_bytes, from(i), static_cast<size_t>(row_bytes));
+      }
   }
 }
 

@@ -133,7 +133,7 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   // Reads what is there and does what it asks for. `let_go`: others read on meanwhile.
   void ReadAndHandle(bool let_go);
   // The poller watches the link from now on.
-  void Watch();
+  void Watch(bool unless_read = true);
   // False where the link is broken or has to be watched.
   bool Pause();
   // Whether something came before it was long enough to fall asleep. Requires: nobody watches.

@@ -67,10 +67,11 @@ void Link::Ready() {
 // Something that was always quick is not: others go on.
 void Link::Tick() {
   const int64_t since = unwatched_since_.load(std::memory_order_relaxed);
-  if (since != 0 && absl::GetCurrentTimeNanos() - since > kMuchTooLongNanos) Watch();
+  if (since != 0 && absl::GetCurrentTimeNanos() - since > kMuchTooLongNanos)
+    Watch(/*unless_read=*/false);
 }
 
-void Link::Watch() {
+void Link::Watch(bool unless_read) {
   bool needs_help;
   {
     MutexLock lock(read_mutex_);
@@ -78,7 +79,7 @@ void Link::Watch() {
   }
   MutexLock lock(write_mutex_);
   // Who reads in ReadUntil does so itself, but only what is still in the socket.
-  if (socket_ < 0 || (has_reader_.load() && !needs_help)) return;
+  if (socket_ < 0 || (unless_read && has_reader_.load() && !needs_help)) return;
   // A socket that can be written to wakes another thread at once.
   Poller::Global().Watch(number_, socket_, !queue_.empty() || needs_help);
 }
@@ -181,7 +182,11 @@ bool Link::ReadUntil(absl::FunctionRef<bool()> done, int event, absl::Time until
       came = waited[0].revents != 0;
       if (!is_awake) answers_pace_.NoteSleep(absl::GetCurrentTimeNanos() - begin);
     }
-    if (came) ReadAndHandle(/*let_go=*/false);
+    if (came) {
+      unwatched_since_.store(absl::GetCurrentTimeNanos(), std::memory_order_relaxed);
+      ReadAndHandle(/*let_go=*/false);
+      unwatched_since_.store(0, std::memory_order_relaxed);
+    }
     attention.DropKept();
   }
   if (!attention.has_let_go()) stop_reading();
