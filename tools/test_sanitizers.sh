@@ -13,7 +13,7 @@ export ASAN_OPTIONS=detect_container_overflow=0:detect_stack_use_after_return=1:
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan_suppressions.txt
 # Messages with maps: protobuf lays them out differently under TSAN than in Debian's library.
-without_protobuf='-TraceProto*:SessionFunctions*:*TracesAndTransfersAreRecorded*:GraphPiece*'
+without_protobuf='-TraceProto*:*ErrorsKeepCodeTextAndPayloads:SessionFunctions*:*TracesAndTransfersAreRecorded*:GraphPiece*'
 
 # TSAN of g++ 12 does not start where the kernel randomises addresses over many bits.
 fixed_addresses=()
