@@ -2,9 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
-
-#include "absl/time/clock.h"
 
 #include "muster/collective/mesh_test.h"
 
@@ -343,31 +340,6 @@ void SeveralThreadsOfARankHelpAtOnceOver(Wire wire) {
 
 TEST(Mesh, SeveralThreadsOfARankHelpAtOnce) {
   for (const Wire wire : {Wire::kTcp, Wire::kShared}) SeveralThreadsOfARankHelpAtOnceOver(wire);
-}
-
-double CpuSeconds() {
-  timespec now;
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-TEST(Mesh, WhoWaitsForALateRankSleeps) {
-  for (const Wire wire : {Wire::kTcp, Wire::kShared}) {
-    TestGroup group(wire, 2);
-    for (const uint64_t tag : {1, 2}) {  // the first one connects
-      group.Run([&](Mesh& mesh, int rank) {
-        const double before = CpuSeconds();
-        if (rank == 1 && tag == 2) {
-          absl::SleepFor(absl::Seconds(1));
-          EXPECT_LT(CpuSeconds() - before, 0.3);  // of both
-        }
-        std::vector<float> data(1000, 1.0f);
-        const absl::Status status = AllReduceNow(mesh, tag, {}, data);
-        ASSERT_TRUE(status.ok()) << status;
-        ASSERT_EQ(data[999], 2.0f);
-      });
-    }
-  }
 }
 
 TEST(Mesh, RefusesWhatItCannotReduce) {
