@@ -67,11 +67,7 @@ void Barrier(int ranks) {
     shared->round.store(round + 1);
     return;
   }
-  // As MPI's barrier, between whose calls that is measured, it yields only for the sake of many
-  // ranks on few cores.
-  for (int tries = 1; shared->round.load() == round; ++tries) {
-    if (tries % 1024 == 0) sched_yield();
-  }
+  while (shared->round.load() == round) sched_yield();
 }
 
 // One way to sum `data` over all ranks.

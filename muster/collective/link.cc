@@ -136,10 +136,6 @@ absl::Status Link::Flush(int64_t now_nanos) {
   blocked_ = false;
   for (size_t written = 0; written < kTurnBytes;) {
     if (!writing_ && !(writing_ = PickFrame())) return absl::OkStatus();
-    // The rest of a frame may have been moved out of the way of what came in.
-    if (writer_.operation != nullptr) {
-      payload_ = writer_.operation->NextPiece(*writer_.lane).data + payload_bytes_ - payload_left_;
-    }
     const iovec pieces[2] = {{header_.data() + (header_.size() - header_left_), header_left_},
                              {const_cast<char*>(payload_), payload_left_}};  // iovec knows no const
     const bool has_header = header_left_ > 0;

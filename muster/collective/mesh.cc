@@ -1,21 +1,19 @@
 #include "muster/collective/mesh.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "muster/base/clock.h"
+
 namespace muster::collective {
 namespace {
 
-// Within some milliseconds, at no cost: good enough to tell who is silent.
 int64_t Now() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+  return Clock::Real().NowNanos();
 }
 
 int CoresOfThisProcess() {
@@ -176,14 +174,8 @@ void Mesh::Broadcast(uint64_t tag, int root, void* data, size_t bytes, Done done
 }
 
 void Mesh::Start(std::unique_ptr<Operation> operation) {
-  if (mutex_.TryLock()) {
-    DrainInbox();
-    Begin(std::move(operation));
-    Release(/*is_driver=*/false);
-  } else {
-    Post({.operation = std::move(operation)});
-    Kick();
-  }
+  Post({.operation = std::move(operation)});
+  Kick();
   if (helpers_.load() == 0) NotifyThread();
 }
 

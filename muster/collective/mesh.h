@@ -173,7 +173,8 @@ class Mesh : public Group, private LinkOwner {
   std::atomic<int> waiters_{0};   // threads in HelpUntil that do not drive
   std::atomic<int> sleeping_{0};  // threads in epoll_wait
   const int64_t longest_spin_;
-  int64_t spin_nanos_ = 0;  // the driver's
+  int64_t spin_nanos_ = 0;  // the driver's, as the next
+  int tries_before_yield_ = 1;
 
   std::thread thread_;
 };

@@ -15,9 +15,7 @@ namespace {
 // The mesh's own thread takes over this long after the last thread that helped: calls that follow
 // one another find it out of their way.
 constexpr absl::Duration kHandOver = absl::Milliseconds(5);
-// Some microseconds: a peer on another core answers within them, and one that shares this core, or
-// anybody else who needs it, does not wait for long.
-constexpr int kTriesBeforeYield = 32;
+constexpr int kMostTriesBeforeYield = 16;
 
 int64_t Now() {
   return Clock::Real().NowNanos();
@@ -200,23 +198,31 @@ int Mesh::PollTimeout() const {
 
 void Mesh::Drive(absl::FunctionRef<bool()> done) {
   while (!done()) {
-    // The clock is read when bytes are missing for the first time.
-    int64_t until = 0;
-    bool gave_up = false;
+    const int64_t began = Now();
+    int64_t until = began + spin_nanos_;
+    bool gave_up = false, yielded = false;
     int tries = 0;
     while (!done() && !gave_up) {
       mutex_.Lock();
       DrainInbox();
       const bool moved = Spin();
       Release(/*is_driver=*/true);
-      if (moved) {
-        until = tries = 0;
-        continue;
-      }
       const int64_t now = Now();
-      if (until == 0) until = now + spin_nanos_;
-      gave_up = now >= until;
-      if (++tries >= kTriesBeforeYield) sched_yield();
+      if (moved) {
+        until = now + spin_nanos_;
+        // A peer that has this core too goes on only when it is given up.
+        tries_before_yield_ = yielded ? std::max(1, tries_before_yield_ / 2)
+                                      : std::min(kMostTriesBeforeYield, tries_before_yield_ + 1);
+        tries = 0;
+        yielded = false;
+      } else {
+        gave_up = now >= until;
+        yielded = ++tries >= tries_before_yield_;
+        if (yielded) {
+          tries = 0;
+          sched_yield();
+        }
+      }
     }
     spin_nanos_ = gave_up ? std::max(longest_spin_ / 8, spin_nanos_ / 2)
                           : std::min(longest_spin_, spin_nanos_ * 2 + 1);

@@ -1,7 +1,6 @@
 #include "muster/collective/schedule.h"
 
 #include <bit>
-#include <vector>
 
 namespace muster::collective {
 namespace {

@@ -3,8 +3,7 @@
 #pragma once
 
 #include <cstddef>
-
-#include "absl/container/inlined_vector.h"
+#include <vector>
 
 namespace muster::collective {
 
@@ -31,8 +30,8 @@ struct Receive {
 // The i-th send of rank a to rank b is the i-th receive of b from a. Receives are taken strictly in
 // order, which fixes the order of every reduction.
 struct Schedule {
-  absl::InlinedVector<Send, 2> sends;
-  absl::InlinedVector<Receive, 2> receives;
+  std::vector<Send> sends;
+  std::vector<Receive> receives;
 };
 
 enum class Algorithm {
