@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -14,11 +13,6 @@ namespace {
 
 int64_t Now() {
   return Clock::Real().NowNanos();
-}
-
-int CoresOfThisProcess() {
-  cpu_set_t cores;
-  return sched_getaffinity(0, sizeof(cores), &cores) == 0 ? CPU_COUNT(&cores) : 2;
 }
 
 // Two ranks that call one tag differently find out by this number.
@@ -38,13 +32,11 @@ enum CallKind : uint64_t { kAllReduceCall = 1, kScatterCall, kGatherCall, kBroad
 absl::Status Await(Group& group, absl::FunctionRef<void(Done)> start) {
   absl::Status result;
   std::atomic<bool> ended{false};
-  group.ComeToHelp();
   start([&](absl::Status status) {
     result = std::move(status);
     ended.store(true, std::memory_order_release);
   });
   group.HelpUntil([&] { return ended.load(std::memory_order_acquire); });
-  group.EndHelp();
   return result;
 }
 
@@ -75,8 +67,7 @@ Mesh::Mesh(MeshOptions options, std::unique_ptr<Connector> connector, int epoll,
       epoll_(epoll),
       wake_(wake),
       watched_(options_.names.size(), -1),
-      longest_spin_(CoresOfThisProcess() > 1 ? absl::ToInt64Nanoseconds(options_.spin) : 0),
-      spin_nanos_(longest_spin_) {
+      spin_nanos_(absl::ToInt64Nanoseconds(options_.spin)) {
   for (int peer = 0; peer < size(); ++peer) {
     links_.push_back(peer == rank() ? nullptr
                                     : std::make_unique<Link>(peer, static_cast<LinkOwner&>(*this)));
@@ -176,7 +167,10 @@ void Mesh::Broadcast(uint64_t tag, int root, void* data, size_t bytes, Done done
 void Mesh::Start(std::unique_ptr<Operation> operation) {
   Post({.operation = std::move(operation)});
   Kick();
-  if (helpers_.load() == 0) NotifyThread();
+  if (busy_.load() && !has_driver_.load()) {
+    MutexLock lock(driver_mutex_);
+    if (!driven_) driver_changed_.NotifyAll();
+  }
 }
 
 void Mesh::Abort(absl::Status reason) {
@@ -298,9 +292,8 @@ void Mesh::AttachLink(int peer, std::unique_ptr<Channel> channel) {
 void Mesh::Watch(Link& link) {
   if (!link.attached() || link.channel()->fd() < 0) return;
   // After a failure nothing more is read.
-  const bool awaits_room = link.blocked() && link.channel()->room_is_polled();
   const uint32_t wanted =
-      (failed_.ok() ? uint32_t{EPOLLIN} : 0u) | (awaits_room ? uint32_t{EPOLLOUT} : 0u);
+      (failed_.ok() ? uint32_t{EPOLLIN} : 0u) | (link.blocked() ? uint32_t{EPOLLOUT} : 0u);
   int64_t& watched = watched_[link.peer()];
   if (wanted == watched) return;
   epoll_event event{.events = wanted, .data = {.u32 = static_cast<uint32_t>(link.peer())}};

@@ -15,7 +15,6 @@ namespace {
 // The mesh's own thread takes over this long after the last thread that helped: calls that follow
 // one another find it out of their way.
 constexpr absl::Duration kHandOver = absl::Milliseconds(5);
-constexpr int kMostTriesBeforeYield = 16;
 
 int64_t Now() {
   return Clock::Real().NowNanos();
@@ -34,16 +33,6 @@ void Mesh::Post(Event event) {
   inbox_size_.store(static_cast<int>(inbox_.size()));
 }
 
-void Mesh::NotifyThread() {
-  if (!busy_.load() || has_driver_.load()) return;
-  MutexLock lock(driver_mutex_);
-  if (!driven_) driver_changed_.NotifyAll();
-}
-
-void Mesh::EndHelp() {
-  if (helpers_.fetch_sub(1) == 1) NotifyThread();
-}
-
 void Mesh::Kick() {
   while (inbox_size_.load() > 0) {
     if (!mutex_.TryLock()) return;  // who has it looks again in Release
@@ -53,8 +42,6 @@ void Mesh::Kick() {
 }
 
 void Mesh::Release(bool is_driver) {
-  // Whoever has read from a channel has told it that nobody waits.
-  if (!is_driver && sleeping_.load() > 0 && !has_driver_.load() && ArmLinks()) Wake();
   Finished finished = std::exchange(finished_, {});
   mutex_.Unlock();
   for (auto& [done, status] : finished) std::move(done)(status);
@@ -124,18 +111,6 @@ bool Mesh::Spin() {
   return moved;
 }
 
-bool Mesh::ArmLinks() {
-  bool moved = false;
-  for (const auto& link : links_) {
-    if (link == nullptr || !link->attached() || !failed_.ok()) continue;
-    if (!link->channel()->Arm(link->blocked())) continue;
-    moved = true;
-    if (link->blocked()) FlushLink(*link);
-    ReadLink(*link);
-  }
-  return moved;
-}
-
 void Mesh::HandlePolled(int peer, bool hung_up) {
   Link& link = *links_[peer];
   if (!failed_.ok()) {
@@ -146,8 +121,6 @@ void Mesh::HandlePolled(int peer, bool hung_up) {
     }
     return;
   }
-  if (!link.attached()) return;
-  link.channel()->Polled();
   if (link.blocked()) FlushLink(link);
   ReadLink(link);
 }
@@ -165,7 +138,6 @@ void Mesh::WaitAndWork(bool is_driver, absl::FunctionRef<bool()> done) {
     if (link == nullptr || !link->attached()) continue;
     if (link->channel()->fd() < 0 || link->channel()->HoldsBytes()) moved |= ReadLink(*link);
   }
-  moved |= ArmLinks();
   const int timeout = moved ? 0 : PollTimeout();
   Release(is_driver);
   epoll_event events[64];
@@ -197,11 +169,11 @@ int Mesh::PollTimeout() const {
 }
 
 void Mesh::Drive(absl::FunctionRef<bool()> done) {
+  const int64_t longest = absl::ToInt64Nanoseconds(options_.spin);
   while (!done()) {
     const int64_t began = Now();
     int64_t until = began + spin_nanos_;
-    bool gave_up = false, yielded = false;
-    int tries = 0;
+    bool gave_up = false;
     while (!done() && !gave_up) {
       mutex_.Lock();
       DrainInbox();
@@ -210,22 +182,13 @@ void Mesh::Drive(absl::FunctionRef<bool()> done) {
       const int64_t now = Now();
       if (moved) {
         until = now + spin_nanos_;
-        // A peer that has this core too goes on only when it is given up.
-        tries_before_yield_ = yielded ? std::max(1, tries_before_yield_ / 2)
-                                      : std::min(kMostTriesBeforeYield, tries_before_yield_ + 1);
-        tries = 0;
-        yielded = false;
       } else {
         gave_up = now >= until;
-        yielded = ++tries >= tries_before_yield_;
-        if (yielded) {
-          tries = 0;
-          sched_yield();
-        }
+        sched_yield();
       }
     }
-    spin_nanos_ = gave_up ? std::max(longest_spin_ / 8, spin_nanos_ / 2)
-                          : std::min(longest_spin_, spin_nanos_ * 2 + 1);
+    spin_nanos_ =
+        gave_up ? std::max(longest / 8, spin_nanos_ / 2) : std::min(longest, spin_nanos_ * 2 + 1);
     if (gave_up) WaitAndWork(/*is_driver=*/true, done);
   }
 }
@@ -248,12 +211,6 @@ void Mesh::HelpUntil(absl::FunctionRef<bool()> done) {
     driven_ = false;
     has_driver_.store(false);
     driven_until_ = Now();
-    if (sleeping_.load() > 0) {
-      driver_mutex_.Unlock();
-      mutex_.Lock();
-      Release(/*is_driver=*/false);
-      driver_mutex_.Lock();
-    }
     // Others that wait, or the mesh's thread when there is work left.
     if (waiters_.load() > 1 || busy_.load()) driver_changed_.NotifyAll();
   }

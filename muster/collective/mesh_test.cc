@@ -97,9 +97,9 @@ void CheckAllOps(TestGroup& group, uint64_t& tag, size_t count) {
   }
 }
 
-void ReducesEveryTypeWithEveryOperationOver(Wire wire) {
+TEST(Mesh, ReducesEveryTypeWithEveryOperation) {
   for (const int ranks : {2, 3}) {
-    TestGroup group(wire, ranks);
+    TestGroup group(Wire::kTcp, ranks);
     uint64_t tag = 0;
     const size_t count = 1003;
     CheckAllOps<float>(group, tag, count);
@@ -119,12 +119,8 @@ void ReducesEveryTypeWithEveryOperationOver(Wire wire) {
   }
 }
 
-TEST(Mesh, ReducesEveryTypeWithEveryOperation) {
-  for (const Wire wire : {Wire::kTcp, Wire::kShared}) ReducesEveryTypeWithEveryOperationOver(wire);
-}
-
 TEST(Mesh, OneToEightRanksOfAllSizes) {
-  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kShared, Wire::kMemory, Wire::kMixed}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory, Wire::kMixed}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
       TestGroup group(wire, ranks);
       uint64_t tag = 0;
@@ -135,9 +131,9 @@ TEST(Mesh, OneToEightRanksOfAllSizes) {
   }
 }
 
-void LargeBuffersOver(Wire wire) {
+TEST(Mesh, LargeBuffers) {
   for (const int ranks : {2, 3}) {
-    TestGroup group(wire, ranks);
+    TestGroup group(Wire::kTcp, ranks);
     uint64_t tag = 0;
     CheckType<float>(group, tag, ReduceOp::kAdd, false, 600007);
     const size_t count = (16 << 20) + 3;
@@ -151,15 +147,11 @@ void LargeBuffersOver(Wire wire) {
   }
 }
 
-TEST(Mesh, LargeBuffers) {
-  for (const Wire wire : {Wire::kTcp, Wire::kShared}) LargeBuffersOver(wire);
-}
-
 TEST(Mesh, ResultsAreTheSameBytesOnAllRanksAndInEveryRun) {
   const size_t count = 50021;
   for (const Algorithm algorithm : kAlgorithms) {
     std::vector<float> first;
-    for (const Wire wire : {Wire::kTcp, Wire::kMemory, Wire::kShared, Wire::kTcp}) {
+    for (const Wire wire : {Wire::kTcp, Wire::kMemory, Wire::kTcp}) {
       TestGroup group(wire, 5);
       std::vector<std::vector<float>> results(5);
       group.Run([&](Mesh& mesh, int rank) {
@@ -203,7 +195,7 @@ TEST(Mesh, ReduceScatterGivesEachRankItsPart) {
 }
 
 TEST(Mesh, GathersAndBroadcasts) {
-  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kShared, Wire::kMemory}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
       TestGroup group(wire, ranks);
       uint64_t tag = 0;
@@ -236,7 +228,7 @@ TEST(Mesh, GathersAndBroadcasts) {
 TEST(Mesh, ManyCollectivesAtOnceInAnyOrder) {
   const size_t sizes[] = {10, 5000, 90000, 400000, 3, 70000, 250000, 1};
   constexpr int kEach = 4;
-  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kShared, Wire::kMemory}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory}) {
     TestGroup group(wire, 4);
     group.Run([&](Mesh& mesh, int rank) {
       std::vector<std::vector<float>> data;
@@ -263,8 +255,8 @@ TEST(Mesh, ManyCollectivesAtOnceInAnyOrder) {
 }
 
 // More small collectives than may lie at a rank that has not begun them.
-void ARankThatComesLateFindsEverythingOver(Wire wire) {
-  TestGroup group(wire, 3);
+TEST(Mesh, ARankThatComesLateFindsEverything) {
+  TestGroup group(Wire::kTcp, 3);
   constexpr int kCalls = 400;
   std::atomic<bool> ahead{false};
   group.Run([&](Mesh& mesh, int rank) {
@@ -290,12 +282,8 @@ void ARankThatComesLateFindsEverythingOver(Wire wire) {
   });
 }
 
-TEST(Mesh, ARankThatComesLateFindsEverything) {
-  for (const Wire wire : {Wire::kTcp, Wire::kShared}) ARankThatComesLateFindsEverythingOver(wire);
-}
-
-void CallbacksComeWithoutAnyoneHelpingOver(Wire wire) {
-  TestGroup group(wire, 3);
+TEST(Mesh, CallbacksComeWithoutAnyoneHelping) {
+  TestGroup group(Wire::kTcp, 3);
   std::vector<std::vector<double>> data(3, std::vector<double>(100000, 1.5));
   Mutex mutex;
   CondVar changed;
@@ -314,12 +302,8 @@ void CallbacksComeWithoutAnyoneHelpingOver(Wire wire) {
   for (const auto& values : data) EXPECT_EQ(values[99999], 4.5);
 }
 
-TEST(Mesh, CallbacksComeWithoutAnyoneHelping) {
-  for (const Wire wire : {Wire::kTcp, Wire::kShared}) CallbacksComeWithoutAnyoneHelpingOver(wire);
-}
-
-void SeveralThreadsOfARankHelpAtOnceOver(Wire wire) {
-  TestGroup group(wire, 2);
+TEST(Mesh, SeveralThreadsOfARankHelpAtOnce) {
+  TestGroup group(Wire::kTcp, 2);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     for (int thread = 0; thread < 3; ++thread) {
@@ -336,10 +320,6 @@ void SeveralThreadsOfARankHelpAtOnceOver(Wire wire) {
     }
   }
   for (std::thread& thread : threads) thread.join();
-}
-
-TEST(Mesh, SeveralThreadsOfARankHelpAtOnce) {
-  for (const Wire wire : {Wire::kTcp, Wire::kShared}) SeveralThreadsOfARankHelpAtOnceOver(wire);
 }
 
 TEST(Mesh, RefusesWhatItCannotReduce) {
