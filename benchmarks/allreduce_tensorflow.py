@@ -3,19 +3,10 @@ of JSON per size with the microseconds of one all-reduce. Several follow one ano
 cost does not count."""
 import json
 import multiprocessing
-import socket
 import sys
 import time
 
-
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    for s in sockets:
-        s.bind(("127.0.0.1", 0))
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
+from ports import free_ports
 
 
 def run_rank(rank, ports, sizes, barrier):

@@ -46,8 +46,8 @@ Buffer CopyToShare(const Buffer& buffer) {
   return Buffer(MakeRef<SharedRegion>(block, buffer.length_bytes()), 0, buffer.length_bytes());
 }
 
-// A run of small pieces becomes one that can be shown. `is_gathered` says of each piece that is
-// left whether it is such a one.
+// A run of small pieces becomes one that can be shown. The result says of each piece that is left
+// whether it is such a one.
 std::vector<bool> GatherSmall(std::vector<WireMessage::Piece>& pieces, size_t first) {
   const auto is_small = [](const WireMessage::Piece& piece) {
     return piece.size() < kSharedFromBytes;
@@ -122,7 +122,7 @@ void CloseAll(std::vector<int>& descriptors) {
 }  // namespace
 
 void Link::Send(Outgoing frame) {
-  std::vector<bool> is_gathered(frame.pieces.size(), false);
+  std::vector<bool> is_gathered;  // empty: none is
   if (SizeOf(frame.pieces) >= kGatherFromBytes && frame.header.code == 0) {
     // The path of a call is a piece of its own.
     is_gathered = GatherSmall(frame.pieces, frame.header.kind == FrameKind::kCall ? 1 : 0);
@@ -170,7 +170,8 @@ void Link::Send(Outgoing frame) {
   SendReleasesLocked();
   for (size_t i = 0; i < table.size(); ++i) {
     if (!places[i]) continue;
-    table[i].loan = ++last_loan_ | (is_gathered[i] ? PieceEntry::kNoHurry : 0);
+    table[i].loan = ++last_loan_;
+    if (!is_gathered.empty() && is_gathered[i]) table[i].loan |= PieceEntry::kNoHurry;
     const uint64_t call = frame.header.kind == FrameKind::kCall ? frame.header.call : 0;
     lent_.emplace(table[i].loan, Lent{frame.pieces[i].buffer, call});
   }
