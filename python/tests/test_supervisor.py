@@ -320,6 +320,7 @@ def test_a_step_that_is_counted_in_floats(tmp_path):
     train = tf.train.GradientDescentOptimizer(0.1).minimize(w * w, global_step=step)
     sv = tf.train.Supervisor(logdir=str(tmp_path), global_step=step, save_model_secs=1000, summary_op=None)
     with sv.managed_session() as sess:
+        wait_for(lambda: len(sv.saver.last_checkpoints) == 1)  # the one at the start, or it may be written last
         for _ in range(3):
             sess.run(train)
         sv.saver.save(sess, sv.save_path, global_step=step)
