@@ -26,6 +26,18 @@ class Channel {
   virtual int fd() const { return -1; }
   // Bytes have been taken from the operating system that no Read has handed out yet.
   virtual bool HoldsBytes() const { return false; }
+  // Bytes that can be read where they lie, until Consume; empty when there are none at the moment.
+  // Errors are those of Read.
+  virtual bool can_peek() const { return false; }
+  virtual absl::StatusOr<absl::Span<const char>> Peek() { return absl::Span<const char>(); }
+  virtual void Consume(size_t /*bytes*/) {}
+  // For a channel whose bytes do not come through fd(). Arm: somebody is about to wait, so bytes
+  // that come, and room if that is waited for, are to make fd() readable until the next Read or
+  // Peek; true when they are there already. Polled: fd() has become readable.
+  virtual bool Arm(bool /*for_room*/) { return false; }
+  virtual void Polled() {}
+  // fd() is writable when there is room; otherwise it becomes readable then.
+  virtual bool room_is_polled() const { return true; }
   // Called, from any thread, when a Write or Read that gave 0 is worth another try.
   virtual void SetWaker(std::function<void()> /*waker*/) {}
   // No more bytes will be written; those that were still arrive.

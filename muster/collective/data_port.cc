@@ -22,6 +22,7 @@
 
 #include "muster/base/clock.h"
 #include "muster/base/mutex.h"
+#include "muster/collective/shared_channel.h"
 #include "muster/collective/tcp_channel.h"
 #include "muster/collective/tls_channel.h"
 
@@ -104,7 +105,9 @@ absl::Status ReadAll(Channel& channel, char* bytes, size_t count, int cancel) {
   while (count > 0) {
     const iovec piece{bytes, count};
     ASSIGN_OR_RETURN(const size_t got, channel.Read({&piece, 1}));
-    if (got == 0) RETURN_IF_ERROR(WaitFor(channel.fd(), POLLIN, cancel));
+    if (got == 0 && !channel.Arm(/*for_room=*/false)) {
+      RETURN_IF_ERROR(WaitFor(channel.fd(), POLLIN, cancel));
+    }
     bytes += got;
     count -= got;
   }
@@ -153,13 +156,17 @@ absl::StatusOr<Descriptor> ConnectTo(const Endpoint& endpoint, int cancel) {
 
 class DataPort::State {
  public:
-  State(Endpoint endpoint, Descriptor listener, Descriptor wake, absl::Duration patience)
+  // `local_listener` may be none.
+  State(Endpoint endpoint, Descriptor listener, Descriptor local_listener, Descriptor wake,
+        absl::Duration patience)
       : endpoint_(std::move(endpoint)),
         listener_(std::move(listener)),
+        local_listener_(std::move(local_listener)),
         wake_(std::move(wake)),
         patience_(patience) {}
 
   const Endpoint& endpoint() const { return endpoint_; }
+  bool shares_memory() const { return local_listener_.get() >= 0; }
   void Run();
   void Stop();
   void Open(uint64_t group, int rank, Connector::Connected connected);
@@ -169,6 +176,7 @@ class DataPort::State {
   using Place = std::pair<uint64_t, int>;
   struct Stranger {
     std::unique_ptr<Channel> channel;
+    LocalCaller* caller = nullptr;  // the channel, if it came by the second door
     std::array<char, kHelloBytes> hello;
     size_t got = 0;
     int64_t deadline = 0;
@@ -180,13 +188,14 @@ class DataPort::State {
     int64_t deadline = 0;
   };
 
-  void Accept();
+  void Accept(const Descriptor& listener);
   // False when the connection is done with, one way or another.
   bool ReadHello(Stranger& stranger);
   void Admit(Stranger& stranger);
 
   const Endpoint endpoint_;
   const Descriptor listener_;
+  const Descriptor local_listener_;
   const Descriptor wake_;
   const absl::Duration patience_;
   std::list<Stranger> strangers_;  // of the thread alone
@@ -217,6 +226,7 @@ void DataPort::State::Run() {
     // Beyond the bound new connections wait in the kernel's queue.
     const bool accepts = strangers_.size() < kStrangers;
     polled.push_back({accepts ? listener_.get() : -1, POLLIN, 0});
+    polled.push_back({accepts ? local_listener_.get() : -1, POLLIN, 0});
     for (const Stranger& stranger : strangers_)
       polled.push_back({stranger.channel->fd(), POLLIN, 0});
     const int timeout = strangers_.empty() ? 5000 : 100;
@@ -227,7 +237,7 @@ void DataPort::State::Run() {
       const int64_t now = Clock::Real().NowNanos();
       parked_.remove_if([&](const Parked& parked) { return parked.deadline < now; });
     }
-    size_t index = 2;
+    size_t index = 3;
     const int64_t now = Clock::Real().NowNanos();
     for (auto next = strangers_.begin(); next != strangers_.end();) {
       const auto stranger = next++;
@@ -235,22 +245,31 @@ void DataPort::State::Run() {
       if (stranger->deadline < now || (readable && !ReadHello(*stranger)))
         strangers_.erase(stranger);
     }
-    if (polled[1].revents != 0) Accept();
+    if (polled[1].revents != 0) Accept(listener_);
+    if (polled[2].revents != 0) Accept(local_listener_);
   }
 }
 
-void DataPort::State::Accept() {
-  Descriptor socket(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+void DataPort::State::Accept(const Descriptor& listener) {
+  Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   if (socket.get() < 0) {
     // Out of descriptors: the connection stays in the queue, and so would poll at once.
     if (errno == EMFILE || errno == ENFILE) usleep(20000);
     return;
   }
-  absl::StatusOr<std::unique_ptr<Channel>> channel =
-      NewChannel(std::move(socket), TlsSide::kAccepts, endpoint_);
-  if (!channel.ok()) return;
+  LocalCaller* caller = nullptr;
+  absl::StatusOr<std::unique_ptr<Channel>> channel;
+  if (&listener == &local_listener_) {
+    std::unique_ptr<LocalCaller> local = LocalCaller::Take(std::move(socket));
+    caller = local.get();
+    channel = std::move(local);
+  } else {
+    channel = NewChannel(std::move(socket), TlsSide::kAccepts, endpoint_);
+  }
+  if (!channel.ok() || *channel == nullptr) return;
   Stranger& stranger = strangers_.emplace_back();
   stranger.channel = *std::move(channel);
+  stranger.caller = caller;
   stranger.deadline = Clock::Real().NowNanos() + absl::ToInt64Nanoseconds(patience_);
 }
 
@@ -263,7 +282,14 @@ bool DataPort::State::ReadHello(Stranger& stranger) {
   const size_t of_magic = std::min<size_t>(stranger.got, 8);
   if (std::memcmp(stranger.hello.data(), kHelloMagic, of_magic) != 0) return false;
   if (stranger.got < kHelloBytes) return true;
-  if (SameSecret({stranger.hello.data() + 24, kTokenBytes}, endpoint_.token)) Admit(stranger);
+  if (!SameSecret({stranger.hello.data() + 24, kTokenBytes}, endpoint_.token)) return false;
+  if (stranger.caller != nullptr) {
+    absl::StatusOr<std::unique_ptr<Channel>> channel = std::move(*stranger.caller).Accept();
+    if (!channel.ok()) return false;
+    stranger.caller = nullptr;
+    stranger.channel = *std::move(channel);
+  }
+  Admit(stranger);
   return false;
 }
 
@@ -354,25 +380,44 @@ class TcpConnector : public Connector {
   absl::StatusOr<std::unique_ptr<Channel>> Dial(int peer) {
     ASSIGN_OR_RETURN(const Endpoint endpoint, lookup_(peer));
     if (endpoint.token.size() != kTokenBytes) return InvalidArgument("its token has another size");
-    ASSIGN_OR_RETURN(Descriptor socket, ConnectTo(endpoint, cancel_.get()));
     std::string hello(kHelloMagic, 8);
     const std::array<int32_t, 2> ranks{rank_, peer};
     hello.append(reinterpret_cast<const char*>(&group_), 8);
     hello.append(reinterpret_cast<const char*>(ranks.data()), 8);
     hello.append(endpoint.token);
+    if (state_->shares_memory() && !endpoint.encrypted) {
+      absl::StatusOr<std::unique_ptr<Channel>> channel =
+          ConnectLocally(LocalNameOf(endpoint.port, endpoint.token), hello);
+      // Elsewhere, or it does not want to: then the network leads there.
+      const absl::StatusOr<Reply> reply =
+          channel.ok() ? ReadReply(**channel) : absl::StatusOr<Reply>(channel.status());
+      if (reply.ok() && reply->status.ok()) return channel;
+      if (reply.ok()) return reply->status;
+    }
+    ASSIGN_OR_RETURN(Descriptor socket, ConnectTo(endpoint, cancel_.get()));
     ASSIGN_OR_RETURN(std::unique_ptr<Channel> channel,
                      NewChannel(std::move(socket), TlsSide::kConnects, endpoint));
     RETURN_IF_ERROR(WriteHello(*channel, std::move(hello), cancel_.get()));
+    ASSIGN_OR_RETURN(const Reply reply, ReadReply(*channel));
+    RETURN_IF_ERROR(reply.status);
+    return channel;
+  }
+
+  // What the other side says of the group.
+  struct Reply {
+    absl::Status status;
+  };
+  absl::StatusOr<Reply> ReadReply(Channel& channel) {
     char reply[kReplyBytes];
-    RETURN_IF_ERROR(ReadAll(*channel, reply, sizeof(reply), cancel_.get()));
+    RETURN_IF_ERROR(ReadAll(channel, reply, sizeof(reply), cancel_.get()));
     const auto code = Get<uint32_t>(reply, 8), length = Get<uint32_t>(reply, 12);
     if (std::memcmp(reply, kReplyMagic, 8) != 0 || code > 16 || length > kReasonBytes) {
       return absl::UnavailableError("something else answers at its port");
     }
-    if (code == 0) return channel;
+    if (code == 0) return Reply{};
     std::string reason(length, '\0');
-    RETURN_IF_ERROR(ReadAll(*channel, reason.data(), length, cancel_.get()));
-    return absl::Status(static_cast<absl::StatusCode>(code), reason);
+    RETURN_IF_ERROR(ReadAll(channel, reason.data(), length, cancel_.get()));
+    return Reply{absl::Status(static_cast<absl::StatusCode>(code), reason)};
   }
 
   const std::shared_ptr<DataPort::State> state_;
@@ -417,9 +462,16 @@ absl::StatusOr<std::unique_ptr<DataPort>> DataPort::Listen(const std::string& ho
   }
   Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (wake.get() < 0) return ErrnoStatus("No descriptor");
+  Descriptor local_listener;
+  if (options.shared_memory && !options.encrypted && SharedMemoryIsWanted()) {
+    // Without it everybody comes over the network.
+    absl::StatusOr<Descriptor> local = ListenLocally(LocalNameOf(endpoint.port, endpoint.token));
+    if (local.ok()) local_listener = *std::move(local);
+  }
   // The thread belongs to the port; connectors may still hold the state when it is gone.
-  return std::unique_ptr<DataPort>(new DataPort(std::make_shared<State>(
-      std::move(endpoint), std::move(listener), std::move(wake), options.patience)));
+  return std::unique_ptr<DataPort>(new DataPort(
+      std::make_shared<State>(std::move(endpoint), std::move(listener), std::move(local_listener),
+                              std::move(wake), options.patience)));
 }
 
 const Endpoint& DataPort::endpoint() const {

@@ -4,6 +4,10 @@
 // tasks are authenticated already. The higher rank connects to the lower one. An encrypted port
 // speaks TLS from the first byte on, with the token as the secret of both sides.
 //
+// A port that is not encrypted has a second door for processes of the same user on this machine,
+// where a hello brings memory to share and the reply comes through that. Who connects tries it
+// first, and takes the port when anything stands in the way.
+//
 //   hello: magic 8 | group 8 | from 4 | to 4 | token 32
 //   reply: magic 8 | code 4 | length 4 | message       (code 0: bytes of the mesh follow)
 #pragma once
@@ -38,6 +42,8 @@ class DataPort {
     // How long a connection may take to say what it wants.
     absl::Duration patience = absl::Seconds(10);
     bool encrypted = false;
+    // Between processes of one machine, unless encrypted or MUSTER_FAST is 0.
+    bool shared_memory = true;
   };
 
   // Listens on a free port of `host`, an address or a name of this machine.

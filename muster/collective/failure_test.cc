@@ -77,7 +77,7 @@ std::vector<absl::Status> RunUntilFailure(TestGroup& group, size_t count,
 }
 
 TEST(MeshFailure, ARankThatLeavesIsNamedByAll) {
-  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kShared, Wire::kMemory}) {
     for (const size_t count : {100, 50000, 1000000}) {
       for (const int culprit : {0, 1, 3}) {
         TestGroup group(wire, 4);
@@ -103,16 +103,18 @@ TEST(MeshFailure, ARankThatLeavesIsNamedByAll) {
 
 TEST(MeshFailure, ARankThatNeverComesIsNamedByAll) {
   // Those that wait for one who waits have half the bound more, for the news to come.
-  for (const int culprit : {0, 2}) {
-    TestGroup group(Wire::kTcp, 4, kLong, absl::Seconds(6));
-    const auto results = RunUntilFailure(
-        group, 1000000, [&](int rank, int call) { return rank != culprit || call == 0; });
-    ExpectNamed(results, culprit);
+  for (const Wire wire : {Wire::kTcp, Wire::kShared}) {
+    for (const int culprit : {0, 2}) {
+      TestGroup group(wire, 4, kLong, absl::Seconds(6));
+      const auto results = RunUntilFailure(
+          group, 1000000, [&](int rank, int call) { return rank != culprit || call == 0; });
+      ExpectNamed(results, culprit);
+    }
   }
 }
 
-TEST(MeshFailure, AbortReachesAllRanksAndLaterCalls) {
-  TestGroup group(Wire::kTcp, 3);
+void AbortReachesAllRanksAndLaterCallsOver(Wire wire) {
+  TestGroup group(wire, 3);
   const auto results = RunUntilFailure(group, 1000, [&](int rank, int call) {
     if (rank == 1 && call == 3) {
       group.meshes[1]->Abort(absl::AbortedError("/job:worker/task:7 is lost"));
@@ -128,8 +130,12 @@ TEST(MeshFailure, AbortReachesAllRanksAndLaterCalls) {
   }
 }
 
-TEST(MeshFailure, CallsThatDifferAreToldApart) {
-  TestGroup group(Wire::kTcp, 2);
+TEST(MeshFailure, AbortReachesAllRanksAndLaterCalls) {
+  for (const Wire wire : {Wire::kTcp, Wire::kShared}) AbortReachesAllRanksAndLaterCallsOver(wire);
+}
+
+void CallsThatDifferAreToldApartOver(Wire wire) {
+  TestGroup group(wire, 2);
   std::vector<absl::Status> results(2);
   group.Run([&](Mesh& mesh, int rank) {
     std::vector<float> data(1000 + static_cast<size_t>(rank));
@@ -141,14 +147,19 @@ TEST(MeshFailure, CallsThatDifferAreToldApart) {
   }
 }
 
+TEST(MeshFailure, CallsThatDifferAreToldApart) {
+  for (const Wire wire : {Wire::kTcp, Wire::kShared}) CallsThatDifferAreToldApartOver(wire);
+}
+
 TEST(MeshFailure, NothingLeaks) {
+  constexpr Wire kWires[] = {Wire::kTcp, Wire::kMemory, Wire::kShared};
   { TestGroup warm(Wire::kTcp, 2); }
   const int before = OpenDescriptors();
-  for (int i = 0; i < 20; ++i) {
-    TestGroup group(i % 2 == 0 ? Wire::kTcp : Wire::kMemory, 3);
+  for (int i = 0; i < 30; ++i) {
+    TestGroup group(kWires[i % 3], 3);
     RunUntilFailure(group, 100000, [&](int rank, int call) {
-      if (rank == i % 3 && call == 1) group.meshes[rank] = nullptr;
-      return rank != i % 3 || call == 0;
+      if (rank == i % 2 && call == 1) group.meshes[rank] = nullptr;
+      return rank != i % 2 || call == 0;
     });
   }
   EXPECT_EQ(OpenDescriptors(), before);
@@ -184,6 +195,17 @@ class FaultyChannel : public Channel {
   absl::StatusOr<size_t> Read(absl::Span<const iovec> pieces) override {
     return state_->struck() ? Struck() : channel_->Read(pieces);
   }
+  bool can_peek() const override { return channel_->can_peek(); }
+  absl::StatusOr<absl::Span<const char>> Peek() override {
+    if (!state_->struck()) return channel_->Peek();
+    RETURN_IF_ERROR(Struck().status());
+    return absl::Span<const char>();
+  }
+  void Consume(size_t bytes) override { channel_->Consume(bytes); }
+  // What has come to a rank that is struck is as good as not there.
+  bool Arm(bool for_room) override { return channel_->Arm(for_room) && !state_->struck(); }
+  void Polled() override { channel_->Polled(); }
+  bool room_is_polled() const override { return channel_->room_is_polled(); }
   int fd() const override { return channel_->fd(); }
   void SetWaker(std::function<void()> waker) override { channel_->SetWaker(std::move(waker)); }
   void CloseWriting() override { channel_->CloseWriting(); }
@@ -221,10 +243,10 @@ class FaultyConnector : public Connector {
 };
 
 // Three ranks reduce until `culprit` has written `bytes` bytes and fails. What the others say.
-std::vector<absl::Status> RunFaulty(Algorithm algorithm, Fault fault, int culprit, int64_t bytes,
-                                    absl::Duration silence) {
+std::vector<absl::Status> RunFaulty(Wire wire, Algorithm algorithm, Fault fault, int culprit,
+                                    int64_t bytes, absl::Duration silence) {
   const size_t count = 300000;  // a ring has steps of 400000 bytes
-  LocalExchange exchange;
+  TestTasks tasks(wire, 3);
   std::vector<absl::Status> results(3);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 3; ++rank) {
@@ -233,7 +255,7 @@ std::vector<absl::Status> RunFaulty(Algorithm algorithm, Fault fault, int culpri
       options.silence = silence;
       // The others have the time to say whom they blame; whoever is cut off reaches nobody.
       options.linger = rank == culprit ? absl::Milliseconds(100) : absl::Seconds(8);
-      std::unique_ptr<Connector> connector = exchange.NewConnector();
+      std::unique_ptr<Connector> connector = tasks.NewConnector(FirstTasks(3), rank);
       if (rank == culprit) {
         auto state = std::make_shared<Faulty>();
         state->fault = fault;
@@ -258,15 +280,17 @@ std::vector<absl::Status> RunFaulty(Algorithm algorithm, Fault fault, int culpri
 constexpr int64_t kPhases[] = {0, 16, 32, 33, 64, 200000, 400064, 700000, 1200000, 1500000};
 
 TEST(MeshFailure, ACutAtAnyPhaseFailsAllRanks) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kHalving}) {
-    for (int culprit = 0; culprit < 3; ++culprit) {
-      for (const int64_t bytes : kPhases) {
-        for (const absl::Status& result :
-             RunFaulty(algorithm, Fault::kCut, culprit, bytes, kLong)) {
-          EXPECT_TRUE(absl::IsUnavailable(result)) << bytes << ": " << result;
-          // While channels are being made, the first who failed may be named in place of the
-          // culprit.
-          EXPECT_THAT(std::string(result.message()), HasSubstr("rank "));
+  for (const Wire wire : {Wire::kTcp, Wire::kShared, Wire::kMemory}) {
+    for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kHalving}) {
+      for (int culprit = 0; culprit < 3; ++culprit) {
+        for (const int64_t bytes : kPhases) {
+          for (const absl::Status& result :
+               RunFaulty(wire, algorithm, Fault::kCut, culprit, bytes, kLong)) {
+            EXPECT_TRUE(absl::IsUnavailable(result)) << bytes << ": " << result;
+            // While channels are being made, the first who failed may be named in place of the
+            // culprit.
+            EXPECT_THAT(std::string(result.message()), HasSubstr("rank "));
+          }
         }
       }
     }
@@ -276,15 +300,17 @@ TEST(MeshFailure, ACutAtAnyPhaseFailsAllRanks) {
 // All at once, since each waits as long as silence is borne.
 TEST(MeshFailure, ARankSilentFromAnyPhaseOnIsNamedByTheOthers) {
   std::vector<std::thread> threads;
-  for (int culprit = 0; culprit < 3; ++culprit) {
-    for (const int64_t bytes : {16, 200000, 700000, 1500000}) {
-      threads.emplace_back([culprit, bytes] {
-        for (const absl::Status& result :
-             RunFaulty(Algorithm::kRing, Fault::kSilence, culprit, bytes, absl::Seconds(15))) {
-          EXPECT_TRUE(absl::IsUnavailable(result)) << bytes << ": " << result;
-          EXPECT_THAT(std::string(result.message()), HasSubstr(absl::StrCat("rank ", culprit)));
-        }
-      });
+  for (const Wire wire : {Wire::kShared, Wire::kMemory}) {
+    for (int culprit = 0; culprit < 3; ++culprit) {
+      for (const int64_t bytes : {16, 200000, 700000, 1500000}) {
+        threads.emplace_back([wire, culprit, bytes] {
+          for (const absl::Status& result : RunFaulty(wire, Algorithm::kRing, Fault::kSilence,
+                                                      culprit, bytes, absl::Seconds(15))) {
+            EXPECT_TRUE(absl::IsUnavailable(result)) << bytes << ": " << result;
+            EXPECT_THAT(std::string(result.message()), HasSubstr(absl::StrCat("rank ", culprit)));
+          }
+        });
+      }
     }
   }
   for (std::thread& thread : threads) thread.join();
@@ -304,7 +330,8 @@ class Processes {
     char errors[4][512];
   };
 
-  Processes(size_t count, absl::Duration silence) : count_(count), silence_(silence) {
+  Processes(bool shared_memory, size_t count, absl::Duration silence)
+      : shared_memory_(shared_memory), count_(count), silence_(silence) {
     shared_ = new (mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
                         -1, 0)) Shared{};
     for (int rank = 0; rank < 4; ++rank) {
@@ -336,7 +363,7 @@ class Processes {
 
  private:
   void RunRank(int rank) {
-    auto port = DataPort::Listen("127.0.0.1", {});
+    auto port = DataPort::Listen("127.0.0.1", {.shared_memory = shared_memory_});
     shared_->endpoints[rank].port = (*port)->endpoint().port;
     std::memcpy(shared_->endpoints[rank].token, (*port)->endpoint().token.data(), kTokenBytes);
     ++shared_->listening;
@@ -363,14 +390,16 @@ class Processes {
     while (true) pause();
   }
 
+  const bool shared_memory_;
   const size_t count_;
   const absl::Duration silence_;
   Shared* shared_;
   pid_t pids_[4];
 };
 
-void CheckSignal(int number, size_t count, int culprit, absl::Duration silence) {
-  Processes processes(count, silence);
+void CheckSignal(bool shared_memory, int number, size_t count, int culprit,
+                 absl::Duration silence) {
+  Processes processes(shared_memory, count, silence);
   Processes::Shared& shared = processes.shared();
   ASSERT_TRUE(Processes::WaitUntil([&] { return shared.calls[culprit] > 3; }));
   processes.Signal(culprit, number);
@@ -390,12 +419,15 @@ void CheckSignal(int number, size_t count, int culprit, absl::Duration silence) 
 }
 
 TEST(MeshFailure, AKilledProcessIsNamedByAll) {
-  for (const size_t count : {1000, 60000, 300000})
-    CheckSignal(SIGKILL, count, count % 7 % 4, kLong);
+  for (const bool shared_memory : {false, true}) {
+    for (const size_t count : {1000, 60000, 300000})
+      CheckSignal(shared_memory, SIGKILL, count, count % 7 % 4, kLong);
+  }
 }
 
 TEST(MeshFailure, AStoppedProcessIsNamedByAll) {
-  CheckSignal(SIGSTOP, 300000, 2, absl::Seconds(15));
+  for (const bool shared_memory : {false, true})
+    CheckSignal(shared_memory, SIGSTOP, 300000, 2, absl::Seconds(15));
 }
 
 // Raw connections to a data port.

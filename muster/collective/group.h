@@ -47,6 +47,10 @@ class Group {
   // Moves the group's bytes on the calling thread until `done` holds, which only a Done of this
   // group makes true: quicker than to wait for another thread.
   virtual void HelpUntil(absl::FunctionRef<bool()> done) = 0;
+  // Between these the caller is about to help, or does: no other thread need be woken for what it
+  // starts.
+  virtual void ComeToHelp() {}
+  virtual void EndHelp() {}
 };
 
 // Starts a collective and returns when it has ended: `start` receives the Done to hand on.

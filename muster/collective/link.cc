@@ -136,6 +136,10 @@ absl::Status Link::Flush(int64_t now_nanos) {
   blocked_ = false;
   for (size_t written = 0; written < kTurnBytes;) {
     if (!writing_ && !(writing_ = PickFrame())) return absl::OkStatus();
+    // The rest of a frame may have been moved out of the way of what came in.
+    if (writer_.operation != nullptr) {
+      payload_ = writer_.operation->NextPiece(*writer_.lane).data + payload_bytes_ - payload_left_;
+    }
     const iovec pieces[2] = {{header_.data() + (header_.size() - header_left_), header_left_},
                              {const_cast<char*>(payload_), payload_left_}};  // iovec knows no const
     const bool has_header = header_left_ > 0;
@@ -157,65 +161,82 @@ absl::Status Link::Flush(int64_t now_nanos) {
 
 absl::StatusOr<size_t> Link::Read(int64_t now_nanos) {
   size_t total = 0;
-  while (total < kTurnBytes) {
-    size_t asked, got;
-    char* const direct =
-        in_frame_ && target_ != nullptr && begin_ == end_ && frame_left_ >= kDirectReadBytes
-            ? target_->CopyTarget()
-            : nullptr;
-    if (begin_ == end_) begin_ = end_ = 0;
-    if (direct != nullptr) {
-      const iovec pieces[2] = {{direct, frame_left_}, {buffer_.get(), kFrameHeaderBytes}};
-      asked = frame_left_ + kFrameHeaderBytes;
-      ASSIGN_OR_RETURN(got, channel_->Read(pieces));
-      const size_t copied = std::min(got, frame_left_);
-      end_ = got - copied;
-      if (copied > 0) {
-        frame_left_ -= copied;
-        in_frame_ = frame_left_ > 0;
-        Operation* const target = target_;
-        target->Copied(copied);
-        RETURN_IF_ERROR(target->AcceptEarly());
-        owner_.Touched(target);
-      }
-    } else {
-      if (begin_ > 0) {
-        std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
-        end_ -= begin_;
-        begin_ = 0;
-      }
-      asked = kBufferBytes - end_;
-      const iovec piece{buffer_.get() + end_, asked};
-      ASSIGN_OR_RETURN(got, channel_->Read({&piece, 1}));
-      end_ += got;
+  for (bool more = true; more && total < kTurnBytes;) {
+    size_t got = 0;
+    if (begin_ == end_ && channel_->can_peek()) {
+      ASSIGN_OR_RETURN(const absl::Span<const char> bytes, channel_->Peek());
+      if (bytes.empty()) break;
+      ASSIGN_OR_RETURN(got, Parse(bytes));
+      if (got > 0) channel_->Consume(got);
+    }
+    // Also for a part of what must come as a whole.
+    if (got == 0) {
+      ASSIGN_OR_RETURN(got, ReadCopied(more));
     }
     if (got == 0) break;
     heard_nanos = now_nanos;
     owner_.Moved(0, got);
     total += got;
-    RETURN_IF_ERROR(Parse());
-    if (got < asked) break;
   }
   return total;
 }
 
-absl::Status Link::Parse() {
-  while (end_ > begin_) {
+absl::StatusOr<size_t> Link::ReadCopied(bool& more) {
+  size_t asked, got;
+  char* const direct =
+      in_frame_ && target_ != nullptr && begin_ == end_ && frame_left_ >= kDirectReadBytes
+          ? target_->CopyTarget()
+          : nullptr;
+  if (begin_ == end_) begin_ = end_ = 0;
+  if (direct != nullptr) {
+    const iovec pieces[2] = {{direct, frame_left_}, {buffer_.get(), kFrameHeaderBytes}};
+    asked = frame_left_ + kFrameHeaderBytes;
+    ASSIGN_OR_RETURN(got, channel_->Read(pieces));
+    const size_t copied = std::min(got, frame_left_);
+    end_ = got - copied;
+    if (copied > 0) {
+      frame_left_ -= copied;
+      in_frame_ = frame_left_ > 0;
+      Operation* const target = target_;
+      target->Copied(copied);
+      RETURN_IF_ERROR(target->AcceptEarly());
+      owner_.Touched(target);
+    }
+  } else {
+    if (begin_ > 0) {
+      std::memmove(buffer_.get(), buffer_.get() + begin_, end_ - begin_);
+      end_ -= begin_;
+      begin_ = 0;
+    }
+    asked = kBufferBytes - end_;
+    const iovec piece{buffer_.get() + end_, asked};
+    ASSIGN_OR_RETURN(got, channel_->Read({&piece, 1}));
+    end_ += got;
+  }
+  more = got == asked;
+  ASSIGN_OR_RETURN(const size_t taken, Parse({buffer_.get() + begin_, end_ - begin_}));
+  begin_ += taken;
+  return got;
+}
+
+absl::StatusOr<size_t> Link::Parse(absl::Span<const char> bytes) {
+  input_ = bytes;
+  while (!input_.empty()) {
     if (!in_frame_) {
-      if (end_ - begin_ < kFrameHeaderBytes) break;
-      ASSIGN_OR_RETURN(frame_, DecodeFrame(buffer_.get() + begin_));
+      if (input_.size() < kFrameHeaderBytes) break;
+      ASSIGN_OR_RETURN(frame_, DecodeFrame(input_.data()));
       // A message is taken when all of it is there.
-      if (frame_.kind == FrameKind::kAbort && end_ - begin_ < kFrameHeaderBytes + frame_.length) {
+      if (frame_.kind == FrameKind::kAbort && input_.size() < kFrameHeaderBytes + frame_.length) {
         break;
       }
-      begin_ += kFrameHeaderBytes;
+      input_.remove_prefix(kFrameHeaderBytes);
       RETURN_IF_ERROR(BeginFrame());
       continue;
     }
     ASSIGN_OR_RETURN(const size_t taken, TakePayload());
     if (taken == 0) break;  // not a whole element yet
   }
-  return absl::OkStatus();
+  return bytes.size() - input_.size();
 }
 
 absl::Status Link::BeginFrame() {
@@ -229,8 +250,8 @@ absl::Status Link::BeginFrame() {
       const bool known = frame_.step >= 1 && frame_.step <= 16;
       abort_ = absl::Status(
           known ? static_cast<absl::StatusCode>(frame_.step) : absl::StatusCode::kUnavailable,
-          absl::string_view(buffer_.get() + begin_, frame_.length));
-      begin_ += frame_.length;
+          absl::string_view(input_.data(), frame_.length));
+      input_.remove_prefix(frame_.length);
       return absl::OkStatus();
     }
     case FrameKind::kReady:
@@ -307,8 +328,8 @@ absl::Status Link::BeginData(Operation* operation) {
 }
 
 absl::StatusOr<size_t> Link::TakePayload() {
-  const char* const bytes = buffer_.get() + begin_;
-  size_t count = std::min(end_ - begin_, frame_left_);
+  const char* const bytes = input_.data();
+  size_t count = std::min(input_.size(), frame_left_);
   Operation* touched = target_;
   if (target_ != nullptr) {
     count = target_->Accept(bytes, count);
@@ -324,7 +345,7 @@ absl::StatusOr<size_t> Link::TakePayload() {
     if (steps->empty() || steps->back().step != frame_.step) steps->push_back({frame_.step, {}});
     steps->back().bytes.append(bytes, count);
   }
-  begin_ += count;
+  input_.remove_prefix(count);
   frame_left_ -= count;
   in_frame_ = frame_left_ > 0;
   if (touched != nullptr) {

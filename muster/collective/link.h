@@ -75,7 +75,10 @@ class Link {
   bool PickFrame();
   bool MaySend(Sender& sender);
   void Wrote(size_t bytes);
-  absl::Status Parse();
+  // Takes frames, and parts of them, from the front. How many bytes that were.
+  absl::StatusOr<size_t> Parse(absl::Span<const char> bytes);
+  // By way of the buffer, or straight to where the bytes belong. `more` may be there.
+  absl::StatusOr<size_t> ReadCopied(bool& more);
   absl::Status BeginFrame();
   absl::Status BeginData(Operation* operation);
   absl::StatusOr<size_t> TakePayload();
@@ -105,6 +108,7 @@ class Link {
   size_t unheard_bytes_ = 0;
 
   // Coming in.
+  absl::Span<const char> input_;  // what Parse has not taken
   std::unique_ptr<char[]> buffer_;
   size_t begin_ = 0, end_ = 0;
   Frame frame_;

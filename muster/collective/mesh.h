@@ -74,6 +74,8 @@ class Mesh : public Group, private LinkOwner {
   void Abort(absl::Status reason) override;
   absl::Status status() const override;
   void HelpUntil(absl::FunctionRef<bool()> done) override;
+  void ComeToHelp() override { helpers_.fetch_add(1); }
+  void EndHelp() override;
 
  private:
   struct Event {
@@ -90,6 +92,8 @@ class Mesh : public Group, private LinkOwner {
   void Reduce(uint64_t kind, uint64_t tag, const Reduction& reduction, void* data, size_t count,
               Done done, absl::FunctionRef<Schedule(size_t element_bytes)> make_schedule);
   void Post(Event event);
+  // There is work and nobody who does it: the mesh's thread is to look.
+  void NotifyThread() ABSL_LOCKS_EXCLUDED(driver_mutex_);
   // Handles the inbox, unless another thread has the lock and will do it.
   void Kick();
   // Gives up the lock, runs what has finished, and looks at the inbox again.
@@ -99,6 +103,9 @@ class Mesh : public Group, private LinkOwner {
 
   // Tries the links whose bytes are awaited and those that could not write. True when bytes moved.
   bool Spin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Tells channels in shared memory that somebody waits; reads what is there already, and is true
+  // if there was any.
+  bool ArmLinks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void HandlePolled(int peer, bool hung_up) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Waits for the operating system, unless `done`, and handles what comes.
   void WaitAndWork(bool is_driver, absl::FunctionRef<bool()> done) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -162,9 +169,11 @@ class Mesh : public Group, private LinkOwner {
   int64_t driven_until_ ABSL_GUARDED_BY(driver_mutex_) = 0;
   bool stopping_ ABSL_GUARDED_BY(driver_mutex_) = false;
   std::atomic<bool> has_driver_{false};
+  std::atomic<int> helpers_{0};   // between ComeToHelp and EndHelp
   std::atomic<int> waiters_{0};   // threads in HelpUntil that do not drive
   std::atomic<int> sleeping_{0};  // threads in epoll_wait
-  int64_t spin_nanos_ = 0;        // the driver's
+  const int64_t longest_spin_;
+  int64_t spin_nanos_ = 0;  // the driver's
 
   std::thread thread_;
 };

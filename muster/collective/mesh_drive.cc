@@ -15,6 +15,9 @@ namespace {
 // The mesh's own thread takes over this long after the last thread that helped: calls that follow
 // one another find it out of their way.
 constexpr absl::Duration kHandOver = absl::Milliseconds(5);
+// Some microseconds: a peer on another core answers within them, and one that shares this core, or
+// anybody else who needs it, does not wait for long.
+constexpr int kTriesBeforeYield = 32;
 
 int64_t Now() {
   return Clock::Real().NowNanos();
@@ -33,6 +36,16 @@ void Mesh::Post(Event event) {
   inbox_size_.store(static_cast<int>(inbox_.size()));
 }
 
+void Mesh::NotifyThread() {
+  if (!busy_.load() || has_driver_.load()) return;
+  MutexLock lock(driver_mutex_);
+  if (!driven_) driver_changed_.NotifyAll();
+}
+
+void Mesh::EndHelp() {
+  if (helpers_.fetch_sub(1) == 1) NotifyThread();
+}
+
 void Mesh::Kick() {
   while (inbox_size_.load() > 0) {
     if (!mutex_.TryLock()) return;  // who has it looks again in Release
@@ -42,6 +55,8 @@ void Mesh::Kick() {
 }
 
 void Mesh::Release(bool is_driver) {
+  // Whoever has read from a channel has told it that nobody waits.
+  if (!is_driver && sleeping_.load() > 0 && !has_driver_.load() && ArmLinks()) Wake();
   Finished finished = std::exchange(finished_, {});
   mutex_.Unlock();
   for (auto& [done, status] : finished) std::move(done)(status);
@@ -111,6 +126,18 @@ bool Mesh::Spin() {
   return moved;
 }
 
+bool Mesh::ArmLinks() {
+  bool moved = false;
+  for (const auto& link : links_) {
+    if (link == nullptr || !link->attached() || !failed_.ok()) continue;
+    if (!link->channel()->Arm(link->blocked())) continue;
+    moved = true;
+    if (link->blocked()) FlushLink(*link);
+    ReadLink(*link);
+  }
+  return moved;
+}
+
 void Mesh::HandlePolled(int peer, bool hung_up) {
   Link& link = *links_[peer];
   if (!failed_.ok()) {
@@ -121,6 +148,8 @@ void Mesh::HandlePolled(int peer, bool hung_up) {
     }
     return;
   }
+  if (!link.attached()) return;
+  link.channel()->Polled();
   if (link.blocked()) FlushLink(link);
   ReadLink(link);
 }
@@ -138,6 +167,7 @@ void Mesh::WaitAndWork(bool is_driver, absl::FunctionRef<bool()> done) {
     if (link == nullptr || !link->attached()) continue;
     if (link->channel()->fd() < 0 || link->channel()->HoldsBytes()) moved |= ReadLink(*link);
   }
+  moved |= ArmLinks();
   const int timeout = moved ? 0 : PollTimeout();
   Release(is_driver);
   epoll_event events[64];
@@ -169,26 +199,27 @@ int Mesh::PollTimeout() const {
 }
 
 void Mesh::Drive(absl::FunctionRef<bool()> done) {
-  const int64_t longest = absl::ToInt64Nanoseconds(options_.spin);
   while (!done()) {
-    const int64_t began = Now();
-    int64_t until = began + spin_nanos_;
+    // The clock is read when bytes are missing for the first time.
+    int64_t until = 0;
     bool gave_up = false;
+    int tries = 0;
     while (!done() && !gave_up) {
       mutex_.Lock();
       DrainInbox();
       const bool moved = Spin();
       Release(/*is_driver=*/true);
-      const int64_t now = Now();
       if (moved) {
-        until = now + spin_nanos_;
-      } else {
-        gave_up = now >= until;
-        sched_yield();
+        until = tries = 0;
+        continue;
       }
+      const int64_t now = Now();
+      if (until == 0) until = now + spin_nanos_;
+      gave_up = now >= until;
+      if (++tries >= kTriesBeforeYield) sched_yield();
     }
-    spin_nanos_ =
-        gave_up ? std::max(longest / 8, spin_nanos_ / 2) : std::min(longest, spin_nanos_ * 2 + 1);
+    spin_nanos_ = gave_up ? std::max(longest_spin_ / 8, spin_nanos_ / 2)
+                          : std::min(longest_spin_, spin_nanos_ * 2 + 1);
     if (gave_up) WaitAndWork(/*is_driver=*/true, done);
   }
 }
@@ -211,6 +242,12 @@ void Mesh::HelpUntil(absl::FunctionRef<bool()> done) {
     driven_ = false;
     has_driver_.store(false);
     driven_until_ = Now();
+    if (sleeping_.load() > 0) {
+      driver_mutex_.Unlock();
+      mutex_.Lock();
+      Release(/*is_driver=*/false);
+      driver_mutex_.Lock();
+    }
     // Others that wait, or the mesh's thread when there is work left.
     if (waiters_.load() > 1 || busy_.load()) driver_changed_.NotifyAll();
   }

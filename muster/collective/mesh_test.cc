@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <ctime>
+
+#include "absl/time/clock.h"
 
 #include "muster/collective/mesh_test.h"
 
@@ -97,9 +100,9 @@ void CheckAllOps(TestGroup& group, uint64_t& tag, size_t count) {
   }
 }
 
-TEST(Mesh, ReducesEveryTypeWithEveryOperation) {
+void ReducesEveryTypeWithEveryOperationOver(Wire wire) {
   for (const int ranks : {2, 3}) {
-    TestGroup group(Wire::kTcp, ranks);
+    TestGroup group(wire, ranks);
     uint64_t tag = 0;
     const size_t count = 1003;
     CheckAllOps<float>(group, tag, count);
@@ -119,8 +122,12 @@ TEST(Mesh, ReducesEveryTypeWithEveryOperation) {
   }
 }
 
+TEST(Mesh, ReducesEveryTypeWithEveryOperation) {
+  for (const Wire wire : {Wire::kTcp, Wire::kShared}) ReducesEveryTypeWithEveryOperationOver(wire);
+}
+
 TEST(Mesh, OneToEightRanksOfAllSizes) {
-  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory, Wire::kMixed}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kShared, Wire::kMemory, Wire::kMixed}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
       TestGroup group(wire, ranks);
       uint64_t tag = 0;
@@ -131,9 +138,9 @@ TEST(Mesh, OneToEightRanksOfAllSizes) {
   }
 }
 
-TEST(Mesh, LargeBuffers) {
+void LargeBuffersOver(Wire wire) {
   for (const int ranks : {2, 3}) {
-    TestGroup group(Wire::kTcp, ranks);
+    TestGroup group(wire, ranks);
     uint64_t tag = 0;
     CheckType<float>(group, tag, ReduceOp::kAdd, false, 600007);
     const size_t count = (16 << 20) + 3;
@@ -147,11 +154,15 @@ TEST(Mesh, LargeBuffers) {
   }
 }
 
+TEST(Mesh, LargeBuffers) {
+  for (const Wire wire : {Wire::kTcp, Wire::kShared}) LargeBuffersOver(wire);
+}
+
 TEST(Mesh, ResultsAreTheSameBytesOnAllRanksAndInEveryRun) {
   const size_t count = 50021;
   for (const Algorithm algorithm : kAlgorithms) {
     std::vector<float> first;
-    for (const Wire wire : {Wire::kTcp, Wire::kMemory, Wire::kTcp}) {
+    for (const Wire wire : {Wire::kTcp, Wire::kMemory, Wire::kShared, Wire::kTcp}) {
       TestGroup group(wire, 5);
       std::vector<std::vector<float>> results(5);
       group.Run([&](Mesh& mesh, int rank) {
@@ -195,7 +206,7 @@ TEST(Mesh, ReduceScatterGivesEachRankItsPart) {
 }
 
 TEST(Mesh, GathersAndBroadcasts) {
-  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kShared, Wire::kMemory}) {
     for (int ranks = 1; ranks <= 8; ++ranks) {
       TestGroup group(wire, ranks);
       uint64_t tag = 0;
@@ -228,7 +239,7 @@ TEST(Mesh, GathersAndBroadcasts) {
 TEST(Mesh, ManyCollectivesAtOnceInAnyOrder) {
   const size_t sizes[] = {10, 5000, 90000, 400000, 3, 70000, 250000, 1};
   constexpr int kEach = 4;
-  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kMemory}) {
+  for (const Wire wire : {Wire::kTcp, Wire::kTls, Wire::kShared, Wire::kMemory}) {
     TestGroup group(wire, 4);
     group.Run([&](Mesh& mesh, int rank) {
       std::vector<std::vector<float>> data;
@@ -255,8 +266,8 @@ TEST(Mesh, ManyCollectivesAtOnceInAnyOrder) {
 }
 
 // More small collectives than may lie at a rank that has not begun them.
-TEST(Mesh, ARankThatComesLateFindsEverything) {
-  TestGroup group(Wire::kTcp, 3);
+void ARankThatComesLateFindsEverythingOver(Wire wire) {
+  TestGroup group(wire, 3);
   constexpr int kCalls = 400;
   std::atomic<bool> ahead{false};
   group.Run([&](Mesh& mesh, int rank) {
@@ -282,8 +293,12 @@ TEST(Mesh, ARankThatComesLateFindsEverything) {
   });
 }
 
-TEST(Mesh, CallbacksComeWithoutAnyoneHelping) {
-  TestGroup group(Wire::kTcp, 3);
+TEST(Mesh, ARankThatComesLateFindsEverything) {
+  for (const Wire wire : {Wire::kTcp, Wire::kShared}) ARankThatComesLateFindsEverythingOver(wire);
+}
+
+void CallbacksComeWithoutAnyoneHelpingOver(Wire wire) {
+  TestGroup group(wire, 3);
   std::vector<std::vector<double>> data(3, std::vector<double>(100000, 1.5));
   Mutex mutex;
   CondVar changed;
@@ -302,8 +317,12 @@ TEST(Mesh, CallbacksComeWithoutAnyoneHelping) {
   for (const auto& values : data) EXPECT_EQ(values[99999], 4.5);
 }
 
-TEST(Mesh, SeveralThreadsOfARankHelpAtOnce) {
-  TestGroup group(Wire::kTcp, 2);
+TEST(Mesh, CallbacksComeWithoutAnyoneHelping) {
+  for (const Wire wire : {Wire::kTcp, Wire::kShared}) CallbacksComeWithoutAnyoneHelpingOver(wire);
+}
+
+void SeveralThreadsOfARankHelpAtOnceOver(Wire wire) {
+  TestGroup group(wire, 2);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < 2; ++rank) {
     for (int thread = 0; thread < 3; ++thread) {
@@ -320,6 +339,35 @@ TEST(Mesh, SeveralThreadsOfARankHelpAtOnce) {
     }
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+TEST(Mesh, SeveralThreadsOfARankHelpAtOnce) {
+  for (const Wire wire : {Wire::kTcp, Wire::kShared}) SeveralThreadsOfARankHelpAtOnceOver(wire);
+}
+
+double CpuSeconds() {
+  timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+TEST(Mesh, WhoWaitsForALateRankSleeps) {
+  for (const Wire wire : {Wire::kTcp, Wire::kShared}) {
+    TestGroup group(wire, 2);
+    for (const uint64_t tag : {1, 2}) {  // the first one connects
+      group.Run([&](Mesh& mesh, int rank) {
+        const double before = CpuSeconds();
+        if (rank == 1 && tag == 2) {
+          absl::SleepFor(absl::Seconds(1));
+          EXPECT_LT(CpuSeconds() - before, 0.3);  // of both
+        }
+        std::vector<float> data(1000, 1.0f);
+        const absl::Status status = AllReduceNow(mesh, tag, {}, data);
+        ASSERT_TRUE(status.ok()) << status;
+        ASSERT_EQ(data[999], 2.0f);
+      });
+    }
+  }
 }
 
 TEST(Mesh, RefusesWhatItCannotReduce) {

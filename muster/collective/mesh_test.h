@@ -1,4 +1,4 @@
-// N ranks as threads of a test, over TCP or memory.
+// N ranks as threads of a test, over TCP, memory of the process or memory shared with others.
 #pragma once
 
 #include <functional>
@@ -15,15 +15,15 @@
 
 namespace muster::collective {
 
-enum class Wire { kTcp, kTls, kMemory, kMixed };
+enum class Wire { kTcp, kTls, kShared, kMemory, kMixed };
 
 // The tasks: what outlives a group.
 class TestTasks {
  public:
   TestTasks(Wire wire, int count) : wire_(wire) {
     for (int i = 0; i < count; ++i) {
-      absl::StatusOr<std::unique_ptr<DataPort>> port =
-          DataPort::Listen("127.0.0.1", {.encrypted = wire == Wire::kTls});
+      absl::StatusOr<std::unique_ptr<DataPort>> port = DataPort::Listen(
+          "127.0.0.1", {.encrypted = wire == Wire::kTls, .shared_memory = wire == Wire::kShared});
       EXPECT_TRUE(port.ok()) << port.status();
       ports_.push_back(*std::move(port));
     }
@@ -32,6 +32,26 @@ class TestTasks {
 
   static std::string TaskName(int task) { return absl::StrCat("/job:worker/task:", task); }
 
+  std::unique_ptr<Connector> NewConnector(const std::vector<int>& tasks, int rank) {
+    auto remote =
+        ports_[tasks[rank]]->NewConnector([this, tasks](int peer) -> absl::StatusOr<Endpoint> {
+          return ports_[tasks[peer]]->endpoint();
+        });
+    auto local = exchange_.NewConnector();
+    switch (wire_) {
+      case Wire::kTcp:
+      case Wire::kTls:
+      case Wire::kShared:
+        return remote;
+      case Wire::kMemory:
+        return local;
+      case Wire::kMixed:  // two tasks to a process
+        break;
+    }
+    return NewMixedConnector([rank](int peer) { return peer / 2 == rank / 2; }, std::move(local),
+                             std::move(remote));
+  }
+
   // The mesh of `tasks[rank]` in a group of `tasks`.
   std::unique_ptr<Mesh> Join(uint64_t group, const std::vector<int>& tasks, int rank,
                              absl::Duration silence, absl::Duration lateness) {
@@ -39,26 +59,7 @@ class TestTasks {
     options.silence = silence;
     options.lateness = lateness;
     for (const int task : tasks) options.names.push_back(TaskName(task));
-    auto remote =
-        ports_[tasks[rank]]->NewConnector([this, tasks](int peer) -> absl::StatusOr<Endpoint> {
-          return ports_[tasks[peer]]->endpoint();
-        });
-    auto local = exchange_.NewConnector();
-    std::unique_ptr<Connector> connector;
-    switch (wire_) {
-      case Wire::kTcp:
-      case Wire::kTls:
-        connector = std::move(remote);
-        break;
-      case Wire::kMemory:
-        connector = std::move(local);
-        break;
-      case Wire::kMixed:  // two tasks to a process
-        connector = NewMixedConnector([rank](int peer) { return peer / 2 == rank / 2; },
-                                      std::move(local), std::move(remote));
-        break;
-    }
-    absl::StatusOr<std::unique_ptr<Mesh>> mesh = Mesh::Create(options, std::move(connector));
+    absl::StatusOr<std::unique_ptr<Mesh>> mesh = Mesh::Create(options, NewConnector(tasks, rank));
     EXPECT_TRUE(mesh.ok()) << mesh.status();
     return *std::move(mesh);
   }

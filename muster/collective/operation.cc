@@ -22,7 +22,7 @@ Operation::Operation(uint64_t tag, uint64_t signature, Schedule schedule, char* 
       kernel_(kernel != nullptr ? *kernel : ReduceKernel{.element_bytes = 1}),
       divisor_(divisor),
       done_(std::move(done)),
-      snapshots_(schedule_.sends.size()),
+      outgoing_(schedule_.sends.size()),
       sends_left_(schedule_.sends.size()) {
   const auto lane_of = [&](int peer) -> Lane& {
     if (Lane* lane = FindLane(peer); lane != nullptr) return *lane;
@@ -37,7 +37,6 @@ Operation::Operation(uint64_t tag, uint64_t signature, Schedule schedule, char* 
     receive_steps_.push_back(static_cast<uint32_t>(lane.receives.size()));
     lane.receives.push_back(static_cast<int>(i));
   }
-  TakeSnapshots();
 }
 
 Operation::Lane* Operation::FindLane(int peer) {
@@ -72,7 +71,8 @@ Operation::Piece Operation::NextPiece(const Lane& lane) const {
   if (available < send.bytes) available -= available % kernel_.element_bytes;
   const size_t bytes = std::min(available - std::min(available, lane.sent), kFrameBytes);
   if (bytes == 0 || (bytes < kPieceBytes && available < send.bytes)) return {};
-  const char* base = send.snapshot ? snapshots_[index].get() : data_ + send.offset;
+  const char* const snapshot = outgoing_[index].snapshot.get();
+  const char* const base = snapshot != nullptr ? snapshot : data_ + send.offset;
   return {base + lane.sent, bytes, static_cast<uint32_t>(lane.next_send)};
 }
 
@@ -81,6 +81,7 @@ void Operation::Sent(Lane& lane, size_t bytes) {
   if (lane.sent < NextSendBytes(lane)) return;
   lane.sent = 0;
   lane.charged = false;
+  outgoing_[lane.sends[lane.next_send]].sent = true;
   ++lane.next_send;
   --sends_left_;
 }
@@ -108,6 +109,7 @@ bool Operation::IsNext(const Lane& lane, uint32_t step) const {
 }
 
 size_t Operation::Accept(const char* bytes, size_t count) {
+  TakeSnapshots();
   const Receive& receive = schedule_.receives[current_];
   char* target = data_ + receive.offset + received_;
   count = std::min(count, receive.bytes - received_);
@@ -125,19 +127,16 @@ size_t Operation::Accept(const char* bytes, size_t count) {
 }
 
 char* Operation::CopyTarget() {
+  TakeSnapshots();
   const Receive& receive = schedule_.receives[current_];
   return receive.reduce ? nullptr : data_ + receive.offset + received_;
 }
 
 void Operation::Copied(size_t count) {
   received_ += count;
-  if (received_ == schedule_.receives[current_].bytes) Advance();
-}
-
-void Operation::Advance() {
+  if (received_ < schedule_.receives[current_].bytes) return;
   ++current_;
   received_ = 0;
-  TakeSnapshots();
 }
 
 // In order: a send with a snapshot waits for the receive before it, and receives come in order.
@@ -146,7 +145,8 @@ void Operation::TakeSnapshots() {
     const Send& send = schedule_.sends[next_snapshot_];
     if (!send.snapshot) continue;
     if (send.after >= static_cast<int>(current_)) return;
-    auto& copy = snapshots_[next_snapshot_];
+    if (outgoing_[next_snapshot_].sent) continue;
+    auto& copy = outgoing_[next_snapshot_].snapshot;
     copy = std::make_unique_for_overwrite<char[]>(send.bytes);
     std::memcpy(copy.get(), data_ + send.offset, send.bytes);
   }

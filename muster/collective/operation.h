@@ -2,11 +2,12 @@
 // lock.
 #pragma once
 
-#include <deque>
+#include <list>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/string_view.h"
 
 #include "muster/collective/group.h"
@@ -22,7 +23,7 @@ struct EarlyStep {
   uint32_t step = 0;
   std::string bytes;
 };
-using EarlySteps = std::deque<EarlyStep>;
+using EarlySteps = std::list<EarlyStep>;
 
 // Thread-compatible.
 class Operation {
@@ -30,7 +31,7 @@ class Operation {
   // The traffic with one peer.
   struct Lane {
     int peer = 0;
-    std::vector<int> sends, receives;  // places in the schedule
+    absl::InlinedVector<int, 4> sends, receives;  // places in the schedule
     size_t next_send = 0;
     size_t sent = 0;               // bytes of it that are written
     uint32_t granted_by_peer = 0;  // sends that the peer awaits
@@ -54,7 +55,7 @@ class Operation {
   uint64_t tag() const { return tag_; }
   uint64_t signature() const { return signature_; }
   Done TakeDone() { return std::move(done_); }
-  std::vector<Lane>& lanes() { return lanes_; }
+  absl::Span<Lane> lanes() { return absl::MakeSpan(lanes_); }
   Lane* FindLane(int peer);
   // Frames hold whole elements.
   size_t element_bytes() const { return kernel_.element_bytes; }
@@ -67,6 +68,7 @@ class Operation {
   int64_t progress_nanos = 0;  // when bytes moved last
 
   // The next bytes for the lane's peer, at most kFrameBytes; empty when they are not there yet.
+  // Where they lie changes when bytes come in.
   Piece NextPiece(const Lane& lane) const;
   size_t NextSendBytes(const Lane& lane) const {
     return schedule_.sends[lane.sends[lane.next_send]].bytes;
@@ -90,7 +92,7 @@ class Operation {
 
  private:
   size_t Available(const Send& send) const;
-  void Advance();
+  // Before bytes are overwritten that are still to be sent.
   void TakeSnapshots();
 
   const uint64_t tag_;
@@ -101,8 +103,13 @@ class Operation {
   const int64_t divisor_;
   Done done_;
   std::vector<Lane> lanes_;
-  std::vector<uint32_t> receive_steps_;  // the number of each receive on its lane
-  std::vector<std::unique_ptr<char[]>> snapshots_;
+  absl::InlinedVector<uint32_t, 4> receive_steps_;  // the number of each receive on its lane
+  // Of each send.
+  struct Outgoing {
+    bool sent = false;
+    std::unique_ptr<char[]> snapshot;  // null while the bytes still lie in their place
+  };
+  absl::InlinedVector<Outgoing, 4> outgoing_;
   size_t next_snapshot_ = 0;
   size_t current_ = 0;   // the receive under way
   size_t received_ = 0;  // bytes of it

@@ -1,6 +1,7 @@
 #include "muster/collective/schedule.h"
 
 #include <bit>
+#include <vector>
 
 namespace muster::collective {
 namespace {

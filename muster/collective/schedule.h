@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
+
+#include "absl/container/inlined_vector.h"
 
 namespace muster::collective {
 
@@ -30,8 +31,8 @@ struct Receive {
 // The i-th send of rank a to rank b is the i-th receive of b from a. Receives are taken strictly in
 // order, which fixes the order of every reduction.
 struct Schedule {
-  std::vector<Send> sends;
-  std::vector<Receive> receives;
+  absl::InlinedVector<Send, 2> sends;
+  absl::InlinedVector<Receive, 2> receives;
 };
 
 enum class Algorithm {

@@ -61,6 +61,11 @@ void SetUpSocket(int socket) {
 }
 
 bool SocketIsFlushed(int socket) {
+  // After a reset nobody will acknowledge anything.
+  tcp_info info{};
+  socklen_t size = sizeof(info);
+  if (getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 && info.tcpi_state == TCP_CLOSE)
+    return true;
   int unsent = 0;
   return ioctl(socket, SIOCOUTQ, &unsent) != 0 || unsent == 0;
 }

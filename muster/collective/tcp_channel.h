@@ -27,7 +27,7 @@ class Descriptor {
 
 // Writes at once, never blocks.
 void SetUpSocket(int socket);
-// The other side has acknowledged every byte.
+// The other side has acknowledged every byte, or is gone.
 bool SocketIsFlushed(int socket);
 
 // Takes a connected socket and sets it up.
