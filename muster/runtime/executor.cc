@@ -47,6 +47,14 @@ constexpr int64_t kLongestWaitNanos = 200000;
 constexpr int64_t kBriefNanos = 30000;
 constexpr int64_t kShortNanos = 5000000;
 
+// What a node takes, as it was measured several times. One that was interrupted is not expensive
+// because of that, and one that was when it ran first is soon known not to be.
+uint32_t Averaged(uint32_t average, uint32_t took) {
+  if (average == 0) return took;
+  if (took < average) return average - (average - took) / 4;
+  return average + (std::min(took, 2 * average + kWorthMeasuringNanos) - average) / 8;
+}
+
 struct Frame;
 
 // The state of one iteration of a frame.
@@ -503,8 +511,7 @@ bool StepRun::RunNode(const Ready& at, ReadyList& ready) {
   absl::Status status = item.kernel->Compute(context);
   if (is_measured) {
     const auto took = static_cast<uint32_t>(std::min<int64_t>(clock.NowNanos() - start, 1 << 30));
-    item.cost_nanos.store(average == 0 ? took : average - average / 8 + took / 8,
-                          std::memory_order_relaxed);
+    item.cost_nanos.store(Averaged(average, took), std::memory_order_relaxed);
   }
   ClearInputs(item, inputs);
   if (status.ok() && item.num_outputs > 0) status = CheckOutputs(item, outputs);

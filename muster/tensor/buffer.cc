@@ -86,7 +86,7 @@ class CachingAllocator : public Allocator {
     if (size_class < 0) return Buffer();
     const size_t block_bytes = ClassBytes(size_class);
     MemoryKind kind =
-        size_bytes >= kSharedFromBytes && share_buffers.load(std::memory_order_relaxed)
+        size_bytes >= kSharedTogetherFromBytes && share_buffers.load(std::memory_order_relaxed)
             ? MemoryKind::kSharedHost
             : MemoryKind::kHost;
     void* block = kExactBlocks ? nullptr : TakeCached(size_class, kind);

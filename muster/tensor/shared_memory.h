@@ -79,10 +79,12 @@ class SharedMemory {
   std::atomic<int64_t> size_bytes_{0};
 };
 
-// Smaller buffers are copied sooner than another process could be shown where they lie.
+// Smaller buffers are copied sooner than another process could be shown where they lie, unless it
+// is shown many of them at once.
 inline constexpr size_t kSharedFromBytes = 16 << 10;
-// From now on the HostAllocator takes buffers of that size from here, so that other tasks of this
-// machine can read them where they are.
+inline constexpr size_t kSharedTogetherFromBytes = 2 << 10;
+// From now on the HostAllocator takes buffers from that size on from here, so that other tasks of
+// this machine can read them where they are.
 void ShareLargeBuffers();
 
 // Memory of another process, for reading.

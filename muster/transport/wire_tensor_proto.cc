@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "absl/container/inlined_vector.h"
 #include "google/protobuf/io/zero_copy_stream_impl.h"
 #include "google/protobuf/message.h"
 #include "tensorflow/core/framework/tensor.pb.h"
@@ -51,6 +52,35 @@ absl::StatusOr<Tensor> ReadTensorWithProtobuf(absl::Span<const WireReader> parts
   if (!proto.ParseFromString(text)) return NotA(proto.GetTypeName());
   RETURN_IF_ERROR(CheckGrowth(proto, text.size()));
   return TensorFromProto(proto);
+}
+
+// Sizes alone, as all who send values write them.
+std::optional<Dims> ReadSizes(WireReader reader) {
+  Dims dims;
+  while (!reader.at_end()) {
+    const absl::StatusOr<WireReader::Tag> tag = reader.NextTag();
+    if (!tag.ok() || tag->field != 2 || tag->type != WireType::kBytes) return std::nullopt;
+    absl::StatusOr<WireReader> dim = reader.Bytes();
+    if (!dim.ok()) return std::nullopt;
+    int64_t size = 0;
+    if (!dim->at_end()) {
+      const absl::StatusOr<WireReader::Tag> field = dim->NextTag();
+      if (!field.ok() || field->field != 1 || field->type != WireType::kVarint) return std::nullopt;
+      const absl::StatusOr<uint64_t> value = dim->Varint();
+      if (!value.ok() || !dim->at_end()) return std::nullopt;
+      size = static_cast<int64_t>(*value);
+    }
+    if (size < 0) return std::nullopt;
+    dims.push_back(size);
+  }
+  return dims;
+}
+
+absl::StatusOr<Shape> ReadShape(const WireReader& reader) {
+  if (const std::optional<Dims> dims = ReadSizes(reader)) return Shape::Make(*dims);
+  tensorflow::TensorShapeProto proto;
+  if (!proto.ParseFromString(reader.Text())) return NotA(proto.GetTypeName());
+  return ShapeFromProto(proto);
 }
 
 absl::StatusOr<Tensor> ReadPlain(WireReader content, DType dtype, Shape shape) {
@@ -126,9 +156,61 @@ std::string ShapeText(const Shape& shape, bool with_zeros) {
   return text.Text();
 }
 
+// A few fields before the elements, without a message of their own.
+class Head {
+ public:
+  void AddVarint(uint64_t value) {
+    while (value >= 0x80) {
+      bytes_.push_back(static_cast<char>(value | 0x80));
+      value >>= 7;
+    }
+    bytes_.push_back(static_cast<char>(value));
+  }
+  void AddVarintField(uint32_t field, uint64_t value) {
+    AddVarint(uint64_t{field} << 3);
+    AddVarint(value);
+  }
+  void AddHeader(uint32_t field, size_t length) {
+    AddVarint(uint64_t{field} << 3 | static_cast<uint64_t>(WireType::kBytes));
+    AddVarint(length);
+  }
+  void Add(const Head& other) {
+    bytes_.insert(bytes_.end(), other.bytes_.begin(), other.bytes_.end());
+  }
+  absl::string_view text() const { return {bytes_.data(), bytes_.size()}; }
+
+ private:
+  absl::InlinedVector<char, 96> bytes_;
+};
+
 Buffer Elements(const Tensor& tensor) {
   return tensor.num_elements() == 0 ? Buffer()
                                     : Buffer(tensor.buffer().Slice(0, tensor.size_bytes()));
+}
+
+// A RecvTensorsReplyProto.Item with a tensor of plain elements, of which there is one at least.
+void AppendPlainItem(size_t index, const Tensor& tensor, WireMessage& to) {
+  Head shape;
+  for (const int64_t size : tensor.shape().dims()) {
+    Head dim;
+    dim.AddVarintField(1, static_cast<uint64_t>(size));
+    shape.AddHeader(2, dim.text().size());
+    shape.Add(dim);
+  }
+  Head value;
+  value.AddVarintField(1, static_cast<uint64_t>(tensor.dtype()));
+  value.AddHeader(2, shape.text().size());
+  value.Add(shape);
+  value.AddHeader(4, tensor.size_bytes());
+  Head item;
+  item.AddVarintField(1, index);
+  item.AddHeader(3, value.text().size() + tensor.size_bytes());
+  item.Add(value);
+  Head all;
+  all.AddHeader(1, item.text().size() + tensor.size_bytes());
+  all.Add(item);
+  to.Append(all.text());
+  to.Attach(Elements(tensor));
 }
 
 }  // namespace
@@ -211,11 +293,7 @@ absl::StatusOr<Tensor> ReadTensor(const WireReader& message) {
       dtype == DType::kVariant) {
     return ReadTensorWithProtobuf({message});
   }
-  tensorflow::TensorShapeProto shape_proto;
-  if (shape_part && !shape_proto.ParseFromString(shape_part->Text())) {
-    return NotA(shape_proto.GetTypeName());
-  }
-  ASSIGN_OR_RETURN(Shape shape, ShapeFromProto(shape_proto));
+  ASSIGN_OR_RETURN(Shape shape, shape_part ? ReadShape(*shape_part) : Shape());
   if (shape.num_elements() == 0) return Tensor::Make(dtype, std::move(shape));
   return dtype == DType::kString ? ReadStrings(*content, std::move(shape))
                                  : ReadPlain(*content, dtype, std::move(shape));
@@ -382,7 +460,34 @@ absl::StatusOr<RecvTensorReply> ReadRecvTensorReply(const WireBytes& bytes) {
   return reply;
 }
 
+absl::StatusOr<WireMessage> WriteRecvTensors(const RecvTensorsRequest& request) {
+  RecvTensorsProto proto;
+  proto.set_step_id(request.step_id);
+  proto.set_request_id(static_cast<uint64_t>(request.request_id));
+  ASSIGN_OR_RETURN(WireMessage message, SerializeMessage(proto));
+  for (size_t i = 0; i < request.keys.size(); ++i) message.AppendBytesField(2, request.keys[i]);
+  return message;
+}
+
+absl::StatusOr<RecvTensorsRequest> ReadRecvTensors(const WireBytes& bytes) {
+  RecvTensorsProto rest;
+  ASSIGN_OR_RETURN(const std::vector<WireReader> keys, SplitField(bytes, 2, rest));
+  RecvTensorsRequest request;
+  request.step_id = rest.step_id();
+  request.request_id = static_cast<int64_t>(rest.request_id());
+  for (const WireReader& key : keys) {
+    const absl::string_view text = key.Contiguous();
+    request.keys.push_back(text.data() != nullptr ? text : absl::string_view(key.Text()));
+  }
+  return request;
+}
+
 absl::Status AppendReceivedItem(const RecvTensorsReply::Tensor& tensor, WireMessage& to) {
+  if (!tensor.value.is_dead && IsPlainData(tensor.value.tensor.dtype()) &&
+      tensor.value.tensor.num_elements() > 0) {
+    AppendPlainItem(tensor.index, tensor.value.tensor, to);
+    return absl::OkStatus();
+  }
   WireMessage item;
   item.AppendVarintField(1, tensor.index);
   if (tensor.value.is_dead) {
@@ -405,39 +510,42 @@ void AppendPiecesItem(size_t index, const WireMessage& head, WireMessage& to) {
 
 namespace {
 
-absl::StatusOr<ReceivedItem> ReadReceivedItem(WireReader reader) {
-  ReceivedItem item;
+absl::Status ReadReceivedItem(WireReader reader, ReceivedTensors& to) {
+  RecvTensorsReply::Tensor tensor;
   bool has_value = false;
   while (!reader.at_end()) {
     ASSIGN_OR_RETURN(const WireReader::Tag tag, reader.NextTag());
     if (tag.field <= 2 && tag.type == WireType::kVarint) {
       ASSIGN_OR_RETURN(const uint64_t value, reader.Varint());
       if (tag.field == 1) {
-        item.tensor.index = value;
+        tensor.index = value;
       } else if (value != 0) {
-        item.tensor.value = {Tensor(DType::kFloat, Shape({0})), true};
+        tensor.value = {Tensor(DType::kFloat, Shape({0})), true};
         has_value = true;
       }
     } else if (tag.field == 3 && tag.type == WireType::kBytes) {
       ASSIGN_OR_RETURN(const WireReader part, reader.Bytes());
-      ASSIGN_OR_RETURN(item.tensor.value.tensor, ReadTensor(part));
+      ASSIGN_OR_RETURN(tensor.value.tensor, ReadTensor(part));
       has_value = true;
     } else if (tag.field == 4 && tag.type == WireType::kBytes) {
       ASSIGN_OR_RETURN(const WireReader part, reader.Bytes());
-      ASSIGN_OR_RETURN(item.pieces, ReadTensorPieces(WireBytes::Of(part.Text())));
-      has_value = item.pieces.has_value();
+      ASSIGN_OR_RETURN(std::optional<TensorPieces> pieces,
+                       ReadTensorPieces(WireBytes::Of(part.Text())));
+      has_value = pieces.has_value();
+      if (has_value) to.in_pieces.emplace_back(to.reply.tensors.size(), *std::move(pieces));
     } else {
       RETURN_IF_ERROR(reader.SkipValue(tag.type));
     }
   }
   if (!has_value) return InvalidArgument("A tensor came without its value");
-  return item;
+  to.reply.tensors.push_back(std::move(tensor));
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<ReceivedItem>> ReadRecvTensorsReply(const WireBytes& bytes) {
-  std::vector<ReceivedItem> items;
+absl::StatusOr<ReceivedTensors> ReadRecvTensorsReply(const WireBytes& bytes) {
+  ReceivedTensors received;
   WireReader reader(bytes);
   while (!reader.at_end()) {
     ASSIGN_OR_RETURN(const WireReader::Tag tag, reader.NextTag());
@@ -446,10 +554,9 @@ absl::StatusOr<std::vector<ReceivedItem>> ReadRecvTensorsReply(const WireBytes& 
       continue;
     }
     ASSIGN_OR_RETURN(const WireReader part, reader.Bytes());
-    ASSIGN_OR_RETURN(ReceivedItem item, ReadReceivedItem(part));
-    items.push_back(std::move(item));
+    RETURN_IF_ERROR(ReadReceivedItem(part, received));
   }
-  return items;
+  return received;
 }
 
 }  // namespace muster

@@ -48,13 +48,18 @@ struct TensorPieces {
 // Nothing where the reply carries its tensor. ResourceExhausted when there is no memory for it.
 absl::StatusOr<std::optional<TensorPieces>> ReadTensorPieces(const WireBytes& bytes);
 
+// A RecvTensorsProto.
+absl::StatusOr<WireMessage> WriteRecvTensors(const RecvTensorsRequest& request);
+absl::StatusOr<RecvTensorsRequest> ReadRecvTensors(const WireBytes& bytes);
+
 // Items of a RecvTensorsReplyProto: a tensor, or the head of one in pieces.
 absl::Status AppendReceivedItem(const RecvTensorsReply::Tensor& tensor, WireMessage& to);
 void AppendPiecesItem(size_t index, const WireMessage& head, WireMessage& to);
-struct ReceivedItem {
-  RecvTensorsReply::Tensor tensor;
-  std::optional<TensorPieces> pieces;  // where it came without its elements
+struct ReceivedTensors {
+  RecvTensorsReply reply;
+  // Those that came without their elements, by their place in the reply.
+  std::vector<std::pair<size_t, TensorPieces>> in_pieces;
 };
-absl::StatusOr<std::vector<ReceivedItem>> ReadRecvTensorsReply(const WireBytes& bytes);
+absl::StatusOr<ReceivedTensors> ReadRecvTensorsReply(const WireBytes& bytes);
 
 }  // namespace muster

@@ -13,6 +13,7 @@
 #include "muster/runtime/rendezvous.h"
 #include "muster/transport/call.h"
 #include "muster/transport/cluster.h"
+#include "muster/transport/key_list.h"
 
 namespace muster {
 
@@ -115,7 +116,7 @@ struct StepSequence {
 struct RecvTensorsRequest {
   static constexpr size_t kMaxKeys = 256;
   int64_t step_id = 0;
-  std::vector<std::string> keys;
+  KeyList keys;
   int64_t request_id = 0;
 };
 

@@ -5,6 +5,13 @@
 namespace muster {
 
 void BatchReceive::Start() {
+  // Most often the values are there before they are asked for.
+  RecvTensorsReply ready{options_.step->rendezvous->TakeReady(options_.keys, kEnoughBytes)};
+  if (!ready.tensors.empty()) {
+    for (const RecvTensorsReply::Tensor& each : ready.tensors)
+      if (options_.log != nullptr) options_.log->CountSent(each.value.tensor);
+    return std::move(options_.done)(std::move(ready));
+  }
   for (size_t i = 0; i < options_.keys.size(); ++i) {
     {
       MutexLock lock(mutex_);

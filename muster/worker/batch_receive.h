@@ -14,7 +14,7 @@ namespace muster {
 class BatchReceive : public std::enable_shared_from_this<BatchReceive> {
  public:
   struct Options {
-    std::vector<std::string> keys;  // parsed before
+    KeyList keys;  // parsed before
     CallDone<RecvTensorsReply> done;
     std::shared_ptr<WorkerStep> step;
     std::shared_ptr<StepTable> steps;

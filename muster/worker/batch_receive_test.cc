@@ -136,7 +136,8 @@ TEST_F(BatchReceiveTest, CallsAreChecked) {
               HasSubstr("The same RecvTensors request was received twice"));
   RecvTensorsRequest bad;
   bad.step_id = 1;
-  bad.keys = {Key(0, 1, "a"), "abc"};
+  bad.keys.push_back(Key(0, 1, "a"));
+  bad.keys.push_back("abc");
   Answered<RecvTensorsReply> answer;
   workers_[0]->RecvTensors({}, std::move(bad), answer.done());
   EXPECT_EQ(answer.status(), InvalidArgument("Invalid  rendezvous key: abc"));

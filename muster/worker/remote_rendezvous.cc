@@ -19,14 +19,18 @@ absl::Status WrongTask(absl::string_view source, absl::string_view task) {
   return InvalidArgument("Invalid rendezvous key (src): ", source, " @ ", task);
 }
 
-template <typename WantedByTask>
-void Refuse(WantedByTask& wanted, const absl::Status& reason) {
-  for (auto& [task, list] : wanted) {
-    for (auto& each : list.second) std::move(each.done)(reason);
-  }
+// Outside of loops, where no frame has a number.
+bool IsPlainKey(absl::string_view key) {
+  return absl::EndsWith(key, ";0:0");
 }
 
 }  // namespace
+
+void RemoteRendezvous::Refuse(AskedByTask& wanted, const absl::Status& reason) {
+  for (auto& [task, asked] : wanted) {
+    for (RecvDone& done : asked.wanted.dones) std::move(done)(reason);
+  }
+}
 
 void RemoteRendezvous::Bind(std::string task, std::shared_ptr<Peers> peers) {
   Answers turned_away;
@@ -72,24 +76,27 @@ absl::Status RemoteRendezvous::Send(absl::string_view key, Value value) {
 }
 
 void RemoteRendezvous::RecvAsync(absl::string_view key, RecvDone done) {
+  const absl::string_view from = TaskOfDevice(SourceOf(key));
   absl::Status refused;
-  std::string task;
+  bool is_remote;
   std::shared_ptr<Peers> peers;
   {
     MutexLock lock(mutex_);
     refused = !aborted_.ok() ? aborted_ : receives_cancelled_;
-    const absl::string_view from = TaskOfDevice(SourceOf(key));
-    if (!from.empty() && from != task_) {
-      task = std::string(from);
+    is_remote = !from.empty() && from != task_;
+    if (refused.ok() && is_remote) {
+      // Nearly always something has been wanted of the same task in this turn.
+      if (const auto asked = wanted_.find(from); asked != wanted_.end())
+        return asked->second.wanted.Add(key, std::move(done));
       peers = peers_;
     }
   }
   if (!refused.ok()) {
     std::move(done)(std::move(refused));
-  } else if (task.empty()) {
-    RecvHere(std::string(key), 0, std::move(done));
+  } else if (is_remote) {
+    RecvFromPeer(key, std::string(from), std::move(peers), std::move(done));
   } else {
-    RecvFromPeer(std::string(key), task, std::move(peers), std::move(done));
+    RecvHere(std::string(key), 0, std::move(done));
   }
 }
 
@@ -131,6 +138,27 @@ RemoteRendezvous::Token RemoteRendezvous::RecvForPeer(absl::string_view key, Rec
   return token;
 }
 
+std::vector<RecvTensorsReply::Tensor> RemoteRendezvous::TakeReady(const KeyList& keys,
+                                                                  size_t enough_bytes) {
+  std::vector<RecvTensorsReply::Tensor> taken;
+  MutexLock lock(mutex_);
+  if (!aborted_.ok() || slots_.empty()) return taken;
+  taken.reserve(keys.size());
+  size_t bytes = 0;
+  for (size_t i = 0; i < keys.size() && bytes < enough_bytes; ++i) {
+    if (!IsPlainKey(keys[i])) continue;
+    const auto slot = slots_.find(keys[i]);
+    if (slot == slots_.end() || slot->second.values.empty()) continue;
+    auto& values = slot->second.values;
+    taken.push_back({i, std::move(values.front())});
+    const Value& value = taken.back().value;
+    if (!value.is_dead && value.tensor.valid()) bytes += value.tensor.size_bytes();
+    values.erase(values.begin());
+    if (values.empty()) slots_.erase(slot);
+  }
+  return taken;
+}
+
 bool RemoteRendezvous::StopWaiting(Token token) {
   Waiting dropped;
   MutexLock lock(mutex_);
@@ -148,7 +176,7 @@ bool RemoteRendezvous::StopWaiting(Token token) {
 }
 
 std::string RemoteRendezvous::CanonicalLocked(absl::string_view key) {
-  if (absl::EndsWith(key, ";0:0")) return std::string(key);
+  if (IsPlainKey(key)) return std::string(key);
   const absl::StatusOr<TransferKey> parsed = TransferKey::Parse(key);
   if (!parsed.ok() || parsed->frame == 0) return std::string(key);
   const auto alias = aliases_.find(parsed->frame);
@@ -252,14 +280,14 @@ void RemoteRendezvous::CancelReceives(absl::Status reason) {
   for (RecvDone& done : ended) std::move(done)(reason);
 }
 
-void RemoteRendezvous::RecvFromPeer(std::string key, const std::string& task,
+void RemoteRendezvous::RecvFromPeer(absl::string_view key, const std::string& task,
                                     std::shared_ptr<Peers> peers, RecvDone done) {
   std::shared_ptr<WorkerApi> worker = peers == nullptr ? nullptr : peers->Worker(task);
   if (worker == nullptr) {
     std::move(done)(Internal("No worker known as ", task));
     return;
   }
-  if (!worker->IsMuster()) return AskForOne(std::move(worker), {std::move(key), std::move(done)});
+  if (!worker->IsMuster()) return AskForOne(std::move(worker), std::string(key), std::move(done));
   absl::Status refused;
   bool is_first = false;
   {
@@ -267,9 +295,9 @@ void RemoteRendezvous::RecvFromPeer(std::string key, const std::string& task,
     refused = !aborted_.ok() ? aborted_ : receives_cancelled_;
     if (refused.ok()) {
       is_first = wanted_.empty();
-      auto& [to, list] = wanted_[task];
-      to = std::move(worker);
-      list.push_back({std::move(key), std::move(done)});
+      Asked& asked = wanted_[task];
+      asked.worker = std::move(worker);
+      asked.wanted.Add(key, std::move(done));
     }
   }
   if (!refused.ok()) {
@@ -285,18 +313,21 @@ void RemoteRendezvous::AskPeers() {
     MutexLock lock(mutex_);
     wanted.swap(wanted_);
   }
-  for (auto& [task, list] : wanted) AskFor(list.first, std::move(list.second));
+  for (auto& [task, asked] : wanted) AskFor(asked.worker, std::move(asked.wanted));
 }
 
 void RemoteRendezvous::AskFor(const std::shared_ptr<WorkerApi>& worker, WantedList wanted) {
-  for (size_t begin = 0; begin < wanted.size(); begin += RecvTensorsRequest::kMaxKeys) {
-    const size_t end = std::min(wanted.size(), begin + RecvTensorsRequest::kMaxKeys);
-    if (end - begin == 1) {
-      AskForOne(worker, std::move(wanted[begin]));
-    } else {
-      AskForSeveral(worker, WantedList(std::make_move_iterator(wanted.begin() + begin),
-                                       std::make_move_iterator(wanted.begin() + end)));
-    }
+  constexpr size_t kMost = RecvTensorsRequest::kMaxKeys;
+  const auto ask = [&](WantedList list) {
+    if (list.size() > 1) return AskForSeveral(worker, std::move(list));
+    if (list.size() == 1) AskForOne(worker, std::string(list.keys[0]), std::move(list.dones[0]));
+  };
+  if (wanted.size() <= kMost) return ask(std::move(wanted));
+  for (size_t begin = 0; begin < wanted.size(); begin += kMost) {
+    WantedList part;
+    for (size_t i = begin; i < std::min(wanted.size(), begin + kMost); ++i)
+      part.Add(wanted.keys[i], std::move(wanted.dones[i]));
+    ask(std::move(part));
   }
 }
 
@@ -319,29 +350,30 @@ void RemoteRendezvous::Log(absl::string_view key, const Tensor& tensor, int64_t 
   log_->Record(step_id_, key, tensor, start_nanos, scheduler_.clock().NowNanos());
 }
 
-void RemoteRendezvous::AskForOne(std::shared_ptr<WorkerApi> worker, Wanted wanted) {
+void RemoteRendezvous::AskForOne(std::shared_ptr<WorkerApi> worker, std::string key,
+                                 RecvDone received) {
   CallOptions options;
   options.cancellation = std::make_shared<Cancellation>();
   const absl::StatusOr<uint64_t> id = OpenCall(options.cancellation);
   if (!id.ok()) {
-    std::move(wanted.done)(id.status());
+    std::move(received)(id.status());
     return;
   }
-  RecvTensorRequest request{step_id_, wanted.key, NewRequestId()};
+  RecvTensorRequest request{step_id_, key, NewRequestId()};
   WorkerApi& to = *worker;
-  auto done = [self = shared_from_this(), worker = std::move(worker), wanted = std::move(wanted),
-               call = options.cancellation, id = *id, request_id = request.request_id,
-               start =
-                   scheduler_.clock().NowNanos()](absl::StatusOr<RecvTensorReply> reply) mutable {
+  auto done = [self = shared_from_this(), worker = std::move(worker), key = std::move(key),
+               received = std::move(received), call = options.cancellation, id = *id,
+               request_id = request.request_id, start = scheduler_.clock().NowNanos()](
+                  absl::StatusOr<RecvTensorReply> reply) mutable {
     self->CloseCall(id);
     if (!reply.ok()) {
-      std::move(wanted.done)(call->cancelled() ? call->reason() : reply.status());
+      std::move(received)(call->cancelled() ? call->reason() : reply.status());
       return;
     }
     if (reply->require_ack)
       worker->MarkRecvFinished({}, request_id, [worker](absl::StatusOr<Empty>) {});
-    self->Log(wanted.key, reply->value.tensor, start);
-    std::move(wanted.done)(std::move(reply->value));
+    self->Log(key, reply->value.tensor, start);
+    std::move(received)(std::move(reply->value));
   };
   to.RecvTensor(std::move(options), std::move(request), std::move(done));
 }
@@ -351,14 +383,13 @@ void RemoteRendezvous::AskForSeveral(std::shared_ptr<WorkerApi> worker, WantedLi
   options.cancellation = std::make_shared<Cancellation>();
   const absl::StatusOr<uint64_t> id = OpenCall(options.cancellation);
   if (!id.ok()) {
-    for (Wanted& each : wanted) std::move(each.done)(id.status());
+    for (RecvDone& done : wanted.dones) std::move(done)(id.status());
     return;
   }
   RecvTensorsRequest request;
   request.step_id = step_id_;
   request.request_id = NewRequestId();
-  request.keys.reserve(wanted.size());
-  for (const Wanted& each : wanted) request.keys.push_back(each.key);
+  request.keys = wanted.keys;
   WorkerApi& to = *worker;
   auto done = [self = shared_from_this(), worker = std::move(worker), wanted = std::move(wanted),
                call = options.cancellation, id = *id, start = scheduler_.clock().NowNanos()](
@@ -376,31 +407,35 @@ void RemoteRendezvous::Received(const std::shared_ptr<WorkerApi>& worker, Wanted
   const Turn turn;
   if (absl::IsUnimplemented(reply.status())) {
     // Another program has taken the task's place.
-    for (Wanted& each : wanted) AskForOne(worker, std::move(each));
+    for (size_t i = 0; i < wanted.size(); ++i)
+      AskForOne(worker, std::string(wanted.keys[i]), std::move(wanted.dones[i]));
     return;
   }
-  std::vector<std::pair<Wanted, Value>> arrived;
+  std::vector<bool> has_come(wanted.size());
+  size_t num_come = 0;
   if (reply.ok()) {
-    for (RecvTensorsReply::Tensor& tensor : reply->tensors) {
-      // What was not asked for is no answer.
-      if (tensor.index >= wanted.size() || !wanted[tensor.index].done) continue;
-      arrived.emplace_back(std::move(wanted[tensor.index]), std::move(tensor.value));
-      wanted[tensor.index].done = nullptr;
-    }
-    if (arrived.empty()) reply = Internal("RecvTensors was answered without a tensor");
+    // What was not asked for is no answer.
+    std::erase_if(reply->tensors, [&](const RecvTensorsReply::Tensor& tensor) {
+      if (tensor.index >= wanted.size() || has_come[tensor.index]) return true;
+      has_come[tensor.index] = true;
+      ++num_come;
+      return false;
+    });
+    if (num_come == 0) reply = Internal("RecvTensors was answered without a tensor");
   }
   if (!reply.ok()) {
-    for (Wanted& each : wanted) std::move(each.done)(reply.status());
+    for (RecvDone& done : wanted.dones) std::move(done)(reply.status());
     return;
   }
-  WantedList rest;
-  for (Wanted& each : wanted) {
-    if (each.done) rest.push_back(std::move(each));
+  if (num_come < wanted.size()) {
+    WantedList rest;
+    for (size_t i = 0; i < wanted.size(); ++i)
+      if (!has_come[i]) rest.Add(wanted.keys[i], std::move(wanted.dones[i]));
+    AskFor(worker, std::move(rest));
   }
-  AskFor(worker, std::move(rest));
-  for (auto& [each, value] : arrived) {
-    Log(each.key, value.tensor, start_nanos);
-    std::move(each.done)(std::move(value));
+  for (RecvTensorsReply::Tensor& tensor : reply->tensors) {
+    Log(wanted.keys[tensor.index], tensor.value.tensor, start_nanos);
+    std::move(wanted.dones[tensor.index])(std::move(tensor.value));
   }
 }
 

@@ -41,6 +41,8 @@ class RemoteRendezvous : public Rendezvous, public std::enable_shared_from_this<
 
   // A value that is made here, for another task. `key` has been parsed before.
   Token RecvForPeer(absl::string_view key, RecvDone done);
+  // Those that are there already, until they have `enough_bytes`. Values of loops are left out.
+  std::vector<RecvTensorsReply::Tensor> TakeReady(const KeyList& keys, size_t enough_bytes);
   // Takes a waiting peer out: true when its `done` will never be called.
   bool StopWaiting(Token token);
   // Ends the receives of this task's own nodes, now and later; peers may still get values.
@@ -60,18 +62,27 @@ class RemoteRendezvous : public Rendezvous, public std::enable_shared_from_this<
 
   void RecvHere(const std::string& key, Token token, RecvDone done);
   // What this task wants of another one.
-  struct Wanted {
-    std::string key;
-    RecvDone done;
+  struct WantedList {
+    KeyList keys;
+    std::vector<RecvDone> dones;
+    void Add(absl::string_view key, RecvDone done) {
+      keys.push_back(key);
+      dones.push_back(std::move(done));
+    }
+    size_t size() const { return dones.size(); }
   };
-  using WantedList = std::vector<Wanted>;
+  struct Asked {
+    std::shared_ptr<WorkerApi> worker;
+    WantedList wanted;
+  };
+  using AskedByTask = std::map<std::string, Asked, std::less<>>;
 
-  void RecvFromPeer(std::string key, const std::string& task, std::shared_ptr<Peers> peers,
+  void RecvFromPeer(absl::string_view key, const std::string& task, std::shared_ptr<Peers> peers,
                     RecvDone done);
   // Asks for all that nodes have wanted in this turn.
   void AskPeers();
   void AskFor(const std::shared_ptr<WorkerApi>& worker, WantedList wanted);
-  void AskForOne(std::shared_ptr<WorkerApi> worker, Wanted wanted);
+  void AskForOne(std::shared_ptr<WorkerApi> worker, std::string key, RecvDone done);
   void AskForSeveral(std::shared_ptr<WorkerApi> worker, WantedList wanted);
   void Received(const std::shared_ptr<WorkerApi>& worker, WantedList wanted, int64_t start_nanos,
                 absl::StatusOr<RecvTensorsReply> reply);
@@ -82,6 +93,7 @@ class RemoteRendezvous : public Rendezvous, public std::enable_shared_from_this<
   // The key in this task's numbering of frames; notes it where the number is not known yet.
   std::string CanonicalLocked(absl::string_view key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerSoon(Answers answers);
+  static void Refuse(AskedByTask& wanted, const absl::Status& reason);
 
   const int64_t step_id_;
   Scheduler& scheduler_;
@@ -100,8 +112,7 @@ class RemoteRendezvous : public Rendezvous, public std::enable_shared_from_this<
   absl::flat_hash_map<uint64_t, std::vector<std::string>> unknown_frames_ ABSL_GUARDED_BY(mutex_);
   std::map<uint64_t, std::shared_ptr<Cancellation>> calls_ ABSL_GUARDED_BY(mutex_);
   // Not asked for yet, by the task that has it.
-  std::map<std::string, std::pair<std::shared_ptr<WorkerApi>, WantedList>> wanted_
-      ABSL_GUARDED_BY(mutex_);
+  AskedByTask wanted_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -534,16 +534,31 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
           "The same RecvTensors request was received twice. step_id: ", request.step_id,
           " request_id: ", request.request_id));
     }
-    for (const std::string& key : request.keys) RETURN_IF_ERROR(CheckKey(key));
+    RETURN_IF_ERROR(CheckKeys(request.keys));
     return steps_->ForReceive(request.step_id, static_cast<int64_t>(count));
   }
 
   // Steps repeat themselves, and so do their keys.
+  absl::Status CheckKeys(const KeyList& keys) {
+    std::vector<size_t> unknown;
+    {
+      MutexLock lock(keys_mutex_);
+      for (size_t i = 0; i < keys.size(); ++i)
+        if (!good_keys_.contains(keys[i])) unknown.push_back(i);
+    }
+    for (const size_t i : unknown) RETURN_IF_ERROR(CheckNewKey(std::string(keys[i])));
+    return absl::OkStatus();
+  }
+
   absl::Status CheckKey(const std::string& key) {
     {
       MutexLock lock(keys_mutex_);
       if (good_keys_.contains(key)) return absl::OkStatus();
     }
+    return CheckNewKey(key);
+  }
+
+  absl::Status CheckNewKey(const std::string& key) {
     RETURN_IF_ERROR(ParseKey(key));
     if (!absl::EndsWith(key, ";0:0")) return absl::OkStatus();  // loops do not
     MutexLock lock(keys_mutex_);

@@ -26,18 +26,26 @@ class Transfer : public Kernel {
     same_task_ = TaskPart(from) == TaskPart(to);
     prefix_ =
         absl::StrFormat("%s;%016x;%s;%s;", from, static_cast<uint64_t>(incarnation), to, name_);
+    plain_key_ = name_is_key_ ? name_ : absl::StrCat(prefix_, kOutsideLoops);
     return absl::OkStatus();
   }
 
  protected:
   bool same_task() const { return same_task_; }
-  std::string Key(const KernelContext& c) const {
-    return name_is_key_ ? name_ : absl::StrCat(prefix_, c.frame_and_iteration());
+  // `storage` holds the key of a node in a loop.
+  absl::string_view Key(const KernelContext& c, std::string& storage) const {
+    if (name_is_key_) return plain_key_;
+    storage = c.frame_and_iteration();
+    if (storage == kOutsideLoops) return plain_key_;
+    storage = absl::StrCat(prefix_, storage);
+    return storage;
   }
 
  private:
+  static constexpr char kOutsideLoops[] = "0:0";
   std::string name_;
   std::string prefix_;
+  std::string plain_key_;
   bool same_task_ = false;
   bool name_is_key_ = false;
 };
@@ -46,8 +54,9 @@ class Send : public Transfer {
  public:
   absl::Status Compute(KernelContext& c) override {
     if (c.step().rendezvous == nullptr) return Internal("The step has no rendezvous to send to");
+    std::string storage;
     return c.step().rendezvous->Send(
-        Key(c), {c.is_input_dead() ? Tensor() : c.input(0), c.is_input_dead()});
+        Key(c, storage), {c.is_input_dead() ? Tensor() : c.input(0), c.is_input_dead()});
   }
 };
 
@@ -69,8 +78,9 @@ class Recv : public Transfer {
       std::move(done)(Internal("The step has no rendezvous to receive from"));
       return;
     }
-    c.step().rendezvous->RecvAsync(Key(c), [this, &c, done = std::move(done)](
-                                               absl::StatusOr<Rendezvous::Value> value) mutable {
+    std::string storage;
+    auto receive = [this, &c,
+                    done = std::move(done)](absl::StatusOr<Rendezvous::Value> value) mutable {
       if (!value.ok()) {
         std::move(done)(value.status());
       } else if (value->is_dead) {
@@ -79,7 +89,8 @@ class Recv : public Transfer {
       } else {
         Take(c, std::move(value->tensor), std::move(done));
       }
-    });
+    };
+    c.step().rendezvous->RecvAsync(Key(c, storage), std::move(receive));
   }
 
  private:

@@ -94,7 +94,8 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   struct Loans;
   static constexpr int kQuickToBeTrusted = 8;
   struct Lent {
-    Buffer buffer;
+    std::vector<Buffer> buffers;
+    size_t bytes = 0;        // of all of them
     uint64_t call = 0;       // 0: lent with a reply
     bool abandoned = false;  // its call
   };

@@ -338,8 +338,11 @@ absl::StatusOr<WireBytes> Link::BytesOfLocked(Frame frame) {
     const std::shared_ptr<const SharedMapping>& mapping = found->second;
     if (piece.offset > mapping->size_bytes() || piece.length > mapping->size_bytes() - piece.offset)
       return nullptr;
-    owner->mappings.push_back(mapping);
-    owner->loans.push_back(piece.loan);
+    // Those that were lent together mostly come one after the other.
+    if (owner->mappings.empty() || owner->mappings.back() != mapping)
+      owner->mappings.push_back(mapping);
+    if (owner->loans.empty() || owner->loans.back() != piece.loan)
+      owner->loans.push_back(piece.loan);
     if ((piece.loan & PieceEntry::kNoHurry) == 0) owner->bytes += piece.length;
     return mapping->data() + piece.offset;
   };
@@ -378,13 +381,13 @@ void Link::Handle(Received frame) {
 void Link::HandleRelease(absl::Span<const uint64_t> loans) {
   const bool was_congested = is_congested();
   {
-    std::vector<Buffer> returned;
+    std::vector<std::vector<Buffer>> returned;
     MutexLock lock(write_mutex_);
     for (const uint64_t loan : loans) {
       const auto found = lent_.find(loan);
       if (found == lent_.end()) continue;
-      if (found->second.abandoned) abandoned_bytes_ -= found->second.buffer.length_bytes();
-      returned.push_back(std::move(found->second.buffer));
+      if (found->second.abandoned) abandoned_bytes_ -= found->second.bytes;
+      returned.push_back(std::move(found->second.buffers));
       lent_.erase(found);
     }
   }

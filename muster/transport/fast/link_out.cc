@@ -114,6 +114,21 @@ size_t SizeOf(const std::vector<WireMessage::Piece>& pieces) {
   return size;
 }
 
+bool CanBeShown(const Buffer& buffer) {
+  return buffer && buffer.length_bytes() >= kSharedTogetherFromBytes &&
+         buffer.region()->kind() == MemoryKind::kSharedHost;
+}
+
+// Whether the small pieces are nearly all such as can be shown, so that none has to be gathered.
+bool CanBeShownTogether(const std::vector<WireMessage::Piece>& pieces) {
+  size_t shown_bytes = 0, other_bytes = 0;
+  for (const WireMessage::Piece& piece : pieces) {
+    if (piece.size() >= kSharedFromBytes) continue;
+    (CanBeShown(piece.buffer) ? shown_bytes : other_bytes) += piece.size();
+  }
+  return shown_bytes >= kGatherFromBytes && other_bytes < kGatherFromBytes;
+}
+
 void CloseAll(std::vector<int>& descriptors) {
   for (const int descriptor : descriptors) close(descriptor);
   descriptors.clear();
@@ -123,14 +138,17 @@ void CloseAll(std::vector<int>& descriptors) {
 
 void Link::Send(Outgoing frame) {
   std::vector<bool> is_gathered;  // empty: none is
-  if (SizeOf(frame.pieces) >= kGatherFromBytes && frame.header.code == 0) {
+  const bool is_much = SizeOf(frame.pieces) >= kGatherFromBytes && frame.header.code == 0;
+  const bool shows_small = is_much && CanBeShownTogether(frame.pieces);
+  if (is_much && !shows_small) {
     // The path of a call is a piece of its own.
     is_gathered = GatherSmall(frame.pieces, frame.header.kind == FrameKind::kCall ? 1 : 0);
   }
   std::vector<std::optional<SharedMemory::Place>> places(frame.pieces.size());
   for (size_t i = 0; i < frame.pieces.size(); ++i) {
     Buffer& buffer = frame.pieces[i].buffer;
-    if (!buffer || buffer.length_bytes() < kSharedFromBytes) continue;
+    if (!buffer) continue;
+    if (buffer.length_bytes() < kSharedFromBytes && !(shows_small && CanBeShown(buffer))) continue;
     places[i] = SharedMemory::Global().Find(buffer.data());
     if (places[i] || buffer.length_bytes() < kCopyFromBytes) continue;
     buffer = CopyToShare(buffer);
@@ -168,13 +186,25 @@ void Link::Send(Outgoing frame) {
   ForgetSegmentsLocked();
   ShowSegmentsLocked(segments);
   SendReleasesLocked();
+  const uint64_t call = frame.header.kind == FrameKind::kCall ? frame.header.call : 0;
+  uint64_t loan_of_small = 0;
+  Lent small{{}, 0, call};
   for (size_t i = 0; i < table.size(); ++i) {
     if (!places[i]) continue;
+    Buffer& buffer = frame.pieces[i].buffer;
+    const size_t bytes = buffer.length_bytes();
+    if (bytes < kSharedFromBytes) {
+      if (loan_of_small == 0) loan_of_small = ++last_loan_ | PieceEntry::kNoHurry;
+      table[i].loan = loan_of_small;
+      small.buffers.push_back(std::move(buffer));
+      small.bytes += bytes;
+      continue;
+    }
     table[i].loan = ++last_loan_;
     if (!is_gathered.empty() && is_gathered[i]) table[i].loan |= PieceEntry::kNoHurry;
-    const uint64_t call = frame.header.kind == FrameKind::kCall ? frame.header.call : 0;
-    lent_.emplace(table[i].loan, Lent{frame.pieces[i].buffer, call});
+    lent_.emplace(table[i].loan, Lent{{std::move(buffer)}, bytes, call});
   }
+  if (loan_of_small != 0) lent_.emplace(loan_of_small, std::move(small));
   std::string head(BytesOf(frame.header));
   head.append(reinterpret_cast<const char*>(table.data()), table.size() * sizeof(PieceEntry));
   WriteLocked(head, parts, {});
@@ -189,7 +219,7 @@ void Link::AbandonLoans(uint64_t call) {
   for (auto& [loan, lent] : lent_) {
     if (lent.call != call || lent.abandoned) continue;
     lent.abandoned = true;
-    abandoned_bytes_ += lent.buffer.length_bytes();
+    abandoned_bytes_ += lent.bytes;
   }
 }
 

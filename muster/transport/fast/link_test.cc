@@ -42,6 +42,26 @@ Buffer Filled(size_t size, char value) {
   return buffer;
 }
 
+// Memory that can be shown, also where the allocator has none of it.
+class ShownRegion : public Region {
+ public:
+  explicit ShownRegion(size_t size)
+      : Region(SharedMemory::Global().Allocate(size), size, MemoryKind::kSharedHost) {}
+  ~ShownRegion() override { SharedMemory::Global().Free(base_, size_bytes_); }
+};
+
+Buffer Shown(size_t size, char value) {
+  Buffer buffer(MakeRef<ShownRegion>(size), 0, size);
+  std::memset(buffer.data(), value, size);
+  return buffer;
+}
+
+// And some that cannot.
+Buffer Hidden(size_t size, char value) {
+  auto text = std::make_shared<std::string>(size, value);
+  return Buffer::AdoptExternal(text->data(), size, [text] {});
+}
+
 struct Pair {
   explicit Pair(ServeCall serve) {
     int sockets[2];
@@ -113,7 +133,7 @@ TEST(LinkTest, ManySmallPiecesAreReadInOnePlace) {
   Pair small([&wanted](LinkCall call) {
     WireMessage reply = MessageOf("head");
     for (int i = 0; i < 100; ++i) {
-      reply.Attach(Filled(4096, static_cast<char>('a' + i % 26)));
+      reply.Attach(Hidden(4096, static_cast<char>('a' + i % 26)));
       reply.Append("next");
       if (i == 50) reply.Attach(Filled(100'000, 'L'));
     }
@@ -128,11 +148,40 @@ TEST(LinkTest, ManySmallPiecesAreReadInOnePlace) {
   }
   // In a request too, beside its path.
   WireMessage request;
-  for (int i = 0; i < 40; ++i) request.Attach(Filled(5000, static_cast<char>('a' + i % 26)));
+  for (int i = 0; i < 40; ++i) request.Attach(Hidden(5000, static_cast<char>('a' + i % 26)));
   const std::string text = request.Text();
   const absl::StatusOr<WireBytes> reply = pair.Call("/c/d", std::move(request)).get();
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(TextOf(*reply), "/c/d:" + text);
+}
+
+// Small buffers that lie in shared memory are not copied by whoever sends many of them.
+TEST(LinkTest, ManySmallPiecesAreReadWhereTheyLie) {
+  constexpr size_t kCount = 100;
+  std::vector<Buffer> buffers;
+  for (size_t i = 0; i < kCount; ++i)
+    buffers.push_back(Shown(4096, static_cast<char>('a' + i % 26)));
+  Pair pair([&buffers](LinkCall call) {
+    WireMessage reply = MessageOf("head");
+    for (const Buffer& buffer : buffers) {
+      reply.Attach(buffer);
+      reply.Append("next");
+    }
+    std::move(call.reply)(std::move(reply));
+  });
+  std::string wanted = "head";
+  for (const Buffer& buffer : buffers)
+    absl::StrAppend(&wanted, absl::string_view(buffer.data(), buffer.length_bytes()), "next");
+  for (int i = 0; i < 3; ++i) {
+    absl::StatusOr<WireBytes> reply = pair.Call("/a/b", WireMessage()).get();
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_TRUE(TextOf(*reply) == wanted);
+    EXPECT_EQ(reply->pieces.size(), 2 * kCount + 1);
+    for (const Buffer& buffer : buffers) EXPECT_FALSE(buffer.exclusive());
+  }
+  // They are given back with whatever is said next, the last ones here with the end of the link.
+  pair.client->Break("over");
+  for (const Buffer& buffer : buffers) EXPECT_TRUE(Eventually([&] { return buffer.exclusive(); }));
 }
 
 TEST(LinkTest, WhatIsLentOutlivesItsOwner) {

@@ -25,6 +25,12 @@ absl::StatusOr<Reply> Await(Start start) {
   return result.get();
 }
 
+inline std::string Joined(const KeyList& keys) {
+  std::string text;
+  for (size_t i = 0; i < keys.size(); ++i) absl::StrAppend(&text, i == 0 ? "" : ",", keys[i]);
+  return text;
+}
+
 class FakeWorker : public WorkerApi {
  public:
   absl::Status error;  // answered by all calls when it is set
@@ -96,10 +102,10 @@ class FakeWorker : public WorkerApi {
   }
   void RecvTensors(CallOptions options, RecvTensorsRequest request,
                    CallDone<RecvTensorsReply> done) override {
-    Answer<RecvTensorsReply>(std::move(options),
-                             absl::StrCat("RecvTensors ", request.step_id,
-                                          absl::StrJoin(request.keys, ","), request.request_id),
-                             std::move(done), recv_several_reply);
+    Answer<RecvTensorsReply>(
+        std::move(options),
+        absl::StrCat("RecvTensors ", request.step_id, Joined(request.keys), request.request_id),
+        std::move(done), recv_several_reply);
   }
   void MarkRecvFinished(CallOptions options, int64_t request_id, CallDone<Empty> done) override {
     Answer<Empty>(std::move(options), absl::StrCat("MarkRecvFinished ", request_id),

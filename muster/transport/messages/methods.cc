@@ -427,16 +427,14 @@ absl::StatusOr<WireMessage> WriteReceivedTensors(const RecvTensorsReply& reply, 
 }
 
 void RecvTensors(IncomingCall call) {
-  WithProto<RecvTensorsProto>(std::move(call), [](IncomingCall& c, auto& proto) {
+  absl::StatusOr<RecvTensorsRequest> read = ReadRecvTensors(call.request);
+  call.request = WireBytes();
+  WithRequest(std::move(call), std::move(read), [](IncomingCall& c, RecvTensorsRequest request) {
     auto done =
         Answer<RecvTensorsReply>(c, [pieces = c.pieces, from = c.piece_from_bytes,
                                      max = c.max_piece_bytes](const RecvTensorsReply& reply) {
           return WriteReceivedTensors(reply, pieces, from, max);
         });
-    RecvTensorsRequest request;
-    request.step_id = proto.step_id();
-    request.keys = Texts(proto.key());
-    request.request_id = static_cast<int64_t>(proto.request_id());
     c.worker->RecvTensors(std::move(c.options), std::move(request), std::move(done));
   });
 }

@@ -121,24 +121,17 @@ class PieceFetch : public std::enable_shared_from_this<PieceFetch> {
 };
 
 // Fetches, one after the other, the tensors that came without their elements.
-void CompleteItems(const std::shared_ptr<const Channel>& channel, const CallOptions& options,
-                   std::vector<ReceivedItem> items, CallDone<RecvTensorsReply> done) {
-  const auto next = std::find_if(items.begin(), items.end(),
-                                 [](const ReceivedItem& item) { return item.pieces.has_value(); });
-  if (next == items.end()) {
-    RecvTensorsReply reply;
-    reply.tensors.reserve(items.size());
-    for (ReceivedItem& item : items) reply.tensors.push_back(std::move(item.tensor));
-    return std::move(done)(std::move(reply));
-  }
-  const auto at = static_cast<size_t>(next - items.begin());
-  TensorPieces pieces = *std::exchange(next->pieces, std::nullopt);
+void Complete(const std::shared_ptr<const Channel>& channel, const CallOptions& options,
+              ReceivedTensors received, CallDone<RecvTensorsReply> done) {
+  if (received.in_pieces.empty()) return std::move(done)(std::move(received.reply));
+  auto [at, pieces] = std::move(received.in_pieces.back());
+  received.in_pieces.pop_back();
   PieceFetch::Start(channel, options, std::move(pieces),
-                    [channel, options, at, items = std::move(items),
+                    [channel, options, at = at, received = std::move(received),
                      done = std::move(done)](absl::StatusOr<RecvTensorReply> reply) mutable {
                       if (!reply.ok()) return std::move(done)(reply.status());
-                      items[at].tensor.value = std::move(reply->value);
-                      CompleteItems(channel, options, std::move(items), std::move(done));
+                      received.reply.tensors[at].value = std::move(reply->value);
+                      Complete(channel, options, std::move(received), std::move(done));
                     });
 }
 
@@ -297,11 +290,7 @@ class WorkerStub final : public WorkerApi,
 
   void RecvTensors(CallOptions options, RecvTensorsRequest request,
                    CallDone<RecvTensorsReply> done) override {
-    RecvTensorsProto proto;
-    proto.set_step_id(request.step_id);
-    for (std::string& key : request.keys) proto.add_key(std::move(key));
-    proto.set_request_id(static_cast<uint64_t>(request.request_id));
-    channel_->Call(kPeerService, "RecvTensors", options, SerializeMessage(proto),
+    channel_->Call(kPeerService, "RecvTensors", options, WriteRecvTensors(request),
                    [self = shared_from_this(), options,
                     done = std::move(done)](absl::StatusOr<WireBytes> bytes) mutable {
                      if (!bytes.ok()) {
@@ -309,10 +298,10 @@ class WorkerStub final : public WorkerApi,
                        if (absl::IsUnimplemented(bytes.status())) self->kind_ = Kind::kUnknown;
                        return std::move(done)(bytes.status());
                      }
-                     absl::StatusOr<std::vector<ReceivedItem>> items = ReadRecvTensorsReply(*bytes);
+                     absl::StatusOr<ReceivedTensors> received = ReadRecvTensorsReply(*bytes);
                      bytes = WireBytes();
-                     if (!items.ok()) return std::move(done)(items.status());
-                     CompleteItems(self->channel_, options, *std::move(items), std::move(done));
+                     if (!received.ok()) return std::move(done)(received.status());
+                     Complete(self->channel_, options, *std::move(received), std::move(done));
                    });
   }
 
