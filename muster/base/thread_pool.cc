@@ -21,8 +21,10 @@ void Pause() {
 #endif
 }
 
-// Work below this is not worth waking a thread for.
+// Work below this is not worth dividing with a thread that is awake, or waking one that sleeps: on a
+// virtual machine it comes after some fifty microseconds.
 constexpr double kMinParallelNanos = 25000;
+constexpr double kMinNanosToWake = 75000;
 constexpr double kMinBlockNanos = 10000;
 
 // Runs timers on a thread of its own, started with the first timer.
@@ -162,7 +164,8 @@ class ThreadPool : public Scheduler {
                    absl::FunctionRef<void(int64_t, int64_t)> body) override {
     if (count <= 0) return;
     const double total = static_cast<double>(count) * cost_per_item_ns;
-    if (count == 1 || total < kMinParallelNanos) {
+    const bool is_awake = spinning_.load(std::memory_order_relaxed);
+    if (count == 1 || total < (is_awake ? kMinParallelNanos : kMinNanosToWake)) {
       body(0, count);
       return;
     }
