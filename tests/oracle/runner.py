@@ -16,7 +16,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 WORKER = HERE / "worker.py"
 SERVED_PART = 4000
 SERVED_WORKER = HERE / "served_worker.py"
-STALLED = 60  # seconds without a result
+STALLED = 200  # seconds without a result
 
 
 def _environment():
