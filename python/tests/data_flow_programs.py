@@ -60,7 +60,13 @@ def _fed(tf, value, dtype):
     return tf.placeholder_with_default(np.array(value, dtype.as_numpy_dtype), None)
 
 
-def _meanwhile(waits, then, wait_seconds=0.3):
+def _until(condition):
+    until = time.time() + 60
+    while not condition() and time.time() < until:
+        time.sleep(0.01)
+
+
+def _meanwhile(waits, then, wait_seconds=0.6):
     """Runs `waits` on another thread, then `then` while it waits; gives how `waits` ended."""
     def step(session):
         ended = []
@@ -76,7 +82,7 @@ def _meanwhile(waits, then, wait_seconds=0.3):
         time.sleep(wait_seconds)
         waited = not ended
         results = [_plain(session.run(fetch)) for fetch in then]
-        thread.join(20)
+        thread.join(60)
         return [waited, results, ended]
 
     return step
@@ -240,15 +246,16 @@ def takes_in_line(tf):
                    for name, op in (("three", three), ("one", one))]
         for thread in threads:
             thread.start()
-            time.sleep(0.3)
+            time.sleep(0.6)
         session.run(apply)
         time.sleep(0.3)
         before = list(ended)
-        for _ in range(3):
-            session.run(apply)
-            time.sleep(0.1)
+        session.run(apply)
+        session.run(apply)
+        _until(lambda: ended)
+        session.run(apply)
         for thread in threads:
-            thread.join(20)
+            thread.join(60)
         return [before, ended]
 
     return [step]

@@ -161,7 +161,7 @@ def test_exceptions_are_let_go_with_the_coordinator():
 def test_join_notices_the_end_of_threads_at_once(coord):
     start = time.time()
     coord.join([started(time.sleep, 0.3), started(time.sleep, 0.1)])
-    assert 0.3 <= time.time() - start < 0.3 + 1.5  # TensorFlow: 1.0
+    assert 0.3 <= time.time() - start < 0.3 + 10  # with slack for a busy machine
     assert coord.joined and not coord.should_stop()
 
 
@@ -204,8 +204,8 @@ def test_ctrl_c_ends_join_and_wait(coord):
     ended = threading.Event()
     thread = started(ended.wait)
     for wait in (lambda: coord.join([thread]), coord.wait_for_stop):
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
             wait()
         assert not coord.joined
     ended.set()
@@ -223,18 +223,28 @@ def test_wait_for_stop(coord):
 
 # --- Loopers. ---
 def test_loop_on_a_grid(coord):
-    calls = []
-    thread = tf.train.LooperThread.loop(coord, 0.1, lambda *a, **k: calls.append((time.time(), a, k)), args=(1,),
-                                        kwargs={"b": 2})
+    calls, enough = [], threading.Event()
+
+    def call(*args, **kwargs):
+        calls.append((time.monotonic(), args, kwargs))
+        if len(calls) == 6:
+            time.sleep(1.05)
+        if len(calls) == 16:
+            enough.set()
+
+    start = time.monotonic()
+    thread = tf.train.LooperThread.loop(coord, 0.1, call, args=(1,), kwargs={"b": 2})
     assert thread.daemon and thread.is_alive() and isinstance(thread, threading.Thread)
-    start = time.time()
-    time.sleep(0.45)
+    assert enough.wait(60)
     coord.request_stop()
     coord.join()
     assert not thread.is_alive()
-    assert 4 <= len(calls) <= 5 and calls[0][1:] == ((1,), {"b": 2})
+    assert calls[0][1:] == ((1,), {"b": 2})
+    # None comes before its time, however busy the machine.
     for i, (when, _, _) in enumerate(calls):
-        assert abs(when - start - 0.1 * i) < 0.09
+        assert when - start > 0.1 * i - 0.02
+    # What it has missed while one took long it makes up for at once, instead of waiting each time again.
+    assert calls[15][0] - calls[6][0] < 0.1 * 9
 
 
 def test_subclass(coord):

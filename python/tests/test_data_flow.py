@@ -36,6 +36,8 @@ def test_a_waiting_step_ends_with_its_time_or_its_session(wait):
         op = {"dequeue": empty.dequeue, "dequeue_many": lambda: empty.dequeue_many(3), "enqueue": lambda: put,
               "take": lambda: accumulator.take_grad(1), "close": full.close, "unstage": area.get}[wait]()
         fill, size = empty.enqueue(5), empty.size()
+        begun = threading.Event()
+        begins = tf.py_func(begun.set, [], [])
         with tf.Session() as session:
             session.run([put, fill])
             if wait == "dequeue":
@@ -53,7 +55,7 @@ def test_a_waiting_step_ends_with_its_time_or_its_session(wait):
 
             def run():
                 try:
-                    session.run(op)
+                    session.run([op, begins])
                     assert wait == "close"  # the enqueue that it waited for was cancelled first
                     ended.append("closed")
                 except tf.errors.CancelledError as e:
@@ -61,12 +63,13 @@ def test_a_waiting_step_ends_with_its_time_or_its_session(wait):
 
             waits = threading.Thread(target=run)
             waits.start()
+            assert begun.wait(60)
             time.sleep(0.2)
             assert not ended
-        waits.join(10)
+        waits.join(60)
         assert len(ended) == 1
         if wait == "close":
-            blocked.join(10)
+            blocked.join(60)
 
 
 def test_private_queues_belong_to_a_session_and_a_node():

@@ -1,5 +1,6 @@
 """The built-in hooks: their rules, what they log, and classes derived from them."""
 import json
+import threading
 import time
 
 import numpy as np
@@ -78,10 +79,10 @@ def test_timer():
     assert elapsed >= 0 and steps == 4 and timer.last_triggered_step() == 9
     timer.reset()
     assert timer.should_trigger_for_step(9)
-    timer = tf.train.SecondOrStepTimer(every_secs=0.05)
+    timer = tf.train.SecondOrStepTimer(every_secs=1.0)
     timer.update_last_triggered_step(1)
     assert not timer.should_trigger_for_step(2)
-    time.sleep(0.06)
+    time.sleep(1.05)
     assert timer.should_trigger_for_step(2) and not timer.should_trigger_for_step(1)
 
 
@@ -231,11 +232,17 @@ def test_profiler(step, train, tmp_path, lines):
 def test_waiter(step, train, lines):
     with tf.train.MonitoredSession(hooks=[tf.train.GlobalStepWaiterHook(2)]) as session:
         raw = session._tf_sess()
-        import threading
 
-        timer = threading.Timer(0.2, lambda: [raw.run(train), raw.run(train)])
-        timer.start()
+        def train_later():
+            while "Waiting for global step 2 before starting training." not in lines:
+                time.sleep(0.01)
+            raw.run(train)
+            raw.run(train)
+
+        trains = threading.Thread(target=train_later, daemon=True)
+        trains.start()
         assert session.run(step) >= 2
+        trains.join(60)
     assert "Waiting for global step 2 before starting training." in lines
 
 

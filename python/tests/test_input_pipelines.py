@@ -67,7 +67,7 @@ def test_a_read_waits_for_work(graph):
         time.sleep(0.05)
         assert thread.is_alive()
         sess.run(queue.enqueue("work"))
-        thread.join(10)
+        thread.join(60)
         assert found == [b"work"]
 
 
@@ -77,7 +77,7 @@ def test_closing_the_queue_ends_a_read(graph):
         thread, found = _background(lambda: sess.run(key))
         time.sleep(0.05)
         sess.run(queue.close())
-        thread.join(10)
+        thread.join(60)
         assert isinstance(found[0], tf.errors.OutOfRangeError)
 
 
@@ -88,7 +88,7 @@ def test_closing_the_session_ends_reads_that_wait_their_turn(graph):
     time.sleep(0.05)
     sess.close()
     for thread, found in waiting:
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
         # The last: it had not begun when the session was closed.
         assert isinstance(found[0], (tf.errors.CancelledError, tf.errors.AbortedError, RuntimeError)), found

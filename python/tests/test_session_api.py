@@ -299,7 +299,8 @@ def test_timeouts(graph):
 
 
 def test_close_cancels_steps(graph):
-    step = _waits()
+    begun = threading.Event()
+    step = [_waits(), tf.py_func(begun.set, [], [])]
     session = tf.Session()
     seen = []
 
@@ -311,7 +312,7 @@ def test_close_cancels_steps(graph):
 
     thread = threading.Thread(target=run)
     thread.start()
-    time.sleep(0.2)
+    assert begun.wait(60)
     session.close()
     thread.join(20)
     assert not thread.is_alive() and isinstance(seen[0], tf.errors.CancelledError)

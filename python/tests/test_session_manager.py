@@ -152,13 +152,17 @@ def test_waits_until_the_chief_has_initialized(server, caplog):
 
     def initialize():
         with tf.Session(server.target, graph=model.v.graph) as sess:
+            while "Waiting for model" not in caplog.text:
+                time.sleep(0.01)
             sess.run(model.init)
             ready_at.append(time.time())
 
-    threading.Timer(1.0, initialize).start()
     with caplog.at_level("INFO", logger="tensorflow"):
-        sess = manager.wait_for_session(server.target)
-    assert time.time() - ready_at[0] < 3.0  # TensorFlow: up to 30
+        chief = threading.Thread(target=initialize, daemon=True)
+        chief.start()
+        sess = manager.wait_for_session(server.target, max_wait_secs=120)
+    chief.join(60)
+    assert time.time() - ready_at[0] < 9.0  # TensorFlow: up to 30
     assert sess.run([model.v, model.local]) == [1.0, 5.0]
     waiting = [r.getMessage() for r in caplog.records if "Waiting for model" in r.getMessage()]
     assert waiting == ["Waiting for model to be ready.  Ready_for_local_init_op:  Variables not initialized: v, ready: "
@@ -176,9 +180,9 @@ def test_gives_up_at_max_wait_secs():
 
 def test_ctrl_c_ends_the_wait():
     model = Model()
-    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     start = time.time()
     with pytest.raises(KeyboardInterrupt):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         tf.train.SessionManager(ready_op=model.ready).wait_for_session("")
     assert time.time() - start < 9
 

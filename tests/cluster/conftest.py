@@ -1,5 +1,6 @@
 """Clusters of real processes for tests; everything that is started is ended, whatever happens."""
 import ctypes
+import gc
 import os
 import signal
 import subprocess
@@ -19,6 +20,12 @@ _PR_SET_PDEATHSIG = 1
 def _die_with_parent():
     """In the new process: it ends with the tests, even when those are killed."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _close_lost_sessions():
+    """A session that a test leaves to the garbage collector is closed there: while its master lives, and not in the middle
+    of another test, which would wait for the dead."""
+    gc.collect()
 
 
 class Task(object):
@@ -104,6 +111,7 @@ def start_cluster(muster_program):
         return clusters[-1]
 
     yield start
+    _close_lost_sessions()
     for cluster in clusters:
         cluster.close()
 
@@ -138,5 +146,6 @@ def start_task(muster_program):
         return tasks[-1]
 
     yield start
+    _close_lost_sessions()
     for task in tasks:
         task.kill()

@@ -111,7 +111,7 @@ def test_a_stopped_task_is_named_and_fails_the_step(start_cluster):
             took = run.wait(30)
         finally:
             ps.send_signal(signal.SIGCONT)
-        assert 2 < took < 9
+        assert 1 < took < 9  # its silence is counted from the last answer
         assert isinstance(run.error, tf.errors.UnavailableError), run.error
         assert "/job:ps/replica:0/task:0 has been silent for 3" in str(run.error)
     _wait_until_idle(cluster.tasks["ps", 0], 20)
@@ -173,7 +173,7 @@ def test_a_stopped_master_fails_its_clients_step(start_cluster, start_client):
         master.send_signal(signal.SIGCONT)
     first, second, closed = output.splitlines()
     assert "the master %s has been silent for 3" % cluster.target() in first
-    assert 2 < float(first.split()[0]) < 15
+    assert 1 < float(first.split()[0]) < 15
     assert "the master %s has been silent for" % cluster.target() in second
     assert float(second.split()[0]) < 3
     assert float(closed) < 9
@@ -339,6 +339,7 @@ def test_steps_of_a_client_that_retries_run_exactly_once(start_cluster):
 
 STOCK = """
 import sys
+import time
 import tensorflow.compat.v1 as tf
 tf.disable_v2_behavior()
 with tf.device("/job:ps/task:0"):
@@ -358,7 +359,13 @@ while sys.stdin.readline() == "go\\n":
         except tf.errors.UnavailableError:
             pass
     print(attempts, successes, flush=True)
-print(session.run(v), flush=True)
+while True:  # a connection may have been cut last
+    try:
+        value = session.run(v)
+        break
+    except tf.errors.UnavailableError:
+        time.sleep(0.1)
+print(value, flush=True)
 """
 
 
@@ -377,7 +384,10 @@ def test_steps_of_a_stock_client_that_gives_up(start_cluster, tf_python):
             client.stdin.flush()
             line = client.stdout.readline()
             assert line, client.stderr.read()[-3000:]
-            attempts, successes = map(int, line.split())
+            attempts, now = map(int, line.split())
+            if now > successes:
+                proxy.progress()
+            successes = now
         proxy.stop_cutting()
         value, errors = client.communicate("stop\n", timeout=60)
         assert value, errors[-3000:]

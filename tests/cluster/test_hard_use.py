@@ -116,8 +116,9 @@ def test_a_task_of_another_cluster_at_the_port(start_task):
     config = tf.ConfigProto(operation_timeout_in_ms=20000)
     with tf.device("/job:ps/task:0"):
         one = tf.constant(1) + 0
-    with pytest.raises(tf.errors.OpError) as caught:
-        tf.Session("grpc://localhost:%d" % mine, config=config).run(one)
+    with tf.Session("grpc://localhost:%d" % mine, config=config) as session:
+        with pytest.raises(tf.errors.OpError) as caught:
+            session.run(one)
     assert "/job:ps/replica:0/task:0" in str(caught.value), caught.value
     _, errors = master.end()
     assert "at the address of /job:ps/replica:0/task:0 there is /job:worker/replica:0/task:0" in errors, errors

@@ -43,7 +43,7 @@ def words(muster_program, stand_in, hosts):
 
 
 def left_over(text):
-    return subprocess.run(["pgrep", "-f", text], capture_output=True, text=True).stdout
+    return subprocess.run(["pgrep", "-f", "--", text], capture_output=True, text=True).stdout
 
 
 def wait_until_gone(text, seconds=60):

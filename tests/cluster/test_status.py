@@ -182,7 +182,8 @@ def test_bytes_of_collectives_are_counted(start_cluster, status, tasks_of):
 
 
 def test_killed_stopped_and_restarted(start_cluster, tasks_of, deadline):
-    cluster = start_cluster(flags=QUICK, ps=1, worker=2)
+    # Between slow and lost there are seconds enough for the command to see it, also on a busy machine.
+    cluster = start_cluster(flags=QUICK[:-1] + ["8"], ps=1, worker=2)
     ps = cluster.jobs["ps"][0]
     for number in range(2):
         health(tasks_of, ps, "worker", number, "healthy", deadline)

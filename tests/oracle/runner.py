@@ -16,7 +16,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 WORKER = HERE / "worker.py"
 SERVED_PART = 4000
 SERVED_WORKER = HERE / "served_worker.py"
-STALLED = 60  # seconds without a result
+STALLED = 200  # seconds without a result
+JOBS = 2  # processes of TensorFlow, which takes longest, where there is much to ask
+BLOCK = 400  # programs that stay together
 
 
 def _environment():
@@ -83,6 +85,15 @@ def run(interpreter, system, programs, script=WORKER, arguments=()):
     return results
 
 
+def run_in_parts(interpreter, system, programs):
+    """The same, by several processes at once."""
+    blocks = [programs[i:i + BLOCK] for i in range(0, len(programs), BLOCK)]
+    parts = [[p for block in blocks[i::JOBS] for p in block] for i in range(min(JOBS, len(blocks)))]
+    with concurrent.futures.ThreadPoolExecutor(JOBS) as pool:
+        found = list(pool.map(lambda part: run(interpreter, system, part), parts))
+    return {key: result for one in found for key, result in one.items()}
+
+
 class Oracle:
     """TensorFlow's results, kept between runs by the hash of the program, and Muster's, always fresh."""
 
@@ -99,7 +110,7 @@ class Oracle:
             known = {}
         missing = [p for p in programs if p["key"] not in known]
         if missing:
-            known.update(run(self.tf_python, "tensorflow", missing))
+            known.update(run_in_parts(self.tf_python, "tensorflow", missing))
             if self.whole:  # what no case asks for any more goes
                 wanted = {p["key"] for p in programs}
                 known = {k: v for k, v in known.items() if k in wanted}

@@ -99,6 +99,9 @@ def test_a_failing_case_is_a_problem_unless_it_is_listed(tmp_path):
     assert len(coverage.judge([key], bad, *_lists(tmp_path))[0]) == 1
     assert coverage.judge([key], bad, *_lists(tmp_path, "", "Op T=float normal:one_two why"))[0] == []
     assert len(coverage.judge([key], bad, *_lists(tmp_path, "", "Op T=float normal:other why"))[0]) == 2
+    good = {key: [(_case(note="one two"), None)]}
+    assert len(coverage.judge([key], good, *_lists(tmp_path, "", "Op T=float normal:one_two why"))[0]) == 1
+    assert coverage.judge([key], good, *_lists(tmp_path, "", "Op T=float normal:one_two by chance: why"))[0] == []
     with pytest.raises(ValueError):
         _lists(tmp_path, "Op T=float normal")
 

@@ -13,7 +13,7 @@ EVERYONE = ("ps", "worker")
 ONE_WORKER = {"stock_workers": ("worker",), "stock_ps": ("ps",), "no_stock": ()}
 TWO_WORKERS = {"stock_workers": ("worker",), "stock_ps": ("ps",), "stock_chief": ("worker 0",),
                "muster_chief": ("ps", "worker 1")}
-END_SECONDS = 60
+END_SECONDS = 200
 
 
 @pytest.fixture

@@ -1,12 +1,13 @@
 """What happens to training when tasks die: real processes, killed and started again. The cases of TensorFlow 1.15's
 semantics, with bounds where Muster promises to be better (docs/training.md)."""
 import glob
+import re
 import time
 
 from trainer_cluster import SLACK
 
 
-def rises(task, by=5, timeout=30):
+def rises(task, by=5, timeout=60):
     """The task makes progress from now on."""
     last = task.last_step() or 0
     return task.wait_for_step(last + by, timeout)
@@ -42,7 +43,7 @@ def test_a_parameter_server_dies_and_comes_back(trainers):
     died = cluster["ps 1"].kill()
     # Both are told: nobody waits in silence.
     for worker in (chief, other):
-        told = worker.wait_for("An error was raised", timeout=30)
+        told = worker.wait_for("An error was raised", timeout=60)
         assert told.time - died < 5 * SLACK
     cluster.start("ps", 1).wait_for("serving")
     back = time.time()
@@ -52,9 +53,12 @@ def test_a_parameter_server_dies_and_comes_back(trainers):
     assert second.time - first.time < 1 * SLACK  # TensorFlow: 30 s
     # From the last checkpoint on, which was not long ago, all variables together.
     assert 10 <= first.step
+    rises(other)
+    # Alone: what the other one adds between two reads would count as a difference.
+    other.kill()
+    chief.drain()
     values = rises(chief)
     assert abs(values.counters[0] - values.step) <= 2 and abs(values.counters[1] - values.step) <= 2
-    rises(other)
 
 
 def test_the_chief_dies_and_rolls_back_when_it_returns(trainers):
@@ -71,12 +75,15 @@ def test_the_chief_dies_and_rolls_back_when_it_returns(trainers):
 
 def test_the_whole_cluster_restarts(trainers):
     cluster = trainers(1, 2)
-    reached = cluster["worker 0"].wait_for_step(30).step
+    cluster["worker 0"].wait_for_step(30)
     for name in ("worker 0", "worker 1", "ps 0"):
         cluster[name].kill()
+    with open(cluster.folder + "/checkpoint") as state:
+        saved = int(re.search(r'^model_checkpoint_path: ".*-(\d+)"', state.read()).group(1))
+    assert saved >= 10
     cluster.start("ps", 0)
     chief = cluster.start("worker", 0)
-    assert reached - 15 <= chief.wait_for_step(0).step <= reached + 15
+    assert saved <= chief.wait_for_step(0).step <= saved + 1
     # Old checkpoints are still deleted.
     rises(chief, by=80)
     assert len(glob.glob(cluster.folder + "/model.ckpt-*.index")) <= 5
@@ -107,7 +114,7 @@ def test_synchronous_training_ends_soon(trainers):
         task = cluster[name]
         task.wait_for("loop ended")
         ended = time.time()
-        assert task.wait(30) == 0
+        assert task.wait(60) == 0
         assert time.time() - ended < 2 * SLACK  # TensorFlow: 120 s
 
 
@@ -199,7 +206,7 @@ def test_a_missing_chief_hook_is_reported(trainers):
     cluster = trainers(1, 2, "--sync", "--no_hook")
     chief = cluster["worker 0"]
     chief.wait_for("make_session_run_hook", timeout=60)
-    assert chief.wait(30) != 0
+    assert chief.wait(60) != 0
 
 
 # --- Supervisor
@@ -220,17 +227,17 @@ def test_synchronous_supervisors_end_soon(trainers):
         task = cluster[name]
         task.wait_for("loop ended")
         ended = time.time()
-        assert task.wait(30) == 0
+        assert task.wait(60) == 0
         assert time.time() - ended < 2 * SLACK
 
 
 def test_a_worker_one_step_ahead_is_released(trainers):
     """The chief leaves after its last step; a worker that has begun another would wait for its token for ever."""
     cluster = trainers(1, 2, "--sync", "--num_tokens", "0", start_workers=False)
-    chief = cluster.start("worker", 0, "--last_step", "20", "--pause", "0.05")
-    # Not so soon that it could take the chief's token too: without tokens to begin with nobody could go on then.
-    other = cluster.start("worker", 1, "--own_steps", "21", "--pause", "0.03")
-    assert chief.wait(60) == 0
+    # So slowly that none could take the other's token too: without tokens to begin with nobody could go on then.
+    chief = cluster.start("worker", 0, "--last_step", "20", "--pause", "0.1")
+    other = cluster.start("worker", 1, "--own_steps", "21", "--pause", "0.1")
+    assert chief.wait(120) == 0
     ended = time.time()
-    assert other.wait(30) == 0
+    assert other.wait(60) == 0
     assert time.time() - ended < 2 * SLACK

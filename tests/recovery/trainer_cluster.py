@@ -75,7 +75,7 @@ class Task(object):
             except queue.Empty:
                 return self.events
 
-    def wait_for(self, what, timeout=60, after=0.0):
+    def wait_for(self, what, timeout=120, after=0.0):
         """The first event from now on (or after a time) that `what`, a text or a function, accepts."""
         accepts = what if callable(what) else lambda e: what in e.line
         end = time.time() + timeout
@@ -91,7 +91,7 @@ class Task(object):
         raise AssertionError("%s: nothing like %r within %.0f s; last lines:\n%s" % (
             self.name, what, timeout, "\n".join(e.line for e in self.events[-30:])))
 
-    def wait_for_step(self, step, timeout=60, after=0.0):
+    def wait_for_step(self, step, timeout=120, after=0.0):
         return self.wait_for(lambda e: e.step is not None and e.step >= step, timeout, after)
 
     def last_step(self):
