@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 
@@ -23,7 +24,8 @@ namespace {
 
 constexpr size_t kRememberedRequests = 100'000;
 constexpr absl::Duration kGivenUpGrace = absl::Seconds(2);
-constexpr size_t kRememberedKeys = 10'000;
+// More than a step has: those that were forgotten are all looked at again.
+constexpr size_t kRememberedKeys = 1 << 20;
 
 // What peers hold of their own task: it must not keep the worker alive.
 class OwnWorker : public ForwardingWorker<OwnWorker> {
@@ -544,7 +546,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     {
       MutexLock lock(keys_mutex_);
       for (size_t i = 0; i < keys.size(); ++i)
-        if (!good_keys_.contains(keys[i])) unknown.push_back(i);
+        if (!good_keys_.contains(absl::HashOf(keys[i]))) unknown.push_back(i);
     }
     for (const size_t i : unknown) RETURN_IF_ERROR(CheckNewKey(std::string(keys[i])));
     return absl::OkStatus();
@@ -553,7 +555,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   absl::Status CheckKey(const std::string& key) {
     {
       MutexLock lock(keys_mutex_);
-      if (good_keys_.contains(key)) return absl::OkStatus();
+      if (good_keys_.contains(absl::HashOf(absl::string_view(key)))) return absl::OkStatus();
     }
     return CheckNewKey(key);
   }
@@ -563,7 +565,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     if (!absl::EndsWith(key, ";0:0")) return absl::OkStatus();  // loops do not
     MutexLock lock(keys_mutex_);
     if (good_keys_.size() >= kRememberedKeys) good_keys_.clear();
-    good_keys_.insert(key);
+    good_keys_.insert(absl::HashOf(absl::string_view(key)));
     return absl::OkStatus();
   }
 
@@ -645,7 +647,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   Mutex requests_mutex_;
   RecentIds requests_ ABSL_GUARDED_BY(requests_mutex_){kRememberedRequests};
   Mutex keys_mutex_;
-  absl::flat_hash_set<std::string> good_keys_ ABSL_GUARDED_BY(keys_mutex_);
+  // By their hash, which nobody else can foresee: a seed of the process is in it.
+  absl::flat_hash_set<size_t> good_keys_ ABSL_GUARDED_BY(keys_mutex_);
   mutable Mutex mutex_;
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
 };
