@@ -35,6 +35,21 @@ class FuseTest : public PassTest {
  protected:
   FuseTest() : x_(Floats("x", {-1, 5})), w_(Floats("w", {5, 7})), b_(Floats("b", {7})) {}
 
+  // The same with and without rewriting.
+  void ExpectSameBits(const std::vector<std::pair<Output, Tensor>>& feeds, Output fetch) {
+    std::vector<Tensor> results;
+    for (bool optimize : {false, true}) {
+      SessionOptions options;
+      options.optimize_graph = optimize;
+      auto session = Session::Create(graph_, options);
+      ASSERT_EQ(session.status(), absl::OkStatus());
+      auto values = (*session)->Run(feeds, {fetch});
+      ASSERT_EQ(values.status(), absl::OkStatus());
+      results.push_back((*values)[0]);
+    }
+    EXPECT_TRUE(SameTensor(results[0], results[1])) << fetch.name();
+  }
+
   // The same with and without rewriting, to the last place.
   void ExpectSameResults(const std::vector<std::pair<Output, Tensor>>& feeds, Output fetch,
                          absl::string_view what) {
@@ -118,6 +133,84 @@ TEST_F(FuseTest, WaitsForWhateverItsPartsWaitedFor) {
   Rewrite(Fuse, {x_, w_, b_}, {y});
   EXPECT_THAT(List(), ElementsAre("gate Exp _arg_x_0_0", "other Log _arg_x_0_0",
                                   "y _FusedMatMul _arg_x_0_0,_arg_w_0_1,_arg_b_0_2,^gate,^other",
+                                  "_retval_y_0_0 _Retval y"));
+}
+
+TEST_F(FuseTest, PairsOfElementwiseNodes) {
+  const Output a = Floats("a", {3, 700});
+  const Output c = Floats("c", {3, 700});
+  const Output factor = Floats("factor", Shape());
+  for (absl::string_view first : {"Add", "AddV2", "Sub", "Mul", "RealDiv"}) {
+    for (absl::string_view second :
+         {"Tanh", "Sigmoid", "Exp", "Log", "Neg", "Abs", "Square", "Sqrt", "Rsqrt", "Reciprocal"}) {
+      const Scope own = scope_.NameScope(absl::StrCat(first, second));
+      for (const Output& other : {c, factor}) {
+        const Output hidden = own.Op(first, {a, other}, {}, "hidden");
+        const Output y = own.Op(second, {hidden}, {}, "y");
+        Rewrite(FuseElementwise, {a, other}, {y});
+        ASSERT_NE(Find(y.node->name()), nullptr);
+        EXPECT_EQ(Find(y.node->name())->op(), "MusterFusedElementwise");
+        EXPECT_EQ(Find(hidden.node->name()), nullptr);
+        const Shape shape = other == factor ? Shape() : Shape({3, 700});
+        ExpectSameBits({{a, Varied({3, 700}, 1)}, {other, Varied(shape, 2)}}, y);
+      }
+    }
+  }
+}
+
+TEST_F(FuseTest, AChainOfPairs) {
+  const Output a = Floats("a", {5});
+  Output y = a;
+  for (int i = 0; i < 3; ++i) {
+    const Scope own = scope_.NameScope(absl::StrCat("s", i));
+    y = own.Op("Tanh", {own.Op("Mul", {y, a}, {}, "m")}, {}, "t");
+  }
+  Rewrite(FuseElementwise, {a}, {y});
+  EXPECT_THAT(List(), ElementsAre("s0/t MusterFusedElementwise _arg_a_0_0,_arg_a_0_0",
+                                  "s1/t MusterFusedElementwise s0/t,_arg_a_0_0",
+                                  "s2/t MusterFusedElementwise s1/t,_arg_a_0_0",
+                                  "_retval_s2/t_0_0 _Retval s2/t"));
+  ExpectSameBits({{a, Varied({5}, 1)}}, y);
+}
+
+TEST_F(FuseTest, PairsThatStayTwo) {
+  const Output a = Floats("a", {5});
+  const Output unknown = Floats("unknown", PartialShape());
+  const Output longer = Floats("longer", {-1});
+  const auto stays = [&](const Output& other, std::vector<Output> seen, absl::string_view name) {
+    const Scope own = scope_.NameScope(name);
+    const Output hidden = own.Op("Mul", {a, other}, {}, "hidden");
+    const Output y = own.Op("Tanh", {hidden}, {}, "y");
+    if (!seen.empty()) seen = {hidden};
+    seen.push_back(y);
+    std::vector<Output> feeds = {a};
+    if (!(other == a)) feeds.push_back(other);
+    Rewrite(FuseElementwise, feeds, seen);
+    EXPECT_EQ(Find(y.node->name())->op(), "Tanh") << name;
+  };
+  // Its shapes may not fit: the error names the node that the user knows.
+  stays(unknown, {}, "unknown");
+  stays(longer, {}, "longer");
+  // Somebody sees the value.
+  stays(a, {a}, "seen");
+  // Half is rounded in between.
+  const Output h = Placeholder(scope_, "h", DType::kHalf, {5});
+  const Output y = scope_.Op("Tanh", {scope_.Op("Mul", {h, h}, {}, "hm")}, {}, "ht");
+  Rewrite(FuseElementwise, {h}, {y});
+  EXPECT_EQ(Find("ht")->op(), "Tanh");
+}
+
+TEST_F(FuseTest, APairWaitsForWhateverItsPartsWaitedFor) {
+  const Output a = Floats("a", {5});
+  const Output gate = scope_.Op("Floor", {a}, {}, "gate");
+  const Output other = scope_.Op("Ceil", {a}, {}, "other");
+  const Output hidden =
+      scope_.WithControlDependencies(std::vector<Node*>{gate.node}).Op("Sub", {a, a}, {}, "hidden");
+  const Output y =
+      scope_.WithControlDependencies(std::vector<Node*>{other.node}).Op("Exp", {hidden}, {}, "y");
+  Rewrite(FuseElementwise, {a}, {y});
+  EXPECT_THAT(List(), ElementsAre("gate Floor _arg_a_0_0", "other Ceil _arg_a_0_0",
+                                  "y MusterFusedElementwise _arg_a_0_0,_arg_a_0_0,^gate,^other",
                                   "_retval_y_0_0 _Retval y"));
 }
 

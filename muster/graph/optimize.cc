@@ -11,7 +11,10 @@ absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> grap
   if (options.fold_constants) RETURN_IF_ERROR(FoldConstants(rewriter));
   if (options.simplify) RETURN_IF_ERROR(Simplify(rewriter));
   if (options.merge_common_nodes) RETURN_IF_ERROR(MergeCommonNodes(rewriter));
-  if (options.fuse) RETURN_IF_ERROR(Fuse(rewriter));
+  if (options.fuse) {
+    RETURN_IF_ERROR(Fuse(rewriter));
+    RETURN_IF_ERROR(FuseElementwise(rewriter));
+  }
   return graph;
 }
 

@@ -20,4 +20,7 @@ absl::Status MergeCommonNodes(GraphRewriter& rewriter);
 // MatMul and Conv2D with a bias and an activation behind them become one node.
 absl::Status Fuse(GraphRewriter& rewriter);
 
+// A function of one operand takes in the sum, difference, product or quotient that it alone reads.
+absl::Status FuseElementwise(GraphRewriter& rewriter);
+
 }  // namespace muster

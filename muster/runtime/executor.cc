@@ -35,8 +35,10 @@ constexpr uint32_t kExpensiveNanos = 8000;
 // Below this a node's time is looked at in one of so many steps.
 constexpr uint32_t kWorthMeasuringNanos = 2000;
 constexpr uint32_t kStepsBetweenMeasures = 16;
-// So many small nodes at once are worth waking other threads for.
+// So many nodes at once are worth waking other threads for, unless each is so small that the
+// threads would mostly wait for the counts and references which all of them change.
 constexpr size_t kNodesWorthSharing = 256;
+constexpr uint32_t kNanosWorthSharing = 500;
 // After so many nodes in a row the thread looks whether somebody else has waited for it long
 // enough.
 constexpr uint32_t kNodesBetweenLooks = 512;
@@ -141,6 +143,7 @@ class StepRun {
 
   // `is_share`: what another thread has handed over is not divided again.
   void Loop(ReadyList first, bool is_share = false);
+  bool IsWorthSharing(const ReadyList& here) const;
   void Share(ReadyList& here);
   void Prefetch(const Ready& later, const Ready& next) const;
   // Runs one node; what it made ready is appended to `ready`. False when it goes on asynchronously.
@@ -331,7 +334,7 @@ void StepRun::Loop(ReadyList first, bool is_share) {
       return Finish();
     }
     if (may_share && here.size() >= kNodesWorthSharing) {
-      Share(here);
+      if (IsWorthSharing(here)) Share(here);
       may_share = false;
     }
     if (++nodes_run % kNodesBetweenLooks == 0) {
@@ -364,7 +367,17 @@ void StepRun::Loop(ReadyList first, bool is_share) {
   }
 }
 
-// Thousands of small nodes are divided among the threads; the last share stays here.
+bool StepRun::IsWorthSharing(const ReadyList& here) const {
+  constexpr size_t kLookedAt = 16;
+  uint64_t nanos = 0;
+  for (size_t i = 0; i < kLookedAt; ++i) {
+    const Ready& at = here[i * here.size() / kLookedAt];
+    nanos += plan_.nodes[at.node].cost_nanos.load(std::memory_order_relaxed);
+  }
+  return nanos >= kLookedAt * kNanosWorthSharing;
+}
+
+// Many nodes are divided among the threads; the last share stays here.
 void StepRun::Share(ReadyList& here) {
   const auto shares = static_cast<size_t>(step_->scheduler->parallelism());
   const size_t size = here.size() / shares;

@@ -551,7 +551,7 @@ DEFINE_OP(Add) {
             "Sums; strings are joined.", AddGradient)
       .CpuTypes<Join<Join<Floats, Complexes>,
                      Types<uint8_t, int8_t, int16_t, int32_t, int64_t, std::string>>>(
-          "T", Binary<Add>());
+          "T", Binary<Add>("", "Add"));
 }
 DEFINE_OP(AddV2) {
   BinaryDef(op,
@@ -561,7 +561,7 @@ DEFINE_OP(AddV2) {
             "Sums.", AddGradient)
       .Commutative()
       .Aggregate()
-      .CpuTypes<Numbers>("T", Binary<Add>());
+      .CpuTypes<Numbers>("T", Binary<Add>("", "AddV2"));
 }
 DEFINE_OP(Sub) {
   BinaryDef(op,
@@ -569,12 +569,46 @@ DEFINE_OP(Sub) {
             "complex64, complex128, "
             "uint32, uint64}",
             "Differences.", SubGradient)
-      .CpuTypes<Numbers>("T", Binary<Sub>());
+      .CpuTypes<Numbers>("T", Binary<Sub>("", "Sub"));
 }
 DEFINE_OP(Mul) {
   BinaryDef(op, kDivisionTypes, "Products.", MulGradient)
       .Commutative()
-      .CpuTypes<Numbers>("T", Binary<Mul>());
+      .CpuTypes<Numbers>("T", Binary<Mul>("", "Mul"));
+}
+
+// Two nodes that a rewrite has made one (muster/graph/fuse_elementwise.cc).
+class FusedElementwise final : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(const std::string first, setup.Attr<std::string>("binary_op"));
+    ASSIGN_OR_RETURN(const std::string second, setup.Attr<std::string>("unary_op"));
+    const DType dtype = setup.input_type(0);
+    const BinarySpec* const binary = FindBinaryLoop(first, dtype);
+    const UnarySpec* const unary = FindUnaryLoop(second, dtype);
+    if (binary == nullptr || unary == nullptr || binary->out != dtype || unary->out != dtype)
+      return Unimplemented("Fusion is not implemented: [", first, ",", second, "]");
+    spec_ = *binary;
+    spec_.then = unary->loop;
+    spec_.cost_ns += unary->cost_ns;
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override { return RunBinary(c, spec_); }
+
+ private:
+  BinarySpec spec_;
+};
+
+DEFINE_OP(MusterFusedElementwise) {
+  op.Attr("T: {float, double}")
+      .Attr("binary_op: string")
+      .Attr("unary_op: string")
+      .Input("x: T")
+      .Input("y: T")
+      .Output("z: T")
+      .Doc("A function of what another makes of two operands.")
+      .Shape(BroadcastBinaryShape)
+      .CpuTypes<Types<float, double>>("T", []<typename T>() { return New<FusedElementwise>(); });
 }
 DEFINE_OP(MulNoNan) {
   BinaryDef(op, "T: {bfloat16, half, float, double, complex64, complex128}",
@@ -588,7 +622,7 @@ DEFINE_OP(Div) {
 }
 DEFINE_OP(RealDiv) {
   BinaryDef(op, kDivisionTypes, "Quotients of real or complex numbers.", RealDivGradient)
-      .CpuTypes<Fields>("T", Binary<Divide>());
+      .CpuTypes<Fields>("T", Binary<Divide>("", "RealDiv"));
 }
 DEFINE_OP(DivNoNan) {
   BinaryDef(op, "T: {half, float, bfloat16, double, complex64, complex128}",

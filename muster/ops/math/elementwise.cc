@@ -46,9 +46,27 @@ bool RunUnaryRun(const UnarySpec& spec, const void* x, void* y, int64_t count) {
   return ok;
 }
 
+// So that what follows finds the result in the cache.
+bool RunInBlocks(const BinarySpec& spec, const void* x, bool x_steps, const void* y, bool y_steps,
+                 void* z, int64_t count) {
+  const size_t in_size = DTypeSize(spec.in), out_size = DTypeSize(spec.out);
+  bool ok = true;
+  for (int64_t i = 0; i < count; i += kBlock) {
+    const int64_t n = std::min(kBlock, count - i);
+    void* const block = At(z, i, out_size);
+    ok &= spec.loop(x_steps ? At(x, i, in_size) : x, x_steps, y_steps ? At(y, i, in_size) : y,
+                    y_steps, block, n);
+    spec.then(block, block, n);
+  }
+  return ok;
+}
+
 bool RunBinaryRun(const BinarySpec& spec, const void* x, bool x_steps, const void* y, bool y_steps,
                   void* z, int64_t count) {
-  if (!IsSmallFloat(spec.in)) return spec.loop(x, x_steps, y, y_steps, z, count);
+  if (!IsSmallFloat(spec.in)) {
+    if (spec.then == nullptr) return spec.loop(x, x_steps, y, y_steps, z, count);
+    return RunInBlocks(spec, x, x_steps, y, y_steps, z, count);
+  }
   std::array<float, kBlock> a;
   std::array<float, kBlock> b;
   const size_t out_size = DTypeSize(spec.out);
@@ -122,13 +140,27 @@ class EqualityKernel final : public Kernel {
   bool shape_error_ = true;
 };
 
-struct UnaryLoops {
-  Mutex mutex;
-  std::map<std::pair<std::string, DType>, UnarySpec> by_op ABSL_GUARDED_BY(mutex);
-  static UnaryLoops& Global() {
-    static auto* loops = new UnaryLoops;
+template <typename Spec>
+class Loops {
+ public:
+  static Loops& Global() {
+    static auto* loops = new Loops;
     return *loops;
   }
+  void Remember(const std::string& op, const Spec& spec) {
+    MutexLock lock(mutex_);
+    by_op_[{op, spec.in}] = spec;
+  }
+  const Spec* Find(const std::string& op, DType dtype) {
+    OpRegistry::Global().Find(op);  // its definition has run
+    MutexLock lock(mutex_);
+    const auto found = by_op_.find({op, dtype});
+    return found == by_op_.end() ? nullptr : &found->second;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::pair<std::string, DType>, Spec> by_op_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -342,17 +374,16 @@ KernelFactory ComparisonKernel(BinarySpec spec, bool mismatch) {
 }
 
 void RememberUnaryLoop(const std::string& op, const UnarySpec& spec) {
-  UnaryLoops& loops = UnaryLoops::Global();
-  MutexLock lock(loops.mutex);
-  loops.by_op[{op, spec.in}] = spec;
+  Loops<UnarySpec>::Global().Remember(op, spec);
 }
-
 const UnarySpec* FindUnaryLoop(const std::string& op, DType dtype) {
-  OpRegistry::Global().Find(op);  // its definition has run
-  UnaryLoops& loops = UnaryLoops::Global();
-  MutexLock lock(loops.mutex);
-  const auto found = loops.by_op.find({op, dtype});
-  return found == loops.by_op.end() ? nullptr : &found->second;
+  return Loops<UnarySpec>::Global().Find(op, dtype);
+}
+void RememberBinaryLoop(const std::string& op, const BinarySpec& spec) {
+  Loops<BinarySpec>::Global().Remember(op, spec);
+}
+const BinarySpec* FindBinaryLoop(const std::string& op, DType dtype) {
+  return Loops<BinarySpec>::Global().Find(op, dtype);
 }
 
 void ToFloat(DType dtype, const void* from, float* to, int64_t count) {

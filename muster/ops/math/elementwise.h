@@ -86,6 +86,8 @@ struct BinarySpec {
   // For 16-bit floats only: applied after the result has been rounded (FloorDiv cuts the rounded
   // quotient).
   UnaryLoop after_rounding = nullptr;
+  // Another op's, applied to the result in its place. Not for 16-bit floats.
+  UnaryLoop then = nullptr;
 };
 
 KernelFactory ElementwiseKernel(UnarySpec spec);
@@ -98,9 +100,12 @@ KernelFactory ComparisonKernel(BinarySpec spec, bool mismatch);
 absl::Status RunUnary(KernelContext& c, const UnarySpec& spec);
 absl::Status RunBinary(KernelContext& c, const BinarySpec& spec);
 
-// Loops of unary ops by name and node type, for _UnaryOpsComposition. Filled while ops are defined.
+// Loops by the name of their op and node type, for ops that are made of others. Filled while ops
+// are defined.
 void RememberUnaryLoop(const std::string& op, const UnarySpec& spec);
 const UnarySpec* FindUnaryLoop(const std::string& op, DType dtype);
+void RememberBinaryLoop(const std::string& op, const BinarySpec& spec);
+const BinarySpec* FindBinaryLoop(const std::string& op, DType dtype);
 
 // Conversions of whole blocks; `dtype` is kHalf or kBfloat16.
 void ToFloat(DType dtype, const void* from, float* to, int64_t count);
@@ -214,8 +219,12 @@ auto Unary(const char* remember_as = nullptr) {
   };
 }
 template <typename F>
-auto Binary(const char* error = "") {
-  return [error]<typename T>() { return ElementwiseKernel(BinarySpecOf<F, T>(error)); };
+auto Binary(const char* error = "", const char* remember_as = nullptr) {
+  return [error, remember_as]<typename T>() {
+    const BinarySpec spec = BinarySpecOf<F, T>(error);
+    if (remember_as != nullptr) RememberBinaryLoop(remember_as, spec);
+    return ElementwiseKernel(spec);
+  };
 }
 // Two operands that must have the same number of elements: the ...Grad ops.
 template <typename F>
