@@ -50,8 +50,7 @@ test: setup-tests build ## run the C++ and the Python tests
 	@echo "test: C++ unit tests"
 	@ctest --test-dir $(release) -L unit -j $(JOBS) --output-on-failure --no-tests=error
 	@echo "test: Python tests, with TensorFlow at $(MUSTER_TF_PYTHON)"
-	@$(python) -m pytest python/tests tests --ignore=tests/netns --ignore=tests/soak --ignore=tests/launching \
-	    --ignore=tests/convergence/test_mnist.py
+	@tools/test_python.sh $(python)
 
 # Training on the whole of MNIST takes a minute or two, too long for `make test`.
 test-cluster: setup-cluster build ## run clusters over network namespaces (root), Slurm, mpirun and SSH, the soak test and full MNIST

@@ -106,7 +106,7 @@ class Coordinator(object):
         for thread in list(self._joinables):
             if isinstance(thread, Thread) and thread is not threading.current_thread() and (
                     thread.is_alive() and not self._joinables[thread].is_alive()):
-                thread.join(1.0)
+                thread.join(10.0)
 
     @property
     def joined(self):

@@ -3,11 +3,15 @@ import os
 import random
 import select
 import socket
+import threading
 
 # Below those that the system gives to connections: between the choice and the server's start nobody takes one by chance.
 _RANGE = range(10000, 20000)
-_given = set()
+_BLOCK = 200
 _random = random.Random(os.getpid() ^ random.SystemRandom().getrandbits(32))
+_claims = []  # of this process, which end with it
+_left = []
+_lock = threading.Lock()
 
 
 def _is_free(port):
@@ -26,14 +30,34 @@ def _is_free(port):
     return True
 
 
+def _claim_block():
+    """Ports that no other process of tests chooses from: it holds a name of its own for them."""
+    starts = list(_RANGE[::_BLOCK])
+    _random.shuffle(starts)
+    for start in starts:
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind("\0muster tests at port %d" % start)
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        ports = list(range(start, start + _BLOCK))
+        _random.shuffle(ports)
+        return ports
+    raise AssertionError("all ports of %s are claimed by tests" % _RANGE)
+
+
 def free_ports(count):
     """Ports nobody listens on, none of them given out before."""
     ports = []
-    while len(ports) < count:
-        port = _random.choice(_RANGE)
-        if port not in _given and _is_free(port):
-            _given.add(port)
-            ports.append(port)
+    with _lock:
+        while len(ports) < count:
+            if not _left:
+                _left.extend(_claim_block())
+            port = _left.pop()
+            if _is_free(port):
+                ports.append(port)
     return ports
 
 

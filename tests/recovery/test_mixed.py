@@ -52,6 +52,33 @@ def judge(train, known):
     return get
 
 
+READER = """
+import sys
+import tensorflow.compat.v1 as tf
+for line in sys.stdin:
+    events = [e for name in line.split() for e in tf.train.summary_iterator(name)]
+    print(*[e.step for e in events if any(v.tag == "loss" for v in e.summary.value)], flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def scalar_summaries(tf_python):
+    """scalar_summaries(folder): the steps of which there is a loss, as TensorFlow reads the events; one process for all."""
+    reader = subprocess.Popen([tf_python, "-c", READER], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, text=True)
+
+    def read(folder):
+        reader.stdin.write(" ".join(sorted(glob.glob(os.path.join(str(folder), "events.out.tfevents.*")))) + "\n")
+        reader.stdin.flush()
+        line = reader.stdout.readline()
+        assert line, "TensorFlow could not read the events"
+        return sorted(int(word) for word in line.split())
+
+    yield read
+    reader.kill()
+    reader.communicate()
+
+
 def compare(found, wanted):
     assert sorted(found) == sorted(wanted)
     np.testing.assert_allclose([found[s] for s in sorted(found)], [wanted[s] for s in sorted(wanted)],
@@ -61,7 +88,7 @@ def compare(found, wanted):
 @pytest.mark.parametrize("stock", sorted(ONE_WORKER))
 @pytest.mark.parametrize("arguments", [("--optimizer=adagrad",), ("--optimizer=adam", "--resource"),
                                        ("--optimizer=adam", "--sync")], ids=["adagrad", "adam", "sync"])
-def test_one_worker_meets_the_losses_of_tensorflow(train, judge, tmp_path, stock, arguments):
+def test_one_worker_meets_the_losses_of_tensorflow(train, judge, scalar_summaries, tmp_path, stock, arguments):
     wanted = judge(*arguments)
     assert sorted(wanted) == list(range(1, 101)) and wanted[100] < wanted[1] / 2
     compare(losses(train(1, ONE_WORKER[stock], *arguments)[0]), wanted)
@@ -98,15 +125,3 @@ def test_two_workers_learn_together(train, judge, stock, sync):
         # Two tokens for each step; mostly one for each worker, but whoever is faster may take both.
         assert len(set(found[0]) | set(found[1])) >= 99
         assert len(found[0]) >= 50 and len(found[1]) >= 50
-
-
-def scalar_summaries(folder):
-    """The steps of which there is a loss, as TensorFlow reads the events."""
-    program = ("import sys, tensorflow.compat.v1 as tf\n"
-               "for f in sys.argv[1:]:\n"
-               "  for e in tf.train.summary_iterator(f):\n"
-               "    if any(v.tag == 'loss' for v in e.summary.value): print(e.step)\n")
-    files = sorted(glob.glob(os.path.join(str(folder), "events.out.tfevents.*")))
-    said = subprocess.run([os.environ["MUSTER_TF_PYTHON"], "-c", program] + files, stdout=subprocess.PIPE,
-                          stderr=subprocess.DEVNULL, text=True, check=True).stdout
-    return sorted(int(line) for line in said.split())
