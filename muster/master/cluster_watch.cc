@@ -13,7 +13,7 @@ namespace {
 
 constexpr absl::Duration kWanted = absl::Minutes(1);
 constexpr absl::Duration kAskAgain = absl::Milliseconds(300);
-constexpr absl::Duration kGoodbyeTime = absl::Milliseconds(300);
+constexpr absl::Duration kGoodbyeTime = absl::Seconds(1);
 // Rates are those of the last few seconds, once there are some.
 constexpr absl::Duration kRateTime = absl::Seconds(5);
 constexpr absl::Duration kFirstRate = absl::Seconds(1);

@@ -26,12 +26,15 @@ class ReleasedGil {
  public:
   ReleasedGil() : state_(PyEval_SaveThread()) {}
   ~ReleasedGil() {
-    StopIfExiting();
+    EnterPython();
     PyEval_RestoreThread(state_);
+    LeavePython();
   }
   ReleasedGil(const ReleasedGil&) = delete;
   ReleasedGil& operator=(const ReleasedGil&) = delete;
-  static void StopIfExiting();
+  // Around taking the lock, or all that is done with it: the end of the program waits for these.
+  static void EnterPython();
+  static void LeavePython();
 
  private:
   PyThreadState* const state_;
@@ -40,10 +43,13 @@ class ReleasedGil {
 class HeldGil {
  public:
   HeldGil() {
-    ReleasedGil::StopIfExiting();
+    ReleasedGil::EnterPython();
     state_ = PyGILState_Ensure();
   }
-  ~HeldGil() { PyGILState_Release(state_); }
+  ~HeldGil() {
+    PyGILState_Release(state_);
+    ReleasedGil::LeavePython();
+  }
   HeldGil(const HeldGil&) = delete;
   HeldGil& operator=(const HeldGil&) = delete;
 

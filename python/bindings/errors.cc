@@ -16,11 +16,12 @@ namespace muster {
 namespace {
 
 std::atomic<bool> exiting{false};
-std::thread::id main_thread;  // set before `exiting`
+std::thread::id main_thread;    // set before `exiting`
+std::atomic<int> in_python{0};  // threads between EnterPython and LeavePython
 
 // Whether the program ends, on a thread that is not its main one.
 bool IsExiting() {
-  return exiting.load(std::memory_order_acquire) && std::this_thread::get_id() != main_thread;
+  return exiting && std::this_thread::get_id() != main_thread;
 }
 
 constexpr absl::string_view kPythonErrorPayload = "muster/python-exception";
@@ -176,8 +177,15 @@ absl::Status RunSignalHandlers() {
   });
 }
 
-void ReleasedGil::StopIfExiting() {
+void ReleasedGil::EnterPython() {
+  ++in_python;  // before the look: the end of the program sets the mark first and counts then
+  if (!IsExiting()) return;
+  --in_python;
   while (IsExiting()) pause();
+}
+
+void ReleasedGil::LeavePython() {
+  --in_python;
 }
 
 void BindErrors(nb::module_& m) {
@@ -185,10 +193,11 @@ void BindErrors(nb::module_& m) {
       "prepare_exit",
       [] {
         main_thread = std::this_thread::get_id();
-        exiting.store(true, std::memory_order_release);
-        // Threads that are about to take the lock get it before the interpreter ends.
+        exiting = true;
+        // Threads that are about to take the lock get it, and functions that were called come to
+        // their end before the interpreter does; only one that goes on for long is not waited for.
         ReleasedGil unlocked;
-        absl::SleepFor(absl::Milliseconds(20));
+        for (int i = 0; i < 1000 && in_python > 0; ++i) absl::SleepFor(absl::Milliseconds(1));
       },
       "Called last at the end of the program: see ReleasedGil.");
 

@@ -1,10 +1,13 @@
 """tf.train.QueueRunner and start_queue_runners (recovery-semantics, section 3.1)."""
+import re
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 import pytest
+from cluster_ports import free_ports
 
 import muster as tf
 
@@ -13,11 +16,6 @@ import muster as tf
 def graph():
     with tf.Graph().as_default() as made:
         yield made
-
-
-@pytest.fixture
-def server():
-    return tf.train.Server.create_local_server()
 
 
 def counter_queue(capacity=10, limit=5):
@@ -93,8 +91,14 @@ def test_a_full_queue_is_cancelled_at_the_stop():
         assert time.time() - start < 5
 
 
+def _steps_under_way(port):
+    """At the server with these metrics."""
+    with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=60) as reply:
+        return float(re.search(r"^muster_steps_under_way\{.*\} (\S+)$", reply.read().decode(), re.M).group(1))
+
+
 @pytest.mark.parametrize("where", ["local", "master", "grpc"])
-def test_a_step_that_waits_for_something_else_is_cancelled(where, server):
+def test_a_step_that_waits_for_something_else_is_cancelled(where):
     """The chief of a synchronous run waits for gradients; TensorFlow waits 120 s for it."""
     accumulator = tf.ConditionalAccumulator(tf.float32, shape=[], shared_name="acc")
     queue = tf.FIFOQueue(10, tf.float32, shapes=[()], name="dummy_queue")
@@ -106,6 +110,8 @@ def test_a_step_that_waits_for_something_else_is_cancelled(where, server):
     got = queue.dequeue()
     config = tf.ConfigProto()
     config.rpc_options.use_rpc_for_inprocess_master = where == "grpc"
+    metrics = free_ports(1)[0]
+    server = tf.train.Server({"local": ["127.0.0.1:0"]}, metrics_port=metrics)
     with tf.Session("" if where == "local" else server.target, config=config) as sess:
         coord = tf.train.Coordinator()
         threads = runner.create_threads(sess, coord, daemon=True, start=True)
@@ -116,9 +122,15 @@ def test_a_step_that_waits_for_something_else_is_cancelled(where, server):
         coord.request_stop()
         coord.join(threads)
         assert time.time() - start < 6
+        # A client does not wait until its server has withdrawn what it has cancelled.
+        until = time.time() + 60
+        while _steps_under_way(metrics):
+            assert time.time() < until
+            time.sleep(0.01)
         # What was cancelled has taken nothing.
         sess.run(apply)
-        assert sess.run(taken) == 2.0
+        assert sess.run(taken, options=tf.RunOptions(timeout_in_ms=60000)) == 2.0
+    server.stop(0)
 
 
 def test_protos():

@@ -4,6 +4,7 @@ dense network, Adagrad or Adam, summaries and checkpoints; asynchronous or synch
 Batches and first values come from numpy and depend on the step and the task only, so that one worker meets the same
 losses whoever serves. A worker prints `loss STEP VALUE` for each of its steps."""
 import argparse
+import os
 import time
 
 import numpy as np
@@ -25,6 +26,7 @@ def parse_flags():
     parser.add_argument("--resource", action="store_true")
     parser.add_argument("--optimizer", choices=["adagrad", "adam"], default="adagrad")
     parser.add_argument("--last_step", type=int, default=100)
+    parser.add_argument("--begin_when", help="takes no step before this file is there")
     return parser.parse_args()
 
 
@@ -81,6 +83,8 @@ def main():
         now = 0
         at = int(session.run_step_fn(lambda step_context: step_context.session.run(step)))
         say("session", at)
+        while flags.begin_when and not os.path.exists(flags.begin_when):
+            time.sleep(0.02)
         while not session.should_stop():
             images, labels = batch(at, flags.task_index)
             _, value, now = session.run([train, loss, step], {x: images, y: labels})

@@ -65,6 +65,7 @@ def test_a_killed_worker_is_left_out_and_let_in_again(workers, lost):
 def test_a_stopped_worker_is_left_out(workers):
     cluster = workers(3)
     for i in range(3):
+        cluster["worker %d" % i].wait_for(group(3, 3))  # one that comes late is let in
         cluster["worker %d" % i].wait_for_step(10)
     stopped = time.time()
     cluster["worker 1"].process.send_signal(signal.SIGSTOP)
@@ -81,6 +82,7 @@ def test_a_stopped_worker_is_left_out(workers):
 def test_one_of_two_goes_on_alone_and_all_end_together(workers):
     cluster = workers(2, "--steps", "400")
     for i in range(2):
+        cluster["worker %d" % i].wait_for(group(2, 2))
         cluster["worker %d" % i].wait_for_step(10)
     cluster["worker 0"].kill()
     cluster["worker 1"].wait_for(group(2, 1))

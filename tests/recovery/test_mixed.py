@@ -19,9 +19,19 @@ END_SECONDS = 200
 @pytest.fixture
 def train(trainers, tmp_path):
     """train(workers, stock, *arguments, folder=): runs a cluster to its end; its tasks, which have all ended well."""
+    started = []
+
     def run(workers, stock, *arguments, folder="model"):
-        cluster = trainers(1, workers, *arguments, stock=stock, script="mixed_trainer.py", folder=folder)
-        tasks = [cluster["worker %d" % i] for i in range(workers)]
+        cluster = trainers(1, workers, *arguments, stock=stock, script="mixed_trainer.py", folder=folder,
+                           start_workers=False)
+        # One after the other: TensorFlow looks every 30 s only whether the chief has made the model. All begin together.
+        begin = tmp_path / ("%s_%d_begins" % (folder, len(started)))
+        started.append(begin)
+        tasks = []
+        for i in range(workers):
+            tasks.append(cluster.start("worker", i, "--begin_when", str(begin)))
+            tasks[-1].wait_for(lambda e: e.words[:1] == ["session"], END_SECONDS)
+        begin.touch()
         for task in tasks:
             task.wait_for("done", END_SECONDS)
             assert task.wait(END_SECONDS) == 0, task.events[-20:]
