@@ -1,6 +1,7 @@
 #include <atomic>
 #include <latch>
 #include <set>
+#include <thread>
 
 #include <gtest/gtest.h>
 
@@ -46,6 +47,24 @@ TEST(ThreadPoolTest, ParallelForCoversEachItemOnce) {
       for (const auto& times : seen) EXPECT_EQ(times, 1);
     }
   }
+}
+
+// Nobody is woken for 50 us of work; 100 ms are divided.
+TEST(ThreadPoolTest, SleepingThreadsAreWokenForLongWorkOnly) {
+  std::unique_ptr<Scheduler> pool = NewThreadPool(2);
+  const auto blocks = [&](double cost) {
+    std::atomic<int> count{0};
+    pool->ParallelFor(100, cost, [&](int64_t, int64_t) { ++count; });
+    return count.load();
+  };
+  EXPECT_GT(blocks(1e6), 1);
+  // They look out for a while before they sleep.
+  int short_work = blocks(500);
+  for (int i = 0; i < 20'000 && short_work > 1; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    short_work = blocks(500);
+  }
+  EXPECT_EQ(short_work, 1);
 }
 
 TEST(ThreadPoolTest, NestedParallelForDoesNotDeadlock) {

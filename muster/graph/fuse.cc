@@ -35,12 +35,6 @@ class Fuser {
   }
 
  private:
-  // Nobody but its one reader sees the value, so it need not exist.
-  bool IsHidden(const Node& node) const {
-    return node.consumers().size() == 1 && rewriter_.num_waiting(node) == 0 &&
-           !rewriter_.is_result(node);
-  }
-
   static bool CanFuse(const Node& product) {
     const DType type = product.output_types()[0];
     // A fused node keeps more digits of shorter types between its parts than separate nodes would.
@@ -54,7 +48,8 @@ class Fuser {
     if (!is_bias_add && node.op() != "Add" && node.op() != "AddV2") return false;
     for (int i = 0; i < (is_bias_add ? 1 : 2); ++i) {
       Node& product = *node.input(i).node;
-      if (!CanFuse(product) || !IsHidden(product) || product.device() != node.device()) continue;
+      if (!CanFuse(product) || !rewriter_.IsHidden(product) || product.device() != node.device())
+        continue;
       const Output bias = node.input(1 - i);
       if (!is_bias_add && !AddsToColumns(product, bias)) continue;
       if (ReadsReference(product) || IsRef(bias.dtype())) continue;
@@ -83,7 +78,7 @@ class Fuser {
     static const auto* after_matmul =
         new absl::flat_hash_set<absl::string_view>{"Relu", "Relu6", "Elu", "Tanh", "Sigmoid"};
     static const auto* after_conv = new absl::flat_hash_set<absl::string_view>{"Relu", "Relu6"};
-    if (!IsHidden(*chain.addition)) return;
+    if (!rewriter_.IsHidden(*chain.addition)) return;
     Node* reader = chain.addition->consumers()[0].node;
     const auto* known = chain.product->op() == "MatMul" ? after_matmul : after_conv;
     if (known->contains(reader->op()) && reader->device() == chain.addition->device())
@@ -113,13 +108,8 @@ class Fuser {
             "use_cudnn_on_gpu"});
     }
     spec.attrs["fused_ops"] = std::move(parts);
-    absl::flat_hash_set<const Node*> seen;
-    for (const Node* part : {chain.product, chain.addition, chain.activation}) {
-      if (part == nullptr) continue;
-      for (Node* before : rewriter_.ControlInputs(*part)) {
-        if (seen.insert(before).second) spec.control_inputs.push_back(before);
-      }
-    }
+    spec.control_inputs =
+        rewriter_.ControlInputsOfAll({chain.product, chain.addition, chain.activation});
     Node& last = chain.last();
     const PartialShape shape = last.output_shape(0);
     ASSIGN_OR_RETURN(Node * fused, rewriter_.Substitute(last, std::move(spec)));

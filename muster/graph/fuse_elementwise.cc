@@ -48,10 +48,7 @@ class ElementwiseFuser {
     // Shorter floats would be rounded between two nodes.
     if ((type != DType::kFloat && type != DType::kDouble) || first.output_types()[0] != type)
       return false;
-    // Nobody else sees the value, so it need not exist.
-    if (first.consumers().size() != 1 || rewriter_.num_waiting(first) != 0 ||
-        rewriter_.is_result(first))
-      return false;
+    if (!rewriter_.IsHidden(first)) return false;
     for (const Output& input : first.inputs())
       if (IsRef(input.dtype())) return false;
     return ShapesFit(first.input(0).shape(), first.input(1).shape());
@@ -63,11 +60,7 @@ class ElementwiseFuser {
     spec.inputs = {rewriter_.Input(first, 0), rewriter_.Input(first, 1)};
     spec.attrs["binary_op"] = first.op();
     spec.attrs["unary_op"] = second.op();
-    absl::flat_hash_set<const Node*> seen;
-    for (const Node* part : {&first, static_cast<const Node*>(&second)}) {
-      for (Node* before : rewriter_.ControlInputs(*part))
-        if (seen.insert(before).second) spec.control_inputs.push_back(before);
-    }
+    spec.control_inputs = rewriter_.ControlInputsOfAll({&first, &second});
     const PartialShape shape = second.output_shape(0);
     ASSIGN_OR_RETURN(Node * fused, rewriter_.Substitute(second, std::move(spec)));
     fused->set_output_shape(0, shape);

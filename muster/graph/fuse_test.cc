@@ -35,34 +35,28 @@ class FuseTest : public PassTest {
  protected:
   FuseTest() : x_(Floats("x", {-1, 5})), w_(Floats("w", {5, 7})), b_(Floats("b", {7})) {}
 
-  // The same with and without rewriting.
-  void ExpectSameBits(const std::vector<std::pair<Output, Tensor>>& feeds, Output fetch) {
+  // Without and with rewriting.
+  std::vector<Tensor> Results(const std::vector<std::pair<Output, Tensor>>& feeds, Output fetch) {
     std::vector<Tensor> results;
     for (bool optimize : {false, true}) {
       SessionOptions options;
       options.optimize_graph = optimize;
       auto session = Session::Create(graph_, options);
-      ASSERT_EQ(session.status(), absl::OkStatus());
+      EXPECT_EQ(session.status(), absl::OkStatus());
       auto values = (*session)->Run(feeds, {fetch});
-      ASSERT_EQ(values.status(), absl::OkStatus());
+      EXPECT_EQ(values.status(), absl::OkStatus());
       results.push_back((*values)[0]);
     }
+    return results;
+  }
+  void ExpectSameBits(const std::vector<std::pair<Output, Tensor>>& feeds, Output fetch) {
+    const std::vector<Tensor> results = Results(feeds, fetch);
     EXPECT_TRUE(SameTensor(results[0], results[1])) << fetch.name();
   }
-
-  // The same with and without rewriting, to the last place.
+  // To the last place.
   void ExpectSameResults(const std::vector<std::pair<Output, Tensor>>& feeds, Output fetch,
                          absl::string_view what) {
-    std::vector<Tensor> results;
-    for (bool optimize : {false, true}) {
-      SessionOptions options;
-      options.optimize_graph = optimize;
-      auto session = Session::Create(graph_, options);
-      ASSERT_EQ(session.status(), absl::OkStatus());
-      auto values = (*session)->Run(feeds, {fetch});
-      ASSERT_EQ(values.status(), absl::OkStatus());
-      results.push_back((*values)[0]);
-    }
+    const std::vector<Tensor> results = Results(feeds, fetch);
     ASSERT_EQ(results[0].shape(), results[1].shape());
     for (int64_t i = 0; i < results[0].num_elements(); ++i) {
       ASSERT_LE(Ulps(results[0].data<float>()[i], results[1].data<float>()[i]), 1)

@@ -92,6 +92,21 @@ Output GraphRewriter::Resolve(Output output) const {
   return output;
 }
 
+bool GraphRewriter::IsHidden(const Node& node) const {
+  return node.consumers().size() == 1 && num_waiting(node) == 0 && !is_result(node);
+}
+
+std::vector<Node*> GraphRewriter::ControlInputsOfAll(absl::Span<const Node* const> nodes) const {
+  std::vector<Node*> list;
+  absl::flat_hash_set<const Node*> seen;
+  for (const Node* node : nodes) {
+    if (node == nullptr) continue;
+    for (Node* before : ControlInputs(*node))
+      if (seen.insert(before).second) list.push_back(before);
+  }
+  return list;
+}
+
 std::vector<Node*> GraphRewriter::ControlInputs(const Node& node) const {
   if (node.control_inputs().empty()) return {};
   std::vector<Node*> list;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/types/span.h"
 
 #include "muster/graph/graph.h"
 
@@ -27,10 +28,14 @@ class GraphRewriter {
   Output Input(const Node& node, int i) const { return Resolve(node.input(i)); }
   // The same for nodes that are waited for: the node itself, or what was noted with WaitInstead.
   std::vector<Node*> ControlInputs(const Node& node) const;
+  // What any of the nodes (null: none) waits for, each once.
+  std::vector<Node*> ControlInputsOfAll(absl::Span<const Node* const> nodes) const;
 
   // How many nodes waited for it at the last Commit.
   int num_waiting(const Node& node) const { return waiting_[node.id()]; }
   bool is_result(const Node& node) const { return is_result_[node.id()]; }
+  // Nobody but its one reader sees what the node makes, so it need not exist.
+  bool IsHidden(const Node& node) const;
   bool changed() const { return changed_; }
 
   // Readers of `from` read `to`. Requires: same base type, and `to` does not come from `from`.

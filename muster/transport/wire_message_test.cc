@@ -38,6 +38,25 @@ absl::StatusOr<Tensor> Read(const std::string& text) {
   return ReadTensor(WireReader(bytes));
 }
 
+TEST(RecvTensorsReplyTest, EveryKindOfTensorComesAsItWas) {
+  const std::vector<Tensor> sent = {Tensor::Scalar<float>(3), Tensor::Vector<int64_t>({1, 2, 3}),
+                                    Tensor(DType::kFloat, Shape({0, 2})),
+                                    Tensor::Zeros(DType::kDouble, Shape({3, 1, 200})),
+                                    Tensor::Vector<std::string>({"a", ""})};
+  WireMessage message;
+  for (size_t i = 0; i < sent.size(); ++i)
+    ASSERT_TRUE(AppendReceivedItem({i + 5, {sent[i], false}}, message).ok());
+  const absl::StatusOr<ReceivedTensors> got = ReadRecvTensorsReply(WireBytes::Of(message.Text()));
+  ASSERT_TRUE(got.ok()) << got.status();
+  ASSERT_EQ(got->reply.tensors.size(), sent.size());
+  for (size_t i = 0; i < sent.size(); ++i) {
+    EXPECT_EQ(got->reply.tensors[i].index, i + 5);
+    EXPECT_TRUE(SameTensor(got->reply.tensors[i].value.tensor, sent[i])) << i;
+  }
+  // One without a type is none.
+  EXPECT_TRUE(absl::IsInvalidArgument(AppendReceivedItem({0, {Tensor(), false}}, message)));
+}
+
 TEST(WireMessageTest, TensorsOfEveryType) {
   for (int number = 1; number < kDTypeCount; ++number) {
     const DType dtype = static_cast<DType>(number);

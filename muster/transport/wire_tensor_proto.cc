@@ -483,9 +483,10 @@ absl::StatusOr<RecvTensorsRequest> ReadRecvTensors(const WireBytes& bytes) {
 }
 
 absl::Status AppendReceivedItem(const RecvTensorsReply::Tensor& tensor, WireMessage& to) {
-  if (!tensor.value.is_dead && IsPlainData(tensor.value.tensor.dtype()) &&
-      tensor.value.tensor.num_elements() > 0) {
-    AppendPlainItem(tensor.index, tensor.value.tensor, to);
+  const Tensor& value = tensor.value.tensor;
+  if (!tensor.value.is_dead && value.valid() && IsPlainData(value.dtype()) &&
+      value.num_elements() > 0) {
+    AppendPlainItem(tensor.index, value, to);
     return absl::OkStatus();
   }
   WireMessage item;
