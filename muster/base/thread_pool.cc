@@ -1,3 +1,5 @@
+#include "muster/base/thread_pool.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -7,9 +9,11 @@
 #include <thread>
 #include <vector>
 
+#include <sched.h>
+
 #include "muster/base/float_mode.h"
 #include "muster/base/mutex.h"
-#include "muster/base/scheduler.h"
+#include "muster/base/pace.h"
 #include "muster/base/turn.h"
 
 namespace muster {
@@ -21,11 +25,15 @@ void Pause() {
 #endif
 }
 
-// Work below this is not worth dividing with a thread that is awake, or waking one that sleeps: on a
-// virtual machine it comes after some fifty microseconds.
+// Work below this is not worth dividing with a thread that is awake, or waking one that sleeps: on
+// a virtual machine it comes after some fifty microseconds.
 constexpr double kMinParallelNanos = 25000;
 constexpr double kMinNanosToWake = 75000;
 constexpr double kMinBlockNanos = 10000;
+// How often an idle thread looks for work without giving way to others, some 15 us; and how long it
+// goes on looking where that is worth it.
+constexpr int kLooksWithoutPause = 1000;
+constexpr int64_t kLookOutNanos = 100'000;
 
 // Runs timers on a thread of its own, started with the first timer.
 class TimerThread {
@@ -102,7 +110,8 @@ class TimerThread {
 
 class ThreadPool : public Scheduler {
  public:
-  explicit ThreadPool(int threads) : queues_(std::max(threads, 1)), timer_(*this) {
+  ThreadPool(int threads, int parallelism)
+      : queues_(std::max(threads, 1)), parallelism_(parallelism), timer_(*this) {
     for (int i = 0; i < static_cast<int>(queues_.size()); ++i)
       threads_.emplace_back([this, i] { Work(i); });
   }
@@ -157,15 +166,16 @@ class ThreadPool : public Scheduler {
     MutexLock lock(mutex_);
     work_.NotifyAll();
   }
-  int parallelism() const override { return static_cast<int>(queues_.size()) + 1; }
+  int parallelism() const override { return parallelism_; }
   Clock& clock() override { return Clock::Real(); }
 
   void ParallelFor(int64_t count, double cost_per_item_ns,
                    absl::FunctionRef<void(int64_t, int64_t)> body) override {
     if (count <= 0) return;
     const double total = static_cast<double>(count) * cost_per_item_ns;
-    const bool is_awake = spinning_.load(std::memory_order_relaxed);
-    if (count == 1 || total < (is_awake ? kMinParallelNanos : kMinNanosToWake)) {
+    const bool is_awake = is_looking_.load(std::memory_order_relaxed);
+    if (count == 1 || parallelism_ == 1 ||
+        total < (is_awake ? kMinParallelNanos : kMinNanosToWake)) {
       body(0, count);
       return;
     }
@@ -177,7 +187,7 @@ class ThreadPool : public Scheduler {
       return;
     }
     auto loop = std::make_shared<Loop>(count, blocks, body);
-    const int64_t helpers = std::min<int64_t>(blocks - 1, static_cast<int64_t>(queues_.size()));
+    const int64_t helpers = std::min<int64_t>(blocks, parallelism_) - 1;
     for (int64_t i = 0; i < helpers; ++i) {
       Schedule([loop] { loop->Run(); });
     }
@@ -248,25 +258,35 @@ class ThreadPool : public Scheduler {
         (*std::move(task))();
         continue;
       }
-      if (SpinForWork()) continue;
+      const int64_t idle_since = Clock::Real().NowNanos();
+      const bool looks_long = pace_.is_quick();
+      if (LookOut(idle_since, looks_long)) continue;
       MutexLock lock(mutex_);
       sleeping_.fetch_add(1, std::memory_order_seq_cst);
       while (!stopping_ && pending_.load(std::memory_order_seq_cst) == 0) work_.Wait(mutex_);
       sleeping_.fetch_sub(1, std::memory_order_seq_cst);
       if (stopping_ && pending_.load(std::memory_order_acquire) == 0) return;
+      if (!looks_long) pace_.NoteSleep(Clock::Real().NowNanos() - idle_since);
     }
   }
 
-  // One idle worker at a time looks out for a few microseconds before it sleeps: steps come in
-  // quick succession.
-  bool SpinForWork() {
-    if (spinning_.exchange(true, std::memory_order_acq_rel)) return false;
+  // One idle worker at a time looks out for a while before it sleeps: steps come in quick
+  // succession, and so does the work in them.
+  bool LookOut(int64_t begin, bool looks_long) {
+    if (is_looking_.exchange(true, std::memory_order_acq_rel)) return false;
     bool found = false;
-    for (int spin = 0; spin < 1000 && !found; ++spin) {
+    for (int look = 0; !found; ++look) {
       found = pending_.load(std::memory_order_acquire) > 0;
-      Pause();
+      if (look < kLooksWithoutPause) {
+        Pause();
+      } else if (!looks_long || Clock::Real().NowNanos() - begin > kLookOutNanos) {
+        break;
+      } else {
+        sched_yield();
+      }
     }
-    spinning_.store(false, std::memory_order_release);
+    is_looking_.store(false, std::memory_order_release);
+    if (found || looks_long) pace_.NoteAwake(found);
     return found;
   }
 
@@ -274,10 +294,12 @@ class ThreadPool : public Scheduler {
   static thread_local int current_worker;
 
   std::vector<Queue> queues_;
+  const int parallelism_;
   std::atomic<size_t> next_queue_{0};
   std::atomic<int64_t> pending_{0};
   std::atomic<int> sleeping_{0};
-  std::atomic<bool> spinning_{false};
+  std::atomic<bool> is_looking_{false};
+  Pace pace_{kLookOutNanos};
   Mutex mutex_;
   CondVar work_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
@@ -291,13 +313,18 @@ thread_local int ThreadPool::current_worker = -1;
 }  // namespace
 
 std::unique_ptr<Scheduler> NewThreadPool(int threads) {
-  return std::make_unique<ThreadPool>(threads);
+  return NewThreadPool(threads, std::max(threads, 1) + 1);
+}
+
+std::unique_ptr<Scheduler> NewThreadPool(int threads, int parallelism) {
+  return std::make_unique<ThreadPool>(threads, std::max(parallelism, 1));
 }
 
 Scheduler& DefaultScheduler() {
   // Never destroyed: its threads may run until the process ends.
-  static auto* pool =
-      new ThreadPool(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 1));
+  static Scheduler* const pool =
+      NewThreadPool(std::max(1, static_cast<int>(std::thread::hardware_concurrency()) - 1))
+          .release();
   return *pool;
 }
 

@@ -1,3 +1,5 @@
+#include "muster/base/thread_pool.h"
+
 #include <atomic>
 #include <latch>
 #include <set>
@@ -6,7 +8,6 @@
 #include <gtest/gtest.h>
 
 #include "muster/base/mutex.h"
-#include "muster/base/scheduler.h"
 
 namespace muster {
 namespace {
@@ -65,6 +66,25 @@ TEST(ThreadPoolTest, SleepingThreadsAreWokenForLongWorkOnly) {
     short_work = blocks(500);
   }
   EXPECT_EQ(short_work, 1);
+}
+
+// The threads of the pool may have other work.
+TEST(ThreadPoolTest, ALoopHasNoMoreThreadsThanItIsAllowed) {
+  for (const int parallelism : {1, 2, 3}) {
+    std::unique_ptr<Scheduler> pool = NewThreadPool(4, parallelism);
+    EXPECT_EQ(pool->parallelism(), parallelism);
+    Mutex mutex;
+    std::set<std::thread::id> threads;
+    for (int i = 0; i < 20; ++i) {
+      pool->ParallelFor(100, 1e6, [&](int64_t, int64_t) {
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+        MutexLock lock(mutex);
+        threads.insert(std::this_thread::get_id());
+      });
+      EXPECT_LE(static_cast<int>(threads.size()), parallelism);
+      threads.clear();
+    }
+  }
 }
 
 TEST(ThreadPoolTest, NestedParallelForDoesNotDeadlock) {

@@ -14,10 +14,10 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/mutex.h"
+#include "muster/base/pace.h"
 #include "muster/base/scheduler.h"
 #include "muster/tensor/shared_memory.h"
 #include "muster/transport/fast/frame.h"
-#include "muster/transport/fast/pace.h"
 #include "muster/transport/fast/poller.h"
 #include "muster/transport/messages/channel.h"
 
@@ -160,8 +160,9 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
   Poller::Number number_ = 0;
   std::atomic<bool> open_{true};
   std::atomic<bool> has_reader_{false};  // a thread in ReadUntil
-  Pace calls_pace_;    // of what the other side sends when nobody waits for it here
-  Pace answers_pace_;  // of what a thread waits for
+  static constexpr int64_t kAwakeNanos = 150'000;
+  Pace calls_pace_{kAwakeNanos};    // of what the other side sends when nobody waits for it here
+  Pace answers_pace_{kAwakeNanos};  // of what a thread waits for
   std::atomic<int64_t> idle_since_{0};  // when the poller was done with it
   // So many quick ones until a thread may handle what comes while nobody watches the link.
   std::atomic<int> handles_until_trusted_{kQuickToBeTrusted};

@@ -104,7 +104,7 @@ bool Link::StayAwake() {
   bool came = false;
   while (!has_reader_.load(std::memory_order_relaxed)) {
     came = Look();
-    if (came || absl::GetCurrentTimeNanos() - begin > Pace::kAwakeNanos) {
+    if (came || absl::GetCurrentTimeNanos() - begin > kAwakeNanos) {
       calls_pace_.NoteAwake(came);
       break;
     }
@@ -170,7 +170,7 @@ bool Link::ReadUntil(absl::FunctionRef<bool()> done, int event, absl::Time until
     const bool is_awake =
         answers_pace_.is_quick() && (waited[0].events & POLLOUT) == 0 && Awake::TryBegin();
     if (is_awake) {
-      while (!(came = Look()) && !done() && absl::GetCurrentTimeNanos() - begin < Pace::kAwakeNanos)
+      while (!(came = Look()) && !done() && absl::GetCurrentTimeNanos() - begin < kAwakeNanos)
         sched_yield();
       Awake::End();
       answers_pace_.NoteAwake(came || done());

@@ -1,8 +1,8 @@
-#include "muster/transport/fast/pace.h"
+#include "muster/base/pace.h"
 
 #include <thread>
 
-namespace muster::fast {
+namespace muster {
 namespace {
 
 std::atomic<int> num_awake{0};
@@ -24,4 +24,4 @@ void Awake::End() {
   num_awake.fetch_sub(1, std::memory_order_relaxed);
 }
 
-}  // namespace muster::fast
+}  // namespace muster

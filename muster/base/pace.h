@@ -6,27 +6,29 @@
 #include <atomic>
 #include <cstdint>
 
-namespace muster::fast {
+namespace muster {
 
 // Thread-safe; what two threads note at the same time may count once.
 class Pace {
  public:
-  // Nobody stays awake for longer.
-  static constexpr int64_t kAwakeNanos = 50'000;
+  // Nobody stays awake for longer than `awake_nanos`.
+  explicit Pace(int64_t awake_nanos) : awake_nanos_(awake_nanos) {}
 
   bool is_quick() const { return credit_.load(std::memory_order_relaxed) >= kEnough; }
   // Who was awake: whether it came in time. One time in three is worth it.
   void NoteAwake(bool came) { Add(came ? 2 : -1); }
   // Who slept: how long it took with being woken, here and perhaps on the other side.
-  void NoteSleep(int64_t nanos) { Add(nanos <= 4 * kAwakeNanos ? 1 : -1); }
+  void NoteSleep(int64_t nanos) { NoteAwake(nanos <= awake_nanos_ + kWakingNanos); }
 
  private:
+  static constexpr int64_t kWakingNanos = 150'000;
   static constexpr int kEnough = 4;
   static constexpr int kMost = 8;
   void Add(int credit) {
     credit_.store(std::clamp(credit_.load(std::memory_order_relaxed) + credit, -kMost, kMost),
                   std::memory_order_relaxed);
   }
+  const int64_t awake_nanos_;
   std::atomic<int> credit_{0};
 };
 
@@ -38,4 +40,4 @@ class Awake {
   static void End();
 };
 
-}  // namespace muster::fast
+}  // namespace muster

@@ -1,30 +1,32 @@
-#include "muster/transport/fast/pace.h"
+#include "muster/base/pace.h"
 
 #include <gtest/gtest.h>
 
-namespace muster::fast {
+namespace muster {
 namespace {
 
+constexpr int64_t kAwakeNanos = 50'000;
+
 TEST(PaceTest, WhatComesSoonIsWaitedForAwake) {
-  Pace pace;
+  Pace pace(kAwakeNanos);
   EXPECT_FALSE(pace.is_quick());
-  for (int i = 0; i < 4; ++i) pace.NoteSleep(Pace::kAwakeNanos);
+  for (int i = 0; i < 2; ++i) pace.NoteSleep(kAwakeNanos);
   EXPECT_TRUE(pace.is_quick());
 }
 
 TEST(PaceTest, WhatComesLateIsNot) {
-  Pace pace;
-  for (int i = 0; i < 100; ++i) pace.NoteSleep(Pace::kAwakeNanos);
+  Pace pace(kAwakeNanos);
+  for (int i = 0; i < 100; ++i) pace.NoteSleep(kAwakeNanos);
   for (int i = 0; i < 5; ++i) pace.NoteAwake(false);
   EXPECT_FALSE(pace.is_quick());
   // However long it was so: it is soon found out that it has changed.
-  for (int i = 0; i < 100; ++i) pace.NoteSleep(100 * Pace::kAwakeNanos);
-  for (int i = 0; i < 12; ++i) pace.NoteSleep(Pace::kAwakeNanos);
+  for (int i = 0; i < 100; ++i) pace.NoteSleep(100 * kAwakeNanos);
+  for (int i = 0; i < 6; ++i) pace.NoteSleep(kAwakeNanos);
   EXPECT_TRUE(pace.is_quick());
 }
 
 TEST(PaceTest, OneInThreeIsEnough) {
-  Pace pace;
+  Pace pace(kAwakeNanos);
   for (int i = 0; i < 8; ++i) pace.NoteAwake(true);
   for (int i = 0; i < 30; ++i) {
     pace.NoteAwake(false);
@@ -35,4 +37,4 @@ TEST(PaceTest, OneInThreeIsEnough) {
 }
 
 }  // namespace
-}  // namespace muster::fast
+}  // namespace muster
