@@ -44,7 +44,7 @@ constexpr uint32_t kNanosWorthSharing = 500;
 constexpr uint32_t kNodesBetweenLooks = 512;
 constexpr int64_t kLongestTurnNanos = 5000000;
 // What nodes have sent to other tasks waits for company, but not longer than it takes to send it.
-constexpr int64_t kLongestWaitNanos = 200000;
+constexpr int64_t kLongestWaitNanos = 500000;
 // Waking a thread and its warming up cost about this much.
 constexpr int64_t kBriefNanos = 30000;
 constexpr int64_t kShortNanos = 5000000;
@@ -117,6 +117,15 @@ using ReadyList = absl::InlinedVector<Ready, 16>;
 using Outputs = absl::InlinedVector<Entry, 4>;
 
 class PlannedExecutor;
+class StepRun;
+
+// The asynchronous kernel that this thread is in the middle of starting: whose it is, and where
+// nodes go that it makes ready before that is over.
+struct Starting {
+  StepRun* run = nullptr;
+  ReadyList* ready = nullptr;
+};
+thread_local Starting starting;
 
 // One step under way; reused for later steps.
 class StepRun {
@@ -141,15 +150,16 @@ class StepRun {
     int64_t start_nanos = 0;
   };
 
-  // `is_share`: what another thread has handed over is not divided again.
-  void Loop(ReadyList first, bool is_share = false);
+  // `is_share`: what another thread has handed over is not divided again. `done`: nodes that are
+  // done but still counted.
+  void Loop(ReadyList first, bool is_share = false, int64_t done = 0);
   bool IsWorthSharing(const ReadyList& here) const;
   void Share(ReadyList& here);
   void Prefetch(const Ready& later, const Ready& next) const;
   // Runs one node; what it made ready is appended to `ready`. False when it goes on asynchronously.
   bool RunNode(const Ready& at, ReadyList& ready);
   absl::Status PrepareInputs(const PlanNode& item, Entry* inputs) const;
-  void RunAsync(const PlanNode& item, const Ready& at, Entry* inputs);
+  void RunAsync(const PlanNode& item, const Ready& at, Entry* inputs, ReadyList& ready);
   void FinishAsync(AsyncCall& call, const absl::Status& status);
   absl::Status CheckOutputs(const PlanNode& item, Outputs& outputs) const;
   void Trace(const PlanNode& item, const Outputs& outputs, int64_t start_nanos) const;
@@ -257,13 +267,22 @@ void StepRun::Start(Step& step, Done done) {
   done_ = std::move(done);
   root_iteration_.Reset(plan_.frames[0]);
   failed_.store(false, std::memory_order_relaxed);
-  outstanding_.store(static_cast<int64_t>(plan_.roots.size()), std::memory_order_relaxed);
+  // One more than there are nodes: it is not over before all have begun.
+  outstanding_.store(static_cast<int64_t>(plan_.roots.size()) + 1, std::memory_order_relaxed);
   ++steps_;
   if (step_->trace != nullptr) TraceConstants();
-  if (plan_.roots.empty()) return Finish();
   ReadyList ready;
-  for (int root : plan_.roots) ready.push_back({root, &root_iteration_, false});
-  Loop(std::move(ready));
+  int64_t begun = 1;
+  if (plan_.num_asking_roots > 0) {
+    // What others have to send is asked for first, and all of it together.
+    const Turn turn;
+    for (int i = 0; i < plan_.num_asking_roots; ++i)
+      begun += RunNode({plan_.roots[i], &root_iteration_, false}, ready) ? 1 : 0;
+    Turn::RunPutOff();
+  }
+  for (size_t i = static_cast<size_t>(plan_.num_asking_roots); i < plan_.roots.size(); ++i)
+    ready.push_back({plan_.roots[i], &root_iteration_, false});
+  Loop(std::move(ready), /*is_share=*/false, begun);
 }
 
 void StepRun::PlaceConstants() {
@@ -295,9 +314,9 @@ void StepRun::TraceConstants() {
   }
 }
 
-// Takes the nodes that are ready; keeps cheap ones, and one expensive one if nothing else is left,
-// for itself.
-void StepRun::Loop(ReadyList first, bool is_share) {
+// Takes the nodes that are ready; keeps the cheap ones for itself, and one expensive one for when
+// they are done, unless that takes longer than another thread takes to come.
+void StepRun::Loop(ReadyList first, bool is_share, int64_t done) {
   const FlushDenormals flush;
   const Turn turn;
   ReadyList here;  // a stack: depth first keeps values warm and memory low
@@ -305,26 +324,27 @@ void StepRun::Loop(ReadyList first, bool is_share) {
   int64_t turn_start_nanos = 0;
   uint32_t nodes_run = 0;
   int64_t waited_nanos = 0;
-  int64_t done_here = 0;  // nodes that are done but still counted in outstanding_
+  int64_t done_here = done;  // nodes that are done but still counted in outstanding_
   bool may_share = !is_share;
+  constexpr Ready kNone{-1, nullptr, false};
+  Ready kept = kNone;
+  int64_t kept_nanos = 0;
   for (;;) {
-    Ready kept{-1, nullptr, false};
     for (const Ready& next : ready) {
       const PlanNode& item = plan_.nodes[next.node];
       if (next.is_dead || item.cost_nanos.load(std::memory_order_relaxed) < kExpensiveNanos) {
         here.push_back(next);
       } else if (kept.node < 0) {
         kept = next;
+        kept_nanos = 0;
       } else {
         step_->scheduler->Schedule([this, next] { Loop({next}); });
       }
     }
-    if (kept.node >= 0) {
-      if (here.empty()) {
-        here.push_back(kept);
-      } else {
-        step_->scheduler->Schedule([this, kept] { Loop({kept}); });
-      }
+    if (kept.node >= 0 && here.empty()) {
+      here.push_back(std::exchange(kept, kNone));
+    } else if (kept.node >= 0 && kept_nanos > kBriefNanos) {
+      step_->scheduler->Schedule([this, late = std::exchange(kept, kNone)] { Loop({late}); });
     }
     if (here.empty()) {
       if (done_here == 0 ||
@@ -342,6 +362,7 @@ void StepRun::Loop(ReadyList first, bool is_share) {
       if (turn_start_nanos == 0) turn_start_nanos = now;
       if (now - turn_start_nanos > kLongestTurnNanos) {
         outstanding_.fetch_sub(done_here, std::memory_order_acq_rel);  // `here` is still counted
+        if (kept.node >= 0) here.push_back(kept);
         step_->scheduler->Schedule([this, rest = std::move(here)] { Loop(rest); });
         return;
       }
@@ -350,6 +371,8 @@ void StepRun::Loop(ReadyList first, bool is_share) {
     here.pop_back();
     if (here.size() >= 2) Prefetch(here[here.size() - 2], here.back());
     ready.clear();
+    if (kept.node >= 0)
+      kept_nanos += plan_.nodes[at.node].cost_nanos.load(std::memory_order_relaxed);
     if (Turn::HasPutOff()) {
       waited_nanos += plan_.nodes[at.node].cost_nanos.load(std::memory_order_relaxed);
       if (waited_nanos > kLongestWaitNanos) Turn::RunPutOff();
@@ -506,7 +529,7 @@ bool StepRun::RunNode(const Ready& at, ReadyList& ready) {
     }
   }
   if (item.is_async) {
-    RunAsync(item, at, inputs);
+    RunAsync(item, at, inputs, ready);
     return false;
   }
   Outputs outputs(item.num_outputs);
@@ -537,7 +560,7 @@ bool StepRun::RunNode(const Ready& at, ReadyList& ready) {
   return true;
 }
 
-void StepRun::RunAsync(const PlanNode& item, const Ready& at, Entry* inputs) {
+void StepRun::RunAsync(const PlanNode& item, const Ready& at, Entry* inputs, ReadyList& ready) {
   auto call = std::make_shared<AsyncCall>();
   call->ready = at;
   call->outputs.resize(item.num_outputs);
@@ -546,8 +569,10 @@ void StepRun::RunAsync(const PlanNode& item, const Ready& at, Entry* inputs) {
                         absl::MakeSpan(call->outputs));
   call->context->set_frame(at.iteration->frame->id, at.iteration->index);
   call->context->set_input_dead(at.is_dead);
+  const Starting before = std::exchange(starting, {this, &ready});
   item.kernel->ComputeAsync(*call->context,
                             [this, call](absl::Status status) { FinishAsync(*call, status); });
+  starting = before;
 }
 
 void StepRun::FinishAsync(AsyncCall& call, const absl::Status& kernel_status) {
@@ -568,6 +593,11 @@ void StepRun::FinishAsync(AsyncCall& call, const absl::Status& kernel_status) {
     return;
   }
   if (ready.empty()) return;
+  // Values that were there already: the loop that asked for them goes on with them.
+  if (starting.run == this) {
+    starting.ready->insert(starting.ready->end(), ready.begin(), ready.end());
+    return;
+  }
   // The thread that completed the kernel belongs to someone else: unless it is soon over, the rest
   // of the step goes to the scheduler.
   if (owner_.is_brief()) return Loop(std::move(ready));

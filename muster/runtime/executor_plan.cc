@@ -91,6 +91,21 @@ LateReads FindLateReads(const Graph& graph) {
   return late;
 }
 
+bool CrossesTasks(const Node& node) {
+  const auto task = [&node](const char* attr) {
+    const std::string device = node.Attr<std::string>(attr).value_or("");
+    return device.substr(0, device.find("/device:"));
+  };
+  return !node.Attr<bool>("client_terminated").value_or(false) &&
+         task("send_device") != task("recv_device");
+}
+bool AsksAnotherTask(const Node& node) {
+  return (node.op() == "_Recv" || node.op() == "_HostRecv") && CrossesTasks(node);
+}
+bool GivesToAnotherTask(const Node& node) {
+  return (node.op() == "_Send" || node.op() == "_HostSend") && CrossesTasks(node);
+}
+
 class PlanMaker {
  public:
   PlanMaker(const Graph& graph, const Executor::KernelSource& kernels)
@@ -105,10 +120,37 @@ class PlanMaker {
     RETURN_IF_ERROR(CheckOrder());
     LayOutFrames();
     RETURN_IF_ERROR(PlaceConstants());
+    OrderRoots();
     return std::move(plan_);
   }
 
  private:
+  void OrderRoots() {
+    std::vector<bool> waits_for_others(plan_.nodes.size());
+    std::vector<int> open;
+    for (size_t i = 0; i < plan_.nodes.size(); ++i) {
+      if (!AsksAnotherTask(*plan_.nodes[i].node)) continue;
+      waits_for_others[i] = true;
+      open.push_back(static_cast<int>(i));
+    }
+    while (!open.empty()) {
+      const PlanNode& item = plan_.nodes[open.back()];
+      open.pop_back();
+      for (int e = item.first_edge; e < item.edge_end; ++e) {
+        const int target = plan_.edges[e].target;
+        if (waits_for_others[target]) continue;
+        waits_for_others[target] = true;
+        open.push_back(target);
+      }
+    }
+    for (size_t i = 0; i < plan_.nodes.size(); ++i)
+      if (GivesToAnotherTask(*plan_.nodes[i].node) && !waits_for_others[i]) return;
+    const auto others =
+        std::stable_partition(plan_.roots.begin(), plan_.roots.end(),
+                              [&](int root) { return AsksAnotherTask(*plan_.nodes[root].node); });
+    plan_.num_asking_roots = static_cast<int>(others - plan_.roots.begin());
+  }
+
   absl::Status MakeNode(int i) {
     const Node& node = *graph_.nodes()[i];
     PlanNode& item = plan_.nodes[i];

@@ -86,7 +86,9 @@ struct ExecutorPlan {
   std::vector<PlanNode> nodes;
   std::vector<PlanEdge> edges;
   std::vector<PlanFrame> frames;  // 0 is the root
+  // The first of them ask other tasks for values; none where others can be given some before.
   std::vector<int> roots;
+  int num_asking_roots = 0;
   // Values that the inputs of the root frame hold in every step, by input (an empty tensor for all
   // others); no entries when there are none.
   std::vector<Tensor> constants;

@@ -14,6 +14,7 @@
 #include "muster/graph/place.h"
 #include "muster/graph/while_context.h"
 #include "muster/runtime/executor.h"
+#include "muster/runtime/executor_plan.h"
 
 namespace muster {
 namespace {
@@ -328,6 +329,42 @@ TEST_F(TaskPartitionsTest, DevicesOfATaskShareWhatComes) {
   std::vector<std::string> sent;
   for (const std::string& key : recorder.sent()) sent.push_back(NameAndFrame(key));
   EXPECT_THAT(sent, UnorderedElementsAreArray({"y;0:0", "y_S1;0:0", "b;0:0", "out;0:0"}));
+}
+
+// What the first roots of each part ask for: nodes that are needed of others, unless there is
+// something for others to have before.
+TEST_F(TaskPartitionsTest, WhatOthersHaveIsAskedForFirst) {
+  const auto asked_first = [&](absl::string_view task) -> std::vector<std::string> {
+    std::vector<std::string> names;
+    for (const GraphPart& part : parts_) {
+      if (part.task != task) continue;
+      ResourceManager resources;
+      const auto plan = ExecutorPlan::Make(*part.graph, [&](const Node& node) {
+        return absl::StatusOr<std::shared_ptr<Kernel>>(MakeKernel(node, *devices_[0], resources));
+      });
+      EXPECT_EQ(plan.status(), absl::OkStatus());
+      for (int i = 0; plan.ok() && i < plan->num_asking_roots; ++i) {
+        const Node& root = *plan->nodes[plan->roots[i]].node;
+        names.push_back(
+            NameAndFrame(absl::StrCat(";;;", *root.Attr<std::string>("tensor_name"), ";")));
+      }
+    }
+    return names;
+  };
+  const auto random = [](const Scope& scope, absl::string_view name) {
+    return scope.Op("RandomUniform", {scope.Const(Tensor::Vector<int32_t>({2}))},
+                    {{"dtype", DType::kFloat}}, name);
+  };
+  const Output of_ps = random(ps_, "of_ps");
+  const Output of_worker = random(worker_, "of_worker");
+  Fetch(worker_.Op("Add", {of_worker, of_ps}));
+  ASSERT_EQ(Cut(), absl::OkStatus());
+  EXPECT_THAT(asked_first(kWorker), ElementsAre("of_ps;"));
+  EXPECT_THAT(asked_first(kPs), ElementsAre());
+  // The ps needs a part of what the worker has at once, and can wait for the rest.
+  ps_.Op("Neg", {of_worker}, {}, "wants_it");
+  ASSERT_EQ(Cut(), absl::OkStatus());
+  EXPECT_THAT(asked_first(kWorker), ElementsAre());
 }
 
 TEST_F(TaskPartitionsTest, DevicesOfATaskShareALoop) {

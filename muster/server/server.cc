@@ -11,11 +11,12 @@
 
 #include "muster/base/log.h"
 #include "muster/base/mutex.h"
-#include "muster/base/scheduler.h"
+#include "muster/base/thread_pool.h"
 #include "muster/collective/task_groups.h"
 #include "muster/dashboard/http_server.h"
 #include "muster/master/cluster_watch.h"
 #include "muster/master/master.h"
+#include "muster/server/core_share.h"
 #include "muster/server/metrics_text.h"
 #include "muster/server/status_report.h"
 #include "muster/server/task_report.h"
@@ -141,12 +142,14 @@ struct Schedulers {
   Scheduler* compute;
 };
 
-Schedulers SchedulersOf(const ServerOptions& options) {
+Schedulers SchedulersOf(const ServerOptions& options, const TaskName& self) {
   if (options.scheduler != nullptr) return {options.scheduler, options.scheduler};
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  // Tasks that work at the same time would only be in each other's way with more threads than there
+  // are cores.
+  const int share = IsInside(options) ? cores : CoreShare(options.cluster, self, cores);
   // For all servers of the process; never destroyed, since sessions may outlive everything else.
-  // Unlike in a local session, no caller helps to compute.
-  static Scheduler* const compute =
-      NewThreadPool(std::max(1, static_cast<int>(std::thread::hardware_concurrency()))).release();
+  static Scheduler* const compute = NewThreadPool(cores, share).release();
   return {&Server::SharedScheduler(), compute};
 }
 
@@ -451,7 +454,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
     ASSIGN_OR_RETURN(reserved, ReservedPort::Take(place.bind, place.port));
     place.port = reserved.port();
   }
-  const Schedulers schedulers = SchedulersOf(options);
+  const Schedulers schedulers = SchedulersOf(options, self);
   // The task's own entry says where it really is, so that others who are told of it find it.
   options.cluster.jobs()[self.job][self.task] =
       absl::StrCat(Bracketed(ParseHostPort(address).value().host), ":", place.port);

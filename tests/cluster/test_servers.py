@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
 
 import muster as tf
@@ -172,3 +173,18 @@ def test_a_program_that_forgets_its_server_ends():
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, timeout=60)
     assert done.returncode == 0 and done.stdout == "7\n"
     assert time.time() - started < 30
+
+
+def test_short_steps_run_on_the_thread_that_waits_for_them():
+    server = tf.train.Server.create_local_server()
+    try:
+        def thread_of_this():
+            time.sleep(0.0005)
+            return np.int64(threading.get_ident())
+
+        where = tf.py_func(thread_of_this, [], tf.int64)
+        with tf.Session(server.target) as session:
+            # What a step takes is known after some, and is looked at again now and then.
+            assert any(session.run(where) == threading.get_ident() for _ in range(1000))
+    finally:
+        server.stop()
