@@ -105,8 +105,9 @@ std::vector<std::string> SessionGraph::RequestedDevices() const {
   return result;
 }
 
-absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(const StepNames& names,
-                                                          ClusterPlan& plan) {
+absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(
+    const StepNames& names, absl::FunctionRef<bool(absl::string_view task)> is_muster,
+    ClusterPlan& plan) {
   std::unique_ptr<Graph> step;
   std::vector<DeviceAttributes> devices;
   {
@@ -118,7 +119,7 @@ absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(const StepNames& names
   absl::StatusOr<std::vector<TaskGraph>> split = absl::UnknownError("");
   {
     MutexLock lock(split_mutex_);
-    split = SplitStep(std::move(step), devices, options_.split, next_name_);
+    split = SplitStep(std::move(step), devices, options_.split, is_muster, next_name_);
   }
   if (!split.ok()) return std::move(split).status();
   std::vector<TaskGraph>& parts = *split;

@@ -36,7 +36,9 @@ class SessionGraph {
 
   // Parts of device names that nodes ask for, each once.
   std::vector<std::string> RequestedDevices() const;
-  absl::StatusOr<std::vector<TaskGraph>> Plan(const StepNames& names, ClusterPlan& plan);
+  absl::StatusOr<std::vector<TaskGraph>> Plan(
+      const StepNames& names, absl::FunctionRef<bool(absl::string_view task)> is_muster,
+      ClusterPlan& plan);
   absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehind(const StepNames& names) const;
 
  private:

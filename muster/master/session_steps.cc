@@ -98,10 +98,14 @@ void MasterSession::GetPlan(const StepNames& names, int64_t collective_graph_key
 void MasterSession::MakePlan(std::string key, StepNames names, int64_t collective_graph_key) {
   auto plan = std::make_shared<ClusterPlan>();
   plan->session = handle_;
-  absl::StatusOr<std::vector<TaskGraph>> graphs = graph_.Plan(names, *plan);
-  if (!graphs.ok()) return PlanReady(key, graphs.status());
   absl::flat_hash_map<std::string, std::shared_ptr<WorkerApi>> workers;
   for (const SessionTask& task : tasks()) workers[task.text] = task.worker;
+  const auto is_muster = [&workers](absl::string_view task) {
+    const auto worker = workers.find(task);
+    return worker != workers.end() && worker->second->IsMuster();
+  };
+  absl::StatusOr<std::vector<TaskGraph>> graphs = graph_.Plan(names, is_muster, *plan);
+  if (!graphs.ok()) return PlanReady(key, graphs.status());
   for (const TaskGraph& graph : *graphs) {
     const auto worker = workers.find(graph.task);
     if (worker == workers.end())

@@ -7,19 +7,22 @@
 
 #include "muster/graph/function_proto.h"
 #include "muster/graph/optimize.h"
+#include "muster/graph/pack_reads.h"
 #include "muster/graph/partition.h"
 
 namespace muster {
 
-absl::StatusOr<std::vector<TaskGraph>> SplitStep(std::unique_ptr<Graph> graph,
-                                                 absl::Span<const DeviceAttributes> devices,
-                                                 const SplitOptions& options, int64_t& next_name) {
+absl::StatusOr<std::vector<TaskGraph>> SplitStep(
+    std::unique_ptr<Graph> graph, absl::Span<const DeviceAttributes> devices,
+    const SplitOptions& options, absl::FunctionRef<bool(absl::string_view task)> is_muster,
+    int64_t& next_name) {
   Graph functions;
   CopyFunctions(*graph, functions);
   if (options.optimize) {
     OptimizeOptions portable;
     portable.fuse = false;
     ASSIGN_OR_RETURN(graph, OptimizeGraph(std::move(graph), portable));
+    if (!options.bfloat16) RETURN_IF_ERROR(PackReads(*graph, is_muster, next_name));
   }
   PartitionOptions cut;
   cut.by = PartitionOptions::By::kTask;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 
 #include "muster/master/step_graph.h"
 #include "muster/transport/worker_api.h"
@@ -25,10 +26,12 @@ struct SplitOptions {
 };
 
 // Cuts a step's graph, whose nodes have whole device names, after rewrites that every worker
-// understands. `next_name` counts the nodes that the cut adds over all graphs of the session.
-absl::StatusOr<std::vector<TaskGraph>> SplitStep(std::unique_ptr<Graph> graph,
-                                                 absl::Span<const DeviceAttributes> devices,
-                                                 const SplitOptions& options, int64_t& next_name);
+// understands, and those for tasks that `is_muster` is true of. `next_name` counts the nodes that
+// are added over all graphs of the session.
+absl::StatusOr<std::vector<TaskGraph>> SplitStep(
+    std::unique_ptr<Graph> graph, absl::Span<const DeviceAttributes> devices,
+    const SplitOptions& options, absl::FunctionRef<bool(absl::string_view task)> is_muster,
+    int64_t& next_name);
 
 // A fed tensor that the step reads.
 struct PlannedFeed {

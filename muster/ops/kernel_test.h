@@ -52,12 +52,11 @@ class KernelRun {
   }
 
   absl::Status Make(absl::string_view op, AttrMap attrs = {}) {
-    RETURN_IF_ERROR(scope_.status());
-    ASSIGN_OR_RETURN(node_,
-                     scope_.TryAdd(op, std::vector<NodeInput>(sources_.begin(), sources_.end()),
-                                   std::move(attrs)));
-    ASSIGN_OR_RETURN(kernel_, MakeKernel(*node_, *device_, resources_));
-    return absl::OkStatus();
+    return MakeOf(op, std::vector<NodeInput>(sources_.begin(), sources_.end()), std::move(attrs));
+  }
+  // An op whose one argument is the list of all inputs.
+  absl::Status MakeWithList(absl::string_view op, AttrMap attrs) {
+    return MakeOf(op, {NodeInput(sources_)}, std::move(attrs));
   }
 
   // Requires: Make succeeded. A reference output is given as its present value.
@@ -89,6 +88,12 @@ class KernelRun {
   }
 
  private:
+  absl::Status MakeOf(absl::string_view op, std::vector<NodeInput> inputs, AttrMap attrs) {
+    RETURN_IF_ERROR(scope_.status());
+    ASSIGN_OR_RETURN(node_, scope_.TryAdd(op, std::move(inputs), std::move(attrs)));
+    ASSIGN_OR_RETURN(kernel_, MakeKernel(*node_, *device_, resources_));
+    return absl::OkStatus();
+  }
   void Source(DType dtype, const PartialShape& shape) {
     sources_.push_back(scope_.Op("VariableV2", {}, {{"dtype", dtype}, {"shape", shape}}, "v"));
   }

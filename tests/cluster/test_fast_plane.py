@@ -7,6 +7,12 @@ import muster as tf
 STEPS = 30
 
 
+@pytest.fixture(autouse=True)
+def fresh_graph():
+    with tf.Graph().as_default():
+        yield
+
+
 def _update_and_read(target, size):
     """Values that a ps changes in place and by what workers send, each read by another process after every change."""
     with tf.Graph().as_default():
@@ -45,3 +51,52 @@ def test_values_are_right_with_and_without(start_cluster, fast):
         _update_and_read(cluster.target(), size)
     for task in cluster.tasks.values():
         assert _reads_memory_of_others(task) == fast
+
+
+def _many_variables(dtypes, count, shape):
+    """Variables of the ps, as many arrays as one would have them hold, and what a worker makes of each."""
+    rng = np.random.RandomState(0)
+    held, variables, uses = [], [], []
+    for i in range(count):
+        held.append((rng.rand(*shape) * 100).astype(dtypes[i % len(dtypes)]))
+        with tf.device("/job:ps/task:0"):
+            variables.append(tf.Variable(held[-1], name="many_%d" % i, use_resource=i % 3 == 1))
+        with tf.device("/job:worker/task:0"):
+            uses.append(variables[-1].value() + variables[-1].value().dtype.as_numpy_dtype(1))
+    return held, variables, uses
+
+
+@pytest.mark.parametrize("batches", [True, False])
+def test_small_variables_travel_together(start_cluster, batches):
+    cluster = start_cluster(ps=1, worker=1, environment={"MUSTER_BATCHES": "1" if batches else "0"})
+    held, variables, uses = _many_variables([np.float32, np.int64, np.float16, np.float64], 40, [3, 5])
+    added = [tf.assign_add(v, tf.ones_like(v)).op for v in variables]
+    options, metadata = tf.RunOptions(output_partition_graphs=True), tf.RunMetadata()
+    with tf.Session(cluster.target()) as session:
+        session.run(tf.global_variables_initializer())
+        for step in range(3):
+            for value, found in zip(held, session.run(uses, options=options, run_metadata=metadata)):
+                np.testing.assert_array_equal(found, value + value.dtype.type(step + 1))
+            session.run(added)
+    nodes = [node for graph in metadata.partition_graphs for node in graph.node]
+    sent = [n for n in nodes if n.op == "_Send" and b"/job:ps" in n.attr["send_device"].s]
+    packed = [n for n in nodes if n.op == "_MusterPack"]
+    assert (len(packed), len(sent)) == ((1, 1) if batches else (0, 40))
+
+
+def test_small_variables_that_are_not_there_or_have_another_shape(start_cluster):
+    cluster = start_cluster(ps=1, worker=1)
+    held, variables, uses = _many_variables([np.float32], 12, [4])
+    with tf.device("/job:ps/task:0"):
+        wider = tf.assign(variables[5], tf.fill([2, 3], 7.0), validate_shape=False).op
+    missing = variables[3]
+    with tf.Session(cluster.target()) as session:
+        session.run([v.initializer for v in variables if v is not missing])
+        with pytest.raises(tf.errors.FailedPreconditionError, match="uninitialized value many_3") as caught:
+            session.run(uses)
+        assert caught.value.op.name == "many_3/read"
+        session.run(missing.initializer)
+        session.run(wider)
+        found = session.run(uses)
+    for i, value in enumerate(held):
+        np.testing.assert_array_equal(found[i], np.full([2, 3], 8.0) if i == 5 else value + 1)

@@ -156,6 +156,7 @@ class WorkerStub final : public WorkerApi,
 
   void CreateWorkerSession(CallOptions options, CreateWorkerSessionRequest request,
                            CallDone<Empty> done) override {
+    Greet();  // another program may have taken the task's place
     tensorflow::CreateWorkerSessionRequest proto;
     CreateWorkerSessionToProto(request, proto);
     Call("CreateWorkerSession", std::move(options), SerializeMessage(proto),
@@ -277,14 +278,7 @@ class WorkerStub final : public WorkerApi,
 
   bool IsMuster() override {
     Kind kind = kind_.load(std::memory_order_relaxed);
-    if (kind == Kind::kUnknown && kind_.compare_exchange_strong(kind, Kind::kAsked)) {
-      CallOptions options;
-      options.timeout = kAnswerWithin;
-      Hello(std::move(options), LocalPeer(),
-            [self = shared_from_this()](const absl::StatusOr<PeerInfo>& info) {
-              self->kind_ = KindOf(info);
-            });
-    }
+    if (kind == Kind::kUnknown && kind_.compare_exchange_strong(kind, Kind::kAsked)) Greet();
     return kind == Kind::kMuster;
   }
 
@@ -330,6 +324,15 @@ class WorkerStub final : public WorkerApi,
   void Call(absl::string_view method, CallOptions options, absl::StatusOr<WireMessage> request,
             Channel::Done done) {
     channel_->Call(kWorkerService, method, std::move(options), std::move(request), std::move(done));
+  }
+
+  void Greet() {
+    CallOptions options;
+    options.timeout = kAnswerWithin;
+    Hello(std::move(options), LocalPeer(),
+          [self = shared_from_this()](const absl::StatusOr<PeerInfo>& info) {
+            self->kind_ = KindOf(info);
+          });
   }
 
   enum class Kind : uint8_t { kUnknown, kAsked, kMuster, kOther };
