@@ -7,6 +7,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 
 from table import ALLREDUCE
 
@@ -25,20 +26,38 @@ def _commands(ranks, tensorflow):
     yield [tensorflow, os.path.join(HERE, "allreduce_tensorflow.py"), ranks]
 
 
-def _times(command):
-    """A row per size. Gloo has been seen to wait for ever with 4 ranks: what is there after some minutes counts."""
+def _times(command, folder):
+    """A row per size, and whether the command came to its end: Gloo has been seen to wait for ever with 4 ranks. What is
+    there after some minutes counts."""
     process = subprocess.Popen(command, env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"), stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True, start_new_session=True)
+                               stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder)
+    is_stuck = False
     try:
         out, err = process.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
+        is_stuck = True
         os.killpg(process.pid, signal.SIGKILL)
         out, err = process.communicate()
         print("%s is stuck after %d s" % (" ".join(command), LIMIT), file=sys.stderr)
-    else:
-        if process.returncode != 0:
-            sys.exit("%s failed:\n%s" % (command[0], err[-2000:]))
-    return [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    if not is_stuck and process.returncode != 0:
+        print("%s failed:\n%s" % (" ".join(command), err[-2000:]), file=sys.stderr)
+    return [json.loads(line) for line in out.splitlines() if line.startswith("{")], process.returncode == 0
+
+
+def _measure(names, ranks, tensorflow, rounds, folder):
+    """The times of each side, by size. Who did not come to an end is not asked again."""
+    found, failed = {}, set()
+    for _ in range(rounds):
+        for command in _commands(ranks, tensorflow):
+            if command[0] in failed:
+                continue
+            rows, has_ended = _times(command + [str(ALLREDUCE[name]) for name in names], folder)
+            if not has_ended:
+                failed.add(command[0])
+            for row in rows:
+                for side in {"muster", *OTHERS} & row.keys():
+                    found.setdefault(row["bytes"], {}).setdefault(side, []).append(row[side])
+    return found
 
 
 def compare(names, tensorflow, rounds):
@@ -46,16 +65,12 @@ def compare(names, tensorflow, rounds):
     print("%-18s %12s %14s %14s %14s %8s" % ("all-reduce (us)", "Muster", "Gloo", "Open MPI", "TensorFlow", "ratio"))
     kept = []
     for ranks in ("2", "4"):
-        found = {}
-        for _ in range(rounds):
-            for command in _commands(ranks, tensorflow):
-                for row in _times(command + [str(ALLREDUCE[name]) for name in names]):
-                    for side in {"muster", *OTHERS} & row.keys():
-                        found.setdefault(row["bytes"], {}).setdefault(side, []).append(row[side])
+        with tempfile.TemporaryDirectory() as folder:
+            found = _measure(names, ranks, tensorflow, rounds, folder)
         for name in names:
             sides = found.get(ALLREDUCE[name], {})
             label = name + ("" if ranks == "2" else "_" + ranks)
-            if "muster" not in sides:
+            if "muster" not in sides or len(sides) < 2:
                 print("%-18s not measured" % label, flush=True)
                 continue
             medians = {side: statistics.median(values) for side, values in sides.items()}
