@@ -63,7 +63,7 @@ def pull_1mb():
 
 
 def pull_64mb():
-    return _pull([[1 << 24]], 10)
+    return _pull([[1 << 24]], 20)
 
 
 def pull_64mb_tcp():
@@ -103,7 +103,7 @@ def push_1mb():
 
 
 def push_64mb():
-    return _push(1 << 24, 10)
+    return _push(1 << 24, 20)
 
 
 def push_64mb_tcp():

@@ -30,7 +30,7 @@ struct Read {
 bool IsFirstRead(const Node& node) {
   if (node.num_inputs() != 1 || !node.control_inputs().empty()) return false;
   const Node& source = *node.input(0).node;
-  if (!source.control_inputs().empty()) return false;
+  if (!source.control_inputs().empty() || source.device() != node.device()) return false;
   if (node.op() == "Identity") return source.op() == "Variable" || source.op() == "VariableV2";
   return node.op() == "ReadVariableOp" && source.op() == "VarHandleOp";
 }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "muster/ops/op.h"
+#include "muster/ops/rows_ahead.h"
 
 namespace muster {
 
@@ -27,10 +28,6 @@ absl::Status WithIndices(const Tensor& indices, Body body) {
 
 // "[1,2]": where flat position `index` lies in a tensor of that shape.
 std::string PositionText(const Shape& shape, int64_t index);
-
-// Rows lie anywhere: some are called for in advance, and so much of each.
-inline constexpr int64_t kRowsAhead = 8;
-inline constexpr int64_t kBytesAhead = 512;
 
 // Moves `count` rows of `row_bytes` plain bytes: to[i] = from(i), which gives a pointer. Rows of
 // the common small sizes are single loads and stores.
@@ -55,11 +52,7 @@ void MoveRows(char* to, int64_t count, int64_t row_bytes, From from) {
       return fixed.template operator()<16>();
     default:
       for (int64_t i = 0; i < count; ++i) {
-        if (i + kRowsAhead < count) {
-          const char* const next = from(i + kRowsAhead);
-          for (int64_t at = 0; at < std::min(row_bytes, kBytesAhead); at += 64)
-            __builtin_prefetch(next + at);
-        }
+        if (i + kRowsAhead < count) CallForRow(from(i + kRowsAhead), row_bytes);
         std::memcpy(to + i * row_bytes, from(i), static_cast<size_t>(row_bytes));
       }
   }

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "muster/ops/op.h"
+#include "muster/ops/rows_ahead.h"
 #include "muster/ops/state/access.h"
 
 namespace muster {
@@ -161,7 +162,13 @@ class TypedApplyKernel : public ApplyKernel {
             });
       } else {
         // In order and on one thread: rows may repeat.
+        const auto row_bytes = call.row_elements * static_cast<int64_t>(sizeof(T));
         for (int64_t i = 0; i < call.num_rows; ++i) {
+          if (i + kRowsAhead < call.num_rows) {
+            const int64_t ahead = call.rows[i + kRowsAhead] * call.row_elements;
+            CallForRow(var + ahead, row_bytes);
+            for (const T* slot : at(ahead)) CallForRow(slot, row_bytes);
+          }
           const int64_t offset = call.rows[i] * call.row_elements;
           ApplyElements<kSlots>(var + offset, at(offset), gradient + i * call.row_elements,
                                 call.row_elements, formula);

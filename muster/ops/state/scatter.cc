@@ -4,13 +4,12 @@
 
 #include <bit>
 
+#include "muster/ops/rows_ahead.h"
+
 namespace muster {
 namespace {
 
 constexpr double kCacheMissNanos = 20;
-// Rows that are called for in advance, and how much of each.
-constexpr int64_t kAhead = 8;
-constexpr int64_t kAheadBytes = 256;
 
 template <typename Update>
 class RowScatterKernel : public ScatterKernel {
@@ -51,11 +50,8 @@ class RowScatterKernel : public ScatterKernel {
         return part >= begin && part < end;
       };
       for (int64_t i = 0; i < count; ++i) {
-        if (i + kAhead < count && is_own(rows[i + kAhead])) {
-          const char* next = params.raw() + rows[i + kAhead] * row_bytes;
-          for (int64_t at = 0; at < std::min(row_bytes, kAheadBytes); at += 64)
-            __builtin_prefetch(next + at, 1);
-        }
+        if (i + kRowsAhead < count && is_own(rows[i + kRowsAhead]))
+          CallForRow(params.raw() + rows[i + kRowsAhead] * row_bytes, row_bytes);
         if (!is_own(rows[i])) continue;
         update(params.raw() + rows[i] * row_bytes, updates.raw() + (scalar ? 0 : i * row_bytes),
                scalar, row_elements);
