@@ -181,7 +181,7 @@ void RunRank(int rank, int ranks, const std::vector<size_t>& sizes, const std::s
 #ifdef MUSTER_HAS_GLOO
     AddGloo(contenders, context, data);
 #endif
-    const int repeats = bytes <= 65536 ? 300 : bytes <= (4 << 20) ? 30 : 3;
+    const int repeats = bytes <= 65536 ? 3000 : bytes <= (4 << 20) ? 30 : 3;
     std::map<std::string, double> best;
     // In turns, so that all see the same disturbances; the first round warms up.
     for (int round = 0; round <= kRounds; ++round) {

@@ -46,7 +46,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const size_t bytes = std::strtoull(argv[i], nullptr, 10);
     std::vector<float> data(bytes / sizeof(float));
-    const int repeats = bytes <= 65536 ? 300 : bytes <= (4 << 20) ? 30 : 3;
+    const int repeats = bytes <= 65536 ? 3000 : bytes <= (4 << 20) ? 30 : 3;
     double best = 0;
     for (int round = 0; round <= kRounds; ++round) {  // the first warms up
       const double time = Measure(rank, ranks, data, repeats, round * 7);
