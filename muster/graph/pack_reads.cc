@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "muster/base/status.h"
+#include "muster/graph/partition.h"
 #include "muster/graph/rewriter.h"
 
 namespace muster {
@@ -15,10 +16,6 @@ namespace {
 constexpr size_t kFewest = 8;
 constexpr int64_t kLargestBytes = 16 << 10;
 constexpr int64_t kMostBytesTogether = 1 << 20;
-
-absl::string_view TaskOf(absl::string_view device) {
-  return device.substr(0, device.find("/device:"));
-}
 
 struct Read {
   Node* node;

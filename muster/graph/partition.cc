@@ -10,12 +10,12 @@
 #include "muster/graph/rewriter.h"
 
 namespace muster {
-namespace {
 
-// Everything before "/device:".
 absl::string_view TaskOf(absl::string_view device) {
   return device.substr(0, device.find("/device:"));
 }
+
+namespace {
 
 bool IsTransfer(const Node& node) {
   const std::string& op = node.op();

@@ -6,12 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 
 #include "muster/device/device.h"
 #include "muster/graph/graph.h"
 
 namespace muster {
+
+// The task of a whole device name: everything before "/device:".
+absl::string_view TaskOf(absl::string_view device);
 
 struct GraphPart {
   std::string device;  // empty in a cut by task

@@ -43,7 +43,7 @@ constexpr uint32_t kNanosWorthSharing = 500;
 // enough.
 constexpr uint32_t kNodesBetweenLooks = 512;
 constexpr int64_t kLongestTurnNanos = 5000000;
-// What nodes have sent to other tasks waits for company, but not longer than it takes to send it.
+// What nodes have sent to other tasks waits for company, but no longer than this.
 constexpr int64_t kLongestWaitNanos = 500000;
 // Waking a thread and its warming up cost about this much.
 constexpr int64_t kBriefNanos = 30000;

@@ -8,6 +8,7 @@
 
 #include "muster/base/status.h"
 #include "muster/graph/fetch_order.h"
+#include "muster/graph/partition.h"
 
 namespace muster {
 namespace {
@@ -92,12 +93,9 @@ LateReads FindLateReads(const Graph& graph) {
 }
 
 bool CrossesTasks(const Node& node) {
-  const auto task = [&node](const char* attr) {
-    const std::string device = node.Attr<std::string>(attr).value_or("");
-    return device.substr(0, device.find("/device:"));
-  };
-  return !node.Attr<bool>("client_terminated").value_or(false) &&
-         task("send_device") != task("recv_device");
+  const std::string from = node.Attr<std::string>("send_device").value_or("");
+  const std::string to = node.Attr<std::string>("recv_device").value_or("");
+  return !node.Attr<bool>("client_terminated").value_or(false) && TaskOf(from) != TaskOf(to);
 }
 bool AsksAnotherTask(const Node& node) {
   return (node.op() == "_Recv" || node.op() == "_HostRecv") && CrossesTasks(node);
