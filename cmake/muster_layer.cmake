@@ -1,8 +1,34 @@
-# muster_layer(name): one layer is one folder of muster/. Its sources become an OBJECT library that is linked
-# into libmuster; x_test.cc files beside them become one test binary per layer, x_bench.cc files one benchmark.
-# Layers without sources of their own (yet) are fine.
+# muster_sources(RESULT TARGET FILE...): what to compile for these files of a target: themselves, or sources that include
+# several of them.
+function(muster_sources result target)
+  set(sources ${ARGN})
+  if(MUSTER_UNITY AND Python_Interpreter_FOUND AND sources)
+    list(TRANSFORM sources REPLACE "^${PROJECT_SOURCE_DIR}/" "")
+    execute_process(
+      COMMAND ${Python_EXECUTABLE} ${PROJECT_SOURCE_DIR}/cmake/unity.py ${PROJECT_BINARY_DIR}/unity/${target} ${sources}
+      WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
+      OUTPUT_VARIABLE sources OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/" REGEX "^[^/]")
+  endif()
+  set(${result} ${sources} PARENT_SCOPE)
+endfunction()
+
+# The same with LAYER_ALONE set: those of the files that are in it stay themselves.
+function(muster_layer_sources result target)
+  set(together ${ARGN})
+  list(REMOVE_ITEM together ${LAYER_ALONE})
+  set(alone ${ARGN})
+  list(REMOVE_ITEM alone ${together})
+  muster_sources(sources ${target} ${together})
+  set(${result} ${sources} ${alone} PARENT_SCOPE)
+endfunction()
+
+# muster_layer(name [ALONE FILE...] [LIBRARIES ...]): one layer is one folder of muster/. Its sources become an OBJECT
+# library that is linked into libmuster; x_test.cc files beside them become one test binary per layer, x_bench.cc files
+# one benchmark. Layers without sources of their own (yet) are fine. Files with settings of their own are ALONE.
 function(muster_layer name)
-  cmake_parse_arguments(LAYER "" "" "LIBRARIES" ${ARGN})
+  cmake_parse_arguments(LAYER "" "" "ALONE;LIBRARIES" ${ARGN})
+  list(TRANSFORM LAYER_ALONE PREPEND ${PROJECT_SOURCE_DIR}/)
   set(folder ${PROJECT_SOURCE_DIR}/muster/${name})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${folder}/*.cc)
   set(tests ${all})
@@ -11,7 +37,8 @@ function(muster_layer name)
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER all EXCLUDE REGEX "_(test|bench|main)\\.cc$")
   if(all)
-    add_library(muster_${name} OBJECT ${all})
+    muster_layer_sources(sources muster_${name} ${all})
+    add_library(muster_${name} OBJECT ${sources})
     target_link_libraries(muster_${name} PUBLIC muster_settings ${LAYER_LIBRARIES})
     if(TARGET muster_proto)
       add_dependencies(muster_${name} muster_proto)
@@ -21,7 +48,8 @@ function(muster_layer name)
   endif()
   if(tests)
     set_property(GLOBAL APPEND PROPERTY MUSTER_TESTED_LAYERS ${name})
-    set_property(GLOBAL PROPERTY MUSTER_TESTS_${name} ${tests})
+    muster_layer_sources(sources ${name}_test ${tests})
+    set_property(GLOBAL PROPERTY MUSTER_TESTS_${name} ${sources})
   endif()
   if(benches)
     set_property(GLOBAL APPEND PROPERTY MUSTER_BENCHED_LAYERS ${name})

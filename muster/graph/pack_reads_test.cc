@@ -16,7 +16,7 @@ using ::testing::Not;
 
 constexpr char kPs[] = "/job:ps/replica:0/task:0/device:CPU:0";
 constexpr char kWorker[] = "/job:worker/replica:0/task:0/device:CPU:0";
-constexpr char kOther[] = "/job:worker/replica:0/task:1/device:CPU:0";
+constexpr char kElsewhere[] = "/job:worker/replica:0/task:1/device:CPU:0";
 
 class PackReadsTest : public ::testing::Test {
  protected:
@@ -70,7 +70,7 @@ TEST_F(PackReadsTest, WhatOthersReadTooStays) {
   ReadMany(8);
   ps_.Op("Neg", {reads_[2]}, {}, "at_home");
   graph_.AddControlInput(*graph_.FindNode("at_home"), *reads_[3].node);
-  const Scope other = Scope(graph_).WithDevice(kOther);
+  const Scope other = Scope(graph_).WithDevice(kElsewhere);
   other.Op("Neg", {reads_[4]}, {}, "elsewhere");
   const std::vector<std::string> nodes = Pack();
   EXPECT_THAT(nodes, Contains("pack_S5 _MusterPack v,v_1,read_2,read_3,read_4,v_5,v_6,v_7"));

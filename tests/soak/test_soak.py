@@ -24,7 +24,7 @@ POOLS = {"default-executo": 2 * os.cpu_count(), "resolver-execut": 2 * os.cpu_co
 IDLE_THREADS = 35  # seconds after which gRPC lets threads go that have nothing to do, and some
 # What is free goes back to the system: what remains is held.
 MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "131072"}
-FIRST = 1000
+FIRST = 3000
 MEMORY_KB = 8 * 1024
 REST = int(os.environ.get("MUSTER_SOAK_SESSIONS", "10000")) - FIRST
 
