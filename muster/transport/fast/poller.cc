@@ -9,7 +9,8 @@
 namespace muster::fast {
 namespace {
 
-// One waits, one works; more only while those are kept busy.
+// One waits, one works; more only while those are kept busy, and for a tick after that: starting a
+// thread takes longer than most of what they do.
 constexpr int kIdleThreads = 2;
 constexpr int kMostIdleThreads = 4;
 constexpr int kMaxThreads = 64;
@@ -40,7 +41,10 @@ void Poller::Run() {
     epoll_event event;
     // The thread that began to wait last is the one that is woken.
     const int events = epoll_wait(epoll_, &event, 1, kTickMillis);
-    if (events == 0) Tick();
+    if (events == 0) {
+      Tick();
+      if (TryLeave()) break;
+    }
     if (events != 1) continue;
     if (waiting_.fetch_sub(1) == 1 && threads_.load() < kMaxThreads) AddThread();
     const Number number = event.data.u64;  // a copy: the event is packed
@@ -52,10 +56,16 @@ void Poller::Run() {
     }
     if (pollable != nullptr) pollable->Ready();
     pollable = nullptr;
-    if (waiting_.load() >= kMostIdleThreads) break;
     waiting_.fetch_add(1);
   }
   threads_.fetch_sub(1);
+}
+
+bool Poller::TryLeave() {
+  int waiting = waiting_.load();
+  while (waiting > kMostIdleThreads)
+    if (waiting_.compare_exchange_weak(waiting, waiting - 1)) return true;
+  return false;
 }
 
 void Poller::Tick() {

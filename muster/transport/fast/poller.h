@@ -45,6 +45,8 @@ class Poller {
   void AddThread();
   void Run();
   void Tick();
+  // Whether a thread that had nothing to do for a while is one too many; it waits no longer then.
+  bool TryLeave();
 
   const int epoll_;
   std::atomic<int> waiting_{0};
