@@ -15,8 +15,8 @@ export MUSTER_TF_PYTHON ?= $(CURDIR)/.venv-tf/bin/python
 # Targets share environments and build folders; each one is parallel inside.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests setup-bench setup-cluster setup-lint setup-clang build test test-cluster test-plain test-sanitizers \
-  fuzz train bench bench-scaling install format tidy analyze lint clean
+.PHONY: help setup setup-tests setup-bench setup-cluster setup-lint setup-clang build build-tests test test-cluster \
+  test-plain test-sanitizers fuzz train bench bench-scaling install format tidy analyze lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -39,21 +39,25 @@ setup-lint: ## the same as setup, and clang's formatter and linter
 setup-clang: ## the same as setup, and clang with its sanitizers
 	@tools/setup.sh --clang
 
-build: setup ## build build/release/bin/muster and the Python package in .venv
+build: setup ## compile build/release/bin/muster and the Python package in .venv
 	@echo "build: configuring $(release)"
 	@cmake --preset release -DPython_EXECUTABLE=$(python) >/dev/null
 	@echo "build: compiling with $(JOBS) jobs"
 	@cmake --build --preset release -j $(JOBS)
 	@tools/link_package.sh $(release)/python
 
-test: setup-tests build ## run the C++ and the Python tests
+build-tests: build ## the same, and the programs of the tests
+	@echo "build: compiling the tests"
+	@cmake --build --preset release -j $(JOBS) --target muster_tests muster_test_programs
+
+test: setup-tests build-tests ## run the C++ and the Python tests
 	@echo "test: C++ unit tests"
 	@ctest --test-dir $(release) -L unit -j $(JOBS) --output-on-failure --no-tests=error
 	@echo "test: Python tests, with TensorFlow at $(MUSTER_TF_PYTHON)"
 	@tools/test_python.sh $(python)
 
 # Training on the whole of MNIST takes a minute or two, too long for `make test`.
-test-cluster: setup-cluster build ## run clusters over network namespaces (root), Slurm, mpirun and SSH, the soak test and full MNIST
+test-cluster: setup-cluster build-tests ## run clusters over network namespaces (root), Slurm, mpirun and SSH, the soak test and full MNIST
 	@echo "test-cluster: several hosts on this machine, launchers, 10,000 sessions, and full MNIST"
 	@$(python) -m pytest -s tests/netns tests/launching tests/soak tests/convergence/test_mnist.py
 
@@ -61,7 +65,7 @@ test-cluster: setup-cluster build ## run clusters over network namespaces (root)
 # `make test` has them.
 plain_tests := tests/cluster/test_failures.py tests/cluster/test_servers.py tests/cluster/test_client.py \
   tests/interop/test_interop_lost_tasks.py tests/interop/test_interop_cpp.py
-test-plain: setup-tests build ## run the tests of failures and of calls between tasks over plain gRPC (MUSTER_FAST=0)
+test-plain: setup-tests build-tests ## run the tests of failures and of calls between tasks over plain gRPC (MUSTER_FAST=0)
 	@echo "test-plain: failures and calls between tasks over plain gRPC"
 	@MUSTER_FAST=0 $(python) -m pytest $(plain_tests) -k "not stock"
 
@@ -103,7 +107,7 @@ tidy: ## check includes between layers and the words we avoid
 analyze: setup-lint ## compile everything with clang: thread-safety analysis and its own warnings
 	@echo "analyze: compiling with clang++"
 	@cmake --preset analyze >/dev/null
-	@cmake --build --preset analyze -j $(JOBS)
+	@cmake --build --preset analyze -j $(JOBS) --target all muster_tests muster_test_programs
 
 # clang-tidy takes half a minute for a file, so by default it reads what has changed only.
 FILES ?= $(shell git diff --name-only --diff-filter=d HEAD -- 'muster/*.cc')

@@ -7,6 +7,7 @@
 
 #include "muster/base/status.h"
 #include "muster/device/device_name.h"
+#include "muster/graph/partition.h"
 
 namespace muster {
 namespace {
@@ -15,10 +16,6 @@ namespace {
 constexpr size_t kMaxGroups = 10'000;
 constexpr size_t kMaxInstances = 100'000;
 constexpr int kMaxGroupSize = 100'000;
-
-std::string TaskPart(absl::string_view device) {
-  return std::string(device.substr(0, device.find("/device:")));
-}
 
 }  // namespace
 
@@ -65,7 +62,8 @@ absl::StatusOr<std::shared_ptr<const CollectiveGroup>> MakeCollectiveGroup(
       return InvalidArgument("'", device.name, "' in group ", key,
                              " is not the whole name of a device");
     }
-    sorted.push_back({TaskPart(device.name), *name.type, *name.index, std::move(device)});
+    sorted.push_back(
+        {std::string(TaskOf(device.name)), *name.type, *name.index, std::move(device)});
   }
   std::sort(sorted.begin(), sorted.end(), [](const Sortable& a, const Sortable& b) {
     return std::tie(a.task, a.type, a.index) < std::tie(b.task, b.type, b.index);

@@ -3,14 +3,11 @@
 #include "absl/strings/str_format.h"
 
 #include "muster/device/device_directory.h"
+#include "muster/graph/partition.h"
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
-
-absl::string_view TaskPart(absl::string_view device) {
-  return device.substr(0, device.find("/device:"));
-}
 
 // "send_device;incarnation;recv_device;tensor_name;frame:iteration"; feeds and fetches of partial
 // runs in local sessions have no devices, and a name that is the whole key.
@@ -23,7 +20,7 @@ class Transfer : public Kernel {
     ASSIGN_OR_RETURN(int64_t incarnation, s.Attr<int64_t>("send_device_incarnation"));
     ASSIGN_OR_RETURN(const bool client_terminated, s.Attr<bool>("client_terminated"));
     name_is_key_ = client_terminated && from.empty();
-    same_task_ = TaskPart(from) == TaskPart(to);
+    same_task_ = TaskOf(from) == TaskOf(to);
     prefix_ =
         absl::StrFormat("%s;%016x;%s;%s;", from, static_cast<uint64_t>(incarnation), to, name_);
     plain_key_ = name_is_key_ ? name_ : absl::StrCat(prefix_, kOutsideLoops);
