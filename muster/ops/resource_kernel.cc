@@ -155,11 +155,6 @@ absl::Status HandleOutputShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-Tensor KeptTensor(Tensor tensor) {
-  const Region* region = tensor.buffer().region();
-  return region == nullptr || region->writable() ? tensor : tensor.Clone();
-}
-
 std::string DTypeList(absl::Span<const DType> dtypes) {
   return absl::StrJoin(
       dtypes, ", ", [](std::string* out, DType dtype) { absl::StrAppend(out, DTypeName(dtype)); });

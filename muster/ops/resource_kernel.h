@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "muster/ops/op.h"
+#include "muster/params/kept_tensor.h"
 #include "muster/runtime/resource_manager.h"
 
 namespace muster {
@@ -97,9 +98,6 @@ inline Cancellation::Token CancellationToken(const KernelContext& c) {
 inline void NoLongerWaits(const KernelContext& c, Cancellation::Token token) {
   if (c.step().cancellation != nullptr) c.step().cancellation->Deregister(token);
 }
-
-// A tensor that may be kept beyond the step: memory that others may write is copied.
-Tensor KeptTensor(Tensor tensor);
 
 // "float, int32": types as error texts list them.
 std::string DTypeList(absl::Span<const DType> dtypes);

@@ -61,6 +61,11 @@ class Accumulator : public Resource {
   // The reduction of `count_` gradients, which are gone afterwards. Elements may be divided in
   // place.
   virtual absl::StatusOr<Tuple> ReduceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // Whether the gradient that is being added is the last that a take waits for: reduced right
+  // after.
+  bool IsLastLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !waiting_.empty() && count_ + 1 >= waiting_.front().required;
+  }
 
   const std::string name_;
   const DType dtype_;
@@ -93,13 +98,15 @@ class DenseAccumulator : public Accumulator {
       : Accumulator(std::move(name), dtype, std::move(shape), reduction) {}
   std::string Describe() const override { return "dense accumulator"; }
   // A gradient older than the accumulator's step is dropped without a word, whatever its shape.
-  // Takes memory over that nobody else holds; otherwise the first gradient is copied when the
-  // second comes. Requires: type and memory checked by the caller.
+  // Takes memory over that nobody else holds. What others may write is copied if it is the first;
+  // what others may read is, when the second comes. Requires: the type checked by the caller.
   absl::Status Apply(int64_t local_step, Tensor gradient);
 
  private:
+  absl::Status AddLocked(Tensor gradient) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Tuple> ReduceLocked() override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Tensor sum_ ABSL_GUARDED_BY(mutex_);
+  bool is_mean_ ABSL_GUARDED_BY(mutex_) = false;  // divided already
 };
 
 // Takes give {indices, values, shape}.

@@ -1,5 +1,6 @@
 #include "muster/params/accumulator.h"
 
+#include <array>
 #include <atomic>
 #include <thread>
 
@@ -121,6 +122,48 @@ TEST_F(AccumulatorTest, GradientsThatOthersHoldStayAsTheyAre) {
   EXPECT_THAT(Values((*taken.result)[0]), ElementsAre(4, 8));
   EXPECT_THAT(Values(first), ElementsAre(1, 2));
   EXPECT_THAT(Values(second), ElementsAre(10, 20));
+}
+
+// Whether the last gradient or the take comes last, the elements are the same.
+TEST_F(AccumulatorTest, AMeanThatIsWaitedForIsMadeInOnePass) {
+  const std::vector<std::vector<float>> gradients = {{0.1f, 1e8f}, {0.7f, 3.f}, {-0.3f, 1e-3f}};
+  Taken before, after;
+  for (const auto& each : gradients) ASSERT_TRUE(dense_.Apply(0, Floats(each)).ok());
+  Take(dense_, 3, before);
+  Take(dense_, 3, after);
+  const Tensor held = Floats(gradients[1]);
+  ASSERT_TRUE(dense_.Apply(1, Floats(gradients[0])).ok());
+  ASSERT_TRUE(dense_.Apply(1, held).ok());
+  ASSERT_FALSE(after.over);
+  ASSERT_TRUE(dense_.Apply(1, Floats(gradients[2])).ok());
+  ASSERT_TRUE(before.over && before.result.ok() && after.over && after.result.ok());
+  EXPECT_EQ(Values((*after.result)[0]), Values((*before.result)[0]));
+  EXPECT_THAT(Values(held), ElementsAre(0.7f, 3.f));
+  // And the next one is divided again.
+  ASSERT_TRUE(dense_.Apply(2, Floats({2, 4})).ok());
+  ASSERT_TRUE(dense_.Apply(2, Floats({4, 8})).ok());
+  Taken next;
+  Take(dense_, 1, next);
+  ASSERT_TRUE(next.over && next.result.ok());
+  EXPECT_THAT(Values((*next.result)[0]), ElementsAre(3, 6));
+}
+
+// Memory of another task, which writes into it once it is given back.
+TEST_F(AccumulatorTest, WhatOthersMayWriteIsCopiedOnlyIfItIsKept) {
+  alignas(64) std::array<float, 2> theirs = {1, 2};
+  const auto lent = [&] {
+    return *Tensor::FromBuffer(DType::kFloat, Shape({2}),
+                               Buffer::AdoptExternal(theirs.data(), sizeof(theirs), [] {}));
+  };
+  ASSERT_TRUE(dense_.Apply(0, lent()).ok());
+  theirs = {10, 20};
+  ASSERT_TRUE(dense_.Apply(0, lent()).ok());
+  theirs = {100, 200};
+  Taken taken;
+  Take(dense_, 2, taken);
+  ASSERT_TRUE(taken.over && taken.result.ok());
+  EXPECT_THAT(Values((*taken.result)[0]), ElementsAre(5.5f, 11));
+  EXPECT_THAT(theirs, ElementsAre(100, 200));
 }
 
 TEST_F(AccumulatorTest, ASingleGradientIsHandedOnWithoutACopy) {

@@ -58,7 +58,7 @@ absl::Status ApplyDense(KernelContext& c) {
                    InputResourceAs<DenseAccumulator>(c, 0));
   RETURN_IF_ERROR(CheckSignature(c, {DType::kInt64, accumulator->dtype()}, {}));
   ASSIGN_OR_RETURN(const int64_t local_step, ScalarArgument(c.input(1), "local_step"));
-  return accumulator->Apply(local_step, KeptTensor(c.TakeInput(2)));
+  return accumulator->Apply(local_step, c.TakeInput(2));
 }
 
 class ApplySparseKernel : public Kernel {
