@@ -7,9 +7,11 @@ namespace {
 
 std::atomic<int> num_awake{0};
 
+// One for each core: a task with two neighbours waits for both, and who is awake yields to whoever
+// has work. Where there is one core only, that would be whom it waits for.
 int MostAwake() {
-  static const int most = static_cast<int>(std::thread::hardware_concurrency()) - 1;
-  return most;
+  static const int num_cores = static_cast<int>(std::thread::hardware_concurrency());
+  return num_cores > 1 ? num_cores : 0;
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ class Pace {
   std::atomic<int> credit_{0};
 };
 
-// At most so many threads of a process stay awake; others have work for the cores.
+// At most so many threads of a process stay awake as there are cores.
 class Awake {
  public:
   // Whether this thread may; if so it says when it does no longer.

@@ -1,5 +1,7 @@
 #include "muster/base/pace.h"
 
+#include <thread>
+
 #include <gtest/gtest.h>
 
 namespace muster {
@@ -34,6 +36,16 @@ TEST(PaceTest, OneInThreeIsEnough) {
     pace.NoteAwake(true);
   }
   EXPECT_TRUE(pace.is_quick());
+}
+
+TEST(AwakeTest, OneForEachCoreUnlessThereIsOneOnly) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  int awake = 0;
+  while (awake <= cores && Awake::TryBegin()) ++awake;
+  EXPECT_EQ(awake, cores > 1 ? cores : 0);
+  for (; awake > 0; --awake) Awake::End();
+  EXPECT_EQ(Awake::TryBegin(), cores > 1);
+  if (cores > 1) Awake::End();
 }
 
 }  // namespace
