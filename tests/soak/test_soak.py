@@ -15,11 +15,11 @@ muster_program = _cluster.muster_program
 start_cluster = _cluster.start_cluster
 
 THREADS = 50
-# All threads are counted, but those of four pools of gRPC need not stay equal. A pool starts a thread when all it has are
+# All threads are counted, but those of these pools, four of gRPC, need not stay equal. A pool starts a thread when all it has are
 # busy at some moment, which may happen for the first time after any number of sessions, and offers no way to set its
 # size or to fill it beforehand. What holds is its limit: twice the processors for executors, and for timers and events
-# what can be due at once.
-POOLS = {"default-executo": 2 * os.cpu_count(), "resolver-execut": 2 * os.cpu_count(),
+# what can be due at once. The same goes for our own that wait for sockets.
+POOLS = {"muster-fast": 4, "default-executo": 2 * os.cpu_count(), "resolver-execut": 2 * os.cpu_count(),
          "event_engine": 8 + 2 * os.cpu_count(), "grpc_global_tim": 8}
 IDLE_THREADS = 35  # seconds after which gRPC lets threads go that have nothing to do, and some
 # What is free goes back to the system: what remains is held.
@@ -29,9 +29,21 @@ MEMORY_KB = 8 * 1024
 REST = int(os.environ.get("MUSTER_SOAK_SESSIONS", "10000")) - FIRST
 
 
+def _descriptors(pid):
+    """How many by what they are."""
+    found = collections.Counter()
+    for descriptor in os.listdir("/proc/%d/fd" % pid):
+        try:
+            found[os.readlink("/proc/%d/fd/%s" % (pid, descriptor))] += 1
+        except OSError:  # it has just been closed
+            pass
+    return found
+
+
 def _held(pid):
-    """File descriptors, threads by their names but for pools (all of them where a pool is over its limit), KB of memory and
-    the number of all threads."""
+    """File descriptors but for those that threads are woken with (a thread has one from the first time that it waits for a
+    call; all of them where there are more than threads), threads by their names but for pools (all of them where a pool is
+    over its limit), KB of memory and the number of all threads."""
     with open("/proc/%d/status" % pid) as file:
         status = file.read()
     names = []
@@ -45,8 +57,11 @@ def _held(pid):
     if all(threads[pool] <= limit for pool, limit in POOLS.items()):
         for pool in POOLS:
             threads.pop(pool, None)
+    descriptors = _descriptors(pid)
+    if descriptors["anon_inode:[eventfd]"] <= len(names):
+        del descriptors["anon_inode:[eventfd]"]
     memory = int(re.search(r"VmRSS:\s+(\d+)", status).group(1))
-    return len(os.listdir("/proc/%d/fd" % pid)), dict(threads), memory, len(names)
+    return sum(descriptors.values()), dict(threads), memory, len(names)
 
 
 def _settled(pids):
