@@ -1,7 +1,17 @@
 # muster_sources(RESULT TARGET FILE...): what to compile for these files of a target: themselves, or sources that include
-# several of them.
+# several of them. Files that have settings of their own by then stay themselves: included by others they would lose them.
 function(muster_sources result target)
-  set(sources ${ARGN})
+  set(sources)
+  set(alone)
+  foreach(file ${ARGN})
+    get_source_file_property(options ${file} COMPILE_OPTIONS)
+    get_source_file_property(definitions ${file} COMPILE_DEFINITIONS)
+    if(options OR definitions)
+      list(APPEND alone ${file})
+    else()
+      list(APPEND sources ${file})
+    endif()
+  endforeach()
   if(MUSTER_UNITY AND Python_Interpreter_FOUND AND sources)
     list(TRANSFORM sources REPLACE "^${PROJECT_SOURCE_DIR}/" "")
     execute_process(
@@ -10,25 +20,14 @@ function(muster_sources result target)
       OUTPUT_VARIABLE sources OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
     list(TRANSFORM sources PREPEND "${PROJECT_SOURCE_DIR}/" REGEX "^[^/]")
   endif()
-  set(${result} ${sources} PARENT_SCOPE)
-endfunction()
-
-# The same with LAYER_ALONE set: those of the files that are in it stay themselves.
-function(muster_layer_sources result target)
-  set(together ${ARGN})
-  list(REMOVE_ITEM together ${LAYER_ALONE})
-  set(alone ${ARGN})
-  list(REMOVE_ITEM alone ${together})
-  muster_sources(sources ${target} ${together})
   set(${result} ${sources} ${alone} PARENT_SCOPE)
 endfunction()
 
-# muster_layer(name [ALONE FILE...] [LIBRARIES ...]): one layer is one folder of muster/. Its sources become an OBJECT
+# muster_layer(name [LIBRARIES ...]): one layer is one folder of muster/. Its sources become an OBJECT
 # library that is linked into libmuster; x_test.cc files beside them become one test binary per layer, x_bench.cc files
-# one benchmark. Layers without sources of their own (yet) are fine. Files with settings of their own are ALONE.
+# one benchmark. Layers without sources of their own (yet) are fine.
 function(muster_layer name)
-  cmake_parse_arguments(LAYER "" "" "ALONE;LIBRARIES" ${ARGN})
-  list(TRANSFORM LAYER_ALONE PREPEND ${PROJECT_SOURCE_DIR}/)
+  cmake_parse_arguments(LAYER "" "" "LIBRARIES" ${ARGN})
   set(folder ${PROJECT_SOURCE_DIR}/muster/${name})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS ${folder}/*.cc)
   set(tests ${all})
@@ -37,7 +36,7 @@ function(muster_layer name)
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER all EXCLUDE REGEX "_(test|bench|main)\\.cc$")
   if(all)
-    muster_layer_sources(sources muster_${name} ${all})
+    muster_sources(sources muster_${name} ${all})
     add_library(muster_${name} OBJECT ${sources})
     target_link_libraries(muster_${name} PUBLIC muster_settings ${LAYER_LIBRARIES})
     if(TARGET muster_proto)
@@ -48,7 +47,7 @@ function(muster_layer name)
   endif()
   if(tests)
     set_property(GLOBAL APPEND PROPERTY MUSTER_TESTED_LAYERS ${name})
-    muster_layer_sources(sources ${name}_test ${tests})
+    muster_sources(sources ${name}_test ${tests})
     set_property(GLOBAL PROPERTY MUSTER_TESTS_${name} ${sources})
   endif()
   if(benches)

@@ -125,7 +125,7 @@ TEST_F(AccumulatorTest, GradientsThatOthersHoldStayAsTheyAre) {
 }
 
 // Whether the last gradient or the take comes last, the elements are the same.
-TEST_F(AccumulatorTest, AMeanThatIsWaitedForIsMadeInOnePass) {
+TEST_F(AccumulatorTest, AMeanThatIsWaitedForHasTheSameElements) {
   const std::vector<std::vector<float>> gradients = {{0.1f, 1e8f}, {0.7f, 3.f}, {-0.3f, 1e-3f}};
   Taken before, after;
   for (const auto& each : gradients) ASSERT_TRUE(dense_.Apply(0, Floats(each)).ok());
@@ -149,7 +149,7 @@ TEST_F(AccumulatorTest, AMeanThatIsWaitedForIsMadeInOnePass) {
 }
 
 // Memory of another task, which writes into it once it is given back.
-TEST_F(AccumulatorTest, WhatOthersMayWriteIsCopiedOnlyIfItIsKept) {
+TEST_F(AccumulatorTest, WhatOthersMayWriteIsCopiedWhereItIsKept) {
   alignas(64) std::array<float, 2> theirs = {1, 2};
   const auto lent = [&] {
     return *Tensor::FromBuffer(DType::kFloat, Shape({2}),
