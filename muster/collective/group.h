@@ -14,7 +14,8 @@
 namespace muster::collective {
 
 // Called once, with the first error of the group or OK. Must be short and must not wait: it runs on
-// whichever thread moves the group's bytes.
+// whichever thread moves the group's bytes. It must not own the group either, whose destructor
+// waits for such a thread.
 using Done = absl::AnyInvocable<void(absl::Status) &&>;
 
 // Every rank calls the same collectives with the same tag, sizes and types, in any order and with

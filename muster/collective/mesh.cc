@@ -95,8 +95,12 @@ Mesh::Mesh(MeshOptions options, std::unique_ptr<Connector> connector, int epoll,
 }
 
 Mesh::~Mesh() {
-  const absl::Status reason =
-      absl::CancelledError(absl::StrCat(Name(rank()), " has left the group"));
+  absl::Status reason = absl::CancelledError(absl::StrCat(Name(rank()), " has left the group"));
+  // An abort that was asked for says why.
+  mutex_.Lock();
+  DrainInbox();
+  if (!failed_.ok()) reason = failed_;
+  Release(/*is_driver=*/false);
   connector_->End(reason);
   {
     MutexLock lock(driver_mutex_);

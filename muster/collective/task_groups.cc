@@ -71,7 +71,8 @@ uint64_t Mix(uint64_t a, absl::string_view text) {
   return a;
 }
 
-// A group while somebody uses it.
+// A group. Owned by the task's list and, for the length of a call, by whoever starts or aborts a
+// collective; never by what the mesh keeps or calls, because its thread cannot wait for itself.
 struct Member {
   DirectGroup group;
   std::shared_ptr<DataPort> port;  // outlives the mesh
@@ -91,8 +92,6 @@ struct Member {
 // One collective: its tensors stay until the mesh has done with them.
 struct Running {
   CollectiveCall call;
-  std::shared_ptr<Member> member;
-  Scheduler* scheduler = nullptr;
   muster::Done done;
   Cancellation::Token token = 0;
 
@@ -151,9 +150,9 @@ class TaskGroups : public DirectGroups {
     member->port = port_;
     ASSIGN_OR_RETURN(member->mesh,
                      Mesh::Create(std::move(options), NewConnectorLocked(std::move(addresses))));
-    const int32_t key = group.key;
     member->group = std::move(group);
-    by_key_[key] = std::move(member);
+    std::swap(by_key_[member->group.key], member);
+    if (member != nullptr) member->mesh->Abort(absl::AbortedError("Another group has its key"));
     return absl::OkStatus();
   }
 
@@ -187,10 +186,8 @@ class TaskGroups : public DirectGroups {
     }
     auto running = std::make_shared<Running>();
     running->call = std::move(call);
-    running->member = std::move(member);
-    running->scheduler = options_.scheduler;
     running->done = std::move(done);
-    Start(running);
+    Start(member, std::move(running), options_.scheduler);
     return true;
   }
 
@@ -223,43 +220,48 @@ class TaskGroups : public DirectGroups {
     return absl::OkStatus();
   }
 
-  static void Start(const std::shared_ptr<Running>& running) {
+  static void Start(const std::shared_ptr<Member>& member, std::shared_ptr<Running> running,
+                    Scheduler* scheduler) {
     CollectiveCall& call = running->call;
     // A step that ends must get its tensors back: the others cannot go on without this rank.
     if (call.cancellation != nullptr) {
       const Cancellation::Token token = call.cancellation->NewToken();
       const bool registered = call.cancellation->Register(
-          token,
-          [member = running->member, scheduler = running->scheduler, step = call.cancellation] {
-            scheduler->Schedule([member, reason = step->reason()] { member->mesh->Abort(reason); });
+          token, [used = std::weak_ptr<Member>(member), scheduler, step = call.cancellation] {
+            scheduler->Schedule([used, reason = step->reason()] {
+              if (const auto found = used.lock(); found != nullptr) found->mesh->Abort(reason);
+            });
           });
       if (!registered) return running->End(call.cancellation->reason());
       running->token = token;
     }
-    const auto ended = [running](const absl::Status& status) {
-      running->scheduler->Schedule([running, status] { running->End(status); });
-    };
-    Mesh& mesh = *running->member->mesh;
-    const CollectiveParams& params = call.params;
-    const uint64_t tag = running->member->NextTag(params);
+    Mesh& mesh = *member->mesh;
+    const CollectiveParams params = call.params;
+    const uint64_t tag = member->NextTag(params);
+    const size_t count = static_cast<size_t>(call.output.num_elements());
+    const size_t bytes = call.output.size_bytes(), block = call.input.size_bytes();
     char* const data = call.output.raw();
+    if (params.type == CollectiveType::kGather && block > 0) {
+      std::memcpy(data + block * mesh.rank(), call.input.raw(), block);
+    }
+    // Leaves nothing of the step with the thread that calls it.
+    auto ended = [running = std::move(running), scheduler](absl::Status status) mutable {
+      scheduler->Schedule([running = std::move(running), status = std::move(status)]() mutable {
+        running->End(std::move(status));
+      });
+    };
     switch (params.type) {
       case CollectiveType::kReduce: {
         Reduction reduction;
         reduction.dtype = params.dtype;
         reduction.op = static_cast<ReduceOp>(params.merge);
         reduction.mean = params.final == FinalOp::kDiv;
-        return mesh.AllReduce(tag, reduction, data, static_cast<size_t>(call.output.num_elements()),
-                              ended);
+        return mesh.AllReduce(tag, reduction, data, count, std::move(ended));
       }
       case CollectiveType::kBroadcast:
-        return mesh.Broadcast(tag, running->member->group.source, data, call.output.size_bytes(),
-                              ended);
-      case CollectiveType::kGather: {
-        const size_t block = call.input.size_bytes();
-        if (block > 0) std::memcpy(data + block * mesh.rank(), call.input.raw(), block);
-        return mesh.AllGather(tag, data, block, ended);
-      }
+        return mesh.Broadcast(tag, member->group.source, data, bytes, std::move(ended));
+      case CollectiveType::kGather:
+        return mesh.AllGather(tag, data, block, std::move(ended));
       default:
         return ended(Unimplemented(params.ToString(), " in a group of tasks that has met"));
     }
