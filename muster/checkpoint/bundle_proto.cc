@@ -1,12 +1,11 @@
 #include "muster/checkpoint/bundle_proto.h"
 
-#include <limits>
-
 #include "tensorflow/core/framework/tensor.pb.h"
 #include "tensorflow/core/framework/tensor_slice.pb.h"
 #include "tensorflow/core/protobuf/tensor_bundle.pb.h"
 
 #include "muster/checkpoint/coding.h"
+#include "muster/tensor/message_proto.h"
 #include "muster/tensor/tensor_proto.h"
 #include "muster/tensor/variant_codec.h"
 
@@ -14,11 +13,6 @@ namespace muster {
 namespace {
 
 constexpr int kFormatVersion = 1;
-
-bool ParseMessage(absl::string_view bytes, google::protobuf::MessageLite& message) {
-  return bytes.size() <= std::numeric_limits<int>::max() &&
-         message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()));
-}
 
 // Elements of 8, 16 and 32 bits share a field.
 template <typename T>
@@ -47,7 +41,7 @@ std::string BundleHeader::Serialize() const {
 
 absl::StatusOr<BundleHeader> BundleHeader::Parse(absl::string_view bytes) {
   tensorflow::BundleHeaderProto proto;
-  if (!ParseMessage(bytes, proto)) return absl::DataLossError("unable to parse header entry");
+  if (!MessageFromBytes(bytes, proto)) return absl::DataLossError("unable to parse header entry");
   BundleHeader header;
   header.num_shards = proto.num_shards();
   header.big_endian = proto.endianness() == tensorflow::BundleHeaderProto::BIG;
@@ -100,7 +94,7 @@ std::string BundleEntry::Serialize() const {
 
 absl::StatusOr<BundleEntry> BundleEntry::Parse(absl::string_view bytes) {
   tensorflow::BundleEntryProto proto;
-  if (!ParseMessage(bytes, proto)) return absl::DataLossError("unable to parse the entry");
+  if (!MessageFromBytes(bytes, proto)) return absl::DataLossError("unable to parse the entry");
   BundleEntry entry;
   const int number = proto.dtype();
   if (!IsValidDType(number) || number > 100) {
@@ -127,7 +121,43 @@ absl::StatusOr<BundleEntry> BundleEntry::Parse(absl::string_view bytes) {
   return entry;
 }
 
+int64_t MostElementBytes(const Tensor& tensor) {
+  // A negative number takes ten bytes, however short its type is.
+  constexpr int64_t kVarint = 10;
+  const int64_t count = tensor.num_elements();
+  switch (tensor.dtype()) {
+    case DType::kBool:
+      return count;
+    case DType::kUint8:
+    case DType::kQuint8:
+      return 2 * count;
+    case DType::kUint16:
+    case DType::kQuint16:
+    case DType::kHalf:
+    case DType::kBfloat16:
+      return 3 * count;
+    case DType::kFloat:
+    case DType::kDouble:
+    case DType::kComplex64:
+    case DType::kComplex128:
+      return static_cast<int64_t>(tensor.size_bytes());
+    case DType::kString: {
+      int64_t bytes = kVarint * count;
+      for (const std::string& text : tensor.values<std::string>())
+        bytes += static_cast<int64_t>(text.size());
+      return bytes;
+    }
+    default:
+      return kVarint * count;
+  }
+}
+
 absl::Status ElementsToProto(const Tensor& tensor, tensorflow::TensorProto& proto) {
+  if (MostElementBytes(tensor) > static_cast<int64_t>(kMaxMessageBytes)) {
+    return InvalidArgument("A tensor of type ", DTypeName(tensor.dtype()), " and shape ",
+                           tensor.shape().ToString(), " may take ", MostElementBytes(tensor),
+                           " bytes; a message has at most ", kMaxMessageBytes);
+  }
   switch (tensor.dtype()) {
     case DType::kFloat:
       AddParts<float>(tensor, 1, *proto.mutable_float_val());
@@ -205,7 +235,7 @@ absl::StatusOr<std::string> SerializeVariant(const Variant& value) {
       ShapeToProto(part.shape(), *out.mutable_tensor_shape());
       RETURN_IF_ERROR(ElementsToProto(part, out));
     }
-    return proto.SerializeAsString();
+    return MessageToBytes(proto);
   }
   return Unimplemented("Variant values of this kind cannot be saved");
 }
@@ -215,7 +245,7 @@ absl::StatusOr<Variant> ParseVariant(absl::string_view bytes) {
   tensorflow::TensorProto proto;
   proto.set_dtype(tensorflow::DT_VARIANT);
   proto.mutable_tensor_shape();
-  if (!ParseMessage(bytes, *proto.add_variant_val()))
+  if (!MessageFromBytes(bytes, *proto.add_variant_val()))
     return absl::DataLossError("Unable to parse the variant");
   ASSIGN_OR_RETURN(const Tensor tensor, TensorFromProto(proto));
   return tensor.scalar<Variant>();

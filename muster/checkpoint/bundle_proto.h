@@ -46,8 +46,11 @@ void SliceToProto(const TensorSlice& slice, tensorflow::TensorSliceProto& proto)
 TensorSlice SliceFromProto(const tensorflow::TensorSliceProto& proto);
 
 // The elements in the field of their type, one value each; neither type nor shape. Unimplemented
-// for types without a field.
+// for types without a field, InvalidArgument where they may be more than a message can have.
 absl::Status ElementsToProto(const Tensor& tensor, tensorflow::TensorProto& proto);
+
+// So many bytes at most, by the type alone where it is not text.
+int64_t MostElementBytes(const Tensor& tensor);
 
 // One element of a variant tensor.
 absl::StatusOr<std::string> SerializeVariant(const Variant& value);

@@ -13,6 +13,7 @@
 #include "muster/checkpoint/merge.h"
 #include "muster/checkpoint/table_writer.h"
 #include "muster/checkpoint/v1_proto.h"
+#include "muster/tensor/untouched_tensor_test.h"
 
 namespace muster {
 namespace {
@@ -311,6 +312,29 @@ TEST(GoldenFiles, V1IsReadAndWrittenByteForByte) {
   }
   ASSERT_TRUE(writer.Finish().ok());
   EXPECT_EQ(Contents(folder / "v1"), Contents(original));
+}
+
+TEST(V1, TensorsLargerThanAMessageAreRefused) {
+  // How many of each type are one too many, and what is then said, TensorFlow has told.
+  const struct {
+    DType dtype;
+    int64_t elements;
+    const char* estimate;
+  } kCases[] = {{DType::kFloat, 536870655, "2147483651 bytes"},
+                {DType::kBool, int64_t{1} << 32, "4294968327 bytes"},
+                {DType::kInt8, 214748400, "2147485031 bytes"},
+                {DType::kComplex64, int64_t{1} << 31, "17179870215 bytes"}};
+  for (const auto& [dtype, elements, estimate] : kCases) {
+    TestFolder folder;
+    V1Writer writer(folder / "v1");
+    const Tensor tensor = UntouchedTensor(dtype, Shape({elements}));
+    const absl::Status status =
+        writer.Add("x", tensor.shape(), TensorSlice::Whole(tensor.rank()), tensor);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              absl::StrCat("Tensor slice is too large to serialize (conservative estimate: ",
+                           estimate, "); tensor 'x'"));
+  }
 }
 
 // --- Damage.

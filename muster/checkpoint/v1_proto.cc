@@ -1,29 +1,29 @@
 #include "muster/checkpoint/v1_proto.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "tensorflow/core/util/saved_tensor_slice.pb.h"
 
 #include "muster/checkpoint/bundle_proto.h"
 #include "muster/checkpoint/table_writer.h"
+#include "muster/tensor/message_proto.h"
 #include "muster/tensor/tensor_proto.h"
 
 namespace muster {
 namespace {
 
 constexpr int kFormatVersion = 1;
+// As TensorFlow reckons, so that the same tensors are refused.
+constexpr int64_t kMostSliceBytes = int64_t{1} << 31;
+constexpr int64_t kTensorHeaderBytes = 1 << 10;
 
 std::string ForTensor(absl::string_view name) {
   return absl::StrCat("; tensor '", name, "'");
 }
 
 absl::Status ParseSlices(absl::string_view bytes, tensorflow::SavedTensorSlices& message) {
-  if (bytes.size() > std::numeric_limits<int>::max() ||
-      !message.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) {
-    return absl::DataLossError("unable to parse the entry");
-  }
-  return absl::OkStatus();
+  if (MessageFromBytes(bytes, message)) return absl::OkStatus();
+  return absl::DataLossError("unable to parse the entry");
 }
 
 }  // namespace
@@ -174,13 +174,16 @@ absl::Status V1Writer::Add(const std::string& name, const Shape& full_shape,
   tensorflow::SavedSlice& data = *message.mutable_data();
   data.set_name(name);
   SliceToProto(slice, *data.mutable_slice());
-  RETURN_IF_ERROR(ElementsToProto(tensor, *data.mutable_data()));
-  if (message.ByteSizeLong() > std::numeric_limits<int>::max()) {
-    return InvalidArgument("Tensor slice is too large to serialize: ", name,
-                           " (a V1 checkpoint holds up to 2 GiB per tensor)");
+  const int64_t most_bytes =
+      static_cast<int64_t>(data.ByteSizeLong()) + kTensorHeaderBytes + MostElementBytes(tensor);
+  if (most_bytes > kMostSliceBytes) {
+    return InvalidArgument("Tensor slice is too large to serialize (conservative estimate: ",
+                           most_bytes, " bytes)", ForTensor(name));
   }
+  RETURN_IF_ERROR(ElementsToProto(tensor, *data.mutable_data()));
+  ASSIGN_OR_RETURN(std::string bytes, MessageToBytes(message));
   stored.slices.push_back(slice);
-  if (!entries_.emplace(SliceKey(name, slice), message.SerializeAsString()).second)
+  if (!entries_.emplace(SliceKey(name, slice), std::move(bytes)).second)
     return InvalidArgument("Adding duplicate key: ", name);
   return absl::OkStatus();
 }
@@ -196,7 +199,8 @@ absl::Status V1Writer::Finish(FileSystem& files) {
   }
   message.mutable_meta()->mutable_versions()->set_producer(kFormatVersion);
   TableWriter table;
-  table.Add("", message.SerializeAsString());
+  ASSIGN_OR_RETURN(const std::string description, MessageToBytes(message));
+  table.Add("", description);
   for (const auto& [key, value] : entries_) table.Add(key, value);
   return WriteFileAtomically(name_, std::move(table).Finish(), files);
 }

@@ -14,6 +14,7 @@
 #include "muster/graph/attr_value_proto.h"
 #include "muster/graph/graph_proto.h"
 #include "muster/graph/op_registry.h"
+#include "muster/tensor/message_proto.h"
 
 namespace muster {
 namespace {
@@ -39,6 +40,10 @@ absl::StatusOr<std::unique_ptr<Function>> ReadFunction(const tensorflow::Functio
   for (const auto& [name, value] : proto.attr()) {
     ASSIGN_OR_RETURN(AttrValue attr, AttrValueFromProto(value));
     function->attrs.emplace(name, std::move(attr));
+  }
+  if (proto.ByteSizeLong() > kMaxMessageBytes) {
+    return InvalidArgument("Function '", proto.signature().name(), "' takes ", proto.ByteSizeLong(),
+                           " bytes; the limit is ", kMaxMessageBytes);
   }
   function->serialized = Canonical(proto);
   OpRegistration registration;

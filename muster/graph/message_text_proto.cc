@@ -8,6 +8,8 @@
 #include <google/protobuf/message.h>
 #include <google/protobuf/text_format.h>
 
+#include "muster/tensor/message_proto.h"
+
 namespace muster {
 namespace {
 
@@ -60,7 +62,7 @@ absl::StatusOr<std::string> MessageText(const std::string& full_name, absl::stri
   if (descriptor == nullptr) return NotFound("No message is called ", full_name);
   const std::unique_ptr<google::protobuf::Message> message(
       google::protobuf::MessageFactory::generated_factory()->GetPrototype(descriptor)->New());
-  if (!message->ParseFromArray(bytes.data(), static_cast<int>(bytes.size())))
+  if (!MessageFromBytes(bytes, *message))
     return InvalidArgument("These bytes are not a ", full_name);
   return MessageText(*message);
 }

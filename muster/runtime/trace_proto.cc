@@ -9,6 +9,7 @@
 
 #include "muster/base/status.h"
 #include "muster/graph/graph_proto.h"
+#include "muster/tensor/message_proto.h"
 
 namespace muster {
 namespace {
@@ -104,7 +105,7 @@ absl::StatusOr<std::string> SerializeGraph(const Graph& graph) {
   tensorflow::GraphDef proto;
   RETURN_IF_ERROR(GraphToProto(graph, {}, proto));
   proto.mutable_library();  // there, if empty, in TensorFlow's
-  return proto.SerializeAsString();
+  return MessageToBytes(proto);
 }
 
 }  // namespace muster

@@ -4,6 +4,7 @@
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 
+#include "muster/tensor/message_proto.h"
 #include "muster/transport/cluster_proto.h"
 #include "muster/transport/session_config_proto.h"
 
@@ -43,7 +44,7 @@ class FirstError : public google::protobuf::io::ErrorCollector {
 
 absl::StatusOr<ServerOptions> ParseServerDef(absl::string_view serialized) {
   tensorflow::ServerDef proto;
-  if (!proto.ParseFromArray(serialized.data(), static_cast<int>(serialized.size())))
+  if (!MessageFromBytes(serialized, proto))
     return InvalidArgument("these ", serialized.size(), " bytes are not a ServerDef");
   return FromProto(proto);
 }

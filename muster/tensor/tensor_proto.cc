@@ -8,6 +8,7 @@
 #include "tensorflow/core/framework/tensor.pb.h"
 
 #include "muster/base/status.h"
+#include "muster/tensor/message_proto.h"
 #include "muster/tensor/variant_codec.h"
 
 namespace muster {
@@ -240,7 +241,8 @@ absl::StatusOr<std::vector<absl::string_view>> SplitContent(absl::string_view co
                                                             const Shape& shape) {
   const int64_t count = shape.num_elements();
   // Each length takes a byte at least.
-  if (count > static_cast<int64_t>(content.size())) return BadContent(dtype, shape, content.size());
+  if (count > static_cast<int64_t>(content.size()) || content.size() > kMaxMessageBytes)
+    return BadContent(dtype, shape, content.size());
   google::protobuf::io::CodedInputStream in(reinterpret_cast<const uint8_t*>(content.data()),
                                             static_cast<int>(content.size()));
   std::vector<uint32_t> lengths(static_cast<size_t>(count));
@@ -264,7 +266,7 @@ absl::StatusOr<std::vector<absl::string_view>> SplitContent(absl::string_view co
 template <typename Message>
 absl::StatusOr<Message> ParsePiece(absl::string_view piece) {
   Message message;
-  if (!message.ParseFromArray(piece.data(), static_cast<int>(piece.size()))) {
+  if (!MessageFromBytes(piece, message)) {
     return InvalidArgument("tensor_content holds an element that is not a ",
                            Message::descriptor()->full_name());
   }
@@ -366,6 +368,15 @@ void AddAll(const Tensor& tensor, Field& field) {
   for (int64_t i = 0; i < tensor.num_elements(); ++i) field.Add(values[i]);
 }
 
+// As it lies in memory; what strings and variants hold comes to that.
+absl::Status CheckFitsMessage(const Tensor& tensor) {
+  if (tensor.size_bytes() <= kMaxMessageBytes) return absl::OkStatus();
+  return InvalidArgument("A tensor of ", tensor.size_bytes(), " bytes, type ",
+                         DTypeName(tensor.dtype()), " and shape ", tensor.shape().ToString(),
+                         ", cannot be written to a message; the limit is ", kMaxMessageBytes,
+                         " bytes");
+}
+
 absl::Status WriteTyped(const Tensor& tensor, tensorflow::TensorProto& proto) {
   switch (tensor.dtype()) {
     case DType::kFloat:
@@ -464,11 +475,13 @@ absl::Status WriteContent(const Tensor& tensor, tensorflow::TensorProto& proto) 
     } else if (tensor.dtype() == DType::kResource) {
       tensorflow::ResourceHandleProto handle;
       ResourceHandleToProto(tensor.data<ResourceHandle>()[i], handle);
-      add(handle.SerializeAsString());
+      ASSIGN_OR_RETURN(const std::string bytes, MessageToBytes(handle));
+      add(bytes);
     } else {
       tensorflow::VariantTensorDataProto variant;
       RETURN_IF_ERROR(VariantToProto(tensor.data<Variant>()[i], variant));
-      add(variant.SerializeAsString());
+      ASSIGN_OR_RETURN(const std::string bytes, MessageToBytes(variant));
+      add(bytes);
     }
   }
   proto.set_tensor_content(lengths + elements);
@@ -575,6 +588,7 @@ absl::Status TensorToProto(const Tensor& tensor, TensorEncoding encoding,
     ASSIGN_OR_RETURN(const Tensor first, FirstElement(tensor));
     return WriteTyped(first, proto);
   }
+  RETURN_IF_ERROR(CheckFitsMessage(tensor));
   if (encoding == TensorEncoding::kTyped && IsWrittenTyped(tensor))
     return WriteTyped(tensor, proto);
   return WriteContent(tensor, proto);

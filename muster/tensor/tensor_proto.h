@@ -38,7 +38,7 @@ enum class TensorEncoding {
              // bools, complex numbers (up to a million) and one value over and over, else content
 };
 // Replaces what `proto` holds. Unimplemented for variants that hold a value, InvalidArgument for an
-// invalid tensor.
+// invalid tensor and for one of more than kMaxMessageBytes.
 absl::Status TensorToProto(const Tensor& tensor, TensorEncoding encoding,
                            tensorflow::TensorProto& proto);
 

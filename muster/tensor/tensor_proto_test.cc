@@ -8,6 +8,9 @@
 #include "gtest/gtest.h"
 #include "tensorflow/core/framework/tensor.pb.h"
 
+#include "muster/tensor/message_proto.h"
+#include "muster/tensor/untouched_tensor_test.h"
+
 namespace muster {
 namespace {
 
@@ -236,6 +239,25 @@ TEST(TensorProto, DamagedBytesNeverCrash) {
     ASSERT_TRUE(TensorToProto(*tensor, TensorEncoding::kContent, proto).ok());
     EXPECT_TRUE(TensorFromProto(proto).ok());
   }
+}
+
+TEST(TensorProto, LargerThanAMessageIsRefused) {
+  tensorflow::TensorProto proto;
+  const Tensor large = UntouchedTensor(DType::kFloat, Shape({int64_t{1} << 29, 2}));
+  const absl::Status status = TensorToProto(large, TensorEncoding::kContent, proto);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(status.message(), testing::HasSubstr("4294967296 bytes"));
+  EXPECT_THAT(status.message(), testing::HasSubstr("[536870912,2]"));
+}
+
+TEST(TensorProto, BytesOfNoMessageAreNoMessage) {
+  // As an int the length would be that of an empty message.
+  tensorflow::TensorProto proto;
+  const Tensor large = UntouchedTensor(DType::kUint8, Shape({int64_t{1} << 32}));
+  EXPECT_FALSE(MessageFromBytes({large.raw(), large.size_bytes()}, proto));
+  EXPECT_TRUE(MessageFromBytes("", proto));
+  proto.set_dtype(tensorflow::DT_FLOAT);
+  EXPECT_EQ(*MessageToBytes(proto), proto.SerializeAsString());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include "tensorflow/core/util/event.pb.h"
 
 #include "muster/base/status.h"
+#include "muster/tensor/message_proto.h"
 
 namespace muster {
 namespace {
@@ -26,13 +27,13 @@ std::string VersionEvent(double wall_time) {
 absl::StatusOr<std::string> SummaryEvent(const EventStamp& stamp, absl::string_view summary,
                                          absl::flat_hash_set<std::string>& seen_tags) {
   tensorflow::Event event = Stamped(stamp);
-  if (!event.mutable_summary()->ParseFromArray(summary.data(), static_cast<int>(summary.size()))) {
+  if (!MessageFromBytes(summary, *event.mutable_summary())) {
     return InvalidArgument("these ", summary.size(), " bytes are not a Summary");
   }
   for (tensorflow::Summary::Value& value : *event.mutable_summary()->mutable_value()) {
     if (!seen_tags.insert(value.tag()).second) value.clear_metadata();
   }
-  return event.SerializeAsString();
+  return MessageToBytes(event);
 }
 
 std::string ScalarEvent(const EventStamp& stamp, absl::string_view tag, float value) {
@@ -43,16 +44,17 @@ std::string ScalarEvent(const EventStamp& stamp, absl::string_view tag, float va
   return event.SerializeAsString();
 }
 
-std::string GraphEvent(const EventStamp& stamp, absl::string_view graph_def) {
+absl::StatusOr<std::string> GraphEvent(const EventStamp& stamp, absl::string_view graph_def) {
   tensorflow::Event event = Stamped(stamp);
   event.set_graph_def(std::string(graph_def));
-  return event.SerializeAsString();
+  return MessageToBytes(event);
 }
 
-std::string MetaGraphEvent(const EventStamp& stamp, absl::string_view meta_graph_def) {
+absl::StatusOr<std::string> MetaGraphEvent(const EventStamp& stamp,
+                                           absl::string_view meta_graph_def) {
   tensorflow::Event event = Stamped(stamp);
   event.set_meta_graph_def(std::string(meta_graph_def));
-  return event.SerializeAsString();
+  return MessageToBytes(event);
 }
 
 std::string SessionLogEvent(const EventStamp& stamp, SessionStatus status,
@@ -65,12 +67,12 @@ std::string SessionLogEvent(const EventStamp& stamp, SessionStatus status,
   return event.SerializeAsString();
 }
 
-std::string RunMetadataEvent(const EventStamp& stamp, absl::string_view tag,
-                             absl::string_view run_metadata) {
+absl::StatusOr<std::string> RunMetadataEvent(const EventStamp& stamp, absl::string_view tag,
+                                             absl::string_view run_metadata) {
   tensorflow::Event event = Stamped(stamp);
   event.mutable_tagged_run_metadata()->set_tag(std::string(tag));
   event.mutable_tagged_run_metadata()->set_run_metadata(std::string(run_metadata));
-  return event.SerializeAsString();
+  return MessageToBytes(event);
 }
 
 }  // namespace muster

@@ -27,11 +27,12 @@ std::string VersionEvent(double wall_time);
 absl::StatusOr<std::string> SummaryEvent(const EventStamp& stamp, absl::string_view summary,
                                          absl::flat_hash_set<std::string>& seen_tags);
 std::string ScalarEvent(const EventStamp& stamp, absl::string_view tag, float value);
-std::string GraphEvent(const EventStamp& stamp, absl::string_view graph_def);
-std::string MetaGraphEvent(const EventStamp& stamp, absl::string_view meta_graph_def);
+absl::StatusOr<std::string> GraphEvent(const EventStamp& stamp, absl::string_view graph_def);
+absl::StatusOr<std::string> MetaGraphEvent(const EventStamp& stamp,
+                                           absl::string_view meta_graph_def);
 std::string SessionLogEvent(const EventStamp& stamp, SessionStatus status,
                             absl::string_view checkpoint_path, absl::string_view message);
-std::string RunMetadataEvent(const EventStamp& stamp, absl::string_view tag,
-                             absl::string_view run_metadata);
+absl::StatusOr<std::string> RunMetadataEvent(const EventStamp& stamp, absl::string_view tag,
+                                             absl::string_view run_metadata);
 
 }  // namespace muster

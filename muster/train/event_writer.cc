@@ -147,11 +147,13 @@ absl::Status EventWriter::AddScalar(absl::string_view tag, float value, Step ste
 }
 
 absl::Status EventWriter::AddGraph(absl::string_view graph_def, Step step) {
-  return AddEvent(GraphEvent(Now(step), graph_def));
+  ASSIGN_OR_RETURN(std::string event, GraphEvent(Now(step), graph_def));
+  return AddEvent(std::move(event));
 }
 
 absl::Status EventWriter::AddMetaGraph(absl::string_view meta_graph_def, Step step) {
-  return AddEvent(MetaGraphEvent(Now(step), meta_graph_def));
+  ASSIGN_OR_RETURN(std::string event, MetaGraphEvent(Now(step), meta_graph_def));
+  return AddEvent(std::move(event));
 }
 
 absl::Status EventWriter::AddSessionLog(SessionStatus status, absl::string_view checkpoint_path,
@@ -167,7 +169,8 @@ absl::Status EventWriter::AddRunMetadata(absl::string_view run_metadata, absl::s
       return InvalidArgument("The provided tag was already used for this event type");
     }
   }
-  return AddEvent(RunMetadataEvent(Now(step), tag, run_metadata));
+  ASSIGN_OR_RETURN(std::string event, RunMetadataEvent(Now(step), tag, run_metadata));
+  return AddEvent(std::move(event));
 }
 
 absl::Status EventWriter::Flush() {

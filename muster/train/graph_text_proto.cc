@@ -6,6 +6,7 @@
 
 #include "muster/graph/graph_proto.h"
 #include "muster/graph/message_text_proto.h"
+#include "muster/tensor/message_proto.h"
 
 namespace muster {
 namespace {
@@ -25,7 +26,7 @@ absl::StatusOr<std::string> GraphText(const Graph& graph) {
 
 absl::StatusOr<std::string> SerializeGraphWithShapes(const Graph& graph) {
   ASSIGN_OR_RETURN(const tensorflow::GraphDef message, WithShapes(graph));
-  return message.SerializeAsString();
+  return MessageToBytes(message);
 }
 
 absl::StatusOr<std::string> SerializeMetaGraph(const Graph& graph, const SaverDef& saver) {
@@ -43,7 +44,7 @@ absl::StatusOr<std::string> SerializeMetaGraph(const Graph& graph, const SaverDe
     def.set_version(static_cast<tensorflow::SaverDef::CheckpointFormatVersion>(
         static_cast<int>(saver.version)));
   }
-  return message.SerializeAsString();
+  return MessageToBytes(message);
 }
 
 }  // namespace muster

@@ -7,6 +7,7 @@
 #include "muster/base/clock.h"
 #include "muster/base/json.h"
 #include "muster/runtime/trace_proto.h"
+#include "muster/tensor/message_proto.h"
 #include "muster/train/saving_hooks.h"
 
 namespace muster {
@@ -64,7 +65,7 @@ absl::StatusOr<std::string> SerializeRunMetadata(const RunMetadata& metadata,
         return Internal("a graph that ran cannot be read");
     }
   }
-  return message.SerializeAsString();
+  return MessageToBytes(message);
 }
 
 absl::StatusOr<std::string> SaveTimeline(const RunMetadata& metadata, const std::string& path) {
@@ -73,7 +74,7 @@ absl::StatusOr<std::string> SaveTimeline(const RunMetadata& metadata, const std:
   file << TraceEvents(message.step_stats());
   file.close();
   if (!file) return absl::UnknownError(absl::StrCat("cannot write ", path));
-  return message.SerializeAsString();
+  return MessageToBytes(message);
 }
 
 }  // namespace muster

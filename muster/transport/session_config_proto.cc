@@ -4,6 +4,7 @@
 
 #include "tensorflow/core/protobuf/config.pb.h"
 
+#include "muster/tensor/message_proto.h"
 #include "muster/transport/cluster_proto.h"
 
 namespace muster {
@@ -101,7 +102,7 @@ void SessionConfigToProto(const SessionConfig& config, tensorflow::ConfigProto& 
 
 absl::StatusOr<SessionConfig> ParseSessionConfig(absl::string_view serialized) {
   tensorflow::ConfigProto proto;
-  if (!proto.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()))) {
+  if (!MessageFromBytes(serialized, proto)) {
     return InvalidArgument("The bytes given are not a ConfigProto");
   }
   return SessionConfigFromProto(proto);

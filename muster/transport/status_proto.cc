@@ -4,6 +4,8 @@
 #include "absl/strings/str_replace.h"
 #include "xla/tsl/protobuf/distributed_runtime_payloads.pb.h"
 
+#include "muster/tensor/message_proto.h"
+
 namespace muster {
 namespace {
 
@@ -83,7 +85,7 @@ std::string PayloadsToWire(const absl::Status& status) {
 void AddPayloadsFromWire(absl::string_view serialized, absl::Status& status) {
   if (status.ok() || serialized.empty()) return;
   tensorflow::distributed_runtime::GrpcPayloadContainer container;
-  if (!container.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()))) {
+  if (!MessageFromBytes(serialized, container)) {
     status.SetPayload(kPayloadsLost, absl::Cord());
     return;
   }

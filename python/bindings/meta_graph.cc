@@ -6,6 +6,7 @@
 #include "muster/graph/control_flow_proto.h"
 #include "muster/graph/message_text_proto.h"
 #include "muster/graph/while_context.h"
+#include "muster/tensor/message_proto.h"
 
 namespace muster {
 namespace {
@@ -27,7 +28,7 @@ nb::bytes ContextToProto(ControlFlowContext& context, const std::string& export_
 template <typename Proto>
 Proto Parsed(const nb::bytes& bytes) {
   Proto proto;
-  if (!proto.ParseFromArray(bytes.c_str(), static_cast<int>(bytes.size())))
+  if (!MessageFromBytes({bytes.c_str(), bytes.size()}, proto))
     throw nb::value_error("these bytes are not a control-flow context");
   return proto;
 }

@@ -8,20 +8,21 @@
 #include "muster/graph/attr_value_proto.h"
 #include "muster/graph/graph_proto.h"
 #include "muster/graph/op_registry.h"
+#include "muster/tensor/message_proto.h"
 #include "muster/tensor/tensor_proto.h"
 
 namespace muster {
 namespace {
 
 nb::bytes Serialized(const google::protobuf::MessageLite& message) {
-  const std::string bytes = message.SerializeAsString();
+  const std::string bytes = BuildValue(MessageToBytes(message));
   return nb::bytes(bytes.data(), bytes.size());
 }
 
 template <typename Message>
 Message Parsed(const nb::bytes& bytes, const char* what) {
   Message message;
-  if (!message.ParseFromArray(bytes.c_str(), static_cast<int>(bytes.size()))) {
+  if (!MessageFromBytes({bytes.c_str(), bytes.size()}, message)) {
     throw nb::value_error((std::string("these bytes are not a ") + what).c_str());
   }
   return message;

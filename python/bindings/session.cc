@@ -12,6 +12,7 @@
 #include "muster/device/device.h"
 #include "muster/graph/graph_proto.h"
 #include "muster/runtime/trace.h"
+#include "muster/tensor/message_proto.h"
 #include "muster/transport/session_config_proto.h"
 
 namespace muster {
@@ -100,7 +101,7 @@ nb::list PartitionsToPython(const RunMetadata& metadata) {
   for (const std::shared_ptr<const Graph>& graph : metadata.partition_graphs) {
     tensorflow::GraphDef proto;
     ThrowIfBuildError(GraphToProto(*graph, {}, proto));
-    const std::string bytes = proto.SerializeAsString();
+    const std::string bytes = BuildValue(MessageToBytes(proto));
     graphs.append(nb::bytes(bytes.data(), bytes.size()));
   }
   return graphs;

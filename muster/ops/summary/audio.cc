@@ -93,7 +93,8 @@ class AudioSummary : public Kernel {
           max_outputs_ > 1 ? absl::StrCat(name, "/audio/", i) : absl::StrCat(name, "/audio"), rate,
           channels, frames, std::move(wav));
     }
-    c.SetOutput(0, Tensor::Scalar<std::string>(summary.Serialize()));
+    ASSIGN_OR_RETURN(std::string bytes, summary.Serialize());
+    c.SetOutput(0, Tensor::Scalar(std::move(bytes)));
     return absl::OkStatus();
   }
 

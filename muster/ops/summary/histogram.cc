@@ -44,7 +44,8 @@ absl::Status Run(KernelContext& c) {
   }
   SummaryBuilder summary;
   summary.AddHistogram(tag.scalar<std::string>(), histogram);
-  c.SetOutput(0, Tensor::Scalar<std::string>(summary.Serialize()));
+  ASSIGN_OR_RETURN(std::string bytes, summary.Serialize());
+  c.SetOutput(0, Tensor::Scalar(std::move(bytes)));
   return absl::OkStatus();
 }
 

@@ -149,7 +149,8 @@ class ImageSummary : public Kernel {
           max_images_ > 1 ? absl::StrCat(tag, "/image/", i) : absl::StrCat(tag, "/image"), height,
           width, channels, std::move(png));
     }
-    c.SetOutput(0, Tensor::Scalar<std::string>(summary.Serialize()));
+    ASSIGN_OR_RETURN(std::string bytes, summary.Serialize());
+    c.SetOutput(0, Tensor::Scalar(std::move(bytes)));
     return absl::OkStatus();
   }
 

@@ -20,7 +20,8 @@ absl::Status Run(KernelContext& c) {
     summary.AddScalar(tags.data<std::string>()[i],
                       static_cast<float>(static_cast<Compute<T>>(values.data<T>()[i])));
   }
-  c.SetOutput(0, Tensor::Scalar<std::string>(summary.Serialize()));
+  ASSIGN_OR_RETURN(std::string bytes, summary.Serialize());
+  c.SetOutput(0, Tensor::Scalar(std::move(bytes)));
   return absl::OkStatus();
 }
 
@@ -31,7 +32,8 @@ absl::Status RunMerge(KernelContext& c) {
       RETURN_IF_ERROR(summary.Merge(serialized));
     }
   }
-  c.SetOutput(0, Tensor::Scalar<std::string>(summary.Serialize()));
+  ASSIGN_OR_RETURN(std::string bytes, summary.Serialize());
+  c.SetOutput(0, Tensor::Scalar(std::move(bytes)));
   return absl::OkStatus();
 }
 

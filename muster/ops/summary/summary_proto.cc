@@ -2,6 +2,7 @@
 
 #include "tensorflow/core/framework/summary.pb.h"
 
+#include "muster/tensor/message_proto.h"
 #include "muster/tensor/tensor_proto.h"
 
 namespace muster {
@@ -66,10 +67,7 @@ absl::Status SummaryBuilder::AddTensor(absl::string_view tag, const Tensor& tens
                                        absl::string_view metadata) {
   tensorflow::Summary::Value* made = summary_->add_value();
   made->set_tag(std::string(tag));
-  if (!made->mutable_metadata()->ParseFromArray(metadata.data(),
-                                                static_cast<int>(metadata.size()))) {
-    made->mutable_metadata()->Clear();
-  }
+  if (!MessageFromBytes(metadata, *made->mutable_metadata())) made->mutable_metadata()->Clear();
   return SetTensor(tensor, *made);
 }
 
@@ -81,7 +79,7 @@ absl::Status SummaryBuilder::AddTensorOfNode(absl::string_view node_name, const 
 
 absl::Status SummaryBuilder::Merge(absl::string_view serialized) {
   tensorflow::Summary other;
-  if (!other.ParseFromArray(serialized.data(), static_cast<int>(serialized.size()))) {
+  if (!MessageFromBytes(serialized, other)) {
     return InvalidArgument("Could not parse one of the summary inputs");
   }
   for (tensorflow::Summary::Value& value : *other.mutable_value()) {
@@ -94,8 +92,8 @@ absl::Status SummaryBuilder::Merge(absl::string_view serialized) {
   return absl::OkStatus();
 }
 
-std::string SummaryBuilder::Serialize() const {
-  return summary_->SerializeAsString();
+absl::StatusOr<std::string> SummaryBuilder::Serialize() const {
+  return MessageToBytes(*summary_);
 }
 
 }  // namespace muster

@@ -35,7 +35,7 @@ class SummaryBuilder {
   // merged before.
   absl::Status Merge(absl::string_view serialized);
 
-  std::string Serialize() const;
+  absl::StatusOr<std::string> Serialize() const;
 
  private:
   std::unique_ptr<tensorflow::Summary> summary_;

@@ -8,7 +8,8 @@ namespace {
 absl::Status RunV1(KernelContext& c) {
   SummaryBuilder summary;
   RETURN_IF_ERROR(summary.AddTensorOfNode(c.node().name(), c.input(0)));
-  c.SetOutput(0, Tensor::Scalar<std::string>(summary.Serialize()));
+  ASSIGN_OR_RETURN(std::string bytes, summary.Serialize());
+  c.SetOutput(0, Tensor::Scalar(std::move(bytes)));
   return absl::OkStatus();
 }
 
@@ -20,7 +21,8 @@ absl::Status RunV2(KernelContext& c) {
   SummaryBuilder summary;
   RETURN_IF_ERROR(
       summary.AddTensor(tag.scalar<std::string>(), c.input(1), metadata.scalar<std::string>()));
-  c.SetOutput(0, Tensor::Scalar<std::string>(summary.Serialize()));
+  ASSIGN_OR_RETURN(std::string bytes, summary.Serialize());
+  c.SetOutput(0, Tensor::Scalar(std::move(bytes)));
   return absl::OkStatus();
 }
 
