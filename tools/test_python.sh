@@ -10,7 +10,7 @@ mkdir -p build
 beside=$!
 trap 'kill "$beside" 2>/dev/null' EXIT
 "$python" -m pytest python/tests tests --ignore=tests/recovery --ignore=tests/netns --ignore=tests/soak \
-  --ignore=tests/launching --ignore=tests/convergence/test_mnist.py
+  --ignore=tests/launching --ignore=tests/packaging --ignore=tests/convergence/test_mnist.py
 status=$?
 wait "$beside"
 recovery_status=$?
