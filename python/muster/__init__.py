@@ -1,5 +1,6 @@
 """Muster: distributed TensorFlow 1.x, written anew. `import muster as tf` gives TF1's names."""
 import importlib as _importlib
+import sys as _sys
 
 from muster import errors  # noqa: F401  (first: it tells the extension how to raise)
 from muster import _absent
@@ -27,13 +28,13 @@ _MODULES = ("array_ops", "math_ops", "variables", "state_ops", "control_flow_ops
 # The same, loaded when one of their names is first asked for; the heavier parts of the package are here.
 _LAZY_MODULES = ("variable_scopes", "partitioned", "random_ops", "init_ops", "clip_ops", "check_ops", "logging_ops",
                  "string_ops", "sparse_tensor", "sparse_ops", "tensor_array_ops", "functional_ops", "linalg_ops", "confusion",
-                 "script_ops", "importer", "queue_ops", "data_flow_ops", "io_ops", "parsing_ops", "template",
+                 "script_ops", "importer", "data_flow_ops", "io_ops", "parsing_ops", "template",
                  "tensor_util", "session_ops", "special_ops", "custom_gradients", "ctc_ops", "old_names")
 # Sub-modules, loaded when they are first named: tf's name -> module here.
 _SUBMODULES = {name: name for name in (
     "nn", "train", "layers", "losses", "metrics", "data", "image", "summary", "saved_model", "gfile", "logging", "app",
     "flags", "test", "python_io", "graph_util", "contrib", "compat", "nest", "lookup", "resource_loader", "sysconfig",
-    "profiler", "estimator", "keras", "distributions")}
+    "estimator", "distributions")}
 _SUBMODULES["logging"] = "tf_logging"
 _SUBMODULES["linalg"] = "linalg_ops"
 _NAMESPACES = ("math", "random", "strings", "io", "debugging", "initializers", "sparse", "queue",
@@ -57,9 +58,12 @@ def _load(module):
     try:
         return _importlib.import_module("muster." + module)
     except ModuleNotFoundError as e:
-        if e.name == "muster." + module:
+        if e.name == "muster." + module or isinstance(e, _absent.Missing):
             return None
         raise
+
+
+_sys.meta_path.append(_absent.Finder())
 
 
 def __getattr__(name):
@@ -79,10 +83,8 @@ def __getattr__(name):
                 for key, member in _public(loaded).items():
                     globals().setdefault(key, member)
                 return globals()[name]
-    if value is None and name in _absent.REASONS:
-        value = _absent.Absent(name, _absent.REASONS[name])
     if value is None:
-        raise AttributeError("module 'tensorflow' has no attribute %r" % name)
+        raise _absent.error("", name)
     globals()[name] = value
     return value
 

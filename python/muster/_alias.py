@@ -11,8 +11,6 @@ from muster import _absent, _companions, proto_names
 _SAME = {
     "tensorflow": "muster",
     "tensorflow.compat.v1": "muster",
-    "tensorflow.logging": "muster.tf_logging",
-    "tensorflow.io.gfile": "muster.gfile_v2",
     "tensorflow.contrib.slim": "muster.contrib_slim",
     "tensorflow.contrib.framework.python.ops": "muster.contrib.framework",
     "tensorflow.contrib.layers.python.layers": "muster.contrib.layers",
@@ -128,11 +126,21 @@ class _Folder(types.ModuleType):
 def _module_or_none(name):
     try:
         return importlib.import_module(name)
+    except _absent.Missing:
+        return None
     except ModuleNotFoundError as e:
         # Only a part that Muster does not have; what such a part imports must be there.
         if e.name is None or not (name + ".").startswith(e.name + "."):
             raise
         return None
+
+
+def _public_module(tail):
+    """tf.<tail> where that is a module, whatever it is called here; or None."""
+    found = sys.modules["muster"]
+    for part in tail.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, types.ModuleType) else None
 
 
 def _view(name):
@@ -174,16 +182,17 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         view = _view(name)
         if view is not None:
             return view
-        module = None if tail.startswith("python.") else _module_or_none("muster." + tail)
-        if module is None:
-            top = sys.modules["muster"]
-            if tail in getattr(top, "_NAMESPACES", ()):
-                module = getattr(top, tail)
+        module = None
+        if not tail.startswith(("python.", "core.")):
+            module = _module_or_none("muster." + tail) or _public_module(tail)
         if module is not None:
             return self._own(name, module)
         reason = _absent.reason(tail)
         if reason is not None:
             raise ImportError("%s is not available: %s" % (name, reason), name=name)
+        parent, _, leaf = name.rpartition(".")
+        if isinstance(sys.modules.get(parent), _View):
+            raise ImportError("cannot import name %r from %r (Muster has no such part of TensorFlow)" % (leaf, parent), name=name)
         raise ModuleNotFoundError("No module named %r (Muster has no such part of TensorFlow)" % name, name=name)
 
     def _own(self, name, module):

@@ -3,6 +3,8 @@ import sys
 
 import numpy as np
 
+from muster import _absent
+
 
 def as_bytes(bytes_or_text, encoding="utf-8"):
     if isinstance(bytes_or_text, str):
@@ -37,7 +39,10 @@ complex_types = (int, float, complex, np.number)
 bytes_or_text_types = (bytes, str)
 
 
+_explain = _absent.explain(__name__)
+
+
 def __getattr__(name):
     if name == "v1":
         return sys.modules["muster"]
-    raise AttributeError("module 'tensorflow.compat' has no attribute %r" % name)
+    return _explain(name)

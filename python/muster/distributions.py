@@ -4,9 +4,11 @@ import math
 
 import numpy as np
 
-from muster import array_ops, dtypes, math_ops, nn_ops, random_ops, tensor_shape, tensor_util
+from muster import _absent, array_ops, dtypes, math_ops, nn_ops, random_ops, tensor_shape, tensor_util
 from muster.convert import convert_to_tensor
 from muster.framework import name_scope
+
+__getattr__ = _absent.explain(__name__)
 
 
 class ReparameterizationType(object):

@@ -3,6 +3,8 @@ import builtins
 
 import numpy as np
 
+from muster import _absent
+
 _NAMES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64",
     9: "int64", 10: "bool", 11: "qint8", 12: "quint8", 13: "qint32", 14: "bfloat16", 15: "qint16", 16: "quint16",
@@ -202,10 +204,13 @@ def as_dtype(type_value):
 QUANTIZED_DTYPES = frozenset([qint8, quint8, qint16, quint16, qint32])  # noqa: F821
 
 
+_explain = _absent.explain(__name__)
+
+
 def __getattr__(name):
     # tf.dtypes is this module, and has the casts of tf too.
     if name in ("as_string", "cast", "complex", "saturate_cast"):
         import muster
 
         return getattr(muster, name)
-    raise AttributeError("module 'tensorflow.dtypes' has no attribute %r" % name)
+    return _explain(name)

@@ -1,6 +1,8 @@
 """tf.io.gfile: files under the newer names of functions and arguments."""
-from muster import file_io
+from muster import _absent, file_io
 from muster.gfile import GFile  # noqa: F401
+
+__getattr__ = _absent.explain(__name__)
 
 
 def copy(src, dst, overwrite=False):

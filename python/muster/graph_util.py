@@ -3,7 +3,9 @@ import re
 
 import numpy as np
 
-from muster import _muster, _protos, convert, dtypes, framework, tf_logging
+from muster import _absent, _muster, _protos, convert, dtypes, framework, tf_logging
+
+__getattr__ = _absent.explain(__name__)
 
 _VARIABLE_OPS = ("Assign", "AssignAdd", "AssignSub", "Queue", "ScatterAdd", "ScatterSub", "ScatterUpdate", "TruncatedNormal",
                  "Variable", "VariableV2")

@@ -1,12 +1,14 @@
 """tf.image: flips, crops, resizing and colours."""
 import numpy as np
 
-from muster import array_ops, check_ops, control_flow_ops, convert, dtypes, framework, math_ops, random_ops
+from muster import _absent, array_ops, check_ops, control_flow_ops, convert, dtypes, framework, math_ops, random_ops
 from muster import string_ops, tensor_shape
 from muster.array_ops import _merge_deprecated
 from muster.convert import convert_to_tensor
 from muster.framework import name_scope
 from muster.op_library import call
+
+__getattr__ = _absent.explain(__name__)
 
 
 class ResizeMethod(object):

@@ -1,9 +1,11 @@
 """tf.layers: functions that make variables and apply them, and the classes behind them."""
-from muster import array_ops, control_flow_ops, conv_ops, dtypes, framework, init_ops, math_ops, nn_ops, state_ops
+from muster import _absent, array_ops, control_flow_ops, conv_ops, dtypes, framework, init_ops, math_ops, nn_ops, state_ops
 from muster import variable_scopes
 from muster.convert import convert_to_tensor
 from muster.framework import GraphKeys, colocate_with, name_scope
 from muster.rnn_cell import _snake_case
+
+__getattr__ = _absent.explain(__name__)
 
 
 class Layer(object):

@@ -1,11 +1,13 @@
 """Norms, decompositions and solvers; tf.linalg."""
 import numpy as np
 
-from muster import array_ops, errors, math_ops
+from muster import _absent, array_ops, errors, math_ops
 from muster.array_ops import _merge_deprecated
 from muster.convert import convert_to_tensor
 from muster.framework import name_scope
 from muster.op_library import call
+
+__getattr__ = _absent.explain(__name__)
 
 matmul = math_ops.matmul
 matvec = math_ops.matvec

@@ -2,11 +2,14 @@
 import collections
 import uuid
 
+from muster import _absent
 from muster import (array_ops, control_flow_ops, convert, dtypes, framework, math_ops, sparse_tensor, string_ops,
                     tensor_shape)
 from muster.convert import convert_to_tensor
 from muster.framework import GraphKeys, name_scope
 from muster.op_library import call
+
+__getattr__ = _absent.explain(__name__)
 
 
 def _check_types(table, key_dtype, value_dtype):

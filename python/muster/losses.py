@@ -1,7 +1,9 @@
 """tf.losses: weighted losses, gathered in the collection of losses."""
-from muster import array_ops, confusion, control_flow_ops, dtypes, framework, math_ops, nn_ops, weights_broadcast
+from muster import _absent, array_ops, confusion, control_flow_ops, dtypes, framework, math_ops, nn_ops, weights_broadcast
 from muster.convert import constant, convert_to_tensor
 from muster.framework import GraphKeys, control_dependencies, name_scope
+
+__getattr__ = _absent.explain(__name__)
 
 
 class Reduction(object):

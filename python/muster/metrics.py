@@ -1,8 +1,10 @@
 """tf.metrics: values accumulated in local variables; each function gives (value, update op)."""
-from muster import array_ops, check_ops, confusion, control_flow_ops, dtypes, framework, math_ops, state_ops
+from muster import _absent, array_ops, check_ops, confusion, control_flow_ops, dtypes, framework, math_ops, state_ops
 from muster import variable_scopes, variables, weights_broadcast
 from muster.convert import convert_to_tensor
 from muster.framework import GraphKeys, control_dependencies
+
+__getattr__ = _absent.explain(__name__)
 
 
 def metric_variable(shape, dtype, validate_shape=True, name=None):

@@ -3,6 +3,8 @@ import importlib
 import sys
 import types
 
+from muster import _absent
+
 # Names that are the same under tf and in the namespace, then name there -> name under tf (or module:name).
 _CONTENTS = {
     "math": (
@@ -103,7 +105,7 @@ class _Namespace(types.ModuleType):
         same, other = _CONTENTS[self.__name__.rsplit(".", 1)[-1]]
         target = other.get(name, name if name in same.split() else None)
         if target is None:
-            raise AttributeError("module 'tensorflow.%s' has no attribute %r" % (self.__name__[7:], name))
+            raise _absent.error(self.__name__[7:], name)
         if ":" in target:
             module, attribute = target.split(":")
             value = importlib.import_module("muster." + module)
@@ -124,6 +126,7 @@ def module(name):
     made = sys.modules.get(full)
     if not isinstance(made, _Namespace):
         made = _Namespace(full, "tf.%s: other names of functions of tf." % name)
+        made.__path__ = []  # `from tf.math import ...` of what is not there is explained, as of a module (_absent.explain)
         if full not in sys.modules:
             sys.modules[full] = made
     return made

@@ -1,4 +1,5 @@
 """tf.nn."""
+from muster import _absent
 from muster.candidate_sampling import (  # noqa: F401
     all_candidate_sampler, compute_accidental_hits, fixed_unigram_candidate_sampler, learned_unigram_candidate_sampler,
     log_uniform_candidate_sampler, nce_loss, sampled_softmax_loss, uniform_candidate_sampler)
@@ -21,6 +22,9 @@ from muster.nn_ops import (  # noqa: F401
 _RNN = ("dynamic_rnn", "static_rnn", "bidirectional_dynamic_rnn", "static_bidirectional_rnn", "raw_rnn")
 
 
+_explain = _absent.explain(__name__)
+
+
 def __getattr__(name):
     # Recurrent networks are loaded when they are used.
     import importlib
@@ -29,4 +33,4 @@ def __getattr__(name):
         return importlib.import_module("muster.rnn_cell")
     if name in _RNN:
         return getattr(importlib.import_module("muster.rnn"), name)
-    raise AttributeError("module 'tensorflow.nn' has no attribute %r" % name)
+    return _explain(name)

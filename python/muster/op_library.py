@@ -301,7 +301,7 @@ class RawOps(object):
         try:
             _definition(op_type)
         except Exception:
-            raise AttributeError("module 'tensorflow.raw_ops' has no attribute '%s'" % op_type)
+            raise AttributeError("tf.raw_ops.%s is not available: Muster has no op '%s'" % (op_type, op_type))
 
         def function(*positional, **arguments):
             if positional:

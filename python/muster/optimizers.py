@@ -1,6 +1,8 @@
 """The optimizers of tf.train: arguments and their checks. Slots, formulas and nodes are those of muster/train."""
-from muster import _muster, convert, framework, gradients_impl
+from muster import _absent, _muster, convert, framework, gradients_impl
 from muster.optimizer import Optimizer
+
+__getattr__ = _absent.explain(__name__)
 
 
 def _tensor(name):

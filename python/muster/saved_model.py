@@ -2,8 +2,10 @@
 import os
 import types
 
-from muster import _protos, compat, convert, dtypes, file_io, framework, meta_graph, tf_logging, variables
+from muster import _absent, _protos, compat, convert, dtypes, file_io, framework, meta_graph, tf_logging, variables
 from muster.framework import GraphKeys
+
+__getattr__ = _absent.explain(__name__)
 
 SAVED_MODEL_SCHEMA_VERSION = 1
 SAVED_MODEL_FILENAME_PB, SAVED_MODEL_FILENAME_PBTXT = "saved_model.pb", "saved_model.pbtxt"
@@ -17,6 +19,11 @@ INIT_OP_SIGNATURE_KEY, TRAIN_OP_SIGNATURE_KEY = "__saved_model_init_op", "__save
 def _namespace(name, **members):
     module = types.ModuleType("tensorflow.saved_model." + name, "tf.saved_model.%s." % name)
     module.__dict__.update(members)
+
+    def __getattr__(missing):
+        raise _absent.error("saved_model." + name, missing)
+
+    module.__getattr__ = __getattr__
     return module
 
 

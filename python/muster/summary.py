@@ -7,7 +7,7 @@ import threading
 import time
 import warnings
 
-from muster import _muster, _protos, compat, convert, dtypes, framework, meta_graph, python_io, tf_logging
+from muster import _absent, _muster, _protos, compat, convert, dtypes, framework, meta_graph, python_io, tf_logging
 from muster.framework import GraphKeys, name_scope
 from muster.op_library import call
 
@@ -15,10 +15,13 @@ from muster.op_library import call
 _MESSAGES = ("Event", "SessionLog", "Summary", "SummaryDescription", "SummaryMetadata", "TaggedRunMetadata")
 
 
+_explain = _absent.explain(__name__)
+
+
 def __getattr__(name):
     if name in _MESSAGES:
         return _protos.get("tensorflow." + name)
-    raise AttributeError("module 'tensorflow.summary' has no attribute %r" % name)
+    return _explain(name)
 
 
 # --- Ops ---------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,10 @@
 """tf.sysconfig: where the package lies."""
 import os
 
+from muster import _absent
+
+__getattr__ = _absent.explain(__name__)
+
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 
 

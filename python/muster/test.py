@@ -10,7 +10,9 @@ from unittest import mock  # noqa: F401
 
 import numpy as np
 
-from muster import _muster, compat, default_stack, device_spec, errors, framework, session, variables
+from muster import _absent, _muster, compat, default_stack, device_spec, errors, framework, session, variables
+
+__getattr__ = _absent.explain(__name__)
 
 _temp_dir = None
 

@@ -1,5 +1,6 @@
 """tf.train: clusters and servers, and what muster.training has, loaded when one of its names is first asked for: a
 parameter server needs none of it."""
+from muster import _absent
 from muster import proto_names as _proto_names
 from muster.server_lib import *  # noqa: F401,F403
 
@@ -12,6 +13,9 @@ def _load():
             globals().setdefault(name, value)
 
 
+_explain = _absent.explain(__name__)
+
+
 def __getattr__(name):
     if name in _proto_names.TRAIN_NAMES:
         return _proto_names.get(name)
@@ -20,7 +24,7 @@ def __getattr__(name):
         _load()
         if name in globals():
             return globals()[name]
-    raise AttributeError("module 'tensorflow.train' has no attribute %r" % name)
+    return _explain(name)
 
 
 def __dir__():

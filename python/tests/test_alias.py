@@ -102,11 +102,18 @@ def test_script(tmp_path):
 
 
 @pytest.mark.parametrize("code, kind, text", [
-    ("tf.keras.Model", "AttributeError", "tf.keras.Model is not available: Muster has no Keras"),
-    ("from tensorflow.keras import layers", "ImportError", "tensorflow.keras.layers is not available: Muster has no Keras"),
+    ("tf.keras.Model", "AttributeError", "tf.keras is not available: Muster has no Keras"),
+    ("from tensorflow import keras", "Missing", "tf.keras is not available: Muster has no Keras"),
+    ("from tensorflow import GradientTape", "Missing", "tf.GradientTape is not available: Muster runs graphs only"),
+    ("from tensorflow.train import CheckpointManager", "Missing", "tf.train.CheckpointManager is not available: use tf.train.Saver"),
+    ("from tensorflow.python.ops.math_ops import nothing", "ImportError", "Muster has no such part of TensorFlow"),
+    ("tf.raw_ops.Nothing", "AttributeError", "tf.raw_ops.Nothing is not available: Muster has no op 'Nothing'"),
+    ("tf.losses.Huber", "AttributeError", "tf.losses.Huber is not available: Muster has no Keras"),
+    ("tf.train.AdamOptimizer; tf.optimizers.Adam", "AttributeError", "tf.optimizers.Adam is not available: it is Keras'"),
+    ("from tensorflow.keras import layers", "ImportError", "tensorflow.keras is not available: Muster has no Keras"),
     ("import tensorflow.keras.layers", "ImportError", "Muster has no Keras"),
     ("tf.estimator.DNNClassifier", "AttributeError", "tf.estimator.DNNClassifier is not available: Muster has Estimator"),
-    ("tf.distribute.MirroredStrategy", "AttributeError", "tf.distribute.MirroredStrategy is not available"),
+    ("tf.distribute.MirroredStrategy", "AttributeError", "tf.distribute is not available: Muster has no distribution strategies"),
     ("tf.contrib.crf", "AttributeError", "tf.contrib.crf is not available"),
     ("from tensorflow.contrib import crf", "ImportError", "tensorflow.contrib.crf is not available"),
     ("tf.contrib.layers.sparse_column_with_keys", "AttributeError", "tf.contrib.layers.sparse_column_with_keys is not available"),

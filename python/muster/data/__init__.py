@@ -1,4 +1,5 @@
 """tf.data: input pipelines as chains of datasets, run by iterators."""
+from muster import _absent
 from muster.data.dataset import (  # noqa: F401
     Dataset, get_legacy_output_classes as get_output_classes, get_legacy_output_shapes as get_output_shapes,
     get_legacy_output_types as get_output_types, make_initializable_iterator, make_one_shot_iterator)
@@ -11,3 +12,5 @@ from muster.data import experimental  # noqa: F401
 __all__ = ["Dataset", "FixedLengthRecordDataset", "Iterator", "Options", "ShardQueue", "TFRecordDataset",
            "TextLineDataset", "experimental", "get_output_classes", "get_output_shapes", "get_output_types",
            "make_initializable_iterator", "make_one_shot_iterator"]
+
+__getattr__ = _absent.explain(__name__)

@@ -1,6 +1,7 @@
 """tf.data.experimental and tf.contrib.data: transformations for Dataset.apply, and options by their own names."""
 import numpy as np
 
+from muster import _absent
 from muster.data.dataset import AUTOTUNE, Dataset
 from muster.data.options import (  # noqa: F401
     DistributeOptions, MapVectorizationOptions, OptimizationOptions, StatsOptions, ThreadingOptions)
@@ -90,8 +91,4 @@ def Counter(start=0, step=1, dtype=None):
     return dataset.map(lambda i: math_ops.cast(i, dtype))
 
 
-def __getattr__(name):
-    if name.startswith("__"):
-        raise AttributeError(name)
-    raise AttributeError("tf.data.experimental.%s is not available: Muster has only the transformations that "
-                         "docs/migrating.md lists" % name)
+__getattr__ = _absent.explain(__name__)
