@@ -50,13 +50,16 @@ class Channel {
 // under way; none comes after it.
 class Connector {
  public:
+  // The channel to `peer`, or why there will be none; null: `peer` wants one, and this rank is to
+  // ask for it.
   using Connected = std::function<void(int peer, absl::StatusOr<std::unique_ptr<Channel>>)>;
 
   virtual ~Connector() = default;
   // From now on channels that other ranks open may be handed to `connected`, at any time and from
   // any thread. Called once, before the others.
   virtual void Open(uint64_t group, int rank, Connected connected) = 0;
-  // Asks for the channel to `peer`; both ranks do. Does not wait.
+  // Asks for the channel to `peer`; both ranks do. Does not wait. A peer whose process has ended,
+  // or whose part in the group has, is told of at once.
   virtual void Connect(int peer) = 0;
   // Other ranks that ask for a channel from now on are told `reason`. Does not wait.
   virtual void End(const absl::Status& reason) = 0;

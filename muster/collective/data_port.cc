@@ -192,6 +192,9 @@ class DataPort::State {
   // False when the connection is done with, one way or another.
   bool ReadHello(Stranger& stranger);
   void Admit(Stranger& stranger);
+  // Answers a rank whose group is open here, and hands its channel on.
+  static void Welcome(const Place& place, int from, std::unique_ptr<Channel> channel,
+                      const Connector::Connected& connected);
 
   const Endpoint endpoint_;
   const Descriptor listener_;
@@ -301,8 +304,7 @@ void DataPort::State::Admit(Stranger& stranger) {
   if (const auto ended = ended_.find(place); ended != ended_.end()) {
     SendReply(*stranger.channel, ended->second);
   } else if (const auto open = open_.find(place); open != open_.end()) {
-    SendReply(*stranger.channel, absl::OkStatus());
-    open->second(from, std::move(stranger.channel));
+    Welcome(place, from, std::move(stranger.channel), open->second);
   } else if (parked_.size() < kParked) {
     parked_.push_back({std::move(stranger.channel), place, from,
                        Clock::Real().NowNanos() + absl::ToInt64Nanoseconds(kParkedTime)});
@@ -311,14 +313,20 @@ void DataPort::State::Admit(Stranger& stranger) {
   }
 }
 
+void DataPort::State::Welcome(const Place& place, int from, std::unique_ptr<Channel> channel,
+                              const Connector::Connected& connected) {
+  SendReply(*channel, absl::OkStatus());
+  const bool is_knock = from < place.second;
+  connected(from, is_knock ? nullptr : std::move(channel));
+}
+
 void DataPort::State::Open(uint64_t group, int rank, Connector::Connected connected) {
   MutexLock lock(mutex_);
   const Place place{group, rank};
   for (auto next = parked_.begin(); next != parked_.end();) {
     const auto parked = next++;
     if (parked->place != place) continue;
-    SendReply(*parked->channel, absl::OkStatus());
-    connected(parked->from, std::move(parked->channel));
+    Welcome(place, parked->from, std::move(parked->channel), connected);
     parked_.erase(parked);
   }
   open_[place] = std::move(connected);
@@ -360,10 +368,13 @@ class TcpConnector : public Connector {
   }
 
   void Connect(int peer) override {
-    if (peer > rank_) return;  // it will come
     MutexLock lock(mutex_);
     if (ended_) return;
-    threads_.emplace_back([this, peer] { connected_(peer, Dial(peer)); });
+    threads_.emplace_back([this, peer] {
+      absl::StatusOr<std::unique_ptr<Channel>> channel = Dial(peer);
+      // The channel to a higher rank comes from there.
+      if (!channel.ok() || peer < rank_) connected_(peer, std::move(channel));
+    });
   }
 
   void End(const absl::Status& reason) override {
@@ -385,7 +396,7 @@ class TcpConnector : public Connector {
     hello.append(reinterpret_cast<const char*>(&group_), 8);
     hello.append(reinterpret_cast<const char*>(ranks.data()), 8);
     hello.append(endpoint.token);
-    if (state_->shares_memory() && !endpoint.encrypted) {
+    if (peer < rank_ && state_->shares_memory() && !endpoint.encrypted) {
       absl::StatusOr<std::unique_ptr<Channel>> channel =
           ConnectLocally(LocalNameOf(endpoint.port, endpoint.token), hello);
       // Elsewhere, or it does not want to: then the network leads there.

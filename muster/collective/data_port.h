@@ -1,15 +1,20 @@
 // The TCP port on which one task takes the channels of its meshes.
 //
 // Who connects says which group and ranks it means and shows the port's token, which it got where
-// tasks are authenticated already. The higher rank connects to the lower one. An encrypted port
-// speaks TLS from the first byte on, with the token as the secret of both sides.
+// tasks are authenticated already. The higher rank connects to the lower one. The lower one knocks:
+// it says that it waits for the channel, and learns from the reply, or from a connection that is
+// refused or breaks, whether the other one is there. An encrypted port speaks TLS from the first
+// byte on, with the token as the secret of both sides.
 //
 // A port that is not encrypted has a second door for processes of the same user on this machine,
 // where a hello brings memory to share and the reply comes through that. Who connects tries it
 // first, and takes the port when anything stands in the way.
 //
 //   hello: magic 8 | group 8 | from 4 | to 4 | token 32
-//   reply: magic 8 | code 4 | length 4 | message       (code 0: bytes of the mesh follow)
+//   reply: magic 8 | code 4 | length 4 | message
+//
+// After code 0 the bytes of the mesh follow, unless it was a knock (from < to): that connection
+// ends.
 #pragma once
 
 #include <functional>

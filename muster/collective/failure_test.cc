@@ -228,7 +228,7 @@ class FaultyConnector : public Connector {
   void Open(uint64_t group, int rank, Connected connected) override {
     connector_->Open(group, rank,
                      [this, connected](int peer, absl::StatusOr<std::unique_ptr<Channel>> channel) {
-                       if (channel.ok()) {
+                       if (channel.ok() && *channel != nullptr) {
                          *channel = std::make_unique<FaultyChannel>(*std::move(channel), state_);
                        }
                        connected(peer, std::move(channel));

@@ -57,7 +57,8 @@ class Link {
   int64_t heard_nanos = 0;  // when bytes came last
   int64_t sent_nanos = 0;
   bool requested = false;  // the connector has been asked
-  absl::Status gone;       // why there will be no more bytes
+  int64_t requested_nanos = 0;
+  absl::Status gone;  // why there will be no more bytes
 
  private:
   struct Sender {

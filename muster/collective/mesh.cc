@@ -241,10 +241,7 @@ void Mesh::Begin(std::unique_ptr<Operation> operation) {
     if (const absl::Status joined = link.Join(&begun); !joined.ok()) {
       return Fail(Prefixed(joined, absl::StrCat(Name(lane.peer), " ")));
     }
-    if (!link.attached() && !link.requested && connector_ != nullptr) {
-      link.requested = true;
-      connector_->Connect(lane.peer);
-    }
+    RequestLink(link);
   }
   if (const absl::Status taken = begun.AcceptEarly(); !taken.ok()) return Fail(taken);
   Touched(&begun);
@@ -288,6 +285,13 @@ void Mesh::FinishIfDone(Operation* operation) {
   std::erase(touched_, operation);
   operations_.erase(operation->tag());
   if (operations_.empty()) busy_.store(false);
+}
+
+void Mesh::RequestLink(Link& link) {
+  if (link.attached() || link.requested || !failed_.ok() || connector_ == nullptr) return;
+  link.requested = true;
+  link.requested_nanos = Now();
+  connector_->Connect(link.peer());
 }
 
 void Mesh::AttachLink(int peer, std::unique_ptr<Channel> channel) {

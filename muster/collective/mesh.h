@@ -34,7 +34,8 @@ struct MeshOptions {
   // Of all ranks, in order: the tasks, as errors name them.
   std::vector<std::string> names = {};
   // A rank that sends not even a sign of life for this long while a collective is under way is
-  // lost.
+  // lost; so is one with which no channel has come about in this time, because a rank that is in
+  // its group takes part in making them whatever else it does.
   absl::Duration silence = absl::Seconds(30);
   // A rank that lives but does not come to a collective, or does not go on with it, for this long
   // fails it.
@@ -113,6 +114,8 @@ class Mesh : public Group, private LinkOwner {
   void RunThread();
 
   void Begin(std::unique_ptr<Operation> operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Asks the connector for the channel, once.
+  void RequestLink(Link& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AttachLink(int peer, std::unique_ptr<Channel> channel) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendGrants(Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FlushLink(Link& link) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -124,6 +127,7 @@ class Mesh : public Group, private LinkOwner {
   void LinkBroke(Link& link, const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Fail(absl::Status reason) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tick(int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CheckConnections(int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckLateness(int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Closes links that have nothing left to say. True when all are closed.
   bool CloseWrittenLinks(int64_t now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -85,7 +85,9 @@ void Mesh::DrainInbox() {
         Fail(std::move(event.status));
       } else if (event.channel != nullptr) {
         AttachLink(event.peer, std::move(event.channel));
-      } else {
+      } else if (event.status.ok()) {
+        RequestLink(*links_[event.peer]);
+      } else if (!links_[event.peer]->attached() && links_[event.peer]->gone.ok()) {
         Fail(absl::UnavailableError(
             absl::StrCat(Name(event.peer), " cannot be reached: ", event.status.message())));
       }
@@ -291,7 +293,22 @@ void Mesh::Tick(int64_t now) {
       if (!failed_.ok()) return;
     }
   }
-  CheckLateness(now);
+  CheckConnections(now);
+  if (failed_.ok()) CheckLateness(now);
+}
+
+void Mesh::CheckConnections(int64_t now) {
+  const int64_t silence = absl::ToInt64Nanoseconds(options_.silence);
+  for (const auto& [tag, operation] : operations_) {
+    for (const Operation::Lane& lane : operation->lanes()) {
+      const Link& link = *links_[lane.peer];
+      if (link.attached() || !link.requested || !operation->Needs(lane)) continue;
+      if (now - link.requested_nanos <= silence) continue;
+      return Fail(
+          absl::UnavailableError(absl::StrCat(Name(lane.peer), " has not come to the group for ",
+                                              absl::FormatDuration(options_.silence))));
+    }
+  }
 }
 
 void Mesh::CheckLateness(int64_t now) {
