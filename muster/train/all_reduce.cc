@@ -368,7 +368,8 @@ absl::StatusOr<AllReduce::Broadcast> AllReduce::AddBroadcast(
   if (train_ == nullptr) return FailedPrecondition("Gradients were not applied yet");
   ASSIGN_OR_RETURN(const Scope own, scope.TryNameScope(options_.name + "/broadcast"));
   std::vector<Node*> sends;
-  std::vector<Node*> receives;
+  std::vector<TrainVariable> received;
+  std::vector<Output> values;
   for (const TrainVariable& variable : variables) {
     if (!IsReplicated(variable)) continue;
     ASSIGN_OR_RETURN(const Shape shape, KnownShape(variable));
@@ -383,7 +384,18 @@ absl::StatusOr<AllReduce::Broadcast> AllReduce::AddBroadcast(
         at.Op("CollectiveBcastRecvV2", {size, key, instance, at.ConstVector(dims, "shape")},
               {{"T", variable.dtype}});
     if (value) value.node->set_output_shape(0, variable.shape);
-    receives.push_back(Assign(at, variable, value, "Assign", true).node);
+    received.push_back(variable);
+    values.push_back(value);
+  }
+  RETURN_IF_ERROR(own.status());
+  // All or none: when the source is lost half-way, the old model is still whole.
+  std::vector<Node*> arrivals;
+  for (const Output& value : values) arrivals.push_back(value.node);
+  ASSIGN_OR_RETURN(Node* const arrived, Group(own, arrivals, "arrived"));
+  std::vector<Node*> receives;
+  for (size_t i = 0; i < received.size(); ++i) {
+    const Scope at = own.WithDevice(received[i].node().device()).WithControlDependencies({arrived});
+    receives.push_back(Assign(at, received[i], values[i], "Assign", true).node);
   }
   RETURN_IF_ERROR(own.status());
   Broadcast broadcast;

@@ -88,6 +88,9 @@ class AllReduce {
     return {group_key_, group_size_, group_rank_};
   }
   Node* train() const { return train_; }
+  // Since this worker has been in a group, its model is newer than any checkpoint.
+  void NoteTrained() { has_trained_ = true; }
+  bool has_trained() const { return has_trained_; }
   // More than 0 on all ranks at once: a task waits to take part. Fetched with the step.
   Output awaited() const { return awaited_; }
   // How many gradients lie in each accumulator, and nodes that throw one of each away.
@@ -141,6 +144,7 @@ class AllReduce {
   Output awaited_;
   std::vector<Accumulator> accumulators_;
   int32_t last_instance_ = 0;
+  bool has_trained_ = false;
 };
 
 }  // namespace muster

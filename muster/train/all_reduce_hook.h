@@ -8,33 +8,15 @@
 #include <vector>
 
 #include "muster/train/all_reduce.h"
+#include "muster/train/all_reduce_meeting.h"
 #include "muster/train/hook.h"
 #include "muster/train/runs_node.h"
 #include "muster/transport/cluster.h"
 
 namespace muster {
 
-// A task that may take part.
-struct AllReduceMember {
-  std::string task;    // "/job:worker/replica:0/task:1"
-  std::string target;  // "grpc://host:port"
-};
-
 // All tasks of a job, in order.
 std::vector<AllReduceMember> AllReduceMembers(const ClusterSpec& cluster, absl::string_view job);
-
-struct AllReduceHookOptions {
-  std::vector<AllReduceMember> members;  // the same list on all, in order of their ranks
-  int index = 0;                         // of this task in it
-  // A smaller group never trains. 0: half of the members, so that of three no one goes on alone.
-  int least = 0;
-  // How long the others may take when a group is formed and not all have come.
-  absl::Duration grace = absl::Seconds(3);
-  // How long a group may take to be formed, the first time and when it was lost.
-  absl::Duration patience = absl::Minutes(10);
-  // Asked now and then while waiting; an error ends it.
-  std::function<absl::Status()> interrupted = {};
-};
 
 // With the session's creation: joins the others, takes the model of the member that is furthest and
 // sets the group's variables. While it runs: lets in who waits. An error of a step (a member was
@@ -54,11 +36,8 @@ class AllReduceHook : public SessionRunHook {
   absl::Status End(Session& session) override;
 
  private:
-  class Meeting;
-  struct Place;
   absl::Status Form(Session& session);
-  absl::StatusOr<Place> Meet(int64_t step, const std::string& endpoint);
-  absl::Status Enter(Session& session, const Place& place);
+  absl::Status Enter(Session& session, const AllReducePlace& place);
   absl::Status EmptyAccumulators(Session& session);
   absl::Status Note(Session& session, const std::string& leader);
   const AllReduceMember& self() const { return options_.members[options_.index]; }
@@ -68,8 +47,7 @@ class AllReduceHook : public SessionRunHook {
   AllReduceHookOptions options_;
   const std::function<absl::StatusOr<std::vector<TrainVariable>>()> variables_;
   RunsNode trains_;
-  std::unique_ptr<Meeting> meeting_;
-  std::vector<std::string> last_group_;  // whom this task was with, the leader first
+  std::unique_ptr<AllReduceMeeting> meeting_;
 
   // Nodes of the graph.
   Output step_;

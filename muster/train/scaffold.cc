@@ -67,6 +67,7 @@ absl::StatusOr<std::unique_ptr<SessionManager>> Manager(const Scaffold& scaffold
   if (scaffold.ready_op.node != nullptr) options.ready = InitStep::Of(scaffold.ready_op);
   if (scaffold.ready_for_local_init_op.node != nullptr)
     options.ready_for_local_init = InitStep::Of(scaffold.ready_for_local_init_op);
+  options.keeps_model = scaffold.keeps_model;
   return SessionManager::Create(std::move(options));
 }
 
@@ -95,6 +96,8 @@ absl::Status Scaffold::Finalize(const Scope& outer, const Model& model) {
   if (saver == nullptr) {
     ASSIGN_OR_RETURN(saver, MakeSaver(scope, model));
   }
+  if (model.all_reduce != nullptr && !keeps_model)
+    keeps_model = [all_reduce = model.all_reduce] { return all_reduce->has_trained(); };
   return scope.status();
 }
 

@@ -24,6 +24,8 @@ struct Scaffold {
   Node* local_init_op = nullptr;
   Output summary_op;  // none when there are no summaries
   std::shared_ptr<Saver> saver;
+  // Whether the tasks have a newer model than any checkpoint; none: they never have.
+  std::function<bool()> keeps_model;
 
   // Makes the rest in the scope's graph, with TensorFlow's nodes. Again is fine.
   absl::Status Finalize(const Scope& scope, const Model& model);

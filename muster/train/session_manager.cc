@@ -166,9 +166,23 @@ absl::StatusOr<std::optional<std::string>> SessionManager::LocalInit(Session& se
 
 // --- Sessions
 
+absl::StatusOr<SessionManager::Recovered> SessionManager::Keep(
+    const SessionFactory& factory) const {
+  Recovered kept;
+  if (!options_.ready || !options_.keeps_model || !options_.keeps_model()) return kept;
+  ASSIGN_OR_RETURN(kept.session, factory());
+  ASSIGN_OR_RETURN(const std::optional<std::string> missing,
+                   Missing(options_.ready, *kept.session, "Model not ready"));
+  kept.ready = !missing;
+  return kept;
+}
+
 absl::StatusOr<std::shared_ptr<Session>> SessionManager::PrepareSession(
     const SessionFactory& factory, const InitOptions& init, const CheckpointSource& source) const {
-  ASSIGN_OR_RETURN(Recovered recovered, Restore(factory, source));
+  ASSIGN_OR_RETURN(Recovered recovered, Keep(factory));
+  if (!recovered.ready) {
+    ASSIGN_OR_RETURN(recovered, Restore(factory, source));
+  }
   Session& session = *recovered.session;
   if (!recovered.ready) {
     if (!init.init && !init.init_fn && !options_.local_init) {

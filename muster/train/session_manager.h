@@ -57,6 +57,9 @@ class SessionManager {
     // The longest time between two looks at a model that is not ready. The first ones follow each
     // other after 50 ms.
     absl::Duration recovery_wait = absl::Seconds(30);
+    // Whether the tasks have a newer model than any checkpoint. PrepareSession goes on with it
+    // then, if `ready` finds nothing missing. May be empty.
+    std::function<bool()> keeps_model;
     Interrupted interrupted;
     Timer* timer = nullptr;  // null: real time
   };
@@ -67,7 +70,8 @@ class SessionManager {
     std::function<absl::Status(Session&)> init_fn;
     std::string init_fn_name = "None";  // in error texts
   };
-  // The chief's session: restored if there is a checkpoint, initialized otherwise, and ready.
+  // The chief's session: with the model that is kept, else restored if there is a checkpoint, else
+  // initialized; and ready.
   absl::StatusOr<std::shared_ptr<Session>> PrepareSession(const SessionFactory& factory,
                                                           const InitOptions& init,
                                                           const CheckpointSource& source) const;
@@ -89,6 +93,8 @@ class SessionManager {
 
   absl::StatusOr<Recovered> Restore(const SessionFactory& factory,
                                     const CheckpointSource& source) const;
+  // A session that goes on with the model that the tasks have; not ready when that is not to be.
+  absl::StatusOr<Recovered> Keep(const SessionFactory& factory) const;
   // What is missing; nothing when ready.
   absl::StatusOr<std::optional<std::string>> Missing(const std::optional<InitStep>& step,
                                                      Session& session,

@@ -79,6 +79,27 @@ class SessionManagerTest : public testing::Test {
   std::vector<std::shared_ptr<Session>> sessions_;
 };
 
+TEST_F(SessionManagerTest, AModelThatIsNewerThanItsCheckpointIsKeptIfItIsWhole) {
+  bool keeps = false;
+  options_.keeps_model = [&] { return keeps; };
+  const std::unique_ptr<SessionManager> manager = Manager();
+  ASSERT_TRUE(manager->PrepareSession(Factory(), Init(), Source("new")).ok());
+  EXPECT_EQ(log_, (Log{"restore new", "recover 2", "ready"}));
+  log_.clear();
+  keeps = true;
+  ASSERT_TRUE(manager->PrepareSession(Factory(), Init(), Source("new")).ok());
+  EXPECT_EQ(log_, (Log{"ready", "ready"}));
+  // Some of it was lost with its task: all is restored.
+  log_.clear();
+  missing_ = {"w"};
+  on_run_ = [&](const std::string&) {
+    if (log_.size() > 1) missing_.clear();
+    return absl::OkStatus();
+  };
+  ASSERT_TRUE(manager->PrepareSession(Factory(), Init(), Source("new")).ok());
+  EXPECT_EQ(log_, (Log{"ready", "restore new", "recover 2", "ready"}));
+}
+
 TEST_F(SessionManagerTest, TheChiefInitializesWhatNoCheckpointHolds) {
   auto init = Init();
   init.init_fn = [this](Session&) {

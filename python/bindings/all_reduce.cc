@@ -82,6 +82,7 @@ void BindAllReduce(nb::module_& m) {
       .def("apply_gradients", &ApplyGradients, nb::rv_policy::reference, nb::arg("scope"),
            nb::arg("gradients"), nb::arg("variables"), nb::arg("global_step"), nb::arg("apply"),
            nb::arg("apply_staying").none(), nb::arg("make_local"))
+      .def("has_trained", &AllReduce::has_trained)
       .def(
           "gentle_initializer",
           [](const AllReduce& all_reduce, const Scope& scope, const nb::list& variables,

@@ -352,17 +352,24 @@ void BindSessionManager(nb::module_& m) {
   m.def(
       "new_session_manager",
       [](const PyInitStep* local_init, const PyInitStep* ready,
-         const PyInitStep* ready_for_local_init, double recovery_wait) {
+         const PyInitStep* ready_for_local_init, double recovery_wait, nb::object keeps_model) {
         SessionManager::Options options;
         options.local_init = StepFrom(local_init);
         options.ready = StepFrom(ready);
         options.ready_for_local_init = StepFrom(ready_for_local_init);
         options.recovery_wait = absl::Seconds(recovery_wait);
+        if (!keeps_model.is_none()) {
+          options.keeps_model = [call = Callback(std::move(keeps_model))] {
+            bool keeps = false;
+            CallPython([&] { keeps = nb::cast<bool>(call()); }).IgnoreError();
+            return keeps;
+          };
+        }
         options.interrupted = RunSignalHandlers;
         return RunValue(SessionManager::Create(std::move(options)));
       },
       nb::arg("local_init").none(), nb::arg("ready").none(), nb::arg("ready_for_local_init").none(),
-      nb::arg("recovery_wait"));
+      nb::arg("recovery_wait"), nb::arg("keeps_model").none());
 }
 
 }  // namespace

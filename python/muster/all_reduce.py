@@ -96,6 +96,7 @@ class _AllReduceHook(basic_session_run_hooks._NativeHook):
         from muster import monitored_session
 
         graph = framework.get_default_graph()
+        graph._keeps_model = self._all_reduce.has_trained  # the chief restores no older one
 
         def gentle(with_staying):
             return graph._operation(

@@ -50,7 +50,8 @@ class SessionManager(object):
         self._manager = _muster.new_session_manager(
             init_step(graph, local_init_op, str(local_init_op), local_init_feed_dict, local_init_run_options),
             init_step(graph, ready_op, str(ready_op)),
-            init_step(graph, ready_for_local_init_op, str(ready_for_local_init_op)), recovery_wait_secs)
+            init_step(graph, ready_for_local_init_op, str(ready_for_local_init_op)), recovery_wait_secs,
+            getattr(graph, "_keeps_model", None))
 
     def _make(self, master, config):
         self._target = master

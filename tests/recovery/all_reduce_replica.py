@@ -20,6 +20,7 @@ def main():
     parser.add_argument("--task_index", type=int)
     parser.add_argument("--checkpoint_dir")
     parser.add_argument("--steps", type=int, default=100000)
+    parser.add_argument("--save", action="store_true", help="keep a checkpoint, that of the beginning")
     flags = parser.parse_args()
     tf.logging.set_verbosity(tf.logging.INFO)
     cluster = tf.train.ClusterSpec({"worker": flags.worker_hosts.split(",")})
@@ -34,6 +35,8 @@ def main():
     hooks = [optimizer.make_session_run_hook(server, grace_secs=2), tf.train.StopAtStepHook(last_step=flags.steps), Pace()]
     config = tf.ConfigProto(device_filters=[own])
     with tf.train.MonitoredTrainingSession(server.target, is_chief=flags.task_index == 0, hooks=hooks, config=config,
+                                           checkpoint_dir=flags.checkpoint_dir if flags.save else None,
+                                           save_checkpoint_secs=3600, save_summaries_steps=None, save_summaries_secs=None,
                                            log_step_count_steps=None) as session:
         while not session.should_stop():
             _, at, value = session.run([train, step, w])

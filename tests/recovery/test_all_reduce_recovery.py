@@ -79,6 +79,42 @@ def test_a_stopped_worker_is_left_out(workers):
     expect_steps_go_on(cluster["worker 1"], woken)
 
 
+@pytest.mark.parametrize("left", [0, 1])
+def test_nothing_is_lost_that_a_living_worker_has(workers, left):
+    """The checkpoint is that of step 0: who falls back to it loses all."""
+    cluster = workers(3, "--save")
+    for i in range(3):
+        cluster["worker %d" % i].wait_for(group(3, 3))
+    before = cluster["worker %d" % left].wait_for_step(20).step
+    lost = [i for i in range(3) if i != left]
+    for i in lost:
+        died = cluster["worker %d" % i].kill()
+    for i in lost:
+        cluster.start("worker", i)
+    for i in lost:
+        cluster["worker %d" % i].wait_for(group(3, 3))
+    assert cluster["worker %d" % left].wait_for_step(0, after=died).step >= before
+    for i in range(3):
+        expect_steps_go_on(cluster["worker %d" % i], died)
+        assert all(e.step >= before for e in cluster["worker %d" % i].events if e.step is not None and e.time > died)
+
+
+def test_workers_lost_while_a_group_forms_do_not_hold_up_the_others(workers):
+    cluster = workers(3)
+    for i in range(3):
+        cluster["worker %d" % i].wait_for(group(3, 3))
+        cluster["worker %d" % i].wait_for_step(10)
+    cluster["worker 0"].process.send_signal(signal.SIGSTOP)
+    # The others meet at worker 1, and one of them dies there.
+    cluster["worker 2"].wait_for("Waiting for the other tasks of the all-reduce at /job:worker/replica:0/task:1")
+    died = cluster["worker 2"].kill()
+    cluster["worker 0"].process.send_signal(signal.SIGCONT)
+    for i in (0, 1):
+        event = cluster["worker %d" % i].wait_for(group(3, 2), after=died)
+        assert event.time - died < 10 * SLACK
+        expect_steps_go_on(cluster["worker %d" % i], died)
+
+
 def test_one_of_two_goes_on_alone_and_all_end_together(workers):
     cluster = workers(2, "--steps", "400")
     for i in range(2):

@@ -32,11 +32,16 @@ void Membership::Join(JoinRequest request, Scheduler& scheduler, Accept accept, 
       }
       waiting_.push_back({ticket, std::move(request), std::move(joined)});
       const JoinRequest& newest = waiting_.back().request;
-      if (HostIsHereLocked() && static_cast<int>(waiting_.size()) >= newest.expected) {
+      if (FindHostLocked() != nullptr && static_cast<int>(waiting_.size()) >= newest.expected) {
         std::vector<Answer> formed = FormLocked();
         std::move(formed.begin(), formed.end(), std::back_inserter(answers));
       } else {
         WaitForOthersLocked(newest, scheduler);
+        if (newest.wait < absl::InfiniteDuration()) {
+          scheduler.ScheduleAfter(newest.wait, [self = RefPtr<Membership>::Share(this), ticket] {
+            self->AnswerThatNotEnoughCame(ticket);
+          });
+        }
       }
     }
   }
@@ -45,7 +50,9 @@ void Membership::Join(JoinRequest request, Scheduler& scheduler, Accept accept, 
 
 void Membership::WaitForOthersLocked(const JoinRequest& newest, Scheduler& scheduler) {
   const absl::Time now = scheduler.clock().Now();
-  if (seen_.insert(newest.member).second) closes_ = now + newest.grace;
+  absl::Time& waits_until = seen_.try_emplace(newest.member, absl::InfinitePast()).first->second;
+  if (now - waits_until > newest.grace) closes_ = now + newest.grace;
+  waits_until = now + newest.wait;
   scheduler.ScheduleAfter(std::max(closes_ - now, absl::ZeroDuration()),
                           [self = RefPtr<Membership>::Share(this), round = round_, due = closes_] {
                             self->Expire(round, due);
@@ -56,17 +63,36 @@ void Membership::Expire(uint64_t round, absl::Time due) {
   std::vector<Answer> answers;
   {
     MutexLock lock(mutex_);
-    if (round != round_ || due != closes_ || waiting_.empty() || !HostIsHereLocked()) return;
-    if (static_cast<int>(waiting_.size()) < waiting_.back().request.least) return;
+    const JoinRequest* const host = FindHostLocked();
+    if (round != round_ || due != closes_ || host == nullptr) return;
+    if (static_cast<int>(waiting_.size()) < host->least || !FurthestIsHereLocked(*host)) return;
     answers = FormLocked();
   }
   Give(std::move(answers));
 }
 
-bool Membership::HostIsHereLocked() const {
-  return std::any_of(waiting_.begin(), waiting_.end(), [](const Waiter& waiter) {
-    return waiter.request.member == waiter.request.host;
-  });
+void Membership::AnswerThatNotEnoughCame(uint64_t ticket) {
+  std::vector<Answer> answers;
+  {
+    MutexLock lock(mutex_);
+    const auto waiter = std::find_if(waiting_.begin(), waiting_.end(),
+                                     [&](const Waiter& w) { return w.ticket == ticket; });
+    if (waiter == waiting_.end()) return;
+    answers.push_back({std::move(waiter->joined), GroupPlace()});
+    waiting_.erase(waiter);
+  }
+  Give(std::move(answers));
+}
+
+const JoinRequest* Membership::FindHostLocked() const {
+  for (const Waiter& waiter : waiting_)
+    if (waiter.request.member == waiter.request.host) return &waiter.request;
+  return nullptr;
+}
+
+bool Membership::FurthestIsHereLocked(const JoinRequest& host) const {
+  return std::any_of(waiting_.begin(), waiting_.end(),
+                     [&](const Waiter& waiter) { return waiter.request.step >= host.newest; });
 }
 
 std::vector<Membership::Answer> Membership::FormLocked() {
@@ -216,6 +242,9 @@ class JoinKernel : public Kernel {
     ASSIGN_OR_RETURN(const int grace, SmallInteger(c.input(6), "grace", 0));
     request.grace = absl::Milliseconds(grace);
     ASSIGN_OR_RETURN(request.endpoint, ScalarText(c.input(7), "endpoint"));
+    ASSIGN_OR_RETURN(request.newest, ScalarInteger(c.input(8), "newest"));
+    ASSIGN_OR_RETURN(const int wait, SmallInteger(c.input(9), "wait", 0));
+    request.wait = absl::Milliseconds(wait);
     return request;
   }
 
@@ -293,6 +322,8 @@ DEFINE_OP(MusterJoinGroup) {
       .Input("least: int32")
       .Input("grace_millis: int32")
       .Input("endpoint: string")
+      .Input("newest: int64")
+      .Input("wait_millis: int32")
       .Output("leader: string")
       .Output("group_key: int32")
       .Output("rank: int32")
@@ -300,7 +331,9 @@ DEFINE_OP(MusterJoinGroup) {
       .Output("members: string")
       .Output("endpoints: string")
       .Stateful()
-      .Doc("Waits until the tasks that take part in an all-reduce have gathered here.")
+      .Doc(
+          "Waits until the tasks that take part in an all-reduce have gathered here, or for some "
+          "time.")
       .Shape(JoinShapes)
       .NoGradient(kNoNumber)
       .Cpu(New<JoinKernel>());

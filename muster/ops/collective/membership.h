@@ -2,10 +2,11 @@
 // rank; a task that comes later, or comes back, is noticed by those who are at work already.
 #pragma once
 
+#include <limits>
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
@@ -27,11 +28,17 @@ struct JoinRequest {
   int expected = 1;      // a group of so many is formed at once
   int least = 1;         // a smaller one never
   absl::Duration grace;  // how long others may take after the last one who came
+  // Of the host: how far the furthest task is that it knows to be alive. Unless all are here, a
+  // group whose models are older is not formed: it would lose what that task has.
+  int64_t newest = std::numeric_limits<int64_t>::min();
+  // The answer comes within this time, so that nobody who has died meanwhile waits for long.
+  absl::Duration wait = absl::InfiniteDuration();
 };
 
 struct GroupPlace {
-  std::string leader;  // not the host: nothing was formed here, ask there
-  int32_t key = 0;     // of the group; never the same twice
+  // Not the host: nothing was formed here, ask there. Nothing: not enough have come so far.
+  std::string leader;
+  int32_t key = 0;  // of the group; never the same twice
   int rank = 0;
   int source = 0;  // the rank whose model is the furthest
   std::vector<std::string> members;
@@ -75,7 +82,10 @@ class Membership : public Resource {
   };
   static void Give(std::vector<Answer> answers);
   void Expire(uint64_t round, absl::Time due);
-  bool HostIsHereLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerThatNotEnoughCame(uint64_t ticket);
+  // The host's own request, or null.
+  const JoinRequest* FindHostLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool FurthestIsHereLocked(const JoinRequest& host) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WaitForOthersLocked(const JoinRequest& newest, Scheduler& scheduler)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Answer> FormLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -85,8 +95,9 @@ class Membership : public Resource {
   int32_t next_key_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;  // of groups formed
-  // Who has come in this round, and when that is enough. Asking again is no news.
-  absl::flat_hash_set<std::string> seen_ ABSL_GUARDED_BY(mutex_);
+  // Who has come in this round and until when he waits, and when that is enough. Who asks again in
+  // time is no news.
+  absl::flat_hash_map<std::string, absl::Time> seen_ ABSL_GUARDED_BY(mutex_);
   absl::Time closes_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiting_ ABSL_GUARDED_BY(mutex_);
   std::vector<Joined> withdrawn_ ABSL_GUARDED_BY(mutex_);

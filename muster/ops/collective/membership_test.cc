@@ -24,6 +24,8 @@ class MembershipTest : public ::testing::Test {
     request.expected = expected;
     request.least = least;
     request.grace = absl::Seconds(3);
+    request.newest = newest_;
+    request.wait = wait_;
     at_[host]->Join(
         std::move(request), *scheduler_,
         [&](uint64_t ticket) {
@@ -42,6 +44,8 @@ class MembershipTest : public ::testing::Test {
   std::unique_ptr<SimulatedScheduler> scheduler_ = SimulatedScheduler::Create(1);
   std::map<int, RefPtr<Membership>> at_ = {
       {0, MakeRef<Membership>()}, {1, MakeRef<Membership>()}, {2, MakeRef<Membership>()}};
+  int64_t newest_ = -1;
+  absl::Duration wait_ = absl::InfiniteDuration();
   std::map<int, uint64_t> tickets_;
   std::map<int, absl::StatusOr<GroupPlace>> places_;
 };
@@ -115,6 +119,59 @@ TEST_F(MembershipTest, AskingAgainIsNoNews) {
   Join(2, 0);
   Join(2, 0);
   EXPECT_TRUE(absl::IsAborted(places_[2].status())) << places_[2].status();
+}
+
+// A task that has restored a checkpoint waits for one that is known to have a newer model.
+TEST_F(MembershipTest, NoGroupIsFormedWithoutTheFurthestModelThatIsAlive) {
+  newest_ = 9;
+  Join(0, 0, 5);
+  Join(2, 0, 5);
+  Pass(absl::Minutes(1));
+  EXPECT_THAT(places_, IsEmpty());
+  // The host has learned that it has died, and says so with its next request.
+  newest_ = 5;
+  Join(0, 0, 5);
+  Pass(absl::Seconds(4));
+  EXPECT_THAT(places_[2]->members, ElementsAre("task0", "task2"));
+  // One as far as the furthest is enough; and all together need not ask for more.
+  for (const int64_t newest : {7, 100}) {
+    places_.clear();
+    newest_ = newest;
+    Join(0, 0, 5);
+    Join(1, 0, 7);
+    if (newest == 100) Join(2, 0, 5);
+    Pass(absl::Seconds(4));
+    ASSERT_EQ(places_.count(1), 1);
+    EXPECT_EQ(places_[1]->source, 1);
+  }
+}
+
+// A task that dies while it waits does not ask again, and is in no group that is formed later.
+TEST_F(MembershipTest, WhoStopsAskingIsForgotten) {
+  wait_ = absl::Milliseconds(500);
+  Join(0, 0);
+  Join(2, 0);
+  Pass(absl::Seconds(1));
+  ASSERT_EQ(places_.size(), 2);
+  EXPECT_EQ(places_[0]->leader, "");
+  EXPECT_EQ(places_[2]->leader, "");
+  places_.clear();
+  for (int i = 0; i < 10; ++i) {
+    Join(0, 0);
+    Pass(absl::Seconds(1));
+    ASSERT_EQ(places_[0]->leader, "");
+  }
+  // The one that comes after that is news: the third has its time again.
+  Join(0, 0);
+  Join(1, 0);
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(places_[1]->leader, "");
+  for (int i = 0; i < 6 && places_[1]->leader.empty(); ++i) {
+    Join(0, 0);
+    Join(1, 0);
+    Pass(absl::Milliseconds(501));
+  }
+  EXPECT_THAT(places_[1]->members, ElementsAre("task0", "task1"));
 }
 
 TEST_F(MembershipTest, WhoIsAtWorkElsewhereSaysWhere) {
