@@ -8,16 +8,19 @@
 
 namespace muster {
 
-// While it lives, cancelling `outer` cancels `inner` for the same reason. `outer` may be null.
+// While it lives, cancelling `outer` cancels `inner`: for the same reason, or for `reason` unless
+// that is OK. `outer` may be null.
 class LinkedCancellation {
  public:
-  LinkedCancellation(std::shared_ptr<Cancellation> outer, std::shared_ptr<Cancellation> inner)
+  LinkedCancellation(std::shared_ptr<Cancellation> outer, std::shared_ptr<Cancellation> inner,
+                     absl::Status reason = absl::OkStatus())
       : outer_(std::move(outer)) {
     if (outer_ == nullptr) return;
     token_ = outer_->NewToken();
-    const bool registered =
-        outer_->Register(token_, [inner, from = outer_.get()] { inner->Cancel(from->reason()); });
-    if (!registered) inner->Cancel(outer_->reason());
+    const auto cancel = [inner, from = outer_.get(), reason = std::move(reason)] {
+      inner->Cancel(reason.ok() ? from->reason() : reason);
+    };
+    if (!outer_->Register(token_, cancel)) cancel();
   }
   ~LinkedCancellation() {
     if (outer_ != nullptr) outer_->Deregister(token_);

@@ -1,6 +1,8 @@
 // What sessions make of a signature.
 #pragma once
 
+#include "absl/container/flat_hash_map.h"
+
 #include "muster/graph/prune.h"
 
 namespace muster {
@@ -10,6 +12,8 @@ class StepPlan {
   explicit StepPlan(StepSignature step_signature) : signature(std::move(step_signature)) {}
   virtual ~StepPlan() = default;
   const StepSignature signature;
+  // Of the nodes that StepLinks knows, whether a step runs them. Its lock guards it.
+  mutable absl::flat_hash_map<const Node*, bool> needed;
 };
 
 }  // namespace muster

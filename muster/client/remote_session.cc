@@ -14,6 +14,7 @@
 #include "muster/base/pace.h"
 #include "muster/client/linked_cancellation.h"
 #include "muster/client/plan.h"
+#include "muster/client/step_links.h"
 #include "muster/device/device.h"
 #include "muster/runtime/trace.h"
 #include "muster/transport/waiter.h"
@@ -83,7 +84,20 @@ class RemoteSession : public Session {
     request.options.trace = options.trace;
     request.options.output_partition_graphs = options.keep_partition_graphs;
     request.options.collective_graph_key = options.collective_graph_key;
-    return RunStep(std::move(request), signature.fetches, options.cancellation, metadata);
+    const std::shared_ptr<Cancellation> ended = links_.Of(plan);
+    if (ended == nullptr)
+      return RunStep(std::move(request), signature.fetches, options.cancellation, metadata);
+    const auto either = std::make_shared<Cancellation>();
+    const LinkedCancellation caller(options.cancellation, either);
+    // A call that ends with Unavailable would tell the master that its client is lost.
+    const LinkedCancellation link(ended, either, absl::CancelledError("The step was given up"));
+    auto results = RunStep(std::move(request), signature.fetches, either, metadata);
+    if (absl::IsCancelled(results.status()) && ended->cancelled()) return ended->reason();
+    return results;
+  }
+
+  void EndStepsWith(const Node* node, std::shared_ptr<Cancellation> cancellation) override {
+    links_.Add(node, std::move(cancellation));
   }
 
   absl::StatusOr<std::string> PartialRunSetup(const StepSignature& signature) override {
@@ -445,6 +459,7 @@ class RemoteSession : public Session {
   Scheduler& scheduler_;
   mutable Pace pace_{kAwakeNanos};  // of answers that others have to read for who waits
 
+  StepLinks links_;
   mutable Mutex mutex_;
   CondVar sent_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -14,6 +14,7 @@
 #include "muster/client/linked_cancellation.h"
 #include "muster/client/plan.h"
 #include "muster/client/remote_session.h"
+#include "muster/client/step_links.h"
 #include "muster/device/device.h"
 #include "muster/graph/function_gradient.h"
 #include "muster/graph/function_proto.h"
@@ -186,6 +187,7 @@ class LocalSession : public Session {
     if (plan.has_collectives) state.UseCollectives(collective_groups_);
     RETURN_IF_ERROR(Enter(state.cancellation));
     const LinkedCancellation link(options.cancellation, state.cancellation);
+    const LinkedCancellation ended(links_.Of(plan), state.cancellation);
     const absl::Status status = RunToEnd(plan, state, options);
     Leave(state.cancellation);
     if (metadata != nullptr) {
@@ -245,6 +247,10 @@ class LocalSession : public Session {
           partial->state.rendezvous->Send(partial->plan->FeedKey(output), {tensor, false}));
     }
     return WaitForFetches(*partial, handle, fetches);
+  }
+
+  void EndStepsWith(const Node* node, std::shared_ptr<Cancellation> cancellation) override {
+    links_.Add(node, std::move(cancellation));
   }
 
   absl::Status Close() override {
@@ -535,6 +541,7 @@ class LocalSession : public Session {
 
   mutable Mutex mutex_;
   CondVar idle_;
+  StepLinks links_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int steps_under_way_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_set<std::shared_ptr<Cancellation>> running_ ABSL_GUARDED_BY(mutex_);

@@ -91,6 +91,11 @@ class Session {
       const std::string& handle, const std::vector<std::pair<Output, Tensor>>& feeds,
       const std::vector<Output>& fetches) = 0;
 
+  // Steps that run `node`, those under way too, end with the reason of `cancellation` once that is
+  // cancelled: for who knows that what they wait for never comes. A later call for the same node
+  // takes its place for steps that begin from then on.
+  virtual void EndStepsWith(const Node* node, std::shared_ptr<Cancellation> cancellation) = 0;
+
   // Cancels steps under way; every later call fails.
   virtual absl::Status Close() = 0;
   virtual bool closed() const = 0;

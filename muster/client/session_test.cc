@@ -76,6 +76,24 @@ TEST_F(SessionTest, ARunCanBeCancelledByItsCaller) {
   EXPECT_EQ(Value(session->Run({}, {one})), 1);
 }
 
+TEST_F(SessionTest, StepsThroughANodeEndWithWhoeverGivesUp) {
+  const Output queue =
+      scope_.Op("FIFOQueueV2", {}, {{"component_types", std::vector<DType>{DType::kFloat}}});
+  const Output got = scope_.Op("QueueDequeueV2", {queue},
+                               {{"component_types", std::vector<DType>{DType::kFloat}}}, "dequeue");
+  const Output after = scope_.Op("Neg", {got});
+  const Output one = Float(1);
+  auto session = NewSession();
+  const auto given_up = std::make_shared<Cancellation>();
+  session->EndStepsWith(got.node, given_up);
+  EXPECT_EQ(Value(session->Run({}, {one})), 1);
+  std::thread canceller([&] { given_up->Cancel(absl::UnavailableError("nobody feeds it")); });
+  EXPECT_EQ(session->Run({}, {after}).status(), absl::UnavailableError("nobody feeds it"));
+  canceller.join();
+  EXPECT_EQ(session->Run({}, {}, {got.node}).status(), absl::UnavailableError("nobody feeds it"));
+  EXPECT_EQ(Value(session->Run({}, {one})), 1);
+}
+
 TEST_F(SessionTest, WrongFeedsAreRefused) {
   const Output x = Placeholder(DType::kFloat, "x");
   auto session = NewSession();

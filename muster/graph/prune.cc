@@ -173,6 +173,21 @@ absl::StatusOr<std::unique_ptr<Graph>> PruneForStep(const Graph& graph,
   return Pruner(graph, signature, boundary).Run();
 }
 
+bool IsNeeded(const Node* node, const std::vector<const Node*>& asked) {
+  absl::flat_hash_set<const Node*> seen(asked.begin(), asked.end());
+  std::vector<const Node*> open = asked;
+  while (!open.empty()) {
+    const Node* const next = open.back();
+    open.pop_back();
+    if (next == node) return true;
+    for (const Output& input : next->inputs())
+      if (seen.insert(input.node).second) open.push_back(input.node);
+    for (const Node* before : next->control_inputs())
+      if (seen.insert(before).second) open.push_back(before);
+  }
+  return false;
+}
+
 std::string StepKey(absl::string_view tensor_name, bool is_feed) {
   return absl::StrCat(is_feed ? "feed;" : "fetch;", tensor_name);
 }

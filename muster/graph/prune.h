@@ -35,6 +35,9 @@ absl::StatusOr<std::unique_ptr<Graph>> PruneForStep(
     const Graph& graph, const StepSignature& signature,
     StepBoundary boundary = StepBoundary::kCallFrame);
 
+// Whether `node` is one of `asked` or comes before one of them.
+bool IsNeeded(const Node* node, const std::vector<const Node*>& asked);
+
 // The rendezvous key of a fed or fetched tensor of a partial run.
 std::string StepKey(absl::string_view tensor_name, bool is_feed);
 

@@ -6,6 +6,7 @@
 #include "muster/transport/master_api.h"
 #include "muster/transport/peers.h"
 #include "muster/transport/step_sequences.h"
+#include "muster/transport/watched_peers.h"
 
 namespace muster {
 
@@ -29,6 +30,8 @@ struct MasterOptions {
   // Missing tasks are named after the first, then at growing intervals up to the second.
   absl::Duration missing_first_report = absl::Seconds(2);
   absl::Duration missing_report_limit = absl::Seconds(60);
+  // How tasks are watched whose part of a step is over.
+  LivenessOptions liveness;
   int64_t max_graph_nodes = 10'000'000;  // of a session
   size_t reply_cache_bytes =
       64 << 20;  // replies of finished steps, for requests that are sent again

@@ -42,6 +42,15 @@ std::vector<SessionTask> MasterSession::tasks() const {
   return tasks_;
 }
 
+std::vector<std::shared_ptr<StepRun>> MasterSession::RunsLocked() const {
+  std::vector<std::shared_ptr<StepRun>> runs;
+  for (const auto& [key, run] : runs_) runs.push_back(run);
+  std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) {
+    return a->options().step_id < b->options().step_id;
+  });
+  return runs;
+}
+
 ListDevicesReply MasterSession::Devices() const {
   ListDevicesReply reply;
   const std::vector<DeviceAttributes> devices = graph_.devices();
@@ -162,10 +171,7 @@ void MasterSession::Close(absl::Status reason, Done done) {
     if (!is_over) close_done_.push_back(std::move(done));
     if (!was_closed) {
       closed_ = reason;
-      for (const auto& [key, run] : runs_) runs.push_back(run);
-      std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) {
-        return a->options().step_id < b->options().step_id;
-      });
+      runs = RunsLocked();
       for (auto* plan : InOrder(plans_)) {
         for (PlanDone& waiter : plan->second.waiting) waiting.push_back(std::move(waiter));
       }

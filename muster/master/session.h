@@ -14,6 +14,7 @@
 #include "muster/master/master.h"
 #include "muster/master/session_graph.h"
 #include "muster/master/step_run.h"
+#include "muster/master/step_watch.h"
 #include "muster/master/tasks.h"
 
 namespace muster {
@@ -101,6 +102,8 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   void Leave(const StepRun* run);
 
   std::vector<SessionTask> tasks() const;
+  // The steps under way.
+  std::vector<std::shared_ptr<StepRun>> RunsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // --- session_create.cc
   // Of `all`, those that nodes of the graph name and the session does not have yet.
   std::vector<SessionTask> NewTasks(std::vector<SessionTask> all) const;
@@ -127,6 +130,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   const std::shared_ptr<StepSequences> sequences_;
   const std::shared_ptr<FinishedSteps> finished_steps_;
   SessionGraph graph_;
+  std::shared_ptr<StepWatch> watch_;  // set when the session is made
   // For calls that belong to no single step.
   const std::shared_ptr<Cancellation> calls_ = std::make_shared<Cancellation>();
   // Set while the session is made.

@@ -168,6 +168,20 @@ void MasterSession::Create(Options options, std::shared_ptr<Cancellation> cancel
   std::string handle = absl::StrFormat("%016x", static_cast<uint64_t>(NewRequestId()));
   std::shared_ptr<MasterSession> session(new MasterSession(std::move(options), std::move(config),
                                                            std::move(handle), std::move(expired)));
+  const std::weak_ptr<MasterSession> weak = session;
+  StepWatch::Options watch;
+  watch.scheduler = &session->scheduler_;
+  watch.liveness = session->options_->liveness;
+  watch.under_way = [weak] {
+    StepWatch::UnderWay under_way;
+    const auto self = weak.lock();
+    if (self == nullptr) return under_way;
+    MutexLock lock(self->mutex_);
+    under_way.runs = self->RunsLocked();
+    under_way.tasks = self->tasks_;
+    return under_way;
+  };
+  session->watch_ = std::make_shared<StepWatch>(std::move(watch));
   std::make_shared<SessionCreation>(std::move(session), std::move(request.graph),
                                     std::move(cancellation), std::move(done))
       ->Start(request.target);

@@ -197,6 +197,7 @@ std::shared_ptr<StepRun> MasterSession::NewRun(const CallOptions& call, StepRunO
                                  });
       *own = run.get();
       runs_.emplace(run.get(), run);
+      watch_->Wake();
       return run;
     }
   }

@@ -160,11 +160,8 @@ void StepRun::Answer(size_t part, absl::StatusOr<RunGraphReply> reply) {
       const bool is_derived = IsDerived(status) || !cancelled_.ok() ||
                               (was_cancelled && status.code() == absl::StatusCode::kCancelled);
       if (!is_derived) {
-        if (roots_.empty() && left_ > 1) {
-          cancel_others = Derived(absl::CancelledError(
-              absl::StrCat("The step failed on ", plan_->parts[part].task, ".")));
-        }
-        roots_.push_back({plan_->parts[part].task, status});
+        cancel_others = FailLocked(part, status);
+        if (left_ == 1) cancel_others = absl::OkStatus();  // there are no others
       } else if (!derived_) {
         derived_ = Failure{plan_->parts[part].task, status};
       }
@@ -176,6 +173,39 @@ void StepRun::Answer(size_t part, absl::StatusOr<RunGraphReply> reply) {
     return;
   }
   AllAnswered();
+}
+
+absl::Status StepRun::FailLocked(size_t part, absl::Status status) {
+  const std::string& task = plan_->parts[part].task;
+  const bool is_first = roots_.empty();
+  roots_.push_back({task, std::move(status)});
+  if (!is_first) return absl::OkStatus();
+  return Derived(absl::CancelledError(absl::StrCat("The step failed on ", task, ".")));
+}
+
+bool StepRun::MayLeaveTasksBehind() const {
+  MutexLock lock(mutex_);
+  return finished_ && (!started_ || replies_.size() > 1);
+}
+
+std::vector<std::string> StepRun::TakeTasksBehind() {
+  std::vector<std::string> tasks;
+  MutexLock lock(mutex_);
+  if (!finished_ || !started_ || left_ == 0 || !std::exchange(lasts_, true)) return tasks;
+  for (size_t i = 0; i < replies_.size(); ++i)
+    if (IsBehindLocked(i)) tasks.push_back(plan_->parts[i].task);
+  return tasks;
+}
+
+void StepRun::LoseTask(const std::string& task, const absl::Status& why) {
+  absl::Status cancel_others;
+  {
+    MutexLock lock(mutex_);
+    if (!finished_ || !started_ || left_ == 0 || !cancelled_.ok() || !roots_.empty()) return;
+    for (size_t i = 0; i < replies_.size() && cancel_others.ok(); ++i)
+      if (IsBehindLocked(i) && plan_->parts[i].task == task) cancel_others = FailLocked(i, why);
+  }
+  if (!cancel_others.ok()) CancelSoon(calls_, scheduler_, std::move(cancel_others));
 }
 
 void StepRun::AllAnswered() {
@@ -253,10 +283,10 @@ absl::StatusOr<StepResult> StepRun::Collect() {
   absl::flat_hash_map<std::string, Tensor> by_key;
   std::vector<std::string> stats;
   std::vector<std::string> graphs;
-  for (RunGraphReply& reply : replies_) {
-    for (NamedTensor& value : reply.recv) by_key[value.name] = std::move(value.tensor);
-    stats.push_back(std::move(reply.step_stats));
-    for (std::string& graph : reply.partition_graphs) graphs.push_back(std::move(graph));
+  for (std::optional<RunGraphReply>& reply : replies_) {
+    for (NamedTensor& value : reply->recv) by_key[value.name] = std::move(value.tensor);
+    stats.push_back(std::move(reply->step_stats));
+    for (std::string& graph : reply->partition_graphs) graphs.push_back(std::move(graph));
   }
   for (std::string& log : logs_) stats.push_back(std::move(log));
   for (const std::string& fetch : options_.fetches) {

@@ -61,6 +61,16 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
     return !finished_ || !cancelled_.ok();
   }
 
+  // Whether tasks may be done with their parts before the step is over: it has several, or its plan
+  // is still being made.
+  bool MayLeaveTasksBehind() const;
+  // The tasks that have done their part while others still run theirs; none at the first call,
+  // since most steps are over before the second.
+  std::vector<std::string> TakeTasksBehind();
+  // What a task kept, whose part is over, is lost. The step ends with `why`, unless it has failed
+  // before or the task has no such part.
+  void LoseTask(const std::string& task, const absl::Status& why);
+
  private:
   struct Failure {
     std::string task;
@@ -72,6 +82,11 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
   absl::Status CheckFeeds() const;
   RunGraphRequest Request(size_t part);
   void Answer(size_t part, absl::StatusOr<RunGraphReply> reply);
+  // Notes a root error. The reason with which the other parts are to be cancelled; OK: none runs.
+  absl::Status FailLocked(size_t part, absl::Status status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsBehindLocked(size_t part) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return replies_[part].has_value() && static_cast<int>(part) != plan_->client_part;
+  }
   void AllAnswered();
   void FetchLogs();
   void Logging(bool enable);
@@ -94,7 +109,8 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
   // In the order in which they came.
   std::vector<Failure> roots_ ABSL_GUARDED_BY(mutex_);
   std::optional<Failure> derived_ ABSL_GUARDED_BY(mutex_);
-  std::vector<RunGraphReply> replies_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::optional<RunGraphReply>> replies_ ABSL_GUARDED_BY(mutex_);
+  bool lasts_ ABSL_GUARDED_BY(mutex_) = false;  // somebody has asked before which tasks are done
   std::vector<std::string> logs_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -404,6 +404,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   master.default_config = options.config;
   master.step_sequences = parts->worker->step_sequences();
   master.orphan_grace = options.orphan_grace;
+  master.liveness = options.liveness;
   master.max_graph_nodes = options.max_graph_nodes;
   parts->master = Master::Create(std::move(master));
   ClusterWatchOptions watch;

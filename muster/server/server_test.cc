@@ -155,6 +155,23 @@ TEST_F(ServerTest, StopEndsStepsThatWaitAndJoinReturns) {
   EXPECT_FALSE(status.ok());
 }
 
+TEST_F(ServerTest, StepsThroughANodeEndWithWhoeverGivesUp) {
+  const Scope ps = scope_.WithDevice("/job:ps/task:0");
+  const AttrMap types = {{"component_types", std::vector<DType>{DType::kFloat}}};
+  const Output queue = ps.Op("FIFOQueueV2", {}, types, "queue");
+  const Output waits = ps.Op("QueueDequeueV2", {queue}, types, "waits");
+  const Counter counter = MakeCounter();
+  const auto session = NewSession(*workers_[0]);
+  const auto given_up = std::make_shared<Cancellation>();
+  session->EndStepsWith(waits.node, given_up);
+  EXPECT_EQ(Value(session->Run({}, {counter.initialize})), 10);
+  std::thread gives_up([&] { given_up->Cancel(absl::AbortedError("nobody feeds it")); });
+  EXPECT_EQ(session->Run({}, {}, {waits.node}).status(), absl::AbortedError("nobody feeds it"));
+  gives_up.join();
+  EXPECT_EQ(session->Run({}, {waits}).status(), absl::AbortedError("nobody feeds it"));
+  EXPECT_EQ(Value(session->Run({}, {counter.increment})), 11);
+}
+
 TEST(ServerErrorsTest, HaveTensorFlowsCodes) {
   const auto code = [](const char* cluster, const char* job, int task) {
     ServerOptions options;

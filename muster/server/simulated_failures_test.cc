@@ -101,6 +101,65 @@ TEST_F(FailureTest, AKilledTaskFailsTheStepAtOnce) {
   ExpectNextSessionWorks();
 }
 
+// ps 1 adds to its counter at once; worker 1 waits for what never comes, and needs ps 0 only.
+TEST_F(FailureTest, AStepEndsWithATaskThatHasDoneItsPart) {
+  const auto run = [this] {
+    const absl::Duration start = cluster_.now();
+    const absl::Status status =
+        session_->Run({}, {counters_.blocked}, {counters_.add[1].node}).status();
+    took_ = cluster_.now() - start;
+    return status;
+  };
+  cluster_.After(absl::Seconds(10), [this] { cluster_.Kill("ps1:1"); });
+  const absl::Status killed = run();
+  EXPECT_EQ(killed.code(), absl::StatusCode::kUnavailable) << killed;
+  EXPECT_THAT(std::string(killed.message()), HasSubstr("/job:ps/replica:0/task:1 is gone"));
+  EXPECT_GE(took_, absl::Seconds(10));
+  EXPECT_LE(took_, absl::Seconds(13));
+  cluster_.RunFor(absl::Seconds(3));
+  EXPECT_EQ(cluster_.worker("worker1:1").counts().steps, 0);
+  EXPECT_EQ(cluster_.master(kMaster).counts().steps, 0);
+
+  cluster_.Start("ps1:1");
+  ExpectNextSessionWorks();
+  cluster_.After(absl::Seconds(10), [this] {
+    cluster_.Kill("ps1:1");
+    cluster_.Start("ps1:1");
+  });
+  const absl::Status restarted = run();
+  EXPECT_EQ(restarted.code(), absl::StatusCode::kAborted) << restarted;
+  EXPECT_THAT(std::string(restarted.message()),
+              HasSubstr("/job:ps/replica:0/task:1 has restarted during the step"));
+  EXPECT_LE(took_, absl::Seconds(13));
+
+  ExpectNextSessionWorks();
+  cluster_.After(absl::Seconds(10), [this] { cluster_.network().Pause("ps1:1"); });
+  const absl::Status silent = run();
+  EXPECT_EQ(silent.code(), absl::StatusCode::kUnavailable) << silent;
+  EXPECT_THAT(std::string(silent.message()), HasSubstr("task:1 has been silent for 3"));
+  EXPECT_LE(took_, absl::Seconds(45));
+  cluster_.network().Resume("ps1:1");
+}
+
+TEST_F(FailureTest, AStepWithoutAPartAtALostTaskGoesOn) {
+  cluster_.After(absl::Seconds(3), [this] { cluster_.Kill("ps1:1"); });
+  cluster_.After(absl::Seconds(20), [this] { cluster_.Kill("ps0:1"); });
+  const absl::Status status = Blocked();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/job:ps/replica:0/task:0"));
+  EXPECT_GE(took_, absl::Seconds(20));
+}
+
+TEST_F(FailureTest, AShortSilenceOfATaskThatHasDoneItsPartIsNoLoss) {
+  cluster_.After(absl::Seconds(3), [this] { cluster_.network().Pause("ps1:1"); });
+  cluster_.After(absl::Seconds(20), [this] { cluster_.network().Resume("ps1:1"); });
+  cluster_.After(absl::Seconds(60), [this] { cluster_.Kill("worker1:1"); });
+  const absl::Duration start = cluster_.now();
+  const absl::Status status =
+      session_->Run({}, {counters_.blocked}, {counters_.add[1].node}).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/job:worker/replica:0/task:1"));
+  EXPECT_GE(cluster_.now() - start, absl::Seconds(60));
+}
+
 TEST_F(FailureTest, AStoppedTaskFailsTheStepAfterItsSilence) {
   cluster_.After(absl::Seconds(3), [this] { cluster_.network().Pause("ps0:1"); });
   const absl::Status status = Blocked();

@@ -1,6 +1,7 @@
 // A session whose steps are a function of the test.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,6 +36,10 @@ class FakeSession : public Session {
                                                  const std::vector<Output>&) override {
     return Unimplemented("partial runs");
   }
+  void EndStepsWith(const Node* node, std::shared_ptr<Cancellation> cancellation) override {
+    ends[node] = std::move(cancellation);
+  }
+  std::map<const Node*, std::shared_ptr<Cancellation>> ends;
   absl::Status Close() override {
     closed_ = true;
     return absl::OkStatus();

@@ -16,6 +16,8 @@ struct QueueRunner::Group {
   absl::StatusOr<std::shared_ptr<StepPlan>> close, cancel;
   // Of the enqueue steps.
   std::shared_ptr<Cancellation> cancellation = std::make_shared<Cancellation>();
+  // Of the steps that wait for what they make.
+  std::shared_ptr<Cancellation> waiting = std::make_shared<Cancellation>();
   Mutex mutex;
   CondVar changed;
   int enqueuing ABSL_GUARDED_BY(mutex) = 0;
@@ -52,6 +54,7 @@ std::vector<std::shared_ptr<Thread>> QueueRunner::CreateThreads(
     errors_.clear();
   }
   auto group = std::make_shared<Group>();
+  if (def_.waits != nullptr) session->EndStepsWith(def_.waits, group->waiting);
   group->close = PrepareOp(*session, def_.close_op);
   group->cancel = PrepareOp(*session, def_.cancel_op);
   std::vector<std::shared_ptr<Thread>> threads;
@@ -105,6 +108,7 @@ absl::Status QueueRunner::RunEnqueue(Group& group,
   if (group.cancellation->cancelled() && absl::IsCancelled(status)) return absl::OkStatus();
   if (options_.on_error) status = options_.on_error(std::move(status));
   if (group.coordinator != nullptr) return group.coordinator->RequestStop(std::move(status));
+  group.waiting->Cancel(status);
   Notice(LogLevel::kError, absl::StrCat("Exception in QueueRunner: ", status.message()));
   MutexLock lock(mutex_);
   errors_.push_back(status);
@@ -129,7 +133,9 @@ absl::Status QueueRunner::EnqueueUntilStop(Group& group,
 
 void QueueRunner::CancelOnStop(Group& group) {
   group.coordinator->WaitForStop();
-  if (def_.on_clean_stop && group.coordinator->requested().ok()) {
+  const absl::Status why = group.coordinator->requested();
+  if (!why.ok()) group.waiting->Cancel(why);
+  if (def_.on_clean_stop && why.ok()) {
     const absl::Status done = def_.on_clean_stop(*group.session);
     if (!done.ok()) LOG(WARNING) << "Queue runner " << def_.queue_name << " at its stop: " << done;
   }

@@ -19,6 +19,9 @@ struct QueueRunnerDef {
   Node* cancel_op = nullptr;  // nor the ones that wait to get in
   // Done before the queue is cancelled when the coordinator stops without an error. May be empty.
   std::function<absl::Status(Session&)> on_clean_stop;
+  // Steps that run this node wait for what the runner makes, and closing its queue does not wake
+  // them: they end with the error that stops the runner. May be null.
+  const Node* waits = nullptr;
   // What an enqueue op says when the queue, or the one it reads from, is closed.
   std::vector<absl::StatusCode> closed_codes = {absl::StatusCode::kOutOfRange};
 };

@@ -122,6 +122,43 @@ TEST_F(QueueRunnerTest, WithoutACoordinatorErrorsAreKept) {
   EXPECT_EQ(runner->errors()[0], absl::AbortedError("seen: ps gone"));
 }
 
+// As the chief of synchronous training does, for a token that comes with an update.
+TEST_F(QueueRunnerTest, StepsThatWaitForTheRunnerEndWithTheErrorThatStopsIt) {
+  QueueRunnerDef def;
+  def.queue_name = "q";
+  def.enqueue_ops = {nodes_["enqueue"]};
+  def.close_op = nodes_["close"];
+  def.cancel_op = nodes_["cancel"];
+  def.waits = nodes_["enqueue_1"];
+  const auto waiting = [&](const std::shared_ptr<Session>& session) {
+    return static_cast<FakeSession&>(*session).ends[def.waits];
+  };
+  const absl::Status gone = absl::UnavailableError("ps gone");
+
+  auto fails = NewSession([&](auto&, auto&) { return gone; });
+  auto coordinator = std::make_shared<Coordinator>();
+  QueueRunner::Create(def)->Start(fails, coordinator);
+  EXPECT_EQ(coordinator->Join(), gone);
+  EXPECT_EQ(waiting(fails)->reason(), gone);
+
+  // Somebody else has met the error.
+  auto blocks = NewSession([](auto&, const RunOptions& options) { return Blocked(options); });
+  coordinator = std::make_shared<Coordinator>();
+  QueueRunner::Options options;
+  options.cancel_after = absl::Milliseconds(10);
+  QueueRunner::Create(def, options)->Start(blocks, coordinator);
+  EXPECT_TRUE(coordinator->RequestStop(gone).ok());
+  EXPECT_EQ(coordinator->Join(), gone);
+  EXPECT_EQ(waiting(blocks)->reason(), gone);
+
+  // Without an error they may still get what they wait for.
+  coordinator = std::make_shared<Coordinator>();
+  QueueRunner::Create(def, options)->Start(blocks, coordinator);
+  EXPECT_TRUE(coordinator->RequestStop().ok());
+  EXPECT_TRUE(coordinator->Join().ok());
+  EXPECT_FALSE(waiting(blocks)->cancelled());
+}
+
 TEST_F(QueueRunnerTest, RunsOnceForASessionAtATime) {
   auto coordinator = std::make_shared<Coordinator>();
   std::atomic<bool> closed{false};

@@ -201,6 +201,7 @@ absl::StatusOr<Node*> SyncReplicas::InitTokens(const Scope& scope, int num_token
 
 QueueRunnerDef SyncReplicas::ChiefQueueRunner(std::shared_ptr<const SyncReplicas> sync) {
   QueueRunnerDef def = sync->chief_queue_runner_;
+  def.waits = sync->train();
   def.on_clean_stop = [sync = std::move(sync)](Session& session) {
     return sync->ReleaseWorkers(session);
   };

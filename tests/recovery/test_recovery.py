@@ -202,6 +202,31 @@ def test_a_parameter_server_of_synchronous_training_dies(trainers):
     assert abs(values.counters[0] - values.counters[1]) <= 1, values.line
 
 
+def test_a_server_dies_while_the_chief_waits_for_a_token(trainers):
+    """The server without the tokens: the chief's step has done its part there."""
+    cluster = trainers(2, 2, "--sync", "--num_tokens", "0", "--hold_at", "10", start_workers=False)
+    chief, other = cluster.start("worker", 0, "--hold_at", "1000000"), cluster.start("worker", 1)
+    other.wait_for("holds")
+    died = cluster["ps 1"].kill()
+    cluster.start("ps", 1)
+    raised = chief.wait_for("An error was raised", timeout=60, after=died)
+    assert raised.time - died < 5 * SLACK
+    other.kill()
+    cluster.start("worker", 1, "--hold_at", "1000000")
+    rises(chief, by=5)
+
+
+def test_a_server_dies_while_a_supervised_chief_waits_for_a_token(trainers):
+    cluster = trainers(2, 2, "--sync", "--num_tokens", "0", "--style", "supervisor", "--recovery_wait_secs", "1",
+                       start_workers=False)
+    chief, other = cluster.start("worker", 0), cluster.start("worker", 1, "--own_steps", "10")
+    other.wait_for("loop ended")
+    died = cluster["ps 1"].kill()
+    assert chief.wait(60) != 0
+    assert time.time() - died < 5 * SLACK
+    assert any("Unavailable" in e.line or "Aborted" in e.line for e in chief.drain())
+
+
 def test_a_missing_chief_hook_is_reported(trainers):
     cluster = trainers(1, 2, "--sync", "--no_hook")
     chief = cluster["worker 0"]
