@@ -73,13 +73,13 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
   void CreateSession(CallOptions options, CreateSessionRequest request,
                      CallDone<CreateSessionReply> done) override {
     const auto cancellation = Follow(options.cancellation, scheduler_);
-    absl::Status stopped;
+    absl::Status refused;
     {
       MutexLock lock(mutex_);
-      stopped = stopped_;
-      if (stopped.ok()) creating_.insert(cancellation);
+      refused = refused_;
+      if (refused.ok()) creating_.insert(cancellation);
     }
-    if (!stopped.ok()) return std::move(done)(std::move(stopped));
+    if (!refused.ok()) return std::move(done)(std::move(refused));
     const auto weak = weak_from_this();
     MasterSession::Create(
         options_, cancellation, std::move(request),
@@ -203,14 +203,18 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
     std::move(tracked)(Empty());
   }
 
-  void Stop(absl::Status reason, Done done) override {
+  void Refuse(absl::Status reason) override {
     std::vector<std::shared_ptr<Cancellation>> creating;
     {
       MutexLock lock(mutex_);
-      if (stopped_.ok()) stopped_ = reason;
+      refused_.Update(reason);
       creating.assign(creating_.begin(), creating_.end());
     }
     for (const auto& cancellation : creating) CancelSoon(cancellation, scheduler_, reason);
+  }
+
+  void Stop(absl::Status reason, Done done) override {
+    Refuse(reason);
     options_->farewells->Stop();
     CloseAll(std::move(reason), std::move(done));
   }
@@ -242,17 +246,17 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
                const std::shared_ptr<Cancellation>& connection,
                absl::StatusOr<std::shared_ptr<MasterSession>> session,
                CallDone<CreateSessionReply> done) {
-    absl::Status stopped;
+    absl::Status refused;
     {
       MutexLock lock(mutex_);
       creating_.erase(cancellation);
-      stopped = stopped_;
-      if (session.ok() && stopped.ok()) sessions_[(*session)->handle()] = *session;
+      refused = refused_;
+      if (session.ok() && refused.ok()) sessions_[(*session)->handle()] = *session;
     }
     if (!session.ok()) return std::move(done)(session.status());
-    if (!stopped.ok()) {
-      (*session)->Close(stopped, [done = std::move(done), stopped](absl::Status) mutable {
-        std::move(done)(stopped);
+    if (!refused.ok()) {
+      (*session)->Close(refused, [done = std::move(done), refused](absl::Status) mutable {
+        std::move(done)(refused);
       });
       return;
     }
@@ -264,11 +268,13 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
 
   absl::Status Missing(absl::string_view session) const {
     MutexLock lock(mutex_);
-    return stopped_.ok() ? NotThere(session) : stopped_;
+    return refused_.ok() ? NotThere(session) : refused_;
   }
 
+  // For a call that begins something.
   std::shared_ptr<MasterSession> Find(const std::string& handle) const {
     MutexLock lock(mutex_);
+    if (!refused_.ok()) return nullptr;
     const auto found = sessions_.find(handle);
     return found == sessions_.end() ? nullptr : found->second;
   }
@@ -315,7 +321,7 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
   Scheduler& scheduler_;
   const std::shared_ptr<RequestLog> requests_;
   mutable Mutex mutex_;
-  absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
+  absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // why nothing new is begun
   absl::flat_hash_map<std::string, std::shared_ptr<MasterSession>> sessions_
       ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<std::shared_ptr<Cancellation>> creating_ ABSL_GUARDED_BY(mutex_);

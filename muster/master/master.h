@@ -42,6 +42,8 @@ struct MasterOptions {
 class Master : public MasterApi {
  public:
   static std::shared_ptr<Master> Create(MasterOptions options);
+  // What would begin something new fails with `reason`; what is under way goes on.
+  virtual void Refuse(absl::Status reason) = 0;
   // Steps under way are cancelled with `reason`, sessions closed; later calls fail. `done` when it
   // is over.
   virtual void Stop(absl::Status reason, Done done) = 0;

@@ -9,6 +9,8 @@
 namespace muster {
 namespace {
 
+constexpr absl::Duration kAskAgain = absl::Milliseconds(100);
+
 template <typename T>
 bool Differ(const std::optional<T>& a, const std::optional<T>& b) {
   return a && b && *a != *b;
@@ -47,18 +49,23 @@ class Inquiry : public std::enable_shared_from_this<Inquiry> {
       MutexLock lock(mutex_);
       for (const SessionTask& task : tasks_) workers.push_back(task.worker);
     }
-    for (size_t i = 0; i < workers.size(); ++i) {
-      CallOptions call;
-      call.cancellation = calls_;
-      call.wait_for_ready = true;
-      workers[i]->GetStatus(call, [self = shared_from_this(),
-                                   i](absl::StatusOr<std::vector<DeviceAttributes>> devices) {
-        self->Answer(i, std::move(devices));
-      });
-    }
+    for (size_t i = 0; i < workers.size(); ++i) Ask(i, workers[i]);
   }
 
  private:
+  void Ask(size_t i, const std::shared_ptr<WorkerApi>& worker) {
+    CallOptions call;
+    call.cancellation = calls_;
+    call.wait_for_ready = true;
+    worker->GetStatus(call, [self = shared_from_this(), i,
+                             worker](absl::StatusOr<std::vector<DeviceAttributes>> devices) {
+      // One that stops is waited for as one that is not there yet.
+      const bool is_away = absl::IsUnavailable(devices.status()) && i != 0;
+      if (!is_away || self->calls_->cancelled()) return self->Answer(i, std::move(devices));
+      self->scheduler_.ScheduleAfter(kAskAgain, [self, i, worker] { self->Ask(i, worker); });
+    });
+  }
+
   void Answer(size_t i, absl::StatusOr<std::vector<DeviceAttributes>> devices) {
     absl::StatusOr<std::vector<SessionTask>> result = std::vector<SessionTask>();
     {

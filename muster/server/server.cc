@@ -312,36 +312,41 @@ class TaskServer : public Server {
       said->changed.WaitFor(said->mutex, latest - absl::Now());
   }
 
-  // Steps have the grace period. Then the master and the worker end them, so that the calls that
-  // wait for them return; what still hangs after that is cancelled by gRPC.
+  // Nothing new is begun, and steps under way have the grace period, in which other tasks can still
+  // ask for their tensors. Then the master and the worker end them, so that the calls that wait for
+  // them return; what still hangs after that is dropped by gRPC.
   void EndSteps(GrpcServer* grpc, absl::Duration grace) {
     const absl::Status reason =
-        absl::UnavailableError(absl::StrCat("the server ", self_.ToString(), " has been stopped"));
+        absl::UnavailableError(absl::StrCat("the server ", self_.ToString(), " is being stopped"));
     struct Ended {
       Mutex mutex;
       CondVar changed;
       bool done ABSL_GUARDED_BY(mutex) = false;
     };
     auto ended = std::make_shared<Ended>();
-    const auto end = [reason, parts = parts_, ended] {
-      parts->worker->Stop(reason);
-      parts->master->Stop(reason, [ended](const absl::Status&) {
-        MutexLock lock(ended->mutex);
-        ended->done = true;
-        ended->changed.NotifyAll();
-      });
-    };
-    Scheduler& scheduler = *schedulers_.control;
-    const Scheduler::TimerId timer = scheduler.ScheduleAfter(grace, end);
-    if (grpc != nullptr) grpc->Stop(grace + kCancelTime);
-    if (scheduler.CancelTimer(timer)) end();
-    const absl::Time latest = absl::Now() + grace + kCancelTime;
+    parts_->worker->Refuse(reason);
+    parts_->master->Refuse(reason);
+    const absl::Time grace_end = absl::Now() + grace;
+    while (RunsSteps() && absl::Now() < grace_end) absl::SleepFor(kLookAgain);
+    parts_->worker->Stop(reason);
+    parts_->master->Stop(reason, [ended](const absl::Status&) {
+      MutexLock lock(ended->mutex);
+      ended->done = true;
+      ended->changed.NotifyAll();
+    });
+    if (grpc != nullptr) grpc->Stop(kCancelTime);
+    const absl::Time latest = absl::Now() + kCancelTime;
     MutexLock lock(ended->mutex);
     while (!ended->done && absl::Now() < latest)
       ended->changed.WaitFor(ended->mutex, latest - absl::Now());
     if (!ended->done) LOG(WARNING) << self_.ToString() << " stops with steps that do not end";
   }
 
+  bool RunsSteps() const {
+    return parts_->worker->counts().steps > 0 || parts_->master->counts().steps > 0;
+  }
+
+  static constexpr absl::Duration kLookAgain = absl::Milliseconds(2);
   static constexpr absl::Duration kCancelTime = absl::Seconds(1);
   static constexpr absl::Duration kGoodbyeTime = absl::Seconds(1);
 

@@ -155,6 +155,28 @@ TEST_F(ServerTest, StopEndsStepsThatWaitAndJoinReturns) {
   EXPECT_FALSE(status.ok());
 }
 
+// Nothing that a client does not recover from: it has cancelled nothing.
+TEST_F(ServerTest, ATaskThatStopsIsUnavailableToStepsOldAndNew) {
+  const Counter counter = MakeCounter();
+  const Scope ps = scope_.WithDevice("/job:ps/task:0");
+  const AttrMap types = {{"component_types", std::vector<DType>{DType::kFloat}}};
+  const Output queue = ps.Op("FIFOQueueV2", {}, types, "queue");
+  const Output waits = ps.Op("QueueDequeueV2", {queue}, types, "waits");
+  const auto session = NewSession(*workers_[0]);
+  EXPECT_EQ(Value(session->Run({}, {counter.initialize})), 10);
+  absl::Status old_step;
+  std::thread runs([&] { old_step = session->Run({}, {waits}).status(); });
+  std::thread stops([&] { ps_->StopWithin(absl::Seconds(2)); });
+  absl::Status new_step;
+  while (new_step.ok()) new_step = session->Run({}, {counter.increment}).status();
+  EXPECT_EQ(new_step.code(), absl::StatusCode::kUnavailable) << new_step;
+  EXPECT_THAT(std::string(new_step.message()), HasSubstr("/job:ps/replica:0/task:0"));
+  stops.join();
+  runs.join();
+  EXPECT_EQ(old_step.code(), absl::StatusCode::kUnavailable) << old_step;
+  EXPECT_THAT(std::string(old_step.message()), HasSubstr("/job:ps/replica:0/task:0"));
+}
+
 TEST_F(ServerTest, StepsThroughANodeEndWithWhoeverGivesUp) {
   const Scope ps = scope_.WithDevice("/job:ps/task:0");
   const AttrMap types = {{"component_types", std::vector<DType>{DType::kFloat}}};

@@ -109,7 +109,14 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   const ResourceManager& resources() const override { return *resources_; }
   std::shared_ptr<StepSequences> step_sequences() const override { return sequences_; }
 
+  void Refuse(absl::Status reason) override {
+    MutexLock lock(mutex_);
+    refused_.Update(reason);
+    refuses_ = true;
+  }
+
   void Stop(absl::Status reason) override {
+    Refuse(reason);
     {
       MutexLock lock(mutex_);
       if (!stopped_.ok()) return;
@@ -147,8 +154,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   }
 
   void GetStatus(CallOptions, CallDone<std::vector<DeviceAttributes>> done) override {
-    if (const absl::Status stopped = Stopped(); !stopped.ok()) {
-      std::move(done)(stopped);
+    if (const absl::Status refused = Refused(); !refused.ok()) {
+      std::move(done)(refused);
       return;
     }
     std::vector<DeviceAttributes> list;
@@ -174,6 +181,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 
   void RegisterGraph(CallOptions, RegisterGraphRequest request,
                      CallDone<std::string> done) override {
+    if (absl::Status refused = Refused(); !refused.ok()) return std::move(done)(std::move(refused));
     const auto session = FindSession(request.session, request.in_session);
     std::move(done)(session.ok() ? (*session)->Register(std::move(request))
                                  : absl::StatusOr<std::string>(session.status()));
@@ -331,6 +339,11 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     MutexLock lock(mutex_);
     return stopped_;
   }
+  absl::Status Refused() const {
+    if (!refuses_.load(std::memory_order_relaxed)) return absl::OkStatus();
+    MutexLock lock(mutex_);
+    return refused_;
+  }
 
   SessionTable::Options TableOptions() const {
     SessionTable::Options options;
@@ -370,7 +383,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
       options.shared = nullptr;
       options.variables = nullptr;
     }
-    RETURN_IF_ERROR(Stopped());
+    RETURN_IF_ERROR(Refused());
     if (sessions_->Contains(request.session)) return absl::OkStatus();
     if (request.identity) {
       options.self = request.identity->self;
@@ -400,6 +413,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   }
 
   absl::StatusOr<GraphRun::Options> PrepareRun(const RunGraphRequest& request) {
+    RETURN_IF_ERROR(Refused());
     if (!IsNewRequest(request.request_id)) {
       return absl::AbortedError(absl::StrCat(
           "The same RunGraph (Worker) request was received twice. graph_handle: \"", request.graph,
@@ -651,6 +665,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   absl::flat_hash_set<size_t> good_keys_ ABSL_GUARDED_BY(keys_mutex_);
   mutable Mutex mutex_;
   absl::Status stopped_ ABSL_GUARDED_BY(mutex_);
+  absl::Status refused_ ABSL_GUARDED_BY(mutex_);  // why nothing new is begun
+  std::atomic<bool> refuses_{false};
 };
 
 }  // namespace

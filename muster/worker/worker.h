@@ -48,6 +48,9 @@ class Worker : public WorkerApi {
   virtual const ResourceManager& resources() const = 0;
   // For the master of the same task.
   virtual std::shared_ptr<StepSequences> step_sequences() const = 0;
+  // What would begin something new, a session, a graph or a step, fails with `reason`; what is
+  // under way goes on.
+  virtual void Refuse(absl::Status reason) = 0;
   // Steps under way end with `reason`; later calls fail with it. Waits for nothing.
   virtual void Stop(absl::Status reason) = 0;
   struct Counts {

@@ -565,6 +565,26 @@ TEST_F(InProcessTest, SeveralDevicesOfATask) {
   EXPECT_EQ(Only(run), -8);
 }
 
+TEST_F(InProcessTest, AWorkerThatRefusesNewStepsFinishesOldOnes) {
+  StartCluster(2);
+  const std::string waits = RegisterOn(0, [&](const Scope& s) { Recv(s, 1, 0, "late"); });
+  const std::string sends =
+      RegisterOn(1, [&](const Scope& s) { Send(s, s.ConstScalar<float>(1), 1, 0, "late"); });
+  const auto running = Run(0, Request(waits, 1));
+  RunReady();
+  const absl::Status reason = absl::UnavailableError("task 0 is being stopped");
+  workers_[0]->Refuse(reason);
+  EXPECT_EQ(Run(0, Request(waits, 2)).status(), reason);
+  EXPECT_EQ(NewSession(0, "late"), reason);
+  EXPECT_FALSE(running.has_value());
+  EXPECT_EQ(workers_[0]->counts().steps, 1);
+  const auto sent = Run(1, Request(sends, 1));
+  RunAll();
+  EXPECT_EQ(sent.status(), absl::OkStatus());
+  EXPECT_EQ(running.status(), absl::OkStatus());
+  EXPECT_EQ(workers_[0]->counts().steps, 0);
+}
+
 TEST_F(InProcessTest, AStoppedWorkerEndsItsStepsAndRefusesCalls) {
   StartCluster(1);
   const auto running =

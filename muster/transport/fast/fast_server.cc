@@ -174,7 +174,7 @@ void FastServer::Stop(absl::Duration grace) {
     if (!cancelled && absl::Now() >= cancel_at) {
       cancelled = true;
       for (const auto& link : Links())
-        link->CancelServed(absl::CancelledError("The server is being stopped"));
+        link->CancelServed(absl::UnavailableError("The server is being stopped"));
     }
     absl::SleepFor(absl::Milliseconds(2));
   }

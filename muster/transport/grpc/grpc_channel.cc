@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <climits>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include <grpcpp/create_channel.h>
@@ -48,6 +49,13 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
   return grpc::CreateCustomChannel(target, credentials, arguments);
 }
 
+// Whether gRPC has ended the call at the other side, whose server is being shut down. It says so in
+// these words, which no answer of a task consists of.
+bool WasDropped(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::CANCELLED && status.error_details().empty() &&
+         absl::AsciiStrToLower(status.error_message()) == "cancelled";
+}
+
 // One call under way; gRPC and the cancellation hold it.
 struct OutgoingCall {
   grpc::ClientContext context;
@@ -69,6 +77,9 @@ struct OutgoingCall {
     // What old peers call a broken connection.
     if (absl::IsUnknown(result) && result.message() == "Stream removed") {
       result = absl::UnavailableError(result.message());
+    }
+    if (WasDropped(status)) {
+      result = absl::UnavailableError("The other side has dropped the call: it is being stopped");
     }
     if (absl::IsCancelled(result)) result = Derived(std::move(result));
     return absl::IsUnavailable(result) ? CallFailed(result, who, method) : result;
