@@ -26,13 +26,29 @@ int Fail(const char* command, const absl::Status& status) {
   return 1;
 }
 
+// The newest checkpoint of a folder. Its state file names a checkpoint of another folder where the
+// folder was copied or moved: then the one of that name in this folder is meant. What is looked
+// into is said in either case.
+absl::StatusOr<std::string> NewestOf(const std::string& folder) {
+  ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpointState(folder));
+  const std::filesystem::path named = state.model_checkpoint_path;
+  std::error_code failed;
+  const std::filesystem::path within =
+      std::filesystem::relative(named.parent_path(), folder, failed);
+  if (!failed && !within.empty() && *within.begin() != "..") return named.string();
+  const std::string here = (std::filesystem::path(folder) / named.filename()).string();
+  const bool is_here = CheckpointExists(here);
+  std::fprintf(
+      stderr,
+      "muster checkpoint: '%s/checkpoint' names '%s', in another folder; looking into '%s'\n",
+      folder.c_str(), named.c_str(), is_here ? here.c_str() : named.c_str());
+  return is_here ? here : named.string();
+}
+
 // A prefix, a folder with a state file, or one of a checkpoint's files.
 absl::StatusOr<std::string> PrefixOf(const std::string& given) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(given, ignored)) {
-    ASSIGN_OR_RETURN(const CheckpointState state, ReadCheckpointState(given));
-    return state.model_checkpoint_path;
-  }
+  if (std::filesystem::is_directory(given, ignored)) return NewestOf(given);
   for (const char* mark : {".index", ".meta", ".data-"}) {
     const size_t at = given.rfind(mark);
     if (at != std::string::npos && FileExists(given) && CheckpointExists(given.substr(0, at)))

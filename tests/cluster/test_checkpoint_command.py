@@ -1,5 +1,6 @@
 """`muster checkpoint`: what is in a checkpoint, for people and for other programs."""
 import json
+import shutil
 import subprocess
 
 import numpy as np
@@ -41,6 +42,39 @@ def test_ls_lists_tensors_of_a_prefix_a_file_and_a_folder(muster_program, folder
     files = golden / "files"
     assert "in 2 parts" in _checkpoint(muster_program, "ls", files / "ckpt_parts" / "model.ckpt").stdout
     assert "7 tensors" in _checkpoint(muster_program, "ls", files / "ckpt_v1" / "model.ckpt-1").stdout
+
+
+def test_a_copied_folder_shows_its_own_checkpoint(muster_program, folder, tmp_path_factory):
+    """Its state file still names the folder that it was copied from."""
+    copy = tmp_path_factory.mktemp("copies") / "copy"
+    shutil.copytree(folder, copy)
+    _save(folder / "m-2", [("only_in_the_first", np.float32(1))])
+    for words in (["ls", copy], ["diff", copy, copy / "m-2"], ["show", copy, "w"]):
+        done = _checkpoint(muster_program, *words)
+        assert done.returncode == 0, done.stderr
+        assert "only_in_the_first" not in done.stdout
+        assert done.stderr == ("muster checkpoint: '%s/checkpoint' names '%s/m-2', in another folder; looking into '%s/m-2'\n"
+                               % (copy, folder, copy))
+    done = _checkpoint(muster_program, "ls", folder)
+    assert "only_in_the_first" in done.stdout and done.stderr == ""
+    # Where the copy has no such checkpoint the other one is shown, and named.
+    for path in copy.glob("m-2.*"):
+        path.unlink()
+    done = _checkpoint(muster_program, "ls", copy)
+    assert "only_in_the_first" in done.stdout and "looking into '%s/m-2'" % folder in done.stderr
+    # TensorFlow's functions follow the file, and so do ours.
+    assert tf.train.latest_checkpoint(str(copy)) == str(folder / "m-2")
+
+
+def test_a_folder_in_another_form_is_the_same_folder(muster_program, folder, tmp_path_factory):
+    (folder / "part").mkdir()
+    _save(folder / "part" / "m-3", [("third", np.float32(1))])
+    tf.train.update_checkpoint_state(str(folder), str(folder / "part" / "m-3"))
+    link = tmp_path_factory.mktemp("links") / "link"
+    link.symlink_to(folder)
+    for path in (folder, link, str(folder) + "/", str(folder) + "/part/.."):
+        done = _checkpoint(muster_program, "ls", path)
+        assert done.returncode == 0 and "third" in done.stdout and done.stderr == "", (path, done)
 
 
 def test_show_prints_values(muster_program, folder):
