@@ -10,6 +10,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include <CLI/CLI.hpp>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "muster/base/mutex.h"
@@ -135,39 +136,100 @@ int Fail(const std::string& target, const absl::Status& status) {
   return 1;
 }
 
+TableSpace SpaceOfTerminal() {
+  TableSpace space;
+  space.colours = isatty(STDOUT_FILENO) != 0;
+  winsize size{};
+  if (space.colours && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) {
+    space.columns = size.ws_col;
+    space.rows = size.ws_row;
+  }
+  return space;
+}
+
+// What a watcher sees: on a terminal each table in the place of the one before it, elsewhere one
+// after the other. A target that does not answer is waited for; that is said once, on a terminal
+// with the time since then.
+class WatchedOutput {
+ public:
+  WatchedOutput(const std::string& address, bool json)
+      : address_(address), json_(json), in_place_(isatty(STDOUT_FILENO) != 0 && !json) {}
+
+  void Show(const absl::StatusOr<ClusterStatus>& cluster) {
+    const absl::Time now = absl::Now();
+    const TableSpace space = SpaceOfTerminal();
+    if (!cluster.ok()) {
+      const bool is_new = silent_since_ == absl::InfiniteFuture();
+      if (is_new) silent_since_ = now;
+      const std::string message(cluster.status().message());
+      if (in_place_) {
+        Replace(FittedLine(absl::StrCat(address_, " does not answer for ", SecondsSince(now), ": ",
+                                        message),
+                           space.columns) +
+                    "\n",
+                space);
+      } else if (is_new) {
+        Say(absl::StrCat(address_, " does not answer: ", message));
+      }
+      return;
+    }
+    if (silent_since_ != absl::InfiniteFuture() && !in_place_)
+      Say(absl::StrCat(address_, " answers again after ", SecondsSince(now)));
+    silent_since_ = absl::InfiniteFuture();
+    if (in_place_) {
+      Replace(StatusTable(*cluster, address_, space), space);
+    } else {
+      Print(json_ ? ClusterJson(*cluster, address_) + "\n" : StatusTable(*cluster, address_, {}));
+    }
+  }
+
+ private:
+  std::string SecondsSince(absl::Time now) const {
+    return absl::StrCat(absl::ToInt64Seconds(now - silent_since_), " s");
+  }
+
+  static void Print(const std::string& text) {
+    std::fputs(text.c_str(), stdout);
+    std::fflush(stdout);
+  }
+
+  // Lines of JSON are read by programs: what is said besides goes elsewhere.
+  void Say(const std::string& text) const {
+    if (json_) {
+      std::fprintf(stderr, "muster status: %s\n", text.c_str());
+    } else {
+      Print(text + "\n");
+    }
+  }
+
+  // Up over what was shown last; all below is erased. Where the terminal has another size since
+  // then, its lines lie otherwise: the screen begins anew.
+  void Replace(const std::string& text, const TableSpace& space) {
+    const bool resized = space.columns != last_.columns || space.rows != last_.rows;
+    std::string up;
+    if (lines_ > 0) up = resized ? "\033[2J\033[H" : absl::StrCat("\033[", lines_, "A");
+    Print(absl::StrCat(up, "\r\033[J", text));
+    lines_ = std::count(text.begin(), text.end(), '\n');
+    last_ = space;
+  }
+
+  const std::string address_;
+  const bool json_, in_place_;
+  absl::Time silent_since_ = absl::InfiniteFuture();
+  std::ptrdiff_t lines_ = 0;
+  TableSpace last_;
+};
+
 volatile std::sig_atomic_t stopped = 0;
 
-// Until a signal. On a terminal each table takes the place of the one before it; a target that does
-// not answer for a while is waited for.
+// Until a signal.
 int Watch(const Target& target, const StatusFlags& flags) {
   std::signal(SIGINT, [](int) { stopped = 1; });
   std::signal(SIGTERM, [](int) { stopped = 1; });
-  const bool in_place = isatty(STDOUT_FILENO) != 0 && !flags.json;
-  size_t lines = 0;
+  WatchedOutput output(target.address(), flags.json);
   while (stopped == 0) {
     const absl::Time begun = absl::Now();
-    const absl::StatusOr<ClusterStatus> cluster = target.Ask();
-    std::string text;
-    if (cluster.ok()) {
-      text = flags.json ? ClusterJson(*cluster, target.address()) + "\n"
-                        : StatusTable(*cluster, target.address(), in_place);
-    } else {
-      const std::string message =
-          absl::StrCat(target.address(), " does not answer: ", cluster.status().message());
-      if (flags.json) {
-        std::fprintf(stderr, "muster status: %s\n", message.c_str());
-      } else {
-        text = message + "\n";
-      }
-    }
-    if (in_place) {
-      // Up over the last table; what it had more is erased.
-      if (lines > 0) std::printf("\033[%zuA", lines);
-      std::printf("\r\033[J");
-      lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
-    }
-    std::fputs(text.c_str(), stdout);
-    std::fflush(stdout);
+    output.Show(target.Ask());
     const absl::Time next = begun + absl::Seconds(flags.interval_seconds);
     while (stopped == 0 && absl::Now() < next)
       absl::SleepFor(std::min(next - absl::Now(), absl::Milliseconds(100)));
@@ -181,9 +243,10 @@ int Run(const StatusFlags& flags) {
   if (flags.watch) return Watch(**target, flags);
   const absl::StatusOr<ClusterStatus> cluster = (*target)->Ask();
   if (!cluster.ok()) return Fail((*target)->address(), cluster.status());
-  const std::string text =
-      flags.json ? ClusterJson(*cluster, (*target)->address()) + "\n"
-                 : StatusTable(*cluster, (*target)->address(), isatty(STDOUT_FILENO) != 0);
+  TableSpace space = SpaceOfTerminal();
+  space.rows = 0;  // one table: the terminal scrolls
+  const std::string text = flags.json ? ClusterJson(*cluster, (*target)->address()) + "\n"
+                                      : StatusTable(*cluster, (*target)->address(), space);
   std::fputs(text.c_str(), stdout);
   return std::fflush(stdout) == 0 ? 0 : 1;
 }

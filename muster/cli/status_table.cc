@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <numeric>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -73,58 +75,167 @@ int ColourOf(TaskHealth health) {
   return 0;
 }
 
-void AddJob(const JobRates& job, std::string& text) {
-  absl::StrAppend(&text, job.job, ": ", job.healthy, " of ", job.tasks, " healthy");
+std::string LineOf(const JobRates& job) {
+  std::string line = absl::StrCat(job.job, ": ", job.healthy, " of ", job.tasks, " healthy");
   if (job.running > 0) {
-    absl::StrAppendFormat(&text, ", %.1f steps/s", job.sum);
+    absl::StrAppendFormat(&line, ", %.1f steps/s", job.sum);
     if (job.running > 1) {
-      absl::StrAppendFormat(&text, " (each %.1f to %.1f, median %.1f)", job.min, job.max,
+      absl::StrAppendFormat(&line, " (each %.1f to %.1f, median %.1f)", job.min, job.max,
                             job.median);
     }
   }
-  text += "\n";
+  return line;
 }
 
-}  // namespace
+// The more somebody should look at a task, the less.
+int Urgency(TaskHealth health) {
+  switch (health) {
+    case TaskHealth::kLost:
+      return 0;
+    case TaskHealth::kSlow:
+      return 1;
+    case TaskHealth::kStarting:
+      return 2;
+    case TaskHealth::kHealthy:
+      return 3;
+    case TaskHealth::kLeft:
+      return 4;
+  }
+  return 5;
+}
 
-std::string StatusTable(const ClusterStatus& cluster, const std::string& target, bool colours) {
-  colours = colours && std::getenv("NO_COLOR") == nullptr;
+// Leaves out columns, the least telling ones first, until lines are short enough.
+std::vector<size_t> ShownColumns(const std::array<size_t, kColumns>& widths, size_t columns) {
+  static constexpr std::array<size_t, 9> kLeastTelling = {9, 3, 10, 7, 6, 2, 4, 8, 5};
+  std::vector<size_t> shown(kColumns);
+  std::iota(shown.begin(), shown.end(), size_t{0});
+  const auto width = [&] {
+    size_t sum = 2 * (shown.size() - 1);
+    for (const size_t column : shown) sum += widths[column];
+    return sum;
+  };
+  for (size_t i = 0; columns > 0 && i < kLeastTelling.size() && width() > columns; ++i)
+    shown.erase(std::find(shown.begin(), shown.end(), kLeastTelling[i]));
+  return shown;
+}
+
+// How many lines of each part are shown.
+struct Shares {
+  size_t tasks, jobs, explanations;
+};
+
+Shares Share(size_t rows, Shares wanted) {
+  constexpr size_t kHead = 2;  // the cluster, and the names of the columns
+  if (rows == 0 || kHead + wanted.tasks + wanted.jobs + wanted.explanations < rows) return wanted;
+  const size_t free = std::max<size_t>(rows, kHead + 4) - kHead - 1;
+  Shares shares;
+  shares.jobs = std::min(wanted.jobs, free / 3);
+  shares.explanations = std::min(wanted.explanations, free / 3);
+  shares.tasks = std::min(wanted.tasks, free - shares.jobs - shares.explanations);
+  shares.explanations =
+      std::min(wanted.explanations, free - shares.jobs - shares.tasks);  // what tasks have left
+  return shares;
+}
+
+// Of `lines` as many as `share` says; the last of these tells how many are left out.
+void AddPart(std::vector<std::string> lines, size_t share, size_t columns, std::string& text) {
+  if (share == 0) return;
+  if (lines.size() > share) {
+    const size_t left_out = lines.size() - share + 1;
+    lines.resize(share - 1);
+    lines.push_back(FittedLine(absl::StrCat("... and ", left_out, " more"), columns));
+  }
+  for (const std::string& line : lines) absl::StrAppend(&text, line, "\n");
+}
+
+// The lines of the table proper: the names of the columns, then the tasks.
+std::vector<std::string> TableLines(const std::vector<const TaskView*>& tasks,
+                                    const TableSpace& space) {
   std::vector<Row> rows = {{"TASK", "HEALTH", "SINCE", "SESSIONS", "STEPS", "STEPS/S", "SENT",
                             "RECEIVED", "MEMORY", "VARIABLES", "THEIR SIZE"}};
-  for (const TaskView& view : cluster.tasks) rows.push_back(RowOf(view));
+  for (const TaskView* view : tasks) rows.push_back(RowOf(*view));
   std::array<size_t, kColumns> widths{};
   for (const Row& row : rows) {
     for (size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], row[i].size());
   }
-  std::string text =
-      absl::StrCat(cluster.tasks.size(), cluster.tasks.size() == 1 ? " task" : " tasks", ", asked ",
-                   cluster.asked.ToString(), " at ", target);
-  if (const std::optional<int64_t> step = cluster.global_step())
-    absl::StrAppend(&text, ", global step ", *step);
-  text += "\n";
+  const bool colours = space.colours && std::getenv("NO_COLOR") == nullptr;
+  const std::vector<size_t> shown = ShownColumns(widths, space.columns);
+  std::vector<std::string> lines;
   for (size_t r = 0; r < rows.size(); ++r) {
     std::string line;
-    for (size_t i = 0; i < kColumns; ++i) {
-      const std::string& cell = rows[r][i];
-      const std::string pad(widths[i] - cell.size(), ' ');
-      if (i > 0) line += "  ";
+    size_t room = space.columns == 0 ? std::string::npos : space.columns;
+    for (const size_t i : shown) {
+      const size_t gap = i > 0 ? 2 : 0;
+      if (room <= gap) break;
+      const std::string cell = FittedLine(rows[r][i], room - gap);
+      const std::string pad(std::min(widths[i], room - gap) - cell.size(), ' ');
+      line.append(gap, ' ');
       if (i > kHealthColumn + 1) {
         absl::StrAppend(&line, pad, cell);
       } else if (i == kHealthColumn && r > 0 && colours) {
-        absl::StrAppend(&line, "\033[", ColourOf(cluster.tasks[r - 1].health), "m", cell, "\033[0m",
-                        pad);
+        absl::StrAppend(&line, "\033[", ColourOf(tasks[r - 1]->health), "m", cell, "\033[0m", pad);
       } else {
         absl::StrAppend(&line, cell, pad);
       }
+      room -= gap + cell.size() + pad.size();
     }
-    absl::StrAppend(&text, line, "\n");
+    lines.push_back(std::move(line));
   }
-  for (const JobRates& job : RatesOfJobs(cluster)) AddJob(job, text);
-  for (const TaskView& view : cluster.tasks) {
-    if (view.explanation.empty() || view.health == TaskHealth::kLeft) continue;
-    absl::StrAppend(&text, view.status.task.job, " ", view.status.task.task, ": ", view.explanation,
-                    "\n");
+  return lines;
+}
+
+}  // namespace
+
+std::string FittedLine(absl::string_view line, size_t columns) {
+  constexpr absl::string_view kCut = "...";
+  const auto begins = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
+  const size_t letters = static_cast<size_t>(std::count_if(line.begin(), line.end(), begins));
+  const bool cut = columns > 0 && letters > columns;
+  const size_t kept = !cut ? letters : columns - std::min(columns, kCut.size());
+  std::string fitted;
+  size_t seen = 0;
+  for (const char c : line) {
+    if (begins(c) && seen++ == kept) break;
+    fitted += absl::ascii_iscntrl(static_cast<unsigned char>(c)) ? ' ' : c;
   }
+  if (cut) absl::StrAppend(&fitted, kCut.substr(0, std::min(columns, kCut.size())));
+  return fitted;
+}
+
+std::string StatusTable(const ClusterStatus& cluster, const std::string& target,
+                        const TableSpace& space) {
+  std::vector<const TaskView*> tasks;
+  for (const TaskView& view : cluster.tasks) tasks.push_back(&view);
+  std::vector<std::string> jobs;
+  for (const JobRates& job : RatesOfJobs(cluster))
+    jobs.push_back(FittedLine(LineOf(job), space.columns));
+  const auto is_explained = [](const TaskView* view) {
+    return !view->explanation.empty() && view->health != TaskHealth::kLeft;
+  };
+  const auto explained = std::count_if(tasks.begin(), tasks.end(), is_explained);
+  const Shares wanted = {tasks.size(), jobs.size(), static_cast<size_t>(explained)};
+  const Shares shares = Share(space.rows, wanted);
+  if (shares.tasks < wanted.tasks) {
+    std::stable_sort(tasks.begin(), tasks.end(), [](const TaskView* a, const TaskView* b) {
+      return Urgency(a->health) < Urgency(b->health);
+    });
+  }
+  std::vector<std::string> explanations;
+  for (const TaskView* view : tasks) {
+    if (!is_explained(view)) continue;
+    const TaskName& task = view->status.task;
+    explanations.push_back(
+        FittedLine(absl::StrCat(task.job, " ", task.task, ": ", view->explanation), space.columns));
+  }
+  std::string title =
+      absl::StrCat(cluster.tasks.size(), cluster.tasks.size() == 1 ? " task" : " tasks", ", asked ",
+                   cluster.asked.ToString(), " at ", target);
+  if (const std::optional<int64_t> step = cluster.global_step())
+    absl::StrAppend(&title, ", global step ", *step);
+  std::string text = FittedLine(title, space.columns) + "\n";
+  AddPart(TableLines(tasks, space), shares.tasks + 1, space.columns, text);
+  AddPart(std::move(jobs), shares.jobs, space.columns, text);
+  AddPart(std::move(explanations), shares.explanations, space.columns, text);
   return text;
 }
 
