@@ -10,6 +10,7 @@
 #include "muster/cli/commands.h"
 #include "muster/cli/launcher.h"
 #include "muster/cli/remote_task.h"
+#include "muster/cli/script.h"
 
 namespace muster {
 namespace {
@@ -93,6 +94,7 @@ void AddLaunchCommand(CLI::App& app, Command& chosen) {
   AddHostOptions(*command, *flags);
   command->add_option("--stop_seconds", flags->stop_seconds,
                       "how long tasks have to end before they are killed (5)");
+  AddPythonOption(*command, flags->python);
   command->add_flag("--no_colour,--no_color", flags->no_colour, "names of tasks without colours");
   command->add_flag("--no_status", flags->no_status, "no line of progress");
   command->prefix_command();

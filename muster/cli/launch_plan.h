@@ -22,6 +22,7 @@ struct LaunchFlags {
   int metrics_port = 0;  // of the first task of the cluster, the others follow; 0: none
   std::string environment = "auto";
   bool dry_run = false;
+  std::string python;  // for scripts; empty: FindInterpreter
   // On other hosts, by SSH.
   std::string hosts_file;
   std::string ssh = "ssh -o BatchMode=yes";

@@ -168,9 +168,10 @@ absl::StatusOr<std::vector<std::string>> Launcher::Words(const Process& process)
     // Before the script's own, so that what the user gives wins.
     std::vector<std::string> words = ClusterFlags(plan_, process.plan.tasks[0]);
     words.insert(words.end(), arguments_.begin(), arguments_.end());
-    return ScriptCommand(script_, words);
+    return ScriptCommand(script_, words, flags_.python);
   }
-  ASSIGN_OR_RETURN(std::vector<std::string> words, ScriptCommand(script_, arguments_));
+  ASSIGN_OR_RETURN(std::vector<std::string> words,
+                   ScriptCommand(script_, arguments_, flags_.python));
   if (words.size() < 4 || words[1] != "-m") {
     return InvalidArgument("tasks that share a process are threads of a Python script; '", script_,
                            "' is a program (in C++ see LocalCluster)");

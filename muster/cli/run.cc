@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "muster/cli/commands.h"
+#include "muster/cli/interpreter.h"
 #include "muster/cli/launch_plan.h"
 #include "muster/cli/script.h"
 
@@ -54,14 +55,9 @@ bool IsProgram(const std::string& path) {
          !absl::StrContains(first_line, "python");
 }
 
-std::string Interpreter() {
-  if (const char* given = std::getenv("MUSTER_PYTHON")) return given;
-  if (Exists(MUSTER_DEFAULT_PYTHON)) return MUSTER_DEFAULT_PYTHON;
-  return "python3";
-}
-
-int Run(const std::string& script, const std::vector<std::string>& arguments) {
-  absl::StatusOr<std::vector<std::string>> words = ScriptCommand(script, arguments);
+int Run(const std::string& script, const std::vector<std::string>& arguments,
+        const std::string& python) {
+  absl::StatusOr<std::vector<std::string>> words = ScriptCommand(script, arguments, python);
   if (!words.ok()) {
     std::fprintf(stderr, "muster run: %s\n", std::string(words.status().message()).c_str());
     return 2;
@@ -85,7 +81,8 @@ absl::StatusOr<std::vector<std::string>> WithClusterFlags(std::vector<std::strin
 }  // namespace
 
 absl::StatusOr<std::vector<std::string>> ScriptCommand(const std::string& script,
-                                                       const std::vector<std::string>& arguments) {
+                                                       const std::vector<std::string>& arguments,
+                                                       const std::string& python) {
   if (!Exists(script)) return NotFound("cannot read script '", script, "': ", std::strerror(errno));
   if (IsProgram(script)) {
     std::vector<std::string> words = {absl::StrContains(script, '/') ? script : "./" + script};
@@ -93,26 +90,35 @@ absl::StatusOr<std::vector<std::string>> ScriptCommand(const std::string& script
     return words;
   }
   const std::string package = PackageFolder(FolderOfThisProgram());
+  ASSIGN_OR_RETURN(const std::string interpreter, FindInterpreter(python, package));
   if (!package.empty()) {
     const char* old = std::getenv("PYTHONPATH");
     const std::string path =
         old != nullptr && *old != '\0' ? absl::StrCat(package, ":", old) : package;
     setenv("PYTHONPATH", path.c_str(), 1);
   }
-  std::vector<std::string> words = {Interpreter(), "-m", "muster._run", script};
+  std::vector<std::string> words = {interpreter, "-m", "muster._run", script};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }
 
+void AddPythonOption(CLI::App& command, std::string& python) {
+  command.add_option("--python", python,
+                     "the Python for scripts; default: MUSTER_PYTHON, the activated virtual "
+                     "environment's, or the one that Muster was installed for");
+}
+
 void AddRunCommand(CLI::App& app, Command& chosen) {
   auto cluster_flags = std::make_shared<bool>(false);
+  auto python = std::make_shared<std::string>();
   CLI::App* command = app.add_subcommand(
       "run", "Run a script; `import tensorflow` gives it Muster. A program runs as it is");
   command->add_flag("--cluster_flags", *cluster_flags,
                     "Put --ps_hosts, --worker_hosts, --job_name and --task_index, as TF_CONFIG has "
                     "them, before the script's arguments");
+  AddPythonOption(*command, *python);
   command->prefix_command();
-  command->callback([command, cluster_flags, &chosen] {
+  command->callback([command, cluster_flags, python, &chosen] {
     std::vector<std::string> words = command->remaining();
     if (words.empty()) {
       chosen = [] {
@@ -123,10 +129,10 @@ void AddRunCommand(CLI::App& app, Command& chosen) {
     }
     const std::string script = words.front();
     words.erase(words.begin());
-    chosen = [script, words, with_flags = *cluster_flags] {
-      if (!with_flags) return Run(script, words);
+    chosen = [script, words, with_flags = *cluster_flags, python] {
+      if (!with_flags) return Run(script, words, *python);
       const absl::StatusOr<std::vector<std::string>> all = WithClusterFlags(words);
-      if (all.ok()) return Run(script, *all);
+      if (all.ok()) return Run(script, *all, *python);
       std::fprintf(stderr, "muster run: %s\n", std::string(all.status().message()).c_str());
       return 2;
     };

@@ -6,6 +6,6 @@ import sys
 
 def main():
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "muster")
-    # `muster run` starts the interpreter that the package was installed for.
-    environment = dict(os.environ, MUSTER_PYTHON=sys.executable)
+    # `muster run` starts the interpreter that the package was installed for, where no other one is asked for.
+    environment = dict(os.environ, MUSTER_INSTALLED_PYTHON=sys.executable)
     os.execve(program, [program, *sys.argv[1:]], environment)
