@@ -7,6 +7,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/status.h"
+#include "muster/graph/control_flow.h"
 #include "muster/graph/fetch_order.h"
 #include "muster/graph/partition.h"
 
@@ -102,6 +103,14 @@ bool AsksAnotherTask(const Node& node) {
 }
 bool GivesToAnotherTask(const Node& node) {
   return (node.op() == "_Send" || node.op() == "_HostSend") && CrossesTasks(node);
+}
+
+// What a step or a function gives to its caller.
+bool IsResult(const Node& node) {
+  if (node.op() == "_Retval" || node.op() == "_DeviceRetval") return true;
+  const AttrValue* const to_client = node.FindAttr("client_terminated");
+  const bool* const flag = to_client == nullptr ? nullptr : to_client->get<bool>();
+  return (node.op() == "_Send" || node.op() == "_HostSend") && flag != nullptr && *flag;
 }
 
 class PlanMaker {
@@ -246,10 +255,7 @@ class PlanMaker {
       open.pop_back();
       PlanNode& item = plan_.nodes[at];
       if (IsEnter(item.kind)) RETURN_IF_ERROR(EnterFrame(item, by_name));
-      if (item.kind == NodeKind::kExit && item.frame == 0) {
-        return InvalidArgument("Node '", item.node->name(),
-                               "' leaves a loop that was never entered");
-      }
+      RETURN_IF_ERROR(CheckLoopNode(item));
       const int frame = OutputFrame(item);
       for (int e = item.first_edge; e < item.edge_end; ++e) {
         PlanNode& target = plan_.nodes[plan_.edges[e].target];
@@ -270,11 +276,48 @@ class PlanMaker {
                                "' can never run: it waits for itself");
       }
     }
+    return CheckLoopsEnd();
+  }
+
+  absl::Status CheckLoopNode(const PlanNode& item) const {
+    if (item.frame == 0) {
+      if (item.kind != NodeKind::kExit && item.kind != NodeKind::kNextIteration)
+        return absl::OkStatus();
+      return InvalidArgument("Node '", item.node->name(), "' ",
+                             item.kind == NodeKind::kExit ? "leaves" : "goes on with",
+                             " a loop that was never entered");
+    }
+    // It may be there in no round or in several, and nobody waits for it under their names.
+    if (!IsResult(*item.node)) return absl::OkStatus();
+    return InvalidArgument("Tensor '", item.node->input(0).name(),
+                           "' cannot be fetched: it is inside of the loop '",
+                           plan_.frames[item.frame].name, "', which only an Exit leaves");
+  }
+
+  // A loop ends when a Switch, here or where a tensor comes from, lets nothing pass to its
+  // NextIteration.
+  absl::Status CheckLoopsEnd() const {
+    std::vector<bool> may_end(plan_.frames.size(), false);
+    for (const PlanNode& item : plan_.nodes)
+      may_end[item.frame] = may_end[item.frame] || IsSwitch(*item.node) ||
+                            item.node->op() == "_SwitchN" || item.kind == NodeKind::kTransfer;
+    for (const PlanNode& item : plan_.nodes) {
+      if (item.kind != NodeKind::kNextIteration || may_end[item.frame]) continue;
+      for (int e = item.first_edge; e < item.edge_end; ++e) {
+        if (plan_.nodes[plan_.edges[e].target].kind != NodeKind::kMerge) continue;
+        return InvalidArgument("The loop '", plan_.frames[item.frame].name,
+                               "' can never end: no Switch is between its Merge '",
+                               plan_.nodes[plan_.edges[e].target].node->name(),
+                               "' and its NextIteration '", item.node->name(), "'");
+      }
+    }
     return absl::OkStatus();
   }
 
   absl::Status EnterFrame(PlanNode& item, std::map<std::pair<int, std::string>, int>& by_name) {
     ASSIGN_OR_RETURN(std::string name, item.node->Attr<std::string>("frame_name"));
+    if (name.empty())
+      return InvalidArgument("The Enter {{node ", item.node->name(), "}} must have a frame name.");
     ASSIGN_OR_RETURN(int64_t parallel, item.node->Attr<int64_t>("parallel_iterations"));
     if (parallel < 1)
       return InvalidArgument("parallel_iterations of '", item.node->name(), "' is ", parallel,

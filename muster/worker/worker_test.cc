@@ -29,6 +29,19 @@ class InProcessTest : public WorkerTest {
   std::unique_ptr<InProcessTransport> network_ = InProcessTransport::Create(*scheduler_);
 };
 
+TEST_F(InProcessTest, WhatIsInsideOfALoopIsNotWaitedFor) {
+  StartCluster(1);
+  auto graph = std::make_unique<Graph>();
+  const Scope s = Scope(*graph).WithDevice(Cpu(0));
+  const Output enter = s.Op("Enter", {Number(s, 1, "x")}, {{"frame_name", "f"}}, "enter");
+  Send(s, enter, 0, 0, "enter:0", true);
+  EXPECT_EQ(s.status(), absl::OkStatus());
+  const absl::Status status = Register(0, std::move(graph)).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("Tensor 'enter:0' cannot be fetched: it is inside of the loop 'f'"));
+}
+
 TEST_F(InProcessTest, ValuesCrossTasksAndComeBackUnderTheirKeys) {
   StartCluster(2);
   const std::string producer = RegisterOn(0, [&](const Scope& s) {
