@@ -1,5 +1,6 @@
 #include "muster/graph/attr_value_proto.h"
 
+#include "absl/container/flat_hash_set.h"
 #include "tensorflow/core/framework/attr_value.pb.h"
 #include "tensorflow/core/framework/op_def.pb.h"
 
@@ -184,6 +185,17 @@ absl::StatusOr<AttrDef> AttrDefFromProto(const tensorflow::OpDef::AttrDef& proto
   return attr;
 }
 
+// The arguments or attributes of a signature have names of their own.
+template <typename Defs>
+absl::Status CheckNames(const char* kind, const Defs& defs) {
+  absl::flat_hash_set<absl::string_view> names;
+  for (const auto& def : defs) {
+    if (!names.insert(def.name).second)
+      return InvalidArgument("Duplicate name: ", kind, " '", def.name, "' is there twice");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<AttrValue> AttrValueFromProto(const tensorflow::AttrValue& proto) {
@@ -256,6 +268,9 @@ absl::StatusOr<OpDef> OpDefFromProto(const tensorflow::OpDef& proto) {
     ASSIGN_OR_RETURN(AttrDef parsed, AttrDefFromProto(attr));
     op.attrs.push_back(std::move(parsed));
   }
+  RETURN_IF_ERROR(CheckNames("input", op.inputs));
+  RETURN_IF_ERROR(CheckNames("output", op.outputs));
+  RETURN_IF_ERROR(CheckNames("attr", op.attrs));
   op.is_stateful = proto.is_stateful();
   op.is_commutative = proto.is_commutative();
   op.is_aggregate = proto.is_aggregate();

@@ -286,7 +286,15 @@ absl::StatusOr<std::vector<std::string>> ImportFunctions(
     }
     if (other == nullptr) added[name] = *std::move(function);
   }
+  absl::flat_hash_map<absl::string_view, absl::string_view> gradients;
   for (const tensorflow::GradientDef& gradient : proto.gradient()) {
+    const auto [known, is_new] =
+        gradients.try_emplace(gradient.function_name(), gradient.gradient_func());
+    if (!is_new && known->second != gradient.gradient_func()) {
+      return InvalidArgument("Cannot assign gradient function '", gradient.gradient_func(),
+                             "' to '", gradient.function_name(),
+                             "' because it already has gradient function '", known->second, "'");
+    }
     const auto function = added.find(gradient.function_name());
     if (function != added.end()) function->second->gradient = gradient.gradient_func();
   }

@@ -333,7 +333,8 @@ class Importer {
     for (std::string& entry : renamed) {
       absl::string_view name = entry;
       if (!absl::ConsumePrefix(&name, kColocationPrefix)) continue;
-      if (options_.validate_colocation && !index_.contains(name)) {
+      if (options_.validate_colocation && !index_.contains(name) &&
+          !(options_.colocate_with_existing && graph_.FindNode(name) != nullptr)) {
         return InvalidArgument("Node '", node_name, "' expects to be colocated with unknown node '",
                                name, "'");
       }

@@ -46,6 +46,7 @@ struct ImportOptions {
   std::vector<Node*> control_dependencies;
   std::string default_device;  // for nodes without a device
   bool validate_colocation = true;
+  bool colocate_with_existing = false;  // groups may also name nodes that `into` has already
   bool allow_internal_names = false;  // names that start with "_", as masters send them to workers
   // The graph takes the versions of the GraphDef as they stand instead of the lower producer of
   // both: for those who hold somebody else's graph.

@@ -608,6 +608,7 @@ class Lowering {
                         Node* start, absl::flat_hash_map<const Node*, Node*>& copies,
                         std::vector<Output>& results) {
     std::vector<const Node*> inner_nodes;
+    size_t taken = 0;
     for (const auto& inner : body.nodes()) {
       if (inner->op() == "_Arg") {
         ASSIGN_OR_RETURN(const int64_t index, inner->Attr<int64_t>("index"));
@@ -615,6 +616,7 @@ class Lowering {
             arguments[index]->output_types()[0] != inner->output_types()[0]) {
           return InvalidArgument("Call '", caller.name(), "' has no fitting argument ", index);
         }
+        ++taken;
         copies[inner.get()] = arguments[index];
         // What is known inside, from how the function was made, holds for its argument.
         if (!arguments[index]->output_shape(0).known_rank())
@@ -622,6 +624,10 @@ class Lowering {
       } else if (inner->op() != "_Retval") {
         inner_nodes.push_back(inner.get());
       }
+    }
+    if (taken != arguments.size()) {
+      return InvalidArgument("Call '", caller.name(), "' has ", arguments.size(),
+                             " arguments where the function takes ", taken);
     }
     for (const Node* inner : inner_nodes) {
       std::vector<Output> inputs;
@@ -654,6 +660,12 @@ class Lowering {
       if (index < 0 || index >= static_cast<int64_t>(results.size()))
         return InvalidArgument("Call '", caller.name(), "' takes no result ", index);
       const Output& input = inner->input(0);
+      if (input.base_dtype() != BaseType(caller.output_types()[index])) {
+        return InvalidArgument("Output ", index, " of type ", DTypeName(input.base_dtype()),
+                               " does not match declared output type ",
+                               DTypeName(caller.output_types()[index]), " for node {{node ",
+                               caller.name(), "}}");
+      }
       results[index] = Output(copies[input.node], input.index);
     }
     return absl::OkStatus();

@@ -19,8 +19,7 @@ std::vector<std::string> Texts(const google::protobuf::RepeatedPtrField<std::str
 ImportOptions SessionImportOptions(const Graph& graph, const tensorflow::GraphDef& proto) {
   ImportOptions options;
   options.adopt_versions = true;
-  // Groups may name nodes that came before; the placer looks at them all.
-  options.validate_colocation = false;
+  options.colocate_with_existing = true;
   options.keep_shape_errors = true;
   if (graph.num_nodes() == 0) return options;
   absl::flat_hash_set<absl::string_view> here;

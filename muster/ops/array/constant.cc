@@ -6,15 +6,17 @@
 namespace muster {
 namespace {
 
+absl::Status CheckType(const Tensor& value, DType dtype) {
+  if (value.dtype() == dtype) return absl::OkStatus();
+  return InvalidArgument("Type mismatch between value (", DTypeName(value.dtype()), ") and dtype (",
+                         DTypeName(dtype), ")");
+}
+
 class ConstKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(value_, setup.Attr<Tensor>("value"));
-    if (value_.dtype() != setup.output_type(0)) {
-      return InvalidArgument("Const has a value of type ", DTypeName(value_.dtype()),
-                             " but its dtype is ", DTypeName(setup.output_type(0)));
-    }
-    return absl::OkStatus();
+    return CheckType(value_, setup.output_type(0));
   }
   absl::Status Compute(KernelContext& c) override {
     c.SetOutput(0, value_);
@@ -25,8 +27,10 @@ class ConstKernel : public Kernel {
   Tensor value_;
 };
 
+// Checks the type too: whoever rewrites a graph reads the value without running the node.
 absl::Status ConstShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const Tensor value, c.Attr<Tensor>("value"));
+  RETURN_IF_ERROR(CheckType(value, c.node().output_types()[0]));
   c.SetOutput(0, value.shape());
   return absl::OkStatus();
 }
