@@ -59,6 +59,19 @@ class KernelRun {
     return MakeOf(op, {NodeInput(sources_)}, std::move(attrs));
   }
 
+  // List arguments laid out flat, as in a GraphDef; `attrs` has all type attributes.
+  absl::Status MakeFlat(absl::string_view op, AttrMap attrs) {
+    RETURN_IF_ERROR(scope_.status());
+    NodeSpec spec;
+    spec.name = "op";
+    spec.op = std::string(op);
+    spec.flat_inputs = sources_;
+    spec.attrs = std::move(attrs);
+    ASSIGN_OR_RETURN(node_, graph_.AddNode(std::move(spec)));
+    ASSIGN_OR_RETURN(kernel_, MakeKernel(*node_, *device_, resources_));
+    return absl::OkStatus();
+  }
+
   // Requires: Make succeeded. A reference output is given as its present value.
   absl::StatusOr<std::vector<Tensor>> Run() {
     Step step;

@@ -1,5 +1,7 @@
 // Rows dealt out to outputs and put together again: DynamicPartition, DynamicStitch,
 // ParallelDynamicStitch.
+#include <limits>
+
 #include "muster/ops/array/indexing.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/op.h"
@@ -53,8 +55,23 @@ absl::Status RunPartition(KernelContext& c) {
   return absl::OkStatus();
 }
 
+// What no index names is filled with zeros; nobody needs much of that, but a wrong index asks for
+// it.
+absl::Status CheckRows(int64_t rows, int64_t given, int64_t row_bytes) {
+  constexpr double kMostZeros = 1 << 30;
+  if (rows > std::numeric_limits<int32_t>::max())
+    return InvalidArgument("Index ", rows - 1, " is too large: the result may have up to ",
+                           std::numeric_limits<int32_t>::max(), " rows");
+  if (rows <= given ||
+      static_cast<double>(rows - given) * static_cast<double>(row_bytes) <= kMostZeros)
+    return absl::OkStatus();
+  return InvalidArgument("Index ", rows - 1, " asks for ", rows, " rows, but only ", given,
+                         " are given");
+}
+
 absl::Status RunStitch(KernelContext& c) {
   const int count = c.num_inputs() / 2;
+  int64_t given = 0;
   const Shape& first_indices = c.input(0).shape();
   const Shape& first_data = c.input(count).shape();
   int64_t rows = 0;
@@ -76,7 +93,11 @@ absl::Status RunStitch(KernelContext& c) {
     }
     for (int32_t index : indices.values<int32_t>())
       rows = std::max<int64_t>(rows, int64_t{index} + 1);
+    given += indices.num_elements();
   }
+  const int64_t inner = first_data.ElementsIn(first_indices.rank(), first_data.rank());
+  const int64_t row_bytes = inner * static_cast<int64_t>(DTypeSize(c.output_type(0)));
+  RETURN_IF_ERROR(CheckRows(rows, given, row_bytes));
   Dims dims(first_data.dims().begin() + first_indices.rank(), first_data.dims().end());
   dims.insert(dims.begin(), rows);
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
@@ -85,8 +106,6 @@ absl::Status RunStitch(KernelContext& c) {
     // Rows that no index names must not show old memory.
     std::memset(output->raw(), 0, output->size_bytes());
   }
-  const int64_t inner = first_data.ElementsIn(first_indices.rank(), first_data.rank());
-  const int64_t row_bytes = inner * static_cast<int64_t>(DTypeSize(output->dtype()));
   for (int i = 0; i < count; ++i) {
     const char* from = c.input(count + i).raw();
     const absl::Span<const int32_t> indices = c.input(i).values<int32_t>();

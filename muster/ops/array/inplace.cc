@@ -20,8 +20,13 @@ void Combine(const char* from, char* to, int64_t count, bool add) {
 }
 
 template <typename... Ts>
-bool CombineTyped(Types<Ts...>, DType dtype, const char* from, char* to, int64_t count, bool add) {
-  return ((dtype == kDTypeOf<Ts> ? (Combine<Ts>(from, to, count, add), true) : false) || ...);
+void CombineTyped(Types<Ts...>, DType dtype, const char* from, char* to, int64_t count, bool add) {
+  ((dtype == kDTypeOf<Ts> ? Combine<Ts>(from, to, count, add) : void()), ...);
+}
+
+template <typename... Ts>
+bool IsNumber(Types<Ts...>, DType dtype) {
+  return ((dtype == kDTypeOf<Ts>) || ...);
 }
 
 template <Change kChange>
@@ -42,20 +47,28 @@ absl::Status Run(KernelContext& c) {
     return InvalidArgument("i and x shape doesn't match at index 0: ", rows.shape().ToString(),
                            " vs. ", v.shape().ToString());
   }
+  if (kChange != Change::kUpdate && !IsNumber(Numbers(), x.dtype()))
+    return InvalidArgument("Unsupported dtype: ", DTypeName(x.dtype()));
+  for (int64_t i = 0; i < rows.dim(0); ++i) {
+    const int64_t row = rows.data<int32_t>()[i];
+    if (row < -x.dim(0) || row >= x.dim(0)) {
+      return InvalidArgument("i[", i, "] = ", row, " is not a row of x, which has ", x.dim(0));
+    }
+  }
   ASSIGN_OR_RETURN(Tensor* const y, c.AllocateOutput(0, x.shape()));
   if (x.num_elements() == 0) return absl::OkStatus();
   CopyElements(x.dtype(), x.raw(), y->raw(), x.num_elements());
   const int64_t count = x.shape().ElementsIn(1, x.rank());
   const auto bytes = count * static_cast<int64_t>(DTypeSize(x.dtype()));
   for (int64_t i = 0; i < rows.dim(0); ++i) {
-    // Rows wrap around, as TensorFlow's do.
-    const int64_t row = (rows.data<int32_t>()[i] % x.dim(0) + x.dim(0)) % x.dim(0);
+    const int64_t given = rows.data<int32_t>()[i];
+    const int64_t row = given < 0 ? given + x.dim(0) : given;
     const char* const from = v.raw() + i * bytes;
     char* const to = y->raw() + row * bytes;
     if (kChange == Change::kUpdate) {
       CopyElements(x.dtype(), from, to, count);
-    } else if (!CombineTyped(Numbers(), x.dtype(), from, to, count, kChange == Change::kAdd)) {
-      return InvalidArgument("Unsupported dtype: ", DTypeName(x.dtype()));
+    } else {
+      CombineTyped(Numbers(), x.dtype(), from, to, count, kChange == Change::kAdd);
     }
   }
   return absl::OkStatus();

@@ -83,6 +83,9 @@ absl::Status Reverse(KernelContext& c) {
         "'dims' must have the same number of values as 'input' has dimensions. 'input' has ",
         input.rank(), "'dims' has ", dims.num_elements(), " values");
   }
+  // As TensorFlow, and unlike ReverseV2.
+  if (input.rank() > 0 && input.dim(0) == 0)
+    return InvalidArgument("Invalid input first dimension. Found 0.");
   const absl::Span<const bool> flags = dims.values<bool>();
   return CopyReversed(c, input, std::vector<bool>(flags.begin(), flags.end()));
 }

@@ -1,5 +1,7 @@
 #include "muster/ops/collective/collective_kernel.h"
 
+#include <cmath>
+
 namespace muster {
 namespace {
 
@@ -20,7 +22,8 @@ absl::Status CollectiveKernel::Init(KernelSetup& s) {
   attributes_.type = type_;
   attributes_.node = s.node().name();
   ASSIGN_OR_RETURN(const float timeout, s.Attr<float>("timeout_seconds"));
-  if (timeout > 0) attributes_.timeout = absl::Seconds(timeout);
+  // An endless timeout is none.
+  if (timeout > 0 && std::isfinite(timeout)) attributes_.timeout = absl::Seconds(timeout);
   if (first_key_ != kAttributes) return absl::OkStatus();
   ASSIGN_OR_RETURN(const int64_t size, s.Attr<int64_t>("group_size"));
   ASSIGN_OR_RETURN(const int64_t group, s.Attr<int64_t>("group_key"));

@@ -59,6 +59,22 @@ absl::StatusOr<RowsOfElement> RowsIn(const TensorList& list, const PartialShape&
   return rows;
 }
 
+// leading_dims[i], where it is given, is the number of rows of element i.
+absl::Status CheckLeadingDims(const std::vector<Tensor>& items, int64_t count,
+                              absl::Span<const int64_t> leading_dims) {
+  if (leading_dims.size() > items.size()) {
+    return InvalidArgument("leading_dims has ", leading_dims.size(), " elements, but the list has ",
+                           items.size());
+  }
+  for (size_t i = 0; i < leading_dims.size(); ++i) {
+    const int64_t known = items[i].valid() && items[i].rank() > 0 ? items[i].dim(0) : count;
+    if (known < 0 || leading_dims[i] == known) continue;
+    return InvalidArgument("leading_dims[", i, "] = ", leading_dims[i],
+                           " contradicts the first dimension ", known, " of element ", i);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Concat(KernelContext& c, const PartialShape& wanted,
                     absl::Span<const int64_t> leading_dims) {
   ASSIGN_OR_RETURN(const List list, TypedList(c.input(0), c.output_type(0)));
@@ -70,6 +86,7 @@ absl::Status Concat(KernelContext& c, const PartialShape& wanted,
         rows.row.ToString());
   }
   const std::vector<Tensor> items = list->items();
+  RETURN_IF_ERROR(CheckLeadingDims(items, rows.count, leading_dims));
   std::vector<int64_t> lengths;
   std::optional<int64_t> common;  // rows that all set elements have; -1: they differ
   int64_t total = 0;

@@ -1,4 +1,5 @@
 // Staging areas with keys: parts of a tuple may come, and go, one by one.
+#include <algorithm>
 #include <map>
 #include <memory>
 
@@ -170,7 +171,7 @@ class MapKernel : public Kernel {
     ASSIGN_OR_RETURN(capacity_, setup.Attr<int64_t>("capacity"));
     ASSIGN_OR_RETURN(memory_limit_, setup.Attr<int64_t>("memory_limit"));
     ASSIGN_OR_RETURN(const std::vector<DType> dtypes, setup.Attr<std::vector<DType>>("dtypes"));
-    components_ = dtypes.size();
+    components_ = dtypes;
     return absl::OkStatus();
   }
 
@@ -186,13 +187,14 @@ class MapKernel : public Kernel {
                         .status());
     return c.resources().LookupAs<StagingMap>(name_.container, key);
   }
-  size_t components() const { return components_; }
+  // The types of a whole tuple.
+  const std::vector<DType>& components() const { return components_; }
 
  private:
   ResourceName name_;
   int64_t capacity_ = 0;
   int64_t memory_limit_ = 0;
-  size_t components_ = 0;
+  std::vector<DType> components_;
 };
 
 enum class Access { kPut, kGet, kPeek, kGetFirst };
@@ -216,10 +218,14 @@ class WaitingMapKernel : public MapKernel {
     int at = 0;
     int64_t key = 0;
     if (kAccess != Access::kGetFirst) {
-      if (c.input(at).num_elements() != 1) return InvalidArgument("key must be an int64 scalar");
+      const Tensor& given = c.input(at);
+      if (given.num_elements() != 1 || (kAccess != Access::kPut && given.rank() != 0)) {
+        return InvalidArgument("key must be an int64 scalar: ", given.shape().ToString());
+      }
       key = c.input(at++).scalar<int64_t>();
     }
     ASSIGN_OR_RETURN(Dims indices, IntegerVector(c.input(at++), "indices"));
+    if (kAccess == Access::kPut) RETURN_IF_ERROR(CheckTypes(c, at, indices));
     const Cancellation::Token token = CancellationToken(c);
     WaitList::TupleDone ended = [&c, token, area,
                                  done = std::move(done)](absl::StatusOr<Tuple> tuple) mutable {
@@ -230,12 +236,26 @@ class WaitingMapKernel : public MapKernel {
     if (kAccess == Access::kPut) {
       Tuple values;
       for (; at < c.num_inputs(); ++at) values.push_back(KeptTensor(c.TakeInput(at)));
-      area->Put(key, components(), std::move(indices), std::move(values), on_wait,
+      area->Put(key, components().size(), std::move(indices), std::move(values), on_wait,
                 std::move(ended));
     } else if (kAccess == Access::kGetFirst) {
       area->GetFirst(std::move(indices), on_wait, std::move(ended));
     } else {
       area->Get(key, std::move(indices), kAccess == Access::kGet, on_wait, std::move(ended));
+    }
+    return absl::OkStatus();
+  }
+
+  // Counts and bounds are checked by the area.
+  absl::Status CheckTypes(const KernelContext& c, int first, const Dims& indices) const {
+    const auto values = static_cast<size_t>(c.num_inputs() - first);
+    for (size_t i = 0; i < std::min(values, indices.size()); ++i) {
+      if (indices[i] < 0 || indices[i] >= static_cast<int64_t>(components().size())) continue;
+      const DType given = c.input_type(first + static_cast<int>(i));
+      const DType wanted = components()[indices[i]];
+      if (given == wanted) continue;
+      return InvalidArgument("values[", i, "] is of type ", DTypeName(given), ", but component ",
+                             indices[i], " of the area is of type ", DTypeName(wanted));
     }
     return absl::OkStatus();
   }

@@ -99,11 +99,11 @@ class Conv2DBackpropFilter : public Conv {
     }
     ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    if (shape.rank() == 4 && shape.num_elements() == 0)
-      return c.AllocateOutput(0, shape).status();  // a filter of no numbers has no gradient
-    ASSIGN_OR_RETURN(const ConvGeometry g, MakeConvGeometry(attrs_, input.shape(), shape));
+    ASSIGN_OR_RETURN(const ConvGeometry g,
+                     MakeConvGeometry(attrs_, input.shape(), shape, /*may_be_empty=*/true));
     RETURN_IF_ERROR(CheckOutBackprop(g, dy.shape(), "Conv2DBackpropFilter"));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
+    if (output->num_elements() == 0) return absl::OkStatus();
     T* const out = output->data<T>();
     if (input.num_elements() == 0 || dy.num_elements() == 0) {
       std::fill(out, out + output->num_elements(), static_cast<T>(0));

@@ -19,13 +19,13 @@ absl::Status CheckSizes(const Shape& shape, absl::string_view what) {
 
 // Everything but the depths.
 absl::StatusOr<ConvGeometry> MakeSpatial(const ConvAttrs& attrs, const Shape& input,
-                                         const Shape& filter) {
+                                         const Shape& filter, bool may_be_empty) {
   RETURN_IF_ERROR(CheckConvAttrs(attrs));
   RETURN_IF_ERROR(CheckRank4(input, "input"));
   RETURN_IF_ERROR(CheckRank4(filter, "filter"));
   RETURN_IF_ERROR(CheckSizes(input, "Input"));
   RETURN_IF_ERROR(CheckSizes(filter, "filter"));
-  if (filter.num_elements() == 0) {
+  if (filter.num_elements() == 0 && !may_be_empty) {
     return InvalidArgument(
         "filter must not have zero elements (i.e. all dimensions must be non-zero)");
   }
@@ -101,8 +101,10 @@ absl::Status CheckConvAttrs(const ConvAttrs& attrs) {
 }
 
 absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shape& input,
-                                              const Shape& filter) {
-  ASSIGN_OR_RETURN(ConvGeometry g, MakeSpatial(attrs, input, filter));
+                                              const Shape& filter, bool may_be_empty) {
+  ASSIGN_OR_RETURN(ConvGeometry g, MakeSpatial(attrs, input, filter, may_be_empty));
+  if (g.filter_channels == 0)
+    return InvalidArgument("filter depth must be strictly greater than zero: ", filter.ToString());
   if (g.channels % g.filter_channels != 0) {
     return InvalidArgument("input depth must be evenly divisible by filter depth: ", g.channels,
                            " vs ", g.filter_channels);
@@ -121,7 +123,7 @@ absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shap
 
 absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const Shape& input,
                                                    const Shape& filter) {
-  ASSIGN_OR_RETURN(ConvGeometry g, MakeSpatial(attrs, input, filter));
+  ASSIGN_OR_RETURN(ConvGeometry g, MakeSpatial(attrs, input, filter, /*may_be_empty=*/false));
   if (g.channels != g.filter_channels) {
     return InvalidArgument("input and filter must have the same depth: ", g.channels, " vs ",
                            g.filter_channels);

@@ -48,8 +48,9 @@ struct ConvGeometry {
   friend bool operator==(const ConvGeometry&, const ConvGeometry&) = default;
 };
 // Checks everything that a kernel relies on: ranks, sizes, depths, and that no product overflows.
+// A filter without elements is refused unless `may_be_empty`.
 absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shape& input,
-                                              const Shape& filter);
+                                              const Shape& filter, bool may_be_empty = false);
 // The same for a depthwise convolution: filter [h, w, channels, multiplier]; out_channels =
 // channels * multiplier.
 absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const Shape& input,

@@ -111,6 +111,10 @@ class CropKernel : public Kernel {
     g.batch = image.dim(0), g.height = image.dim(1), g.width = image.dim(2), g.depth = image.dim(3);
     RETURN_IF_ERROR(CheckImage(g));
     RETURN_IF_ERROR(CheckBoxes(c.input(1), c.input(2), g.batch));
+    for (const float edge : c.input(1).values<float>()) {
+      if (!std::isfinite(edge))
+        return InvalidArgument("Boxes contains at least one element that is not finite: ", edge);
+    }
     g.boxes = c.input(2).num_elements();
     g.crop_height = c.input(3).data<int32_t>()[0];
     g.crop_width = c.input(3).data<int32_t>()[1];

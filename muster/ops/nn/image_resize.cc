@@ -76,9 +76,23 @@ class Resize : public Kernel {
       return InvalidArgument("output dimensions must be positive");
     if (images.dim(1) <= 0 || images.dim(2) <= 0)
       return InvalidArgument("input image must be of non-zero size");
+    if (images.dim(3) <= 0) return InvalidArgument("image must have at least one channel");
     if (images.dim(1) > kLargest || images.dim(2) > kLargest)
       return InvalidArgument("input sizes must be between 0 and max int32");
     return Shape::Make({images.dim(0), sizes[0], sizes[1], images.dim(3)});
+  }
+
+  static absl::Status CheckGradient(const Tensor& grads, const Tensor& original) {
+    if (grads.rank() != 4)
+      return InvalidArgument("input_grad must be 4-dimensional", grads.shape().ToString());
+    if (original.rank() != 4) {
+      return InvalidArgument("original_image must be 4-dimensional", original.shape().ToString());
+    }
+    if (grads.dim(1) <= 0 || grads.dim(2) <= 0)
+      return InvalidArgument("resized dimensions must be positive: ", grads.shape().ToString());
+    if (original.dim(1) <= 0 || original.dim(2) <= 0)
+      return InvalidArgument("original dimensions must be positive: ", original.shape().ToString());
+    return absl::OkStatus();
   }
 
   static constexpr int64_t kLargest = std::numeric_limits<int32_t>::max();
@@ -135,11 +149,7 @@ class ResizeBilinearGrad : public Resize {
     using V = muster::Compute<T>;
     const Tensor& grads = c.input(0);
     const Tensor& original = c.input(1);
-    if (grads.rank() != 4)
-      return InvalidArgument("input_grad must be 4-dimensional", grads.shape().ToString());
-    if (original.rank() != 4) {
-      return InvalidArgument("original_image must be 4-dimensional", original.shape().ToString());
-    }
+    RETURN_IF_ERROR(CheckGradient(grads, original));
     const int64_t out_height = grads.dim(1), out_width = grads.dim(2), n = grads.dim(3);
     const int64_t height = original.dim(1), width = original.dim(2);
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({grads.dim(0), height, width, n}));
@@ -371,11 +381,7 @@ class ResizeBicubicGrad : public Resize {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& grads = c.input(0);
     const Tensor& original = c.input(1);
-    if (grads.rank() != 4)
-      return InvalidArgument("input_grad must be 4-dimensional", grads.shape().ToString());
-    if (original.rank() != 4) {
-      return InvalidArgument("original_image must be 4-dimensional", original.shape().ToString());
-    }
+    RETURN_IF_ERROR(CheckGradient(grads, original));
     const int64_t out_height = grads.dim(1), out_width = grads.dim(2), n = grads.dim(3);
     const int64_t height = original.dim(1), width = original.dim(2);
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({grads.dim(0), height, width, n}));

@@ -120,9 +120,10 @@ void CollectImage(const PoolWindow& w, const T* image, const T* ddx, T* out) {
   }
 }
 
-absl::Status CheckWindow(const PoolWindow& w) {
-  if (w.window_channels != 1)
-    return Unimplemented("MaxPoolingGrad is not yet supported on the depth dimension.");
+absl::Status CheckWindow(const PoolWindow& w, int64_t depth_stride = 1,
+                         absl::string_view op = "MaxPoolingGrad") {
+  if (w.window_channels != 1 || depth_stride != 1)
+    return Unimplemented(op, " is not yet supported on the depth dimension.");
   if (w.height * w.width > std::numeric_limits<int32_t>::max()) {
     return InvalidArgument("Pooling gradients need images of fewer than 2^31 cells, but got ",
                            w.height, "x", w.width);
@@ -153,7 +154,8 @@ class MaxPoolGradient : public Kernel {
     ASSIGN_OR_RETURN(const PoolWindow w,
                      MakePoolWindow(attrs, input.shape(),
                                     kBackward ? "MaxPoolingGradOp" : "MaxPoolingGradGradOp"));
-    RETURN_IF_ERROR(CheckWindow(w));
+    RETURN_IF_ERROR(
+        CheckWindow(w, attrs.strides[3], kBackward ? "MaxPoolingGrad" : "MaxPoolingGradGrad"));
     const Shape pooled = w.output_shape();
     if (orig_output.shape() != pooled) {
       return InvalidArgument("Expected orig_output shape to be ", pooled.ToString(), ", but got ",

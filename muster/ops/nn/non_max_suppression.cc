@@ -96,13 +96,15 @@ class SuppressKernel : public Kernel {
       ASSIGN_OR_RETURN(thresholds.score, ScalarFloat(c.input(4), "score_threshold"));
       thresholds.has_score = true;
     }
-    ASSIGN_OR_RETURN(std::vector<int32_t> selected, Select(c, thresholds));
+    ASSIGN_OR_RETURN(const std::vector<int32_t> selected, Select(c, thresholds));
     const auto valid = static_cast<int32_t>(selected.size());
+    int64_t size = valid;
     if (pads_) {
-      ASSIGN_OR_RETURN(const int64_t limit, ScalarInteger(c.input(2), "max_output_size"));
-      selected.resize(static_cast<size_t>(limit), 0);
+      ASSIGN_OR_RETURN(size, ScalarInteger(c.input(2), "max_output_size"));
     }
-    c.SetOutput(0, Tensor::Vector<int32_t>(selected));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, Shape({size})));
+    auto* const rest = std::copy(selected.begin(), selected.end(), output->data<int32_t>());
+    std::fill(rest, output->data<int32_t>() + size, 0);
     if (c.num_outputs() > 1) c.SetOutput(1, Tensor::Scalar<int32_t>(valid));
     return absl::OkStatus();
   }

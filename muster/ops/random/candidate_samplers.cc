@@ -166,6 +166,15 @@ float ExpectedCount(float probability, int64_t sampled, int64_t tries) {
   return -std::expm1(static_cast<float>(tries) * std::log1p(-probability));
 }
 
+constexpr int64_t kMostUnique = 1 << 24;
+
+// Samplers with a weight per class keep them in memory and number them by ints.
+absl::Status CheckWeightedRange(int64_t range) {
+  if (range < std::numeric_limits<int32_t>::max()) return absl::OkStatus();
+  return InvalidArgument("range_max must be below 2**31 - 1 for a sampler with weights, got ",
+                         range);
+}
+
 class SamplerKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
@@ -173,6 +182,11 @@ class SamplerKernel : public Kernel {
     ASSIGN_OR_RETURN(num_true_, setup.Attr<int64_t>("num_true"));
     ASSIGN_OR_RETURN(num_sampled_, setup.Attr<int64_t>("num_sampled"));
     ASSIGN_OR_RETURN(unique_, setup.Attr<bool>("unique"));
+    // Those that were drawn already are remembered.
+    if (unique_ && num_sampled_ > kMostUnique) {
+      return InvalidArgument("num_sampled must be at most ", kMostUnique,
+                             " where unique is set, got ", num_sampled_);
+    }
     MutexLock lock(mutex_);
     ASSIGN_OR_RETURN(sampler_, MakeSampler(setup));
     return absl::OkStatus();
@@ -247,10 +261,7 @@ class RangeSamplerKernel : public SamplerKernel {
  protected:
   absl::StatusOr<std::unique_ptr<RangeSampler>> MakeSampler(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(const int64_t range, setup.Attr<int64_t>("range_max"));
-    if (std::is_same_v<Sampler, UnigramSampler> && range >= std::numeric_limits<int32_t>::max()) {
-      return InvalidArgument("range_max must be below 2**31 - 1 for a learned sampler, got ",
-                             range);
-    }
+    if (std::is_same_v<Sampler, UnigramSampler>) RETURN_IF_ERROR(CheckWeightedRange(range));
     return std::make_unique<Sampler>(range);
   }
 };
@@ -259,6 +270,7 @@ class FixedUnigramKernel : public SamplerKernel {
  protected:
   absl::StatusOr<std::unique_ptr<RangeSampler>> MakeSampler(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(const int64_t range, setup.Attr<int64_t>("range_max"));
+    RETURN_IF_ERROR(CheckWeightedRange(range));
     ASSIGN_OR_RETURN(const std::string file, setup.Attr<std::string>("vocab_file"));
     ASSIGN_OR_RETURN(const std::vector<float> unigrams, setup.Attr<std::vector<float>>("unigrams"));
     if (file.empty() == unigrams.empty())
@@ -270,6 +282,11 @@ class FixedUnigramKernel : public SamplerKernel {
     if (reserved < 0 || reserved > range) {
       return InvalidArgument("num_reserved_ids must lie in [0, range_max = ", range, "], got ",
                              reserved);
+    }
+    const auto given = static_cast<int64_t>(unigrams.size());
+    if (file.empty() && num_shards_ == 1 && reserved + given != range) {
+      return InvalidArgument("range is ", range, " must be equal to weights size ",
+                             reserved + given);
     }
     for (int64_t i = 0; i < reserved; ++i) Add(std::nullopt);
     for (float unigram : unigrams) Add(unigram);

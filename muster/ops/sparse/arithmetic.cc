@@ -131,13 +131,14 @@ absl::Status RunAdd(KernelContext& c) {
 // What the entries of a sum are given goes back to those of a and b; entries that the threshold
 // has removed get zero.
 absl::Status GiveBack(KernelContext& c, const Tensor& gradient, const Tensor& part,
-                      const Tensor& sum, int output) {
+                      const Tensor& sum, int output, std::vector<bool>& given) {
   ASSIGN_OR_RETURN(Tensor* const out, c.AllocateOutput(output, Shape({part.dim(0)})));
   const auto size = static_cast<int64_t>(DTypeSize(gradient.dtype()));
   std::fill_n(out->raw(), part.dim(0) * size, '\0');
   Merge(part, sum, [&](int64_t i, int64_t j) {
-    if (i >= 0 && j >= 0)
-      CopyElements(gradient.dtype(), gradient.raw() + j * size, out->raw() + i * size, 1);
+    if (i < 0 || j < 0) return;
+    CopyElements(gradient.dtype(), gradient.raw() + j * size, out->raw() + i * size, 1);
+    given[j] = true;
   });
   return absl::OkStatus();
 }
@@ -158,8 +159,13 @@ absl::Status RunAddGrad(KernelContext& c) {
         "match: ",
         gradient.shape().ToString(), " for ", c.input(3).dim(0));
   }
-  RETURN_IF_ERROR(GiveBack(c, gradient, c.input(1), c.input(3), 0));
-  return GiveBack(c, gradient, c.input(2), c.input(3), 1);
+  std::vector<bool> given(static_cast<size_t>(gradient.num_elements()), false);
+  RETURN_IF_ERROR(GiveBack(c, gradient, c.input(1), c.input(3), 0, given));
+  RETURN_IF_ERROR(GiveBack(c, gradient, c.input(2), c.input(3), 1, given));
+  const auto lost = std::find(given.begin(), given.end(), false);
+  if (lost == given.end()) return absl::OkStatus();
+  return InvalidArgument("sum_indices[", lost - given.begin(),
+                         "] is in neither a_indices nor b_indices, or they are not in order");
 }
 
 template <typename T>
@@ -272,6 +278,12 @@ absl::Status RunCwise(KernelContext& c) {
     } else if constexpr (kind == Cwise::kMul) {
       result = static_cast<Wide>(x * y);
     } else {
+      if (y == Wide(0)) {
+        return InvalidArgument(
+            "SparseDenseCwiseDiv cannot divide by zero, but the input dense tensor contains zero "
+            "at the place of entry ",
+            i);
+      }
       result = static_cast<Wide>(x / y);
     }
     output->data<T>()[i] = static_cast<T>(result);

@@ -74,7 +74,6 @@ class ConcatKernel : public Kernel {
                                " but got ", part.size(), " at position ", p);
       }
       RETURN_IF_ERROR(CheckIndices(indices, part));
-      RETURN_IF_ERROR(Shape::Make(part).status());
       const int64_t shift = shape.empty() ? 0 : shape[dim];
       for (int64_t i = 0; i < indices.dim(0); ++i)
         entries.Add(indices.data<int64_t>() + i * rank, &values, i, dim, shift);
@@ -234,7 +233,9 @@ absl::Status RunSliceGrad(KernelContext& c) {
     CopyElements(gradient.dtype(), gradient.raw() + next * size, output->raw() + i * size, 1);
     ++next;
   }
-  return absl::OkStatus();
+  if (next == slice.dim(0)) return absl::OkStatus();
+  return InvalidArgument("Elements of backprop_val_grad aren't all propagated. Num elements: ",
+                         slice.dim(0), ", used: ", next);
 }
 
 absl::Status SparseOutputs(ShapeContext& c, int n) {

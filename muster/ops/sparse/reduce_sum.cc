@@ -21,7 +21,10 @@ struct Reduction {
 absl::StatusOr<Reduction> PlanReduction(KernelContext& c, bool keep_dims) {
   RETURN_IF_ERROR(CheckSparse(c.input(0), c.input(1), c.input(2)));
   const absl::Span<const int64_t> shape = c.input(2).values<int64_t>();
-  RETURN_IF_ERROR(Shape::Make(shape).status());
+  if (c.input(3).rank() > 1) {
+    return InvalidArgument("Expected reduction_axes to be a scalar or a vector; got shape: ",
+                           c.input(3).shape().ToString());
+  }
   RETURN_IF_ERROR(CheckIndices(c.input(0), shape));
   const int rank = static_cast<int>(shape.size());
   std::vector<bool> reduced(static_cast<size_t>(rank));

@@ -13,6 +13,8 @@ absl::Status RunReorder(KernelContext& c) {
   const Tensor& indices = c.input(0);
   const Tensor& values = c.input(1);
   RETURN_IF_ERROR(CheckSparse(indices, values, c.input(2)));
+  const absl::Span<const int64_t> shape = c.input(2).values<int64_t>();
+  RETURN_IF_ERROR(CheckIndices(indices, shape));
   const int64_t count = indices.dim(0);
   const int64_t rank = indices.dim(1);
   const int64_t* at = indices.data<int64_t>();

@@ -67,8 +67,8 @@ absl::Status SerializeMany(KernelContext& c) {
   const auto rank = static_cast<int64_t>(dims.size());
   if (rank <= 1)
     return InvalidArgument("Rank of input SparseTensor should be > 1, but saw rank: ", rank);
-  RETURN_IF_ERROR(Shape::Make(Dims(dims.begin(), dims.end())).status());
   RETURN_IF_ERROR(CheckIndices(indices, dims));
+  RETURN_IF_ERROR(CheckOrder(indices));
   const int64_t count = dims[0];
   constexpr int64_t kMost = int64_t{1} << 20;
   if (count > kMost) {

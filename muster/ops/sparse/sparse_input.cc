@@ -25,6 +25,23 @@ absl::Status CheckSparse(const Tensor& indices, const Tensor& values, const Tens
     return InvalidArgument("Index rank (", indices.dim(1), ") and shape rank (", shape.dim(0),
                            ") do not match");
   }
+  ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(shape));
+  return Shape::Make(sizes).status();
+}
+
+absl::Status CheckOrder(const Tensor& indices) {
+  const absl::Span<const int64_t> all = indices.values<int64_t>();
+  const int64_t rank = indices.dim(1);
+  for (int64_t i = 1; i < indices.dim(0); ++i) {
+    const absl::Span<const int64_t> before = all.subspan((i - 1) * rank, rank);
+    const absl::Span<const int64_t> at = all.subspan(i * rank, rank);
+    if (before < at) continue;
+    return InvalidArgument("indices[", i, "] = [", absl::StrJoin(at, ","), "] is ",
+                           before == at ? "repeated"
+                                        : "out of order. Many sparse ops require sorted indices.\n"
+                                          "    Use `tf.sparse.reorder` to create a correctly "
+                                          "ordered copy.\n\n");
+  }
   return absl::OkStatus();
 }
 

@@ -7,11 +7,14 @@
 
 namespace muster {
 
-// Checks that the three belong together: ranks and counts. Whether the indices lie inside the
-// shape is for CheckIndices.
+// Checks that the three belong together, ranks and counts, and that there can be such a shape.
+// Whether the indices lie inside it is for CheckIndices.
 absl::Status CheckSparse(const Tensor& indices, const Tensor& values, const Tensor& shape);
 // InvalidArgument "indices[i] = [..] is out of bounds: need 0 <= index < [..]".
 absl::Status CheckIndices(const Tensor& indices, absl::Span<const int64_t> shape);
+
+// InvalidArgument where entries are repeated or not in row-major order.
+absl::Status CheckOrder(const Tensor& indices);
 
 // Shape rule of the three inputs: [n, rank], [n], [rank].
 struct SparseDims {

@@ -78,7 +78,6 @@ class MapKernel : public Kernel {
 absl::StatusOr<SparseEntry> ReadEntry(KernelContext& c) {
   RETURN_IF_ERROR(CheckSparse(c.input(0), c.input(1), c.input(2)));
   const absl::Span<const int64_t> dims = c.input(2).values<int64_t>();
-  RETURN_IF_ERROR(Shape::Make(Dims(dims.begin(), dims.end())).status());
   return SparseEntry{KeptTensor(c.input(0)), KeptTensor(c.input(1)),
                      std::vector<int64_t>(dims.begin(), dims.end())};
 }
@@ -107,6 +106,7 @@ class AddManyKernel : public MapKernel {
           absl::StrCat("A batch of ", count, " sparse tensors is larger than ", kMost));
     }
     RETURN_IF_ERROR(CheckIndices(all.indices, all.shape));
+    RETURN_IF_ERROR(CheckOrder(all.indices));
     const int64_t* const indices = all.indices.data<int64_t>();
     const int64_t entries = all.values.num_elements();
     std::vector<std::vector<int64_t>> rows(count);  // the entries of each tensor

@@ -107,6 +107,11 @@ absl::Status RunRestoreV2(KernelContext& c) {
 }
 
 absl::Status RestoreOne(KernelContext& c, bool has_slice) {
+  ASSIGN_OR_RETURN(const int64_t shard, c.node().Attr<int64_t>("preferred_shard"));
+  if (shard < -1) {
+    return InvalidArgument("Attribute 'preferred_shard' must be greater or equal to -1, but is ",
+                           shard);
+  }
   const Tensor& pattern = c.input(0);
   if (pattern.num_elements() != 1) {
     return InvalidArgument("Input 0 (file_pattern) must be a string scalar; got a tensor of ",

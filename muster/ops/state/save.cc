@@ -58,6 +58,17 @@ absl::Status RunSaveV2(KernelContext& c) {
   return writer.Finish();
 }
 
+// The V1 format has no place for these.
+absl::Status CheckV1Type(DType dtype) {
+  if (dtype == DType::kUint32 || dtype == DType::kUint64) {
+    return InvalidArgument("Tensor slice serialization not implemented for dtype ",
+                           static_cast<int>(dtype), " (", DTypeName(dtype), ")");
+  }
+  if (dtype == DType::kBfloat16)
+    return Unimplemented("Saving data type ", DTypeName(dtype), " not yet supported");
+  return absl::OkStatus();
+}
+
 absl::Status SaveV1(KernelContext& c, bool has_slices) {
   const int fixed = has_slices ? 3 : 2;
   const Tensor& file = c.input(0);
@@ -78,6 +89,7 @@ absl::Status SaveV1(KernelContext& c, bool has_slices) {
         " inputs as input #1 (which is a string tensor of saved names) contains ", count,
         " names, but received ", c.num_inputs(), " inputs");
   }
+  for (int i = fixed; i < c.num_inputs(); ++i) RETURN_IF_ERROR(CheckV1Type(c.input_type(i)));
   V1Writer writer(file.scalar<std::string>());
   // In order of their names, as TensorFlow does it for this format.
   std::vector<int> order(static_cast<size_t>(count));
