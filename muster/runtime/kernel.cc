@@ -1,5 +1,7 @@
 #include "muster/runtime/kernel.h"
 
+#include <new>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 
@@ -147,7 +149,13 @@ absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(const Node& node, Device& dev
                    KernelRegistry::Global().Find(node, device.type()));
   std::unique_ptr<Kernel> kernel = registration->factory();
   KernelSetup setup(node, device, resources);
-  const absl::Status status = kernel->Init(setup);
+  absl::Status status;
+  try {
+    status = kernel->Init(setup);
+  } catch (const std::bad_alloc&) {
+    // A size from an attribute; one from the step's inputs ends in the same way in the executor.
+    status = absl::ResourceExhaustedError("The kernel needs more memory than there is");
+  }
   if (!status.ok()) return Suffixed(status, absl::StrCat("\n\t [[{{node ", node.name(), "}}]]"));
   return kernel;
 }
