@@ -123,6 +123,8 @@ class Finder(importlib.abc.MetaPathFinder):
             return None
         tail = name.partition(".")[2]
         parent, _, leaf = tail.rpartition(".")
+        if leaf.startswith("_"):  # of Muster itself
+            return None
         tf_name = (_TF_NAMES.get(parent, parent) + "." if parent else "") + leaf
         why = reason(tf_name)
         if why is not None:
