@@ -41,7 +41,8 @@ CallDone<Reply> Tracked(const std::shared_ptr<MasterSession>& session, const Cal
 
 // Ends a call that cannot be stopped itself when its caller has gone.
 template <typename Reply>
-CallDone<Reply> Interruptible(const CallOptions& call, Scheduler& scheduler, CallDone<Reply> done) {
+CallDone<Reply> Interruptible(const std::shared_ptr<Cancellation>& cancellation,
+                              Scheduler& scheduler, CallDone<Reply> done) {
   struct State {
     explicit State(CallDone<Reply> d) : done(std::move(d)) {}
     Mutex mutex;
@@ -56,7 +57,7 @@ CallDone<Reply> Interruptible(const CallOptions& call, Scheduler& scheduler, Cal
     }
     if (first) std::move(first)(std::move(reply));
   };
-  OnCancel(call.cancellation, scheduler,
+  OnCancel(cancellation, scheduler,
            [weak = std::weak_ptr<State>(state), finish](absl::Status reason) {
              if (const auto strong = weak.lock()) finish(*strong, std::move(reason));
            });
@@ -100,23 +101,23 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
   }
 
   void RunStep(CallOptions options, RunStepRequest request, CallDone<RunStepReply> done) override {
-    // The id counts as used whatever becomes of the request.
     const auto session = Find(request.session);
-    if (session != nullptr) done = Tracked(session, options, std::move(done));
-    auto admission = requests_->AdmitStep(options, request, std::move(done));
+    if (session == nullptr) return std::move(done)(Missing(request.session));
+    auto admission =
+        requests_->AdmitStep(options, request, Tracked(session, options, std::move(done)));
     if (!admission) return;
-    if (session == nullptr) return std::move(admission->done)(Missing(request.session));
     options.cancellation = admission->cancellation;
     session->Run(options, std::move(request), std::move(admission->done));
   }
 
   void PartialRunSetup(CallOptions options, PartialRunSetupRequest request,
                        CallDone<std::string> done) override {
-    absl::Status status = requests_->Admit("PartialRunSetup", request.session, request.request_id);
     const auto session = Find(request.session);
-    if (status.ok() && session == nullptr) status = Missing(request.session);
-    if (!status.ok()) return std::move(done)(std::move(status));
-    session->PartialRunSetup(std::move(request), Guarded(session, options, std::move(done)));
+    if (session == nullptr) return std::move(done)(Missing(request.session));
+    auto admission = requests_->AdmitPartialRunSetup(options, request,
+                                                     Tracked(session, options, std::move(done)));
+    if (!admission) return;
+    session->PartialRunSetup(std::move(request), Guarded(*std::move(admission)));
   }
 
   void CloseSession(CallOptions /*options*/, std::string session, CallDone<Empty> done) override {
@@ -176,20 +177,21 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
 
   void MakeCallable(CallOptions options, MakeCallableRequest request,
                     CallDone<int64_t> done) override {
-    absl::Status status = requests_->Admit("MakeCallable", request.session, request.request_id);
     const auto session = Find(request.session);
-    if (status.ok() && session == nullptr) status = Missing(request.session);
-    if (!status.ok()) return std::move(done)(std::move(status));
-    session->MakeCallable(std::move(request), Guarded(session, options, std::move(done)));
+    if (session == nullptr) return std::move(done)(Missing(request.session));
+    auto admission =
+        requests_->AdmitMakeCallable(options, request, Tracked(session, options, std::move(done)));
+    if (!admission) return;
+    session->MakeCallable(std::move(request), Guarded(*std::move(admission)));
   }
 
   void RunCallable(CallOptions options, RunCallableRequest request,
                    CallDone<RunCallableReply> done) override {
     const auto session = Find(request.session);
-    if (session != nullptr) done = Tracked(session, options, std::move(done));
-    auto admission = requests_->AdmitCallable(options, request, std::move(done));
+    if (session == nullptr) return std::move(done)(Missing(request.session));
+    auto admission =
+        requests_->AdmitCallable(options, request, Tracked(session, options, std::move(done)));
     if (!admission) return;
-    if (session == nullptr) return std::move(admission->done)(Missing(request.session));
     options.cancellation = admission->cancellation;
     session->RunCallable(options, std::move(request), std::move(admission->done));
   }
@@ -237,9 +239,8 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
 
  private:
   template <typename Reply>
-  CallDone<Reply> Guarded(const std::shared_ptr<MasterSession>& session, const CallOptions& call,
-                          CallDone<Reply> done) {
-    return Interruptible(call, scheduler_, Tracked(session, call, std::move(done)));
+  CallDone<Reply> Guarded(RequestLog::Admission<Reply> admission) {
+    return Interruptible(admission.cancellation, scheduler_, std::move(admission.done));
   }
 
   void Created(const std::shared_ptr<Cancellation>& cancellation,
@@ -251,7 +252,10 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
       MutexLock lock(mutex_);
       creating_.erase(cancellation);
       refused = refused_;
-      if (session.ok() && refused.ok()) sessions_[(*session)->handle()] = *session;
+      if (session.ok() && refused.ok()) {
+        requests_->Open((*session)->handle());
+        sessions_[(*session)->handle()] = *session;
+      }
     }
     if (!session.ok()) return std::move(done)(session.status());
     if (!refused.ok()) {
@@ -281,12 +285,16 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
 
   // From here on the session is not found.
   std::shared_ptr<MasterSession> Take(const std::string& handle) {
-    MutexLock lock(mutex_);
-    const auto found = sessions_.find(handle);
-    if (found == sessions_.end()) return nullptr;
-    auto session = std::move(found->second);
-    sessions_.erase(found);
-    steps_of_closed_ += session->steps_run();
+    std::shared_ptr<MasterSession> session;
+    {
+      MutexLock lock(mutex_);
+      const auto found = sessions_.find(handle);
+      if (found == sessions_.end()) return nullptr;
+      session = std::move(found->second);
+      sessions_.erase(found);
+      steps_of_closed_ += session->steps_run();
+    }
+    requests_->Close(handle);
     return session;
   }
 
@@ -305,6 +313,7 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
       }
       sessions_.clear();
     }
+    for (const auto& session : sessions) requests_->Close(session->handle());
     auto dones =
         Gather<Empty>(sessions.size(), [done = std::move(done)](Replies<Empty> replies) mutable {
           std::move(done)(FirstError(replies));

@@ -33,8 +33,9 @@ struct MasterOptions {
   // How tasks are watched whose part of a step is over.
   LivenessOptions liveness;
   int64_t max_graph_nodes = 10'000'000;  // of a session
-  size_t reply_cache_bytes =
-      64 << 20;  // replies of finished steps, for requests that are sent again
+  // Replies of finished steps, for requests that are sent again: bytes of all sessions, and how
+  // many each session has.
+  size_t reply_cache_bytes = 64 << 20;
   int reply_cache_entries = 1024;
 };
 

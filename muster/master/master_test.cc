@@ -278,6 +278,32 @@ TEST_F(MasterTest, ExtensionsFollowVersions) {
   EXPECT_EQ(extend(1, "m").value(), 2);
 }
 
+TEST_F(MasterTest, AnExtensionSentAgainHappensOnce) {
+  const std::string session = Create().value();
+  CallOptions from_muster;
+  from_muster.peer = CallOptions::Peer::kMuster;
+  const auto extend = [&](size_t fingerprint, CallDone<int64_t> done) {
+    ExtendSessionRequest request;
+    request.session = session;
+    request.fingerprint = fingerprint;
+    request.graph = [](Graph& graph) {
+      return AddNodes(graph, [](const Scope& s) { s.Add("NoOp", {}, {}, "n"); });
+    };
+    master_->ExtendSession(from_muster, std::move(request), std::move(done));
+  };
+  std::vector<std::string> answers;
+  const auto record = [&](absl::StatusOr<int64_t> version) {
+    answers.push_back(version.ok() ? absl::StrCat(*version) : Text(version));
+  };
+  extend(77, record);
+  extend(77, record);  // while it is under way
+  scheduler_->RunUntil([&] { return answers.size() == 2; });
+  extend(77, record);  // afterwards
+  extend(78, record);  // another one
+  EXPECT_THAT(answers,
+              ElementsAre("1", "1", "1", "ABORTED: Current version is 1 but caller expected 0."));
+}
+
 TEST_F(MasterTest, StepsAreSpreadOverTheTasks) {
   const std::string session = Create().value();
   Log();
@@ -437,7 +463,10 @@ TEST_F(MasterTest, StepsSentAgainRunOnce) {
     return Wait<std::string>(
         [&](auto done) { master_->PartialRunSetup({}, setup, std::move(done)); });
   };
-  EXPECT_TRUE(set_up().ok());
+  const auto handle = set_up();
+  ASSERT_TRUE(handle.ok()) << handle.status();
+  EXPECT_EQ(set_up().value(), *handle);
+  setup.feeds.clear();
   EXPECT_THAT(Text(set_up()),
               HasSubstr("ABORTED: The same PartialRunSetup (Master) request was received twice. "));
 }
@@ -469,10 +498,14 @@ TEST_F(MasterTest, CallablesSentAgainRunOnce) {
   make.session = session;
   make.feeds = {"x:0"};
   make.fetches = {"z:0"};
+  make.request_id = 4710;
+  const auto make_it = [&] {
+    return Wait<int64_t>([&](auto done) { master_->MakeCallable({}, make, std::move(done)); });
+  };
   RunCallableRequest step;
   step.session = session;
-  step.callable =
-      Wait<int64_t>([&](auto done) { master_->MakeCallable({}, make, std::move(done)); }).value();
+  step.callable = make_it().value();
+  EXPECT_EQ(make_it().value(), step.callable);
   step.feeds = {Tensor::Scalar<float>(1)};
   step.request_id = 4713;
   const auto run = [&](const RunCallableRequest& request) {

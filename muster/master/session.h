@@ -110,9 +110,8 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   // Opens the session at these tasks, whose devices are known, and makes them the session's.
   void AddTasks(std::vector<SessionTask> added, std::shared_ptr<Cancellation> cancellation,
                 Done done);
-  void ExtendTasks(absl::Status status, std::shared_ptr<Cancellation> cancellation,
-                   CallDone<int64_t> done);
-  void ExtendPlaced(absl::Status status, CallDone<int64_t> done);
+  void ExtendTasks(absl::Status status, std::shared_ptr<Cancellation> cancellation);
+  void ExtendPlaced(const absl::Status& status);
   // --- session.cc
   void ConnectionEnded(const Cancellation* connection);
   // The client has some time to come back.
@@ -148,7 +147,14 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   std::optional<Scheduler::TimerId> close_timer_ ABSL_GUARDED_BY(mutex_);
 
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;
+  // The extension that is under way, or was the last one.
+  struct Extension {
+    int64_t from_version = -1;
+    size_t fingerprint = 0;
+    std::vector<CallDone<int64_t>> done;  // of all who asked for it
+  };
   bool extending_ ABSL_GUARDED_BY(mutex_) = false;
+  Extension extension_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, PlanEntry> plans_ ABSL_GUARDED_BY(mutex_);
   std::list<std::string> plan_uses_ ABSL_GUARDED_BY(mutex_);  // the latest first
   absl::flat_hash_map<const StepRun*, std::shared_ptr<StepRun>> runs_ ABSL_GUARDED_BY(mutex_);

@@ -254,65 +254,80 @@ void MasterSession::AddTasks(std::vector<SessionTask> added,
 
 void MasterSession::Extend(const CallOptions& call, ExtendSessionRequest request,
                            CallDone<int64_t> done) {
-  absl::Status refused;
+  absl::StatusOr<int64_t> answer = 0;
   {
     MutexLock lock(mutex_);
+    // A client that lost the connection does not know how far it got.
+    const bool is_again = call.peer == CallOptions::Peer::kMuster && request.fingerprint != 0 &&
+                          request.fingerprint == extension_.fingerprint &&
+                          request.current_version == extension_.from_version;
     if (!closed_.ok()) {
-      refused = FailedPrecondition("Session is closed.");
+      answer = FailedPrecondition("Session is closed.");
+    } else if (is_again && extending_) {
+      extension_.done.push_back(std::move(done));
+      return;
+    } else if (is_again && version_ == extension_.from_version + 1) {
+      answer = version_;
     } else if (request.current_version != version_) {
-      refused = absl::AbortedError(absl::StrCat(
+      answer = absl::AbortedError(absl::StrCat(
           "Current version is ", version_, " but caller expected ", request.current_version, "."));
     } else if (extending_) {
-      refused = absl::AbortedError("The session is being extended by another call.");
+      answer = absl::AbortedError("The session is being extended by another call.");
     } else {
       extending_ = true;
+      extension_.from_version = request.current_version;
+      extension_.fingerprint = request.fingerprint;
+      extension_.done.push_back(std::exchange(done, nullptr));
     }
   }
-  if (!refused.ok()) return std::move(done)(std::move(refused));
+  if (done != nullptr) return std::move(done)(std::move(answer));
   scheduler_.Schedule([self = shared_from_this(), cancellation = call.cancellation,
-                       edit = std::move(request.graph), done = std::move(done)]() mutable {
-    self->ExtendTasks(self->graph_.Extend(std::move(edit)), std::move(cancellation),
-                      std::move(done));
+                       edit = std::move(request.graph)]() mutable {
+    self->ExtendTasks(self->graph_.Extend(std::move(edit)), std::move(cancellation));
   });
 }
 
-void MasterSession::ExtendTasks(absl::Status status, std::shared_ptr<Cancellation> cancellation,
-                                CallDone<int64_t> done) {
+void MasterSession::ExtendTasks(absl::Status status, std::shared_ptr<Cancellation> cancellation) {
   std::vector<SessionTask> added;
   if (status.ok() && config_.lazy_tasks) {
     added = NewTasks(SelectTasks(*peers_, self_, filters_));
   }
   if (added.empty()) {
     if (status.ok()) status = graph_.Place();
-    return ExtendPlaced(std::move(status), std::move(done));
+    return ExtendPlaced(status);
   }
-  AskForDevices(options_, "ExtendSession", std::move(added), filters_, cancellation,
-                [self = shared_from_this(), cancellation,
-                 done = std::move(done)](absl::StatusOr<std::vector<SessionTask>> tasks) mutable {
-                  if (!tasks.ok()) {
-                    self->graph_.Revert();
-                    return self->ExtendPlaced(tasks.status(), std::move(done));
-                  }
-                  self->AddTasks(*std::move(tasks), cancellation,
-                                 [self, done = std::move(done)](absl::Status opened) mutable {
-                                   // Part of the tasks may have the session by now: as when it is
-                                   // made, an error ends it.
-                                   if (!opened.ok()) self->Expire();
-                                   self->ExtendPlaced(std::move(opened), std::move(done));
-                                 });
-                });
+  AskForDevices(
+      options_, "ExtendSession", std::move(added), filters_, cancellation,
+      [self = shared_from_this(), cancellation](absl::StatusOr<std::vector<SessionTask>> tasks) {
+        if (!tasks.ok()) {
+          self->graph_.Revert();
+          return self->ExtendPlaced(tasks.status());
+        }
+        self->AddTasks(*std::move(tasks), cancellation, [self](absl::Status opened) {
+          // Part of the tasks may have the session by now: as when it is made, an error ends it.
+          if (!opened.ok()) self->Expire();
+          self->ExtendPlaced(opened);
+        });
+      });
 }
 
-void MasterSession::ExtendPlaced(absl::Status status, CallDone<int64_t> done) {
+void MasterSession::ExtendPlaced(const absl::Status& status) {
   int64_t version;
+  std::vector<CallDone<int64_t>> asked;
   {
     MutexLock lock(mutex_);
     extending_ = false;
     if (status.ok()) ++version_;
     version = version_;
+    asked.swap(extension_.done);
   }
-  if (!status.ok()) return std::move(done)(std::move(status));
-  std::move(done)(version);
+  for (CallDone<int64_t>& done : asked) {
+    if (status.ok()) {
+      std::move(done)(version);
+    } else {
+      std::move(done)(status);
+    }
+  }
 }
 
 }  // namespace muster

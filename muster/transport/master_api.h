@@ -27,6 +27,8 @@ struct ExtendSessionRequest {
   std::string session;
   GraphEdit graph;
   int64_t current_version = 0;
+  // Of the nodes, so that a request that is sent again can be told from another one; 0: not known.
+  size_t fingerprint = 0;
 };
 
 struct StepOptions {

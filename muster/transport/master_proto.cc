@@ -1,6 +1,7 @@
 #include "muster/transport/master_proto.h"
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
 #include "tensorflow/core/protobuf/master.pb.h"
 
 #include "muster/graph/graph_proto.h"
@@ -10,6 +11,16 @@
 
 namespace muster {
 namespace {
+
+// Messages with the same meaning may differ in the order of attributes, which is left out.
+size_t FingerprintOf(const tensorflow::GraphDef& graph) {
+  size_t fingerprint = static_cast<size_t>(graph.node_size());
+  for (const auto& node : graph.node()) {
+    fingerprint = absl::HashOf(fingerprint, node.name(), node.op(), node.device());
+    for (const std::string& input : node.input()) fingerprint = absl::HashOf(fingerprint, input);
+  }
+  return fingerprint;
+}
 
 std::vector<std::string> Texts(const google::protobuf::RepeatedPtrField<std::string>& field) {
   return {field.begin(), field.end()};
@@ -133,6 +144,7 @@ absl::StatusOr<ExtendSessionRequest> ReadExtendSession(const WireBytes& bytes) {
   ExtendSessionRequest request;
   request.session = proto->session_handle();
   request.current_version = proto->current_graph_version();
+  request.fingerprint = FingerprintOf(proto->graph_def());
   const tensorflow::GraphDef* graph = &proto->graph_def();
   request.graph =
       EditFromProto(std::shared_ptr<const tensorflow::GraphDef>(std::move(proto), graph));

@@ -36,7 +36,11 @@ void ReplyCache::Finish(int64_t request_id, absl::StatusOr<RecvTensorReply> repl
     const auto found = entries_.find(request_id);
     if (found == entries_.end()) return;
     waiting.swap(found->second.waiting);
-    found->second.reply = reply;
+    if (by_step_.contains(found->second.step_id)) {
+      found->second.reply = reply;
+    } else {
+      entries_.erase(found);  // the step was forgotten meanwhile: nobody would do it later
+    }
   }
   for (ReplyDone& done : waiting) std::move(done)(reply);
 }

@@ -11,9 +11,9 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "muster/base/mutex.h"
+#include "muster/base/recent_ids.h"
 #include "muster/runtime/collective_buffers.h"
 #include "muster/worker/execution.h"
-#include "muster/worker/recent_ids.h"
 #include "muster/worker/remote_rendezvous.h"
 #include "muster/worker/worker_session.h"
 
