@@ -39,6 +39,12 @@ absl::StatusOr<bool> RecordReader::Have(uint64_t size) {
   return true;
 }
 
+bool RecordReader::has_whole_record() const {
+  constexpr uint64_t kFrame = kRecordHeaderBytes + kRecordTrailerBytes;
+  const uint64_t have = end_ - begin_;
+  return have >= kFrame && have - kFrame >= DecodeFixed64(at(0));
+}
+
 absl::StatusOr<std::string> RecordReader::Next() {
   ASSIGN_OR_RETURN(const bool has_header, Have(kRecordHeaderBytes));
   if (!has_header) return absl::OutOfRangeError("End of file");

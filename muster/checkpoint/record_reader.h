@@ -21,6 +21,9 @@ class RecordReader {
   // grown, the same call reads it.
   absl::StatusOr<std::string> Next();
 
+  // Whether the next record is in memory, so that Next does not read the file.
+  bool has_whole_record() const;
+
   // Where the next record starts, in bytes of the decompressed file.
   uint64_t offset() const { return offset_; }
 

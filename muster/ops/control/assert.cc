@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 
 #include "muster/base/log.h"
-#include "muster/ops/op.h"
+#include "muster/ops/file_kernel.h"
 
 namespace muster {
 namespace {
@@ -100,12 +100,18 @@ class PrintKernel : public Kernel {
   int64_t calls_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
+absl::StatusOr<std::string> PrintedText(const Tensor& input, absl::string_view end) {
+  if (input.shape().is_scalar()) return absl::StrCat(input.scalar<std::string>(), end);
+  return InvalidArgument("Input is expected to be scalar, but got ", input.shape().ToString());
+}
+
 class PrintV2Kernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& s) override {
     ASSIGN_OR_RETURN(stream_, s.Attr<std::string>("output_stream"));
     ASSIGN_OR_RETURN(end_, s.Attr<std::string>("end"));
-    if (absl::StartsWith(stream_, "file://")) return absl::OkStatus();
+    is_file_ = absl::StartsWith(stream_, "file://");
+    if (is_file_) return absl::OkStatus();
     const std::vector<std::string> known = {"stdout", "stderr", "log(info)", "log(warning)",
                                             "log(error)"};
     if (std::find(known.begin(), known.end(), stream_) != known.end()) return absl::OkStatus();
@@ -114,11 +120,7 @@ class PrintV2Kernel : public Kernel {
   }
 
   absl::Status Compute(KernelContext& c) override {
-    if (!c.input(0).shape().is_scalar()) {
-      return InvalidArgument("Input is expected to be scalar, but got ",
-                             c.input(0).shape().ToString());
-    }
-    const std::string text = absl::StrCat(c.input(0).scalar<std::string>(), end_);
+    ASSIGN_OR_RETURN(const std::string text, PrintedText(c.input(0), end_));
     if (stream_ == "stdout") {
       Write(text, stdout);
     } else if (stream_ == "stderr") {
@@ -127,18 +129,30 @@ class PrintV2Kernel : public Kernel {
       LOG(INFO) << text;
     } else if (stream_ == "log(warning)") {
       LOG(WARNING) << text;
-    } else if (stream_ == "log(error)") {
-      LOG(ERROR) << text;
     } else {
-      std::ofstream file(std::string(absl::StripPrefix(stream_, "file://")), std::ios::app);
-      if (!file || !(file << text)) return InvalidArgument("Failed to write to ", stream_);
+      LOG(ERROR) << text;
     }
     return absl::OkStatus();
   }
 
+  bool is_async() const override { return is_file_; }
+  void ComputeAsync(KernelContext& c, Done done) override {
+    FileCall::Start(
+        c, [stream = stream_, end = end_](FileCall& call) { return Append(call, stream, end); },
+        std::move(done));
+  }
+
  private:
+  static absl::Status Append(const FileCall& c, const std::string& stream, const std::string& end) {
+    ASSIGN_OR_RETURN(const std::string text, PrintedText(c.input(0), end));
+    std::ofstream file(std::string(absl::StripPrefix(stream, "file://")), std::ios::app);
+    if (!file || !(file << text)) return InvalidArgument("Failed to write to ", stream);
+    return absl::OkStatus();
+  }
+
   std::string stream_;
   std::string end_;
+  bool is_file_ = false;
 };
 
 absl::Status PrintGradient(GradientContext& c) {

@@ -63,12 +63,24 @@ class FixedLengthSource : public FileSource {
     const size_t needed = layout_.record + layout_.footer;
     ASSIGN_OR_RETURN(const absl::string_view bytes, buffer_->Peek(needed));
     if (bytes.size() < needed) return End();
+    return Take(bytes);
+  }
+  std::optional<Next> ReadAhead() override {
+    const size_t passed = count_ > 0 ? layout_.hop : 0;
+    const absl::string_view ahead = buffer_->ahead();
+    if (ahead.size() < passed || ahead.size() - passed < layout_.record + layout_.footer)
+      return std::nullopt;
+    buffer_->Consume(passed);
+    return Take(ahead.substr(passed));
+  }
+
+ private:
+  Next Take(absl::string_view bytes) {
     Next next = Found(Key(), std::string(bytes.substr(0, layout_.record)));
     ++count_;
     return next;
   }
 
- private:
   const RecordLayout layout_;
 };
 
@@ -95,6 +107,12 @@ class TextLineSource : public FileSource {
       if (buffer_->ahead().empty()) return End();
       return Take(buffer_->ahead(), buffer_->ahead().size());
     }
+  }
+  std::optional<Next> ReadAhead() override {
+    const absl::string_view ahead = buffer_->ahead();
+    const size_t end = ahead.find('\n');
+    if (end == absl::string_view::npos) return std::nullopt;
+    return Take(ahead.substr(0, end), end + 1);
   }
 
  private:
@@ -133,6 +151,14 @@ class TfRecordSource : public RecordSource {
     ASSIGN_OR_RETURN(reader_, RecordReader::Open(work, compression_));
     return absl::OkStatus();
   }
+  std::optional<Next> ReadAhead() override {
+    if (!reader_->has_whole_record()) return std::nullopt;
+    const uint64_t offset = reader_->offset();
+    absl::StatusOr<std::string> record = reader_->Next();
+    // A record that cannot be read stays where it is.
+    if (!record.ok()) return std::nullopt;
+    return Found(absl::StrCat(filename_, ":", offset), *std::move(record));
+  }
   absl::StatusOr<Next> Read() override {
     const uint64_t offset = reader_->offset();
     absl::StatusOr<std::string> record = reader_->Next();
@@ -155,6 +181,7 @@ class IdentitySource : public RecordSource {
     return absl::OkStatus();
   }
   absl::StatusOr<Next> Read() override { return Found(work_, work_, true); }
+  bool may_block() const override { return false; }
   bool can_save() const override { return true; }
 
  private:

@@ -1,5 +1,7 @@
 #include "muster/ops/input/reader.h"
 
+#include <iterator>
+
 #include "absl/strings/escaping.h"
 
 #include "muster/ops/input/example_wire.h"
@@ -14,11 +16,11 @@ void AppendVarint(uint64_t value, std::string& to) {
 
 }  // namespace
 
-void Reader::Enter(Turn turn) {
+void Reader::Enter(Scheduler& scheduler, Turn turn) {
   {
     MutexLock lock(mutex_);
     if (occupied_) {
-      waiting_.push_back(std::move(turn));
+      waiting_.push_back({&scheduler, std::move(turn)});
       return;
     }
     occupied_ = true;
@@ -26,8 +28,8 @@ void Reader::Enter(Turn turn) {
   std::move(turn)();
 }
 
-void Reader::Leave(Scheduler& scheduler) {
-  Turn next;
+void Reader::Leave() {
+  Waiting next;
   {
     MutexLock lock(mutex_);
     if (waiting_.empty()) {
@@ -37,7 +39,7 @@ void Reader::Leave(Scheduler& scheduler) {
     next = std::move(waiting_.front());
     waiting_.pop_front();
   }
-  scheduler.Schedule(std::move(next));
+  next.scheduler->Schedule(std::move(next.turn));
 }
 
 bool Reader::working() const {
@@ -65,9 +67,35 @@ absl::StatusOr<RecordSource::Next> Reader::ReadRecord() {
   return next;
 }
 
+std::optional<RecordSource::Next> Reader::ReadAhead() {
+  {
+    MutexLock lock(mutex_);
+    if (!put_back_.empty()) {
+      RecordSource::Next next{true, false, std::move(put_back_.front())};
+      put_back_.pop_front();
+      ++progress_.records;
+      return next;
+    }
+    if (progress_.finished == progress_.started) return std::nullopt;
+  }
+  std::optional<RecordSource::Next> next = source_->ReadAhead();
+  if (!next) return std::nullopt;
+  MutexLock lock(mutex_);
+  ++progress_.records;
+  return next;
+}
+
+void Reader::PutBack(std::vector<Record> records) {
+  MutexLock lock(mutex_);
+  progress_.records -= static_cast<int64_t>(records.size());
+  put_back_.insert(put_back_.begin(), std::make_move_iterator(records.begin()),
+                   std::make_move_iterator(records.end()));
+}
+
 void Reader::Reset() {
   source_->Stop();
   MutexLock lock(mutex_);
+  put_back_.clear();
   progress_ = Progress();
 }
 
@@ -135,6 +163,7 @@ absl::Status Reader::RestoreState(const std::string& state) {
   }
   if (numbers[0] > numbers[1]) RETURN_IF_ERROR(source_->Start(work));
   MutexLock lock(mutex_);
+  put_back_.clear();
   progress_ = {numbers[0], numbers[1], numbers[2], std::move(work)};
   return absl::OkStatus();
 }

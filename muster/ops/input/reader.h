@@ -4,7 +4,9 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 
@@ -31,8 +33,13 @@ class RecordSource {
   virtual ~RecordSource() = default;
   virtual absl::Status Start(const std::string& work) = 0;
   virtual absl::StatusOr<Next> Read() = 0;
+  // The next record if it is in memory already; nothing where Read has to look into the file, which
+  // may take for ever.
+  virtual std::optional<Next> ReadAhead() { return std::nullopt; }
   // Drops what is open.
   virtual void Stop() {}
+  // Whether Start and Read use files.
+  virtual bool may_block() const { return true; }
   // Only sources without a state of their own can be saved.
   virtual bool can_save() const { return false; }
 };
@@ -47,18 +54,22 @@ class Reader : public Resource {
   std::string Describe() const override { return "Reader"; }
   const std::string& name() const { return name_; }
 
-  // Calls `turn` when nobody else is inside: at once, or from the Leave of whoever is.
+  // Calls `turn` when nobody else is inside: at once, or on `scheduler` when whoever is leaves.
   using Turn = absl::AnyInvocable<void() &&>;
-  void Enter(Turn turn);
-  // The next turn, if somebody waits, runs on `scheduler`.
-  void Leave(Scheduler& scheduler);
+  void Enter(Scheduler& scheduler, Turn turn);
+  void Leave();
 
   // Requires for these: the caller is inside.
   bool working() const;
+  bool may_block() const { return source_->may_block(); }
   absl::Status StartWork(const std::string& work);
   // A record, or none where the work unit held no more (then `working` is false). A failure
   // leaves the work unit in progress.
   absl::StatusOr<RecordSource::Next> ReadRecord();
+  // A record that is in memory already, if there is one. Never blocks.
+  std::optional<RecordSource::Next> ReadAhead();
+  // Records that were read and that nobody wants any more: the next ones for whoever reads.
+  void PutBack(std::vector<Record> records);
   void Reset();
   absl::StatusOr<std::string> SaveState() const;
   absl::Status RestoreState(const std::string& state);
@@ -68,6 +79,10 @@ class Reader : public Resource {
   int64_t work_units_completed() const;
 
  private:
+  struct Waiting {
+    Scheduler* scheduler;
+    Turn turn;
+  };
   struct Progress {
     int64_t started = 0;
     int64_t finished = 0;
@@ -79,7 +94,8 @@ class Reader : public Resource {
   const std::unique_ptr<RecordSource> source_;
   mutable Mutex mutex_;
   bool occupied_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<Turn> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Record> put_back_ ABSL_GUARDED_BY(mutex_);
   Progress progress_ ABSL_GUARDED_BY(mutex_);
 };
 

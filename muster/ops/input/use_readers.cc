@@ -1,6 +1,7 @@
 // Ops on readers: reading one record or several, counting, resetting, saving and restoring.
 #include <atomic>
 
+#include "muster/base/blocking_threads.h"
 #include "muster/ops/input/queue.h"
 #include "muster/ops/input/reader.h"
 #include "muster/ops/op.h"
@@ -30,8 +31,8 @@ class Visit : public std::enable_shared_from_this<Visit> {
       return;
     }
     Scheduler* scheduler = c_.step().scheduler;
-    reader_->Enter([self, scheduler] {
-      if (self->claimed_.exchange(true)) return self->reader_->Leave(*scheduler);
+    reader_->Enter(*scheduler, [self] {
+      if (self->claimed_.exchange(true)) return self->reader_->Leave();
       NoLongerWaits(self->c_, self->token_);
       self->Work();
     });
@@ -42,9 +43,16 @@ class Visit : public std::enable_shared_from_this<Visit> {
   virtual void Work() = 0;
 
   void Finish(absl::Status status) {
-    reader_->Leave(*c_.step().scheduler);
+    reader_->Leave();
     std::move(done_)(std::move(status));
   }
+  // The step ends; whoever calls it still is inside the reader.
+  void Abandon() {
+    // Not inside the cancellation, which goes with the step.
+    c_.step().scheduler->Schedule(
+        [done = std::move(done_)]() mutable { std::move(done)(Cancelled()); });
+  }
+  static absl::Status Cancelled() { return absl::CancelledError("Read was cancelled"); }
 
   KernelContext& c_;
   const RefPtr<Reader> reader_;
@@ -52,7 +60,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
  private:
   void GiveUp() {
     if (claimed_.exchange(true)) return;
-    std::move(done_)(absl::CancelledError("Read was cancelled"));
+    std::move(done_)(Cancelled());
   }
 
   Done done_;
@@ -73,22 +81,67 @@ class ReadVisit : public Visit {
  protected:
   void Work() override {
     while (static_cast<int64_t>(records_.size()) < wanted_) {
-      if (!reader_->working()) {
-        if (!TakeWork()) return;  // goes on when the queue has something
-        if (!taken_.ok()) return Finish(taken_.status());
-        const absl::Status started = reader_->StartWork(*taken_);
-        if (!started.ok()) return Finish(started);
+      if (std::optional<RecordSource::Next> ahead = reader_->ReadAhead()) {
+        records_.push_back(std::move(ahead->record));
+        continue;
       }
-      absl::StatusOr<RecordSource::Next> next = reader_->ReadRecord();
-      if (!next.ok()) return Finish(next.status());
-      if (next->has_record) records_.push_back(std::move(next->record));
-      // A batch does not go beyond its file.
-      if (next->at_end && !records_.empty()) break;
+      const bool is_new = !reader_->working();
+      if (is_new && !TakeWork()) return;  // goes on when the queue has something
+      return ReadOn(is_new);
     }
     Finish(Emit());
   }
 
  private:
+  using Next = RecordSource::Next;
+
+  // Goes on with the work unit in `taken_`, or with the one that is being read.
+  void ReadOn(bool is_new) {
+    if (is_new && !taken_.ok()) return Finish(taken_.status());
+    if (!reader_->may_block()) return GoOn(ReadNow(is_new));
+    auto self = std::static_pointer_cast<ReadVisit>(shared_from_this());
+    const Cancellation::Token token = CancellationToken(c_);
+    // By the end of the reading or by the cancellation, whichever is first.
+    auto claimed = std::make_shared<std::atomic<bool>>(false);
+    Cancellation* const cancellation = c_.step().cancellation;
+    const bool is_wanted =
+        cancellation == nullptr || cancellation->Register(token, [self, claimed] {
+          if (!claimed->exchange(true)) self->Abandon();
+        });
+    if (!is_wanted) return Finish(Cancelled());
+    const absl::Status begun =
+        BlockingThreads::Global().Run([self, claimed, token, is_new]() mutable {
+          absl::StatusOr<Next> next = self->ReadNow(is_new);
+          if (claimed->exchange(true)) return self->LeaveBehind(std::move(next));
+          NoLongerWaits(self->c_, token);
+          self->GoOn(std::move(next));
+        });
+    if (begun.ok()) return;
+    if (claimed->exchange(true)) return reader_->Leave();
+    NoLongerWaits(c_, token);
+    Finish(begun);
+  }
+
+  absl::StatusOr<Next> ReadNow(bool is_new) {
+    if (is_new) RETURN_IF_ERROR(reader_->StartWork(*taken_));
+    return reader_->ReadRecord();
+  }
+
+  void GoOn(absl::StatusOr<Next> next) {
+    if (!next.ok()) return Finish(next.status());
+    if (next->has_record) records_.push_back(std::move(next->record));
+    // A batch does not go beyond its file.
+    if (next->at_end && !records_.empty()) return Finish(Emit());
+    Work();
+  }
+
+  // The step has ended meanwhile: others get what was read for it.
+  void LeaveBehind(absl::StatusOr<Next> next) {
+    if (next.ok() && next->has_record) records_.push_back(std::move(next->record));
+    reader_->PutBack(std::move(records_));
+    reader_->Leave();
+  }
+
   // Asks the queue for a work unit; true when it is in taken_ already, otherwise Work is called
   // again.
   bool TakeWork() {
@@ -100,16 +153,9 @@ class ReadVisit : public Visit {
                       NoLongerWaits(self->c_, token);
                       self->taken_ = WorkIn(std::move(tuple));
                       if (!answered->exchange(true)) return;
-                      self->c_.step().scheduler->Schedule([self] { self->WorkOn(); });
+                      self->c_.step().scheduler->Schedule([self] { self->ReadOn(true); });
                     });
     return answered->exchange(true);
-  }
-
-  void WorkOn() {
-    if (!taken_.ok()) return Finish(taken_.status());
-    const absl::Status started = reader_->StartWork(*taken_);
-    if (!started.ok()) return Finish(started);
-    Work();
   }
 
   static absl::StatusOr<std::string> WorkIn(absl::StatusOr<Queue::Tuple> tuple) {

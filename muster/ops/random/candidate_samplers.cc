@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 
-#include "muster/ops/op.h"
+#include "muster/ops/file_kernel.h"
 #include "muster/ops/random/generator.h"
 
 namespace muster {
@@ -204,6 +204,7 @@ class SamplerKernel : public Kernel {
     ASSIGN_OR_RETURN(Tensor * sampled_expected, c.AllocateOutput(2, Shape({num_sampled_})));
     const Philox start = generator_.Reserve(512 * static_cast<uint64_t>(num_sampled_));
     MutexLock lock(mutex_);
+    if (sampler_ == nullptr) return Internal("the vocabulary has not been read");
     if (unique_ && num_sampled_ > sampler_->drawable())
       return InvalidArgument("Sampler's range is too small.");
     for (int64_t value : true_classes.values<int64_t>()) {
@@ -227,7 +228,16 @@ class SamplerKernel : public Kernel {
   }
 
  protected:
+  // Null: it comes later, by UseSampler.
   virtual absl::StatusOr<std::unique_ptr<RangeSampler>> MakeSampler(KernelSetup& setup) = 0;
+  bool has_sampler() const {
+    MutexLock lock(mutex_);
+    return sampler_ != nullptr;
+  }
+  void UseSampler(std::unique_ptr<RangeSampler> sampler) {
+    MutexLock lock(mutex_);
+    if (sampler_ == nullptr) sampler_ = std::move(sampler);
+  }
 
  private:
   // Fills `out` and returns how many draws that took.
@@ -252,7 +262,7 @@ class SamplerKernel : public Kernel {
   int64_t num_true_ = 0;
   int64_t num_sampled_ = 0;
   bool unique_ = false;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::unique_ptr<RangeSampler> sampler_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -266,71 +276,120 @@ class RangeSamplerKernel : public SamplerKernel {
   }
 };
 
-class FixedUnigramKernel : public SamplerKernel {
- protected:
-  absl::StatusOr<std::unique_ptr<RangeSampler>> MakeSampler(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(const int64_t range, setup.Attr<int64_t>("range_max"));
-    RETURN_IF_ERROR(CheckWeightedRange(range));
-    ASSIGN_OR_RETURN(const std::string file, setup.Attr<std::string>("vocab_file"));
-    ASSIGN_OR_RETURN(const std::vector<float> unigrams, setup.Attr<std::vector<float>>("unigrams"));
-    if (file.empty() == unigrams.empty())
+// The weights of words, from a list or from a file.
+class Vocabulary {
+ public:
+  absl::Status Init(KernelSetup& setup) {
+    ASSIGN_OR_RETURN(range_, setup.Attr<int64_t>("range_max"));
+    RETURN_IF_ERROR(CheckWeightedRange(range_));
+    ASSIGN_OR_RETURN(file_, setup.Attr<std::string>("vocab_file"));
+    ASSIGN_OR_RETURN(unigrams_, setup.Attr<std::vector<float>>("unigrams"));
+    if (file_.empty() == unigrams_.empty())
       return InvalidArgument("Must provide exactly one of vocab_file and unigrams");
     ASSIGN_OR_RETURN(distortion_, setup.Attr<float>("distortion"));
-    ASSIGN_OR_RETURN(const int64_t reserved, setup.Attr<int64_t>("num_reserved_ids"));
+    ASSIGN_OR_RETURN(reserved_, setup.Attr<int64_t>("num_reserved_ids"));
     ASSIGN_OR_RETURN(num_shards_, setup.Attr<int64_t>("num_shards"));
     ASSIGN_OR_RETURN(shard_, setup.Attr<int64_t>("shard"));
-    if (reserved < 0 || reserved > range) {
-      return InvalidArgument("num_reserved_ids must lie in [0, range_max = ", range, "], got ",
-                             reserved);
+    if (reserved_ < 0 || reserved_ > range_) {
+      return InvalidArgument("num_reserved_ids must lie in [0, range_max = ", range_, "], got ",
+                             reserved_);
     }
-    const auto given = static_cast<int64_t>(unigrams.size());
-    if (file.empty() && num_shards_ == 1 && reserved + given != range) {
-      return InvalidArgument("range is ", range, " must be equal to weights size ",
-                             reserved + given);
+    const auto given = static_cast<int64_t>(unigrams_.size());
+    if (!is_file() && num_shards_ == 1 && reserved_ + given != range_) {
+      return InvalidArgument("range is ", range_, " must be equal to weights size ",
+                             reserved_ + given);
     }
-    for (int64_t i = 0; i < reserved; ++i) Add(std::nullopt);
-    for (float unigram : unigrams) Add(unigram);
-    if (!file.empty()) RETURN_IF_ERROR(Load(file));
-    if (!(total_ > 0) || !std::isfinite(total_)) {
-      return InvalidArgument("The unigram weights must have a positive, finite sum, got ", total_);
+    return absl::OkStatus();
+  }
+
+  bool is_file() const { return !file_.empty(); }
+
+  // Reads the file, if there is one.
+  absl::StatusOr<std::unique_ptr<RangeSampler>> MakeSampler() const {
+    Weights weights;
+    for (int64_t i = 0; i < reserved_; ++i) Add(std::nullopt, weights);
+    for (float unigram : unigrams_) Add(unigram, weights);
+    if (is_file()) RETURN_IF_ERROR(Load(weights));
+    if (!(weights.total > 0) || !std::isfinite(weights.total)) {
+      return InvalidArgument("The unigram weights must have a positive, finite sum, got ",
+                             weights.total);
     }
-    if (num_shards_ == 1 && static_cast<int64_t>(weights_.size()) != range) {
-      return InvalidArgument("range is ", range, " must be equal to weights size ",
-                             weights_.size());
+    if (num_shards_ == 1 && static_cast<int64_t>(weights.kept.size()) != range_) {
+      return InvalidArgument("range is ", range_, " must be equal to weights size ",
+                             weights.kept.size());
     }
-    return std::make_unique<FixedUnigramSampler>(range, std::move(weights_), total_);
+    return std::make_unique<FixedUnigramSampler>(range_, std::move(weights.kept), weights.total);
   }
 
  private:
+  struct Weights {
+    int64_t next_word = 0;
+    std::vector<float> kept;
+    float total = 0;
+  };
+
   // The next word's weight, nothing for a reserved one; kept when the word belongs to this shard.
-  void Add(std::optional<float> weight) {
-    if (next_word_++ % num_shards_ != shard_) return;
+  void Add(std::optional<float> weight, Weights& to) const {
+    if (to.next_word++ % num_shards_ != shard_) return;
     const float distorted = weight ? std::pow(*weight, distortion_) : 0.0f;
-    total_ += distorted;
-    weights_.push_back(distorted);
+    to.total += distorted;
+    to.kept.push_back(distorted);
   }
 
   // The last comma-separated field of every line is a weight.
-  absl::Status Load(const std::string& path) {
-    std::ifstream file(path);
-    if (!file) return NotFound(path, "; No such file or directory");
+  absl::Status Load(Weights& to) const {
+    std::ifstream file(file_);
+    if (!file) return NotFound(file_, "; No such file or directory");
     std::string line;
     while (std::getline(file, line)) {
       const std::vector<absl::string_view> columns = absl::StrSplit(line, ',');
       float weight = 0;
       if (!absl::SimpleAtof(columns.back(), &weight))
         return InvalidArgument("Wrong vocabulary format at line: ", line);
-      Add(weight);
+      Add(weight, to);
     }
     return absl::OkStatus();
   }
 
+  int64_t range_ = 0;
+  std::string file_;
+  std::vector<float> unigrams_;
+  int64_t reserved_ = 0;
   float distortion_ = 1;
   int64_t num_shards_ = 1;
   int64_t shard_ = 0;
-  int64_t next_word_ = 0;
-  std::vector<float> weights_;
-  float total_ = 0;
+};
+
+// A file is read in the first step, where waiting for it holds up nobody else.
+class FixedUnigramKernel : public SamplerKernel {
+ public:
+  bool is_async() const override { return vocabulary_.is_file(); }
+  void ComputeAsync(KernelContext& c, Done done) override {
+    if (has_sampler()) return std::move(done)(Compute(c));
+    auto read = std::make_shared<std::unique_ptr<RangeSampler>>();
+    FileCall::Start(
+        c,
+        [vocabulary = vocabulary_, read](FileCall&) -> absl::Status {
+          ASSIGN_OR_RETURN(*read, vocabulary.MakeSampler());
+          return absl::OkStatus();
+        },
+        [this, &c, read, done = std::move(done)](absl::Status status) mutable {
+          if (!status.ok()) return std::move(done)(std::move(status));
+          UseSampler(std::move(*read));
+          std::move(done)(Compute(c));
+        },
+        FileCall::Inputs::kLeft);
+  }
+
+ protected:
+  absl::StatusOr<std::unique_ptr<RangeSampler>> MakeSampler(KernelSetup& setup) override {
+    RETURN_IF_ERROR(vocabulary_.Init(setup));
+    if (vocabulary_.is_file()) return nullptr;
+    return vocabulary_.MakeSampler();
+  }
+
+ private:
+  Vocabulary vocabulary_;
 };
 
 // Every class once, whatever the seed.

@@ -5,12 +5,13 @@
 #include "muster/checkpoint/bundle_commit.h"
 #include "muster/checkpoint/bundle_reader.h"
 #include "muster/checkpoint/v1_proto.h"
-#include "muster/ops/state/file_kernel.h"
+#include "muster/ops/file_kernel.h"
+#include "muster/ops/state/saved_shapes.h"
 
 namespace muster {
 namespace {
 
-absl::Status RestoreFromV1(KernelContext& c, const V1Reader& reader, const std::string& pattern,
+absl::Status RestoreFromV1(FileCall& c, const V1Reader& reader, const std::string& pattern,
                            const std::string& name, const std::string& spec, int output) {
   const V1Reader::Stored* stored = reader.Find(name);
   if (stored == nullptr) {
@@ -37,7 +38,7 @@ absl::Status RestoreFromV1(KernelContext& c, const V1Reader& reader, const std::
 }
 
 // One line for each tensor that has another type than asked for.
-absl::Status CheckTypes(KernelContext& c, const BundleReader& reader, const Tensor& names) {
+absl::Status CheckTypes(FileCall& c, const BundleReader& reader, const Tensor& names) {
   std::vector<std::string> wrong;
   for (int i = 0; i < names.num_elements(); ++i) {
     const std::string& name = names.data<std::string>()[i];
@@ -51,7 +52,7 @@ absl::Status CheckTypes(KernelContext& c, const BundleReader& reader, const Tens
   return InvalidArgument(absl::StrJoin(wrong, "\n"));
 }
 
-absl::Status RunRestoreV2(KernelContext& c) {
+absl::Status RunRestoreV2(FileCall& c) {
   const Tensor& prefix = c.input(0);
   const Tensor& names = c.input(1);
   const Tensor& slices = c.input(2);
@@ -103,15 +104,10 @@ absl::Status RunRestoreV2(KernelContext& c) {
       [&](size_t i, DType, const Shape& shape) {
         return c.AllocateOutput(static_cast<int>(i), shape);
       },
-      c.step().scheduler);
+      &FileCall::Threads());
 }
 
-absl::Status RestoreOne(KernelContext& c, bool has_slice) {
-  ASSIGN_OR_RETURN(const int64_t shard, c.node().Attr<int64_t>("preferred_shard"));
-  if (shard < -1) {
-    return InvalidArgument("Attribute 'preferred_shard' must be greater or equal to -1, but is ",
-                           shard);
-  }
+absl::Status RestoreOne(FileCall& c, bool has_slice) {
   const Tensor& pattern = c.input(0);
   if (pattern.num_elements() != 1) {
     return InvalidArgument("Input 0 (file_pattern) must be a string scalar; got a tensor of ",
@@ -127,13 +123,17 @@ absl::Status RestoreOne(KernelContext& c, bool has_slice) {
                        has_slice ? c.input(2).scalar<std::string>() : std::string(), 0);
 }
 
-absl::Status RunRestore(KernelContext& c) {
-  return RestoreOne(c, false);
-}
-
-absl::Status RunRestoreSlice(KernelContext& c) {
-  return RestoreOne(c, true);
-}
+// Restore, or RestoreSlice. The shard is only a hint, which nobody here needs.
+template <bool has_slice>
+struct RestoreOneSettings {
+  static absl::Status Init(KernelSetup& setup) {
+    ASSIGN_OR_RETURN(const int64_t shard, setup.Attr<int64_t>("preferred_shard"));
+    if (shard >= -1) return absl::OkStatus();
+    return InvalidArgument("Attribute 'preferred_shard' must be greater or equal to -1, but is ",
+                           shard);
+  }
+  static absl::Status Run(FileCall& c) { return RestoreOne(c, has_slice); }
+};
 
 absl::Status RestoreV2Shape(ShapeContext& c) {
   RETURN_IF_ERROR(c.WithRank(c.input(0), 0).status());
@@ -176,7 +176,7 @@ DEFINE_OP(RestoreV2) {
       .Stateful()
       .Doc("Reads tensors, or parts of them, from a checkpoint of either format.")
       .Shape(RestoreV2Shape)
-      .Cpu(New<FileFunction<RunRestoreV2>>());
+      .Cpu(New<FileKernel<FileFunction<RunRestoreV2>>>());
 }
 
 DEFINE_OP(Restore) {
@@ -188,7 +188,7 @@ DEFINE_OP(Restore) {
       .Stateful()
       .Doc("Reads a tensor from a checkpoint in the V1 format.")
       .Shape(RestoreShape)
-      .Cpu(New<FileFunction<RunRestore>>());
+      .Cpu(New<FileKernel<RestoreOneSettings<false>>>());
 }
 
 DEFINE_OP(RestoreSlice) {
@@ -201,7 +201,7 @@ DEFINE_OP(RestoreSlice) {
       .Stateful()
       .Doc("Reads a part of a tensor from a checkpoint in the V1 format.")
       .Shape(RestoreSliceShape)
-      .Cpu(New<FileFunction<RunRestoreSlice>>());
+      .Cpu(New<FileKernel<RestoreOneSettings<true>>>());
 }
 
 }  // namespace muster

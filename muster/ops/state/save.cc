@@ -4,7 +4,8 @@
 
 #include "muster/checkpoint/bundle_writer.h"
 #include "muster/checkpoint/v1_proto.h"
-#include "muster/ops/state/file_kernel.h"
+#include "muster/ops/file_kernel.h"
+#include "muster/ops/state/saved_shapes.h"
 
 namespace muster {
 namespace {
@@ -22,7 +23,7 @@ absl::StatusOr<std::optional<ShapeAndSlice>> SliceFor(const std::string& spec,
   return std::make_optional(std::move(parsed));
 }
 
-absl::Status RunSaveV2(KernelContext& c) {
+absl::Status RunSaveV2(FileCall& c) {
   constexpr int kFixed = 3;
   const Tensor& prefix = c.input(0);
   const Tensor& names = c.input(1);
@@ -45,7 +46,7 @@ absl::Status RunSaveV2(KernelContext& c) {
                            c.num_inputs() - kFixed, " tensors.");
   }
   BundleWriter::Options options;
-  options.scheduler = c.step().scheduler;
+  options.scheduler = &FileCall::Threads();
   BundleWriter writer(prefix.scalar<std::string>(), options);
   for (int i = 0; i < names.num_elements(); ++i) {
     const std::string& name = names.data<std::string>()[i];
@@ -69,7 +70,7 @@ absl::Status CheckV1Type(DType dtype) {
   return absl::OkStatus();
 }
 
-absl::Status SaveV1(KernelContext& c, bool has_slices) {
+absl::Status SaveV1(FileCall& c, bool has_slices) {
   const int fixed = has_slices ? 3 : 2;
   const Tensor& file = c.input(0);
   const Tensor& names = c.input(1);
@@ -89,7 +90,7 @@ absl::Status SaveV1(KernelContext& c, bool has_slices) {
         " inputs as input #1 (which is a string tensor of saved names) contains ", count,
         " names, but received ", c.num_inputs(), " inputs");
   }
-  for (int i = fixed; i < c.num_inputs(); ++i) RETURN_IF_ERROR(CheckV1Type(c.input_type(i)));
+  for (int i = fixed; i < c.num_inputs(); ++i) RETURN_IF_ERROR(CheckV1Type(c.input(i).dtype()));
   V1Writer writer(file.scalar<std::string>());
   // In order of their names, as TensorFlow does it for this format.
   std::vector<int> order(static_cast<size_t>(count));
@@ -110,11 +111,11 @@ absl::Status SaveV1(KernelContext& c, bool has_slices) {
   return writer.Finish();
 }
 
-absl::Status RunSave(KernelContext& c) {
+absl::Status RunSave(FileCall& c) {
   return SaveV1(c, false);
 }
 
-absl::Status RunSaveSlices(KernelContext& c) {
+absl::Status RunSaveSlices(FileCall& c) {
   return SaveV1(c, true);
 }
 
@@ -137,7 +138,7 @@ DEFINE_OP(SaveV2) {
       .Stateful()
       .Doc("Writes tensors, or parts of larger ones, as a checkpoint.")
       .Shape(SaveSlicesShape)
-      .Cpu(New<FileFunction<RunSaveV2>>());
+      .Cpu(New<FileKernel<FileFunction<RunSaveV2>>>());
 }
 
 DEFINE_OP(Save) {
@@ -148,7 +149,7 @@ DEFINE_OP(Save) {
       .Stateful()
       .Doc("Writes tensors as a checkpoint in the V1 format.")
       .Shape(SaveShape)
-      .Cpu(New<FileFunction<RunSave>>());
+      .Cpu(New<FileKernel<FileFunction<RunSave>>>());
 }
 
 DEFINE_OP(SaveSlices) {
@@ -160,7 +161,7 @@ DEFINE_OP(SaveSlices) {
       .Stateful()
       .Doc("Writes parts of larger tensors as a checkpoint in the V1 format.")
       .Shape(SaveSlicesShape)
-      .Cpu(New<FileFunction<RunSaveSlices>>());
+      .Cpu(New<FileKernel<FileFunction<RunSaveSlices>>>());
 }
 
 }  // namespace muster

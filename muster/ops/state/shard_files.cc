@@ -2,20 +2,19 @@
 #include "absl/strings/str_format.h"
 
 #include "muster/checkpoint/merge.h"
-#include "muster/ops/state/file_kernel.h"
+#include "muster/ops/file_kernel.h"
 
 namespace muster {
 namespace {
 
-class MergeKernel : public FileKernel {
- public:
-  absl::Status Init(KernelSetup& s) override {
-    ASSIGN_OR_RETURN(options_.delete_old_dirs, s.Attr<bool>("delete_old_dirs"));
-    ASSIGN_OR_RETURN(options_.allow_missing_files, s.Attr<bool>("allow_missing_files"));
+struct Merge {
+  absl::Status Init(KernelSetup& s) {
+    ASSIGN_OR_RETURN(options.delete_old_dirs, s.Attr<bool>("delete_old_dirs"));
+    ASSIGN_OR_RETURN(options.allow_missing_files, s.Attr<bool>("allow_missing_files"));
     return absl::OkStatus();
   }
 
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(FileCall& c) const {
     const Tensor& prefixes = c.input(0);
     const Tensor& destination = c.input(1);
     if (prefixes.rank() != 1) {
@@ -27,12 +26,10 @@ class MergeKernel : public FileKernel {
                              destination.shape().ToString(), " instead.");
     }
     const absl::Span<const std::string> list = prefixes.values<std::string>();
-    return MergeCheckpoints({list.begin(), list.end()}, destination.scalar<std::string>(),
-                            options_);
+    return MergeCheckpoints({list.begin(), list.end()}, destination.scalar<std::string>(), options);
   }
 
- private:
-  MergeOptions options_;
+  MergeOptions options;
 };
 
 absl::Status CheckScalars(KernelContext& c) {
@@ -82,7 +79,7 @@ DEFINE_OP(MergeV2Checkpoints) {
       .Stateful()
       .Doc("Makes one checkpoint of several, whose data files are renamed.")
       .Shape(MergeShape)
-      .Cpu(New<MergeKernel>());
+      .Cpu(New<FileKernel<Merge>>());
 }
 
 DEFINE_OP(ShardedFilename) {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include <fnmatch.h>
 
-#include "muster/ops/op.h"
+#include "muster/ops/file_kernel.h"
 
 namespace muster {
 namespace {
@@ -72,14 +72,14 @@ absl::Status CheckScalar(const Tensor& tensor, absl::string_view what) {
                          " tensor must be scalar, but had shape: ", tensor.shape().ToString());
 }
 
-absl::Status RunRead(KernelContext& c) {
+absl::Status RunRead(FileCall& c) {
   RETURN_IF_ERROR(CheckScalar(c.input(0), "Input filename"));
   ASSIGN_OR_RETURN(std::string contents, ReadAll(c.input(0).scalar<std::string>()));
   c.SetOutput(0, Tensor::Scalar<std::string>(std::move(contents)));
   return absl::OkStatus();
 }
 
-absl::Status RunWrite(KernelContext& c) {
+absl::Status RunWrite(FileCall& c) {
   RETURN_IF_ERROR(CheckScalar(c.input(0), "Input filename"));
   RETURN_IF_ERROR(CheckScalar(c.input(1), "Contents"));
   return WriteAll(c.input(0).scalar<std::string>(), c.input(1).scalar<std::string>());
@@ -114,7 +114,7 @@ void Match(const std::vector<std::string>& parts, size_t at, const std::string& 
   }
 }
 
-absl::Status RunMatching(KernelContext& c) {
+absl::Status RunMatching(FileCall& c) {
   const Tensor& patterns = c.input(0);
   if (patterns.rank() > 1) {
     return InvalidArgument("Input patterns tensor must be scalar or vector, but had shape: ",
@@ -156,7 +156,7 @@ DEFINE_OP(ReadFile) {
       .Output("contents: string")
       .Doc("The contents of a file.")
       .Shape(ReadShape)
-      .Cpu(RunRead);
+      .Cpu(New<FileKernel<FileFunction<RunRead>>>());
 }
 
 DEFINE_OP(WriteFile) {
@@ -165,7 +165,7 @@ DEFINE_OP(WriteFile) {
       .Stateful()
       .Doc("Writes a file, making its folders as needed.")
       .Shape(WriteShape)
-      .Cpu(RunWrite);
+      .Cpu(New<FileKernel<FileFunction<RunWrite>>>());
 }
 
 DEFINE_OP(MatchingFiles) {
@@ -173,7 +173,7 @@ DEFINE_OP(MatchingFiles) {
       .Output("filenames: string")
       .Doc("The names of the files that match one of the patterns, sorted.")
       .Shape(MatchingShape)
-      .Cpu(RunMatching);
+      .Cpu(New<FileKernel<FileFunction<RunMatching>>>());
 }
 
 }  // namespace muster

@@ -1,5 +1,5 @@
 // Ops on tables: finding, inserting, removing, counting, exporting, importing, initializing.
-#include "muster/ops/op.h"
+#include "muster/ops/file_kernel.h"
 #include "muster/ops/resource_kernel.h"
 #include "muster/ops/tables/table.h"
 
@@ -151,8 +151,26 @@ class InitializeFromTextKernel : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
-    ASSIGN_OR_RETURN(const RefPtr<LookupTable> table, InputTable(c));
-    RETURN_IF_ERROR(CheckFillable(*table));
+    ASSIGN_OR_RETURN(FileCall::Work work, Work(c));
+    return FileCall::RunHere(c, std::move(work));
+  }
+  bool is_async() const override { return true; }
+  void ComputeAsync(KernelContext& c, Done done) override {
+    absl::StatusOr<FileCall::Work> work = Work(c);
+    if (!work.ok()) return std::move(done)(work.status());
+    FileCall::Start(c, *std::move(work), std::move(done));
+  }
+
+ private:
+  absl::StatusOr<FileCall::Work> Work(KernelContext& c) const {
+    ASSIGN_OR_RETURN(RefPtr<LookupTable> table, InputTable(c));
+    return [table = std::move(table), columns = columns_](FileCall& call) {
+      return Fill(call, *table, columns);
+    };
+  }
+
+  static absl::Status Fill(const FileCall& c, LookupTable& table, const TextColumns& columns) {
+    RETURN_IF_ERROR(CheckFillable(table));
     if (c.input(1).num_elements() != 1) {
       return InvalidArgument("filename should be a single string, but got ",
                              c.input(1).shape().ToString());
@@ -160,11 +178,11 @@ class InitializeFromTextKernel : public Kernel {
     const std::string& filename = c.input(1).scalar<std::string>();
     if (filename.empty()) return InvalidArgument("filename cannot be empty.");
     ASSIGN_OR_RETURN(const LookupTable::Entries entries,
-                     ReadTextColumns(filename, columns_, table->key_type(), table->value_type()));
-    return table->Initialize(entries.keys, entries.values);
+                     ReadTextColumns(filename, columns, table.key_type(), table.value_type()));
+    RETURN_IF_ERROR(c.CheckWanted());
+    return table.Initialize(entries.keys, entries.values);
   }
 
- private:
   TextColumns columns_;
 };
 

@@ -8,7 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "muster/checkpoint/bundle_reader.h"
-#include "muster/ops/state/file_kernel.h"
+#include "muster/ops/file_kernel.h"
 
 namespace muster {
 namespace {
@@ -36,21 +36,20 @@ absl::StatusOr<std::vector<std::string>> ReadWords(const std::string& filename, 
   return words;
 }
 
-class RemappingKernel : public FileKernel {
- public:
-  absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(offset_, setup.Attr<int64_t>("new_vocab_offset"));
-    ASSIGN_OR_RETURN(count_, setup.Attr<int64_t>("num_new_vocab"));
-    ASSIGN_OR_RETURN(old_size_, setup.Attr<int64_t>("old_vocab_size"));
-    if (offset_ < 0 || count_ < 0 || count_ > std::numeric_limits<int64_t>::max() - offset_)
+struct Remapping {
+  absl::Status Init(KernelSetup& setup) {
+    ASSIGN_OR_RETURN(offset, setup.Attr<int64_t>("new_vocab_offset"));
+    ASSIGN_OR_RETURN(count, setup.Attr<int64_t>("num_new_vocab"));
+    ASSIGN_OR_RETURN(old_size, setup.Attr<int64_t>("old_vocab_size"));
+    if (offset < 0 || count < 0 || count > std::numeric_limits<int64_t>::max() - offset)
       return InvalidArgument("new_vocab_offset and num_new_vocab must not be negative");
     return absl::OkStatus();
   }
 
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(FileCall& c) const {
     ASSIGN_OR_RETURN(const std::string new_file, ScalarText(c.input(0), "new vocab filename"));
     ASSIGN_OR_RETURN(const std::string old_file, ScalarText(c.input(1), "old vocab filename"));
-    ASSIGN_OR_RETURN(const std::vector<std::string> old_words, ReadWords(old_file, old_size_));
+    ASSIGN_OR_RETURN(const std::vector<std::string> old_words, ReadWords(old_file, old_size));
     absl::flat_hash_map<std::string, int64_t> places;
     for (size_t i = 0; i < old_words.size(); ++i) {
       const auto [found, is_new] = places.emplace(old_words[i], static_cast<int64_t>(i));
@@ -60,16 +59,16 @@ class RemappingKernel : public FileKernel {
                          found->second, " and trying to add value ", i));
       }
     }
-    ASSIGN_OR_RETURN(const std::vector<std::string> words, ReadWords(new_file, offset_ + count_));
+    ASSIGN_OR_RETURN(const std::vector<std::string> words, ReadWords(new_file, offset + count));
     const auto available = static_cast<int64_t>(words.size());
-    if (offset_ + count_ > available) {
-      return InvalidArgument("Must have at least ", offset_ + count_, " lines in ", new_file,
+    if (offset + count > available) {
+      return InvalidArgument("Must have at least ", offset + count, " lines in ", new_file,
                              ", but it has ", available);
     }
-    ASSIGN_OR_RETURN(Tensor* const remapping, c.AllocateOutput(0, Shape({count_})));
+    ASSIGN_OR_RETURN(Tensor* const remapping, c.AllocateOutput(0, Shape({count})));
     int32_t present = 0;
-    for (int64_t i = 0; i < count_; ++i) {
-      const auto found = places.find(words[offset_ + i]);
+    for (int64_t i = 0; i < count; ++i) {
+      const auto found = places.find(words[offset + i]);
       present += found != places.end();
       remapping->data<int64_t>()[i] = found == places.end() ? -1 : found->second;
     }
@@ -77,51 +76,49 @@ class RemappingKernel : public FileKernel {
     return absl::OkStatus();
   }
 
- private:
-  int64_t offset_ = 0;
-  int64_t count_ = 0;
-  int64_t old_size_ = -1;
+  int64_t offset = 0;
+  int64_t count = 0;
+  int64_t old_size = -1;
 };
 
-class LoadKernel : public FileKernel {
- public:
-  absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(rows_, setup.Attr<int64_t>("num_rows"));
-    ASSIGN_OR_RETURN(columns_, setup.Attr<int64_t>("num_cols"));
+struct Load {
+  absl::Status Init(KernelSetup& setup) {
+    ASSIGN_OR_RETURN(num_rows, setup.Attr<int64_t>("num_rows"));
+    ASSIGN_OR_RETURN(num_columns, setup.Attr<int64_t>("num_cols"));
     return absl::OkStatus();
   }
 
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(FileCall& c) const {
     const Tensor& rows = c.input(2);
     const Tensor& columns = c.input(3);
-    if (rows.rank() != 1 || rows.num_elements() != rows_) {
+    if (rows.rank() != 1 || rows.num_elements() != num_rows) {
       return InvalidArgument("Size of row_remapping is ", rows.num_elements(),
-                             " instead of being equal to num_rows=", rows_);
+                             " instead of being equal to num_rows=", num_rows);
     }
     const bool remaps_columns = columns.num_elements() != 0;
-    if (remaps_columns && (columns.rank() != 1 || columns.num_elements() != columns_)) {
+    if (remaps_columns && (columns.rank() != 1 || columns.num_elements() != num_columns)) {
       return InvalidArgument("Provided col_remapping, but its size is ", columns.num_elements(),
-                             " instead of being equal to num_cols=", columns_);
+                             " instead of being equal to num_cols=", num_columns);
     }
     ASSIGN_OR_RETURN(const std::string path, ScalarText(c.input(0), "The `ckpt_path` tensor"));
     ASSIGN_OR_RETURN(const std::string name,
                      ScalarText(c.input(1), "The `old_tensor_name` tensor"));
     ASSIGN_OR_RETURN(const Tensor old, LoadMatrix(path, name));
-    if (!remaps_columns && old.dim(1) != columns_) {
-      return InvalidArgument("num_cols=", columns_, " does not match the number of columns ",
+    if (!remaps_columns && old.dim(1) != num_columns) {
+      return InvalidArgument("num_cols=", num_columns, " does not match the number of columns ",
                              old.dim(1), " of the old matrix");
     }
     RETURN_IF_ERROR(CheckIds(rows, old.dim(0)));
     if (remaps_columns) RETURN_IF_ERROR(CheckIds(columns, old.dim(1)));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({rows_, columns_}));
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({num_rows, num_columns}));
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
     const absl::Span<const float> fresh = c.input(4).values<float>();
     size_t used = 0;
-    for (int64_t i = 0; i < rows_; ++i) {
+    for (int64_t i = 0; i < num_rows; ++i) {
       const int64_t row = rows.values<int64_t>()[i];
-      for (int64_t j = 0; j < columns_; ++j) {
+      for (int64_t j = 0; j < num_columns; ++j) {
         const int64_t column = remaps_columns ? columns.values<int64_t>()[j] : j;
-        float& value = output->data<float>()[i * columns_ + j];
+        float& value = output->data<float>()[i * num_columns + j];
         if (row >= 0 && column >= 0) {
           value = old.data<float>()[row * old.dim(1) + column];
         } else if (used < fresh.size()) {
@@ -139,7 +136,6 @@ class LoadKernel : public FileKernel {
     return absl::OkStatus();
   }
 
- private:
   static absl::StatusOr<Tensor> LoadMatrix(const std::string& path, const std::string& name) {
     ASSIGN_OR_RETURN(const std::unique_ptr<BundleReader> reader, BundleReader::Open(path));
     ASSIGN_OR_RETURN(const BundleEntry entry, reader->Find(name));
@@ -171,8 +167,8 @@ class LoadKernel : public FileKernel {
     return absl::OkStatus();
   }
 
-  int64_t rows_ = 0;
-  int64_t columns_ = 0;
+  int64_t num_rows = 0;
+  int64_t num_columns = 0;
 };
 
 absl::Status RemappingShapes(ShapeContext& c) {
@@ -206,7 +202,7 @@ DEFINE_OP(GenerateVocabRemapping) {
       .Doc("For every word of a vocabulary its line in an older one, or -1.")
       .Shape(RemappingShapes)
       .NoGradient("integers")
-      .Cpu(New<RemappingKernel>());
+      .Cpu(New<FileKernel<Remapping>>());
 }
 
 DEFINE_OP(LoadAndRemapMatrix) {
@@ -223,7 +219,7 @@ DEFINE_OP(LoadAndRemapMatrix) {
       .Doc("A matrix of a checkpoint with its rows and columns in another order.")
       .Shape(LoadShape)
       .NoGradient("read from a file")
-      .Cpu(New<LoadKernel>());
+      .Cpu(New<FileKernel<Load>>());
 }
 
 }  // namespace muster

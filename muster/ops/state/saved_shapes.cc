@@ -1,14 +1,8 @@
-#include "muster/ops/state/file_kernel.h"
+#include "muster/ops/state/saved_shapes.h"
 
 #include "muster/checkpoint/tensor_slice.h"
 
 namespace muster {
-
-Scheduler& FileKernel::Threads() {
-  // Never destroyed: a step may still be saving while the process ends.
-  static Scheduler& threads = *NewThreadPool(4).release();
-  return threads;
-}
 
 absl::Status CheckSavedNames(ShapeContext& c, int lists, int tensors) {
   RETURN_IF_ERROR(c.WithRank(c.input(0), 0).status());
