@@ -31,4 +31,9 @@ PeerApi* PeerOf(WorkerApi& worker) {
   return dynamic_cast<PeerApi*>(&worker);
 }
 
+std::shared_ptr<WorkerApi> WorkerBeside(MasterApi& master) {
+  auto* const connection = dynamic_cast<MasterConnection*>(&master);
+  return connection == nullptr ? nullptr : connection->Worker();
+}
+
 }  // namespace muster

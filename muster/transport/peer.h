@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,7 @@
 
 namespace muster {
 
+class MasterApi;
 class WorkerApi;
 
 struct PeerInfo {
@@ -36,9 +38,20 @@ class PeerApi {
   // Finds out, without the connection that calls use, how far one gets: name, TCP, HTTP/2. `done`
   // gets a line about it within a few seconds, on any thread.
   virtual void Probe(absl::AnyInvocable<void(std::string) &&> done) = 0;
+  // Leaves the connection for a new one, for calls that are made from now on.
+  virtual void Renew() = 0;
 };
 
 // How to greet the task of `worker`; null when it is not reached over the network.
 PeerApi* PeerOf(WorkerApi& worker);
+
+// A master that is reached over a connection which other services of its task share.
+class MasterConnection {
+ public:
+  virtual ~MasterConnection() = default;
+  virtual std::shared_ptr<WorkerApi> Worker() = 0;
+};
+// The worker of the master's task, over the same connection; null where there is no such thing.
+std::shared_ptr<WorkerApi> WorkerBeside(MasterApi& master);
 
 }  // namespace muster

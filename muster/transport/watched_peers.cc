@@ -67,13 +67,15 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
     last_wanted_ = scheduler_.clock().NowNanos();
     if (ticking_ && IsSilentLocked() && !patient) return Silent(silence_);
     const uint64_t number = ++last_call_;
-    calls_.emplace(number, OpenCall{std::move(call), last_wanted_, in_absence, std::nullopt});
+    calls_.emplace(number,
+                   OpenCall{std::move(call), last_wanted_, renewals_, in_absence, std::nullopt});
     if (!ticking_) {
       ticking_ = true;
       // A task that was silent when it was last asked has less time to show that it is back.
       silence_ = IsSilentLocked()
                      ? std::max(absl::ZeroDuration(), options_.fail_after - options_.warn_after)
                      : absl::ZeroDuration();
+      renew_after_ = options_.fail_after;
       unanswered_ = false;
       absent_since_.reset();
       TickLaterLocked();
@@ -84,6 +86,14 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   bool IsSilent() {
     MutexLock lock(mutex_);
     return IsSilentLocked();
+  }
+
+  // Calls from now on go over a new connection. Those under way are given a moment to end.
+  void Renew() {
+    if (peer_ == nullptr) return;
+    peer_->Renew();
+    MutexLock lock(mutex_);
+    ++renewals_;
   }
 
   // The task has answered something that nobody here has asked.
@@ -104,6 +114,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   struct OpenCall {
     std::shared_ptr<Cancellation> cancellation;
     int64_t opened = 0;
+    int renewals = 0;  // of the connection, before the call was made
     InAbsence in_absence = InAbsence::kFails;
     std::optional<uint64_t> incarnation;  // of the task, as first heard after the call was made
   };
@@ -139,6 +150,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   void Tick() {
     absl::Duration silence;
     bool warn = false;
+    bool renew = false;
     Calls failed;
     {
       MutexLock lock(mutex_);
@@ -153,14 +165,18 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
       unanswered_ = true;
       silence = silence_;
       if (silence >= options_.warn_after && !warned_) warn = warned_ = true;
-      if (IsSilentLocked()) failed = TakeSilencedLocked();
+      failed = TakeSilencedLocked();
+      // It may be the connection alone that is silent: the next question takes another one.
+      renew = silence >= renew_after_;
+      if (renew) renew_after_ = silence + options_.fail_after;
       TickLaterLocked();
     }
     if (warn) {
       LOG(WARNING) << task_ << " has not answered for " << absl::FormatDuration(silence)
                    << "; calls to it fail after " << absl::FormatDuration(options_.fail_after);
     }
-    if (!failed.empty()) Fail(failed, Silent(silence));
+    if (!failed.empty()) Fail(failed, Silent(std::max(silence, options_.fail_after)));
+    if (renew) Renew();
     Ask();
   }
 
@@ -237,6 +253,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
       absent_since_.reset();
       unanswered_ = false;
       silence_ = absl::ZeroDuration();
+      renew_after_ = options_.fail_after;
       if (incarnation != 0) failed = TakeOlderLocked(incarnation);
     }
     if (is_back) LOG(INFO) << task_ << " answers again";
@@ -259,11 +276,14 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
     return taken;
   }
 
-  // Calls that have waited long enough for a silent task.
+  // Calls that have waited long enough for a silent task, or over a connection that was silent and
+  // has been left.
   Calls TakeSilencedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const int64_t now = scheduler_.clock().NowNanos();
-    return TakeLocked([this, now](const OpenCall& call) {
-      return absl::Nanoseconds(now - call.opened) >= options_.warn_after;
+    const bool is_silent = IsSilentLocked();
+    return TakeLocked([&](const OpenCall& call) {
+      return (is_silent || call.renewals < renewals_) &&
+             absl::Nanoseconds(now - call.opened) >= options_.warn_after;
     });
   }
 
@@ -293,6 +313,8 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   bool unanswered_ ABSL_GUARDED_BY(mutex_) = false;              // asked, and nothing heard since
   std::optional<int64_t> absent_since_ ABSL_GUARDED_BY(mutex_);  // nobody at the address
   absl::Duration silence_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration renew_after_ ABSL_GUARDED_BY(mutex_);  // so much silence
+  int renewals_ ABSL_GUARDED_BY(mutex_) = 0;            // of the connection
   bool warned_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_stock_ ABSL_GUARDED_BY(mutex_) = false;  // does not know Hello
 };
@@ -356,12 +378,7 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi, pu
   explicit WatchedWorker(std::shared_ptr<TaskWatch> watch) : watch_(std::move(watch)) {}
 
   void GetStatus(CallOptions options, CallDone<std::vector<DeviceAttributes>> done) override {
-    watch_->worker().GetStatus(std::move(options),
-                               [watch = watch_, done = std::move(done)](
-                                   absl::StatusOr<std::vector<DeviceAttributes>> devices) mutable {
-                                 if (devices.ok()) watch->Lives();
-                                 std::move(done)(std::move(devices));
-                               });
+    AskForStatus(watch_, std::move(options), std::move(done));
   }
 
   // What a silent task should drop, it should hear when it is back.
@@ -396,6 +413,7 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi, pu
     if (watch_->peer() == nullptr) return std::move(done)("nothing to try but the call itself");
     watch_->peer()->Probe(std::move(done));
   }
+  void Renew() override { watch_->Renew(); }
   void Status(CallOptions options, StatusRequest request, CallDone<ClusterStatus> done) override {
     StatusApi* const api = StatusOf(watch_->worker());
     if (api == nullptr) return std::move(done)(Unimplemented("The task cannot be asked"));
@@ -408,6 +426,29 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi, pu
   }
 
  private:
+  // Whoever waits for a task is not told that it is silent. But the connection may be what is
+  // silent, so that now and then the question is put over another one.
+  static void AskForStatus(const std::shared_ptr<TaskWatch>& watch, CallOptions options,
+                           CallDone<std::vector<DeviceAttributes>> done) {
+    const absl::Duration fail_after = watch->options().fail_after;
+    const bool is_last = !options.wait_for_ready || options.timeout <= fail_after;
+    CallOptions now = options;
+    if (!is_last) {
+      now.timeout = fail_after;
+      options.timeout -= fail_after;
+    }
+    watch->worker().GetStatus(
+        std::move(now), [watch, is_last, options, done = std::move(done)](
+                            absl::StatusOr<std::vector<DeviceAttributes>> devices) mutable {
+          if (devices.ok()) watch->Lives();
+          if (is_last || !absl::IsDeadlineExceeded(devices.status()) ||
+              (options.cancellation != nullptr && options.cancellation->cancelled()))
+            return std::move(done)(std::move(devices));
+          watch->Renew();
+          AskForStatus(watch, std::move(options), std::move(done));
+        });
+  }
+
   const std::shared_ptr<TaskWatch> watch_;
 };
 
@@ -468,6 +509,9 @@ class WorkerBesideMaster : public ForwardingWorker<WorkerBesideMaster>, public P
                 });
   }
   void Probe(absl::AnyInvocable<void(std::string) &&> done) override { std::move(done)(""); }
+  void Renew() override {
+    if (PeerApi* const peer = PeerOf(*Connected())) peer->Renew();
+  }
 
  private:
   std::shared_ptr<WorkerApi> Connected() {
@@ -516,19 +560,25 @@ class WatchedTransport : public Transport {
 
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
     ASSIGN_OR_RETURN(std::shared_ptr<MasterApi> master, inner_->ConnectMaster(target));
-    // A task has its worker at the same address.
-    const TaskName name{"master", 0, 0};
-    const ClusterSpec cluster(
-        {{name.job, {{name.task, std::string(absl::StripPrefix(target, "grpc://"))}}}});
-    auto worker = std::make_shared<WorkerBesideMaster>([this, cluster, name] {
-      return inner_->Connect(cluster, {}, nullptr)->Worker(name.ToString());
-    });
+    // A task has its worker at the same address. Asked over the connection of the calls, it tells
+    // whether they can still be answered.
+    std::shared_ptr<WorkerApi> worker = WorkerBeside(*master);
+    if (worker == nullptr) worker = ConnectWorkerAt(target);
     return std::make_shared<WatchedMaster>(
         std::move(master), std::make_shared<TaskWatch>(absl::StrCat("the master ", target),
                                                        std::move(worker), scheduler_, options_));
   }
 
  private:
+  std::shared_ptr<WorkerApi> ConnectWorkerAt(absl::string_view target) {
+    const TaskName name{"master", 0, 0};
+    const ClusterSpec cluster(
+        {{name.job, {{name.task, std::string(absl::StripPrefix(target, "grpc://"))}}}});
+    return std::make_shared<WorkerBesideMaster>([this, cluster, name] {
+      return inner_->Connect(cluster, {}, nullptr)->Worker(name.ToString());
+    });
+  }
+
   const std::unique_ptr<Transport> inner_;
   Scheduler& scheduler_;
   const LivenessOptions options_;

@@ -33,6 +33,10 @@ class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
     std::move(done)(info);
   }
   void Probe(absl::AnyInvocable<void(std::string) &&> done) override { std::move(done)(""); }
+  void Renew() override {
+    ++renewals;
+    if (renewing_helps) answers = true;
+  }
   template <typename Reply, typename Call>
   void Forward(CallOptions options, CallDone<Reply> done, Call) {
     if (options.cancellation == nullptr) return;
@@ -51,6 +55,8 @@ class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
   uint64_t incarnation = 7;
   int hellos = 0;
   int statuses = 0;
+  int renewals = 0;
+  bool renewing_helps = false;  // only the connection was dead
   std::function<void(absl::Status)> finish;
 };
 
@@ -162,6 +168,39 @@ TEST_F(WatchedPeersTest, FurtherCallsToASilentTaskFailAtOnce) {
   EXPECT_FALSE(answer_.has_value());
   RunFor(absl::Seconds(100));
   EXPECT_FALSE(answer_.has_value());
+}
+
+TEST_F(WatchedPeersTest, ADeadConnectionToALivingTaskIsLeft) {
+  task_->renewing_helps = true;
+  Open();
+  task_->answers = false;
+  RunFor(absl::Seconds(28));
+  EXPECT_EQ(task_->renewals, 0);
+  // Made shortly before the end, over the same connection.
+  std::optional<absl::Status> late;
+  peers_->Worker(kTask)->RecvTensor(
+      {}, {}, [&](absl::StatusOr<RecvTensorReply> reply) { late = reply.status(); });
+  RunFor(absl::Seconds(4));
+  EXPECT_EQ(task_->renewals, 1);
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->code(), absl::StatusCode::kUnavailable);
+  // The task answers over the new connection, but not what it was asked over the old one.
+  Open();
+  EXPECT_FALSE(answer_.has_value());
+  RunFor(absl::Seconds(3));
+  ASSERT_TRUE(late.has_value());
+  EXPECT_EQ(late->code(), absl::StatusCode::kUnavailable);
+  RunFor(absl::Minutes(10));
+  EXPECT_FALSE(answer_.has_value());
+  EXPECT_EQ(task_->renewals, 1);
+}
+
+TEST_F(WatchedPeersTest, ConnectionsToADeadTaskAreRenewedNowAndThen) {
+  Open();
+  task_->answers = false;
+  RunFor(absl::Minutes(4));
+  EXPECT_GE(task_->renewals, 6);
+  EXPECT_LE(task_->renewals, 8);
 }
 
 TEST_F(WatchedPeersTest, ReceiversGiveASilentTaskAMoment) {

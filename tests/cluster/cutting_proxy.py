@@ -1,4 +1,4 @@
-"""A TCP proxy that cuts connections at random moments."""
+"""A TCP proxy that cuts connections at random moments, or lets them go silent."""
 import random
 import socket
 import struct
@@ -18,6 +18,7 @@ class CuttingProxy(object):
         self._longest = longest
         self._lock = threading.Lock()
         self._pairs = set()
+        self._swallowed = set()
         self._cutting = threading.Event()
         self._closed = False
         self.cuts = 0
@@ -32,6 +33,13 @@ class CuttingProxy(object):
 
     def stop_cutting(self):
         self._cutting.clear()
+
+    def swallow(self, there=True, back=True):
+        """What comes over the connections of this moment is taken and never passed on; new ones work."""
+        with self._lock:
+            for near, far in self._pairs:
+                self._swallowed.update([near] if there else [])
+                self._swallowed.update([far] if back else [])
 
     def progress(self):
         self._progress.set()
@@ -62,7 +70,8 @@ class CuttingProxy(object):
                 data = source.recv(65536)
                 if not data:
                     break
-                sink.sendall(data)
+                if source not in self._swallowed:
+                    sink.sendall(data)
         except OSError:
             pass
         self._reset(pair)

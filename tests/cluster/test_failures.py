@@ -147,8 +147,8 @@ def start_client():
     """start_client(target) runs STEP in a process of its own; gives it when its session is there."""
     clients = []
 
-    def start(target):
-        client = subprocess.Popen([sys.executable, "-c", STEP, target], text=True, stdout=subprocess.PIPE,
+    def start(target, program=STEP):
+        client = subprocess.Popen([sys.executable, "-c", program, target], text=True, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, env=dict(os.environ, MUSTER_HEARTBEAT="0.3",
                                                                    MUSTER_WARN_AFTER="1", MUSTER_FAIL_AFTER="3"))
         clients.append(client)
@@ -312,6 +312,57 @@ def test_missing_tasks_are_named_with_what_was_tried(start_cluster):
     assert lines and len(lines) < 4, errors
     assert all("/job:ps/replica:0/task:1" in line for line in lines)
     assert "'localhost' is " in lines[0] and "TCP: Connection refused" in lines[0], lines[0]
+
+
+FLOW = """
+import sys
+import time
+import muster as tf
+with tf.device("/job:worker/task:0"):
+    one = tf.constant(1)
+    begun = tf.Variable(0, name="begun", use_resource=False)
+    with tf.control_dependencies([tf.assign_add(begun, 1, use_locking=True)]):
+        start = tf.constant(0)
+    endless = tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, [start])
+session = tf.Session(sys.argv[1])
+session.run(one)
+try:
+    session.run(endless)
+except tf.errors.UnavailableError as error:
+    print(error.message.splitlines()[0], flush=True)
+while True:
+    try:
+        print(session.run(one), flush=True)
+        break
+    except tf.errors.UnavailableError:
+        time.sleep(0.1)
+"""
+
+
+def test_a_connection_that_goes_silent_is_left(start_cluster, start_client):
+    """The machine in between takes what either side, or one of them, sends, and says nothing; the master lives."""
+    cluster = start_cluster(worker=1)
+    ways = [dict(), dict(back=False), dict(there=False)]
+    proxies = [CuttingProxy(cluster.jobs["worker"][0], seed=1) for _ in ways]
+    try:
+        with tf.device("/job:worker/task:0"):
+            begun = tf.Variable(0, name="begun", use_resource=False)
+        with tf.Session(cluster.target()) as session:
+            session.run(begun.initializer)
+            clients = [start_client("grpc://" + proxy.address, FLOW) for proxy in proxies]
+            end = time.time() + 60
+            while session.run(begun) < len(clients):
+                assert time.time() < end, "the steps do not begin"
+                time.sleep(0.1)
+        for proxy, way in zip(proxies, ways):
+            proxy.swallow(**way)
+        for proxy, client in zip(proxies, clients):
+            error, value = client.communicate(timeout=60)[0].splitlines()
+            assert "the master grpc://%s has been silent for 3" % proxy.address in error
+            assert value == "1"
+    finally:
+        for proxy in proxies:
+            proxy.close()
 
 
 ENOUGH_CUTS = 15

@@ -25,6 +25,7 @@ class NeighbourChannel final : public Channel,
   void Call(absl::string_view service, absl::string_view method, CallOptions options,
             absl::StatusOr<WireMessage> request, Done done) const override;
   void Reconnect() const override { slow_->Reconnect(); }
+  void Renew() const override { slow_->Renew(); }
   const std::string& address() const override { return slow_->address(); }
 
  private:

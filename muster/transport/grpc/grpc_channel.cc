@@ -23,8 +23,12 @@ constexpr absl::Duration kLongestTimeout = absl::Hours(24 * 365);
 // For a connection to a task that has been heard of.
 constexpr absl::Duration kReconnectWithin = absl::Seconds(2);
 
+// What tells renewed connections to one task apart.
+constexpr char kRenewalsArgument[] = "muster.renewals";
+
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& address,
-                                                           const GrpcOptions& options) {
+                                                           const GrpcOptions& options,
+                                                           int renewals) {
   KeepGrpcRunning();
   ASSIGN_OR_RETURN(const auto credentials, ChannelCredentialsFor(options.security));
   grpc::ChannelArguments arguments;
@@ -33,7 +37,8 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
   // A task that comes back is found soon.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // Data that nobody acknowledges breaks the connection, so that a new one is tried. The pings
-  // themselves are so rare that no server minds them.
+  // themselves are so rare that no server minds them: a connection that swallows what it
+  // acknowledges is found by the heartbeats of those who wait for a call, and renewed.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 600'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 40'000);
   // Channels of different sessions share no connection, and so no failures.
@@ -43,6 +48,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
   // Steps may go another way for hours; who hangs up loses its session.
   arguments.SetInt(GRPC_ARG_CLIENT_IDLE_TIMEOUT_MS, INT_MAX);
+  arguments.SetInt(kRenewalsArgument, renewals);
   // Brackets of IPv6 addresses are not allowed in the path of a URI.
   const std::string target =
       absl::StrCat("dns:///", absl::StrReplaceAll(address, {{"[", "%5B"}, {"]", "%5D"}}));
@@ -102,19 +108,27 @@ struct OutgoingCall {
 GrpcChannel::GrpcChannel(std::string name, std::string address, const GrpcOptions& options)
     : name_(std::move(name)),
       address_(std::move(address)),
-      token_(options.security.token),
-      channel_(MakeChannel(address_, options)) {}
+      options_(options),
+      connection_(MakeChannel(address_, options, 0)) {}
 
 void GrpcChannel::Reconnect() const {
-  if (!channel_.ok() || (*channel_)->GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
+  const Connection channel = connection();
+  if (!channel.ok() || (*channel)->GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
   // Calls that do not wait would fail with the old error until the connection stands.
   reconnecting_until_ = absl::ToUnixNanos(absl::Now() + kReconnectWithin);
-  grpc::experimental::ChannelResetConnectionBackoff(channel_->get());
+  grpc::experimental::ChannelResetConnectionBackoff(channel->get());
+}
+
+void GrpcChannel::Renew() const {
+  Connection old;  // goes without the lock
+  MutexLock lock(mutex_);
+  old = std::exchange(connection_, MakeChannel(address_, options_, ++renewals_));
 }
 
 void GrpcChannel::Call(absl::string_view service, absl::string_view method, CallOptions options,
                        absl::StatusOr<WireMessage> request, Done done) const {
-  if (!channel_.ok()) return std::move(done)(channel_.status());
+  const Connection channel = connection();
+  if (!channel.ok()) return std::move(done)(channel.status());
   if (!request.ok()) return std::move(done)(request.status());
   auto call = std::make_shared<OutgoingCall>();
   call->method = absl::StrCat("/", service, "/", method);
@@ -126,7 +140,8 @@ void GrpcChannel::Call(absl::string_view service, absl::string_view method, Call
       options.wait_for_ready ||
       (reconnecting_until != 0 && absl::GetCurrentTimeNanos() < reconnecting_until));
   call->context.AddMetadata(kPeerHeader, "1");
-  if (!token_.empty()) call->context.AddMetadata(kTokenHeader, TokenHeaderValue(token_));
+  const std::string& token = options_.security.token;
+  if (!token.empty()) call->context.AddMetadata(kTokenHeader, TokenHeaderValue(token));
   if (options.timeout < kLongestTimeout) {
     call->context.set_deadline(
         absl::ToChronoTime(absl::Now() + std::max(options.timeout, absl::ZeroDuration())));
@@ -139,7 +154,7 @@ void GrpcChannel::Call(absl::string_view service, absl::string_view method, Call
     }
   }
   OutgoingCall& started = *call;
-  grpc::GenericStub(*channel_).UnaryCall(
+  grpc::GenericStub(*channel).UnaryCall(
       &started.context, started.method, grpc::StubOptions(), &started.request, &started.response,
       [call = std::move(call)](grpc::Status status) { call->Finish(status); });
 }

@@ -7,12 +7,14 @@
 
 #include <grpcpp/channel.h>
 
+#include "muster/base/mutex.h"
 #include "muster/transport/grpc/grpc_transport.h"
 #include "muster/transport/messages/channel.h"
 
 namespace muster {
 
-// Thread-safe. Connects with the first call, and again after failures.
+// Thread-safe. Connects with the first call, and again after failures. Calls that are under way
+// when the connection is renewed stay with the old one, which goes with the last of them.
 class GrpcChannel final : public Channel {
  public:
   // `name` is how error texts call the other side.
@@ -21,13 +23,22 @@ class GrpcChannel final : public Channel {
   void Call(absl::string_view service, absl::string_view method, CallOptions options,
             absl::StatusOr<WireMessage> request, Done done) const override;
   void Reconnect() const override;
+  void Renew() const override;
   const std::string& address() const override { return address_; }
 
  private:
+  using Connection = absl::StatusOr<std::shared_ptr<grpc::Channel>>;
+  Connection connection() const {
+    MutexLock lock(mutex_);
+    return connection_;
+  }
+
   const std::string name_;
   const std::string address_;
-  std::string token_;
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel_;
+  const GrpcOptions options_;
+  mutable Mutex mutex_;
+  mutable Connection connection_ ABSL_GUARDED_BY(mutex_);
+  mutable int renewals_ ABSL_GUARDED_BY(mutex_) = 0;
   // Until then (absl::Now() in ns) calls wait for the connection that is being made.
   mutable std::atomic<int64_t> reconnecting_until_{0};
 };

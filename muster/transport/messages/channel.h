@@ -21,6 +21,8 @@ class Channel {
                     absl::StatusOr<WireMessage> request, Done done) const = 0;
   // Does not wait any longer before it tries to connect again.
   virtual void Reconnect() const = 0;
+  // Later calls go over another connection: this one may be dead without a sign of it.
+  virtual void Renew() const = 0;
   // "host:port"
   virtual const std::string& address() const = 0;
 };

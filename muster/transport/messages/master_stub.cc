@@ -6,6 +6,7 @@
 #include "muster/transport/messages/methods.h"
 #include "muster/transport/messages/stub_reply.h"
 #include "muster/transport/messages/stubs.h"
+#include "muster/transport/peer.h"
 
 namespace muster {
 namespace {
@@ -39,7 +40,7 @@ class SessionGraphs {
   absl::flat_hash_map<std::string, std::shared_ptr<SessionGraph>> graphs_ ABSL_GUARDED_BY(mutex_);
 };
 
-class MasterStub final : public MasterApi {
+class MasterStub final : public MasterApi, public MasterConnection {
  public:
   explicit MasterStub(std::shared_ptr<const Channel> channel)
       : channel_(std::move(channel)), graphs_(std::make_shared<SessionGraphs>()) {}
@@ -171,6 +172,8 @@ class MasterStub final : public MasterApi {
     Call("ReleaseCallable", std::move(options), SerializeMessage(proto),
          EmptyReply(std::move(done)));
   }
+
+  std::shared_ptr<WorkerApi> Worker() override { return NewWorkerStub(channel_); }
 
  private:
   void Call(absl::string_view method, CallOptions options, absl::StatusOr<WireMessage> request,

@@ -319,6 +319,7 @@ class WorkerStub final : public WorkerApi,
   void Probe(absl::AnyInvocable<void(std::string) &&> done) override {
     ProbeAddress(channel_->address(), std::move(done));
   }
+  void Renew() override { channel_->Renew(); }
 
  private:
   void Call(absl::string_view method, CallOptions options, absl::StatusOr<WireMessage> request,
