@@ -207,10 +207,12 @@ def test_a_server_dies_while_the_chief_waits_for_a_token(trainers):
     cluster = trainers(2, 2, "--sync", "--num_tokens", "0", "--hold_at", "10", start_workers=False)
     chief, other = cluster.start("worker", 0, "--hold_at", "1000000"), cluster.start("worker", 1)
     other.wait_for("holds")
-    died = cluster["ps 1"].kill()
+    stalls(chief, 1.0)
+    dies = time.time()
+    cluster["ps 1"].kill()
     cluster.start("ps", 1)
-    raised = chief.wait_for("An error was raised", timeout=60, after=died)
-    assert raised.time - died < 5 * SLACK
+    raised = chief.wait_for("An error was raised", timeout=60, after=dies)
+    assert raised.time - dies < 5 * SLACK
     other.kill()
     cluster.start("worker", 1, "--hold_at", "1000000")
     rises(chief, by=5)
@@ -221,6 +223,7 @@ def test_a_server_dies_while_a_supervised_chief_waits_for_a_token(trainers):
                        start_workers=False)
     chief, other = cluster.start("worker", 0), cluster.start("worker", 1, "--own_steps", "10")
     other.wait_for("loop ended")
+    stalls(chief, 1.0)
     died = cluster["ps 1"].kill()
     assert chief.wait(60) != 0
     assert time.time() - died < 5 * SLACK
