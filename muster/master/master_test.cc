@@ -695,5 +695,28 @@ TEST_F(MasterTest, StoppingEndsEverything) {
   EXPECT_EQ(Text(Create()), "UNAVAILABLE: bye");
 }
 
+// What a thread that fills a queue does is no step of the training loop beside it.
+TEST_F(MasterTest, StepsThatOnlyFillQueuesAreNotCounted) {
+  const auto with_queue = [](Graph& graph) -> absl::Status {
+    RETURN_IF_ERROR(SmallGraph(graph));
+    const Scope scope(graph);
+    const std::vector<DType> types = {DType::kFloat};
+    const Output queue = scope.Op("FIFOQueueV2", {}, {{"component_types", types}}, "queue");
+    const std::vector<Output> values = {scope.ConstScalar<float>(1)};
+    scope.Add("QueueEnqueueV2", {queue, values}, {{"Tcomponents", types}}, "enqueue");
+    scope.Op("QueueSizeV2", {queue}, {}, "size");
+    return scope.status();
+  };
+  const std::string session = Create({}, with_queue).value();
+  ASSERT_TRUE(Run(Step(session, {}, {}, {"enqueue"})).ok());
+  ASSERT_TRUE(Run(Step(session, {}, {}, {"enqueue"})).ok());
+  EXPECT_EQ(master_->counts().steps_run, 0);
+  ASSERT_TRUE(Run(Step(session, {}, {}, {"enqueue", "size"})).ok());
+  EXPECT_EQ(master_->counts().steps_run, 1);
+  ASSERT_TRUE(Run(Step(session, {}, {}, {"enqueue"})).ok());
+  ASSERT_TRUE(Close(session).ok());
+  EXPECT_EQ(master_->counts().steps_run, 1);
+}
+
 }  // namespace
 }  // namespace muster

@@ -152,8 +152,7 @@ int64_t MasterSession::steps_under_way() const {
 }
 
 int64_t MasterSession::steps_run() const {
-  MutexLock lock(mutex_);
-  return steps_run_;
+  return steps_run_.load(std::memory_order_relaxed);
 }
 
 void MasterSession::Close(absl::Status reason, Done done) {

@@ -1,6 +1,7 @@
 // One session of a client: its graph, its tasks, its steps. docs/cluster.md tells its states.
 #pragma once
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <optional>
@@ -158,7 +159,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   absl::flat_hash_map<std::string, PlanEntry> plans_ ABSL_GUARDED_BY(mutex_);
   std::list<std::string> plan_uses_ ABSL_GUARDED_BY(mutex_);  // the latest first
   absl::flat_hash_map<const StepRun*, std::shared_ptr<StepRun>> runs_ ABSL_GUARDED_BY(mutex_);
-  int64_t steps_run_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<int64_t> steps_run_{0};  // without those that only fill queues
   absl::flat_hash_map<std::string, PartialRun> partial_runs_ ABSL_GUARDED_BY(mutex_);
   int64_t next_partial_run_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<int64_t, Callable> callables_ ABSL_GUARDED_BY(mutex_);

@@ -1,6 +1,7 @@
 #include "muster/master/session_graph.h"
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 
 #include "muster/base/log.h"
 #include "muster/graph/function_gradient.h"
@@ -115,6 +116,11 @@ absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(
     devices = devices_;
     ASSIGN_OR_RETURN(step,
                      BuildStepGraph(run_graph(), device_of_, moved_, names, devices_.front()));
+    plan.fills_queues = names.fetches.empty() && !names.targets.empty();
+    for (const std::string& target : names.targets) {
+      const Node* const node = graph_.FindNode(target);
+      plan.fills_queues &= node != nullptr && absl::StartsWith(node->op(), "QueueEnqueue");
+    }
   }
   absl::StatusOr<std::vector<TaskGraph>> split = absl::UnknownError("");
   {

@@ -184,7 +184,6 @@ std::shared_ptr<StepRun> MasterSession::NewRun(const CallOptions& call, StepRunO
   {
     MutexLock lock(mutex_);
     if (closed_.ok()) {
-      ++steps_run_;
       options.finished_steps = finished_steps_;
       // Filled in before anybody can call back: that takes the lock first.
       auto own = std::make_shared<const StepRun*>(nullptr);
@@ -192,6 +191,8 @@ std::shared_ptr<StepRun> MasterSession::NewRun(const CallOptions& call, StepRunO
                                  [self = shared_from_this(), own, finished = std::move(finished)](
                                      absl::StatusOr<StepResult> result) mutable {
                                    self->RetireStepId((*own)->options(), result.ok());
+                                   if (!(*own)->fills_queues())
+                                     self->steps_run_.fetch_add(1, std::memory_order_relaxed);
                                    std::move(finished)(std::move(result));
                                    self->Leave(*own);
                                  });

@@ -59,8 +59,9 @@ class ClusterPlan {
 
   std::string session;
   std::vector<PlanPart> parts;
-  int64_t collective_graph_key = 0;                     // zero: no collectives
-  int client_part = -1;                                 // the one with feeds and fetches; -1: none
+  int64_t collective_graph_key = 0;  // zero: no collectives
+  bool fills_queues = false;  // and does nothing else: what threads beside a training loop run
+  int client_part = -1;       // the one with feeds and fetches; -1: none
   absl::flat_hash_map<std::string, PlannedFeed> feeds;  // by tensor name, those that are read
   absl::flat_hash_map<std::string, std::string> fetch_keys;
 

@@ -61,6 +61,9 @@ class StepRun : public std::enable_shared_from_this<StepRun> {
     return !finished_ || !cancelled_.ok();
   }
 
+  // Whether it has done nothing but fill queues. Once it has finished.
+  bool fills_queues() const { return plan_ != nullptr && plan_->fills_queues; }
+
   // Whether tasks may be done with their parts before the step is over: it has several, or its plan
   // is still being made.
   bool MayLeaveTasksBehind() const;
