@@ -454,8 +454,16 @@ absl::Status StepRun::PrepareInputs(const PlanNode& item, Entry* inputs) const {
         return entry.reference->Uninitialized();
       continue;
     }
-    // The reader gets a snapshot: later updates do not touch it.
-    entry.tensor = entry.reference->Snapshot();
+    if (i < item.num_passed_inputs) {
+      if (item.passes_values && !entry.tensor.valid()) entry.tensor = entry.reference->Snapshot();
+      // Only the branch that a Switch chooses needs the value.
+      const bool is_switch = item.num_passed_inputs < item.num_inputs;
+      if (!is_switch && !entry.reference->initialized()) return entry.reference->Uninitialized();
+      continue;
+    }
+    // The reader gets a snapshot: later updates do not touch it. It may have been taken by a node
+    // that passes the reference on.
+    if (!entry.tensor.valid()) entry.tensor = entry.reference->Snapshot();
     if (!entry.tensor.valid()) {
       if (!item.allows_uninitialized) return entry.reference->Uninitialized();
     }
@@ -704,10 +712,13 @@ void StepRun::Activate(const PlanNode& item, bool is_dead, Outputs& outputs, Ite
           continue;
         }
         // The last consumer of an output takes it, so that a sole consumer may reuse its memory.
-        if (edge.last_use) {
+        if (edge.carries == PlanEdge::Carries::kLastValue) {
           slot = std::move(value);
+        } else if (edge.carries == PlanEdge::Carries::kValue) {
+          slot = value;
         } else {
           slot = value;
+          if (value.reference) slot.tensor = Tensor();
         }
       }
     }

@@ -8,8 +8,8 @@
 
 #include "muster/base/status.h"
 #include "muster/graph/control_flow.h"
-#include "muster/graph/fetch_order.h"
 #include "muster/graph/partition.h"
+#include "muster/runtime/aliased_reads.h"
 
 namespace muster {
 namespace {
@@ -41,58 +41,6 @@ bool IsEnter(NodeKind kind) {
   return kind == NodeKind::kEnter || kind == NodeKind::kConstantEnter;
 }
 
-// Inputs (node, index) that take the value of a variable when their node starts, and the reference
-// it comes from.
-using LateReads = std::map<std::pair<int, int>, Output>;
-
-// In TensorFlow what was read from a reference variable is the variable's own memory: a node that
-// runs after an update sees it, however early the read was. Programs rely on that (the tokens of
-// synchronous training hold the step that was just incremented). Here a read is a snapshot, so such
-// nodes read again; all others of the step see one and the same value.
-LateReads FindLateReads(const Graph& graph) {
-  std::map<const Node*, std::vector<const Node*>> reads;    // by variable
-  std::map<const Node*, std::vector<const Node*>> changes;  // nodes that take its reference
-  for (const auto& node : graph.nodes()) {
-    for (int i = 0; i < node->num_inputs(); ++i) {
-      if (!IsRef(node->input(i).dtype())) continue;
-      if (IsRef(node->input_types()[i])) {
-        changes[ReferencedVariable(node->input(i), graph)].push_back(node.get());
-      } else if (node->op() == "Identity") {
-        reads[ReferencedVariable(node->input(i), graph)].push_back(node.get());
-      }
-    }
-  }
-  LateReads late;
-  if (reads.empty() || changes.empty()) return late;
-  std::vector<std::vector<std::pair<int, int>>> users(graph.num_nodes());  // node, input or -1
-  for (const auto& node : graph.nodes()) {
-    for (int i = 0; i < node->num_inputs(); ++i)
-      users[node->input(i).node->id()].push_back({node->id(), i});
-    for (const Node* before : node->control_inputs())
-      users[before->id()].push_back({node->id(), -1});
-  }
-  for (const auto& [variable, readers] : reads) {
-    const auto changed = changes.find(variable);
-    if (changed == changes.end()) continue;
-    absl::flat_hash_set<int> after;
-    std::vector<int> open;
-    for (const Node* node : changed->second) open.push_back(node->id());
-    while (!open.empty()) {
-      const int at = open.back();
-      open.pop_back();
-      for (const auto& [user, input] : users[at])
-        if (after.insert(user).second) open.push_back(user);
-    }
-    for (const Node* reader : readers) {
-      // One that is itself after the update has read the new value.
-      if (after.contains(reader->id())) continue;
-      for (const auto& [user, input] : users[reader->id()])
-        if (input >= 0 && after.contains(user)) late[{user, input}] = reader->input(0);
-    }
-  }
-  return late;
-}
-
 bool CrossesTasks(const Node& node) {
   const std::string from = node.Attr<std::string>("send_device").value_or("");
   const std::string to = node.Attr<std::string>("recv_device").value_or("");
@@ -116,7 +64,7 @@ bool IsResult(const Node& node) {
 class PlanMaker {
  public:
   PlanMaker(const Graph& graph, const Executor::KernelSource& kernels)
-      : graph_(graph), kernels_(kernels) {}
+      : graph_(graph), kernels_(kernels), aliases_(graph) {}
 
   absl::StatusOr<ExecutorPlan> Make() {
     plan_.nodes.resize(graph_.num_nodes());
@@ -170,6 +118,7 @@ class PlanMaker {
     item.num_inputs = node.num_inputs();
     item.num_outputs = node.num_outputs();
     for (const Output& input : node.inputs()) item.has_reference_inputs |= IsRef(input.dtype());
+    if (aliases_.passes(node)) item.num_passed_inputs = NumPassedInputs(node);
     return absl::OkStatus();
   }
 
@@ -194,7 +143,6 @@ class PlanMaker {
   // The edges of constants are not waited for.
   void MakeEdges() {
     std::vector<std::vector<PlanEdge>> out(graph_.num_nodes());
-    const LateReads late = FindLateReads(graph_);
     std::vector<uint64_t> waits(graph_.num_nodes(), 0);
     for (const auto& node : graph_.nodes()) {
       for (int i = 0; i < node->num_inputs(); ++i) {
@@ -203,26 +151,30 @@ class PlanMaker {
           continue;
         }
         ++waits[node->id()];
-        const auto read = late.find({node->id(), i});
-        const bool is_late = read != late.end() && plan_.nodes[node->id()].kind != NodeKind::kMerge;
-        const Output source = is_late ? read->second : node->input(i);
-        out[source.node->id()].push_back({node->id(), i, source.index, false});
-        if (!is_late) continue;
-        // Still after the node that would have read it.
-        out[node->input(i).node->id()].push_back({node->id(), -1, 0, false});
-        ++waits[node->id()];
-        plan_.nodes[node->id()].has_reference_inputs = true;
+        const Output source = node->input(i);
+        PlanNode& from = plan_.nodes[source.node->id()];
+        PlanEdge edge{node->id(), i, source.index, PlanEdge::Carries::kValue};
+        if (from.num_passed_inputs > 0) {
+          plan_.nodes[node->id()].has_reference_inputs = true;
+          if (aliases_.reads_again(*node, i))
+            edge.carries = PlanEdge::Carries::kReference;
+          else
+            from.passes_values = true;
+        }
+        out[source.node->id()].push_back(edge);
       }
       for (const Node* before : node->control_inputs()) {
         if (IsConstant(*before)) continue;
-        out[before->id()].push_back({node->id(), -1, 0, false});
+        out[before->id()].push_back({node->id(), -1, 0, PlanEdge::Carries::kValue});
         ++waits[node->id()];
       }
     }
     for (auto& edges : out) {
       absl::flat_hash_set<int> used;
       for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge) {
-        edge->last_use = edge->input >= 0 && used.insert(edge->output).second;
+        if (edge->input >= 0 && used.insert(edge->output).second &&
+            edge->carries == PlanEdge::Carries::kValue)
+          edge->carries = PlanEdge::Carries::kLastValue;
       }
     }
     for (int i = 0; i < graph_.num_nodes(); ++i) {
@@ -393,6 +345,7 @@ class PlanMaker {
 
   const Graph& graph_;
   const Executor::KernelSource& kernels_;
+  const AliasedReads aliases_;
   ExecutorPlan plan_;
 };
 
@@ -407,6 +360,8 @@ PlanNode& PlanNode::operator=(PlanNode&& other) noexcept {
   allows_uninitialized = other.allows_uninitialized;
   has_reference_inputs = other.has_reference_inputs;
   has_constant_inputs = other.has_constant_inputs;
+  passes_values = other.passes_values;
+  num_passed_inputs = other.num_passed_inputs;
   num_inputs = other.num_inputs;
   num_outputs = other.num_outputs;
   frame = other.frame;

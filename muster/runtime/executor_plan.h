@@ -24,10 +24,15 @@ enum class NodeKind : uint8_t {
 
 // One edge out of a node. Control edges have input -1.
 struct PlanEdge {
-  int target = 0;         // index into ExecutorPlan::nodes
-  int input = -1;         // the target's input
-  int output = 0;         // of this node
-  bool last_use = false;  // no later edge carries the same output
+  enum class Carries : uint8_t {
+    kValue,
+    kLastValue,  // no later edge carries the same output
+    kReference   // not the value: the target reads the variable that it came from
+  };
+  int target = 0;  // index into ExecutorPlan::nodes
+  int input = -1;  // the target's input
+  int output = 0;  // of this node
+  Carries carries = Carries::kValue;
 };
 
 struct PlanNode {
@@ -39,6 +44,8 @@ struct PlanNode {
   bool allows_uninitialized = false;
   bool has_reference_inputs = false;  // some edge into it carries a reference
   bool has_constant_inputs = false;   // see ExecutorPlan::constants
+  bool passes_values = false;         // some edge of one that passes references carries a value
+  int num_passed_inputs = 0;          // the first of its inputs whose references it passes on
   int num_inputs = 0;
   int num_outputs = 0;
   int frame = 0;         // static frame in which it runs

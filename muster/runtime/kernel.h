@@ -80,6 +80,8 @@ class KernelContext {
                                             const Shape& shape);
   absl::StatusOr<Tensor> AllocateTemporary(DType dtype, const Shape& shape);
   void SetOutput(int i, Tensor tensor);
+  // Hands input `from` on as output `to`: the value, or the reference of one that it was given.
+  void PassInput(int from, int to) { outputs_[to] = std::move(inputs_[from]); }
   void SetOutputReference(int i, RefPtr<Variable> variable);
   // Dead: Switch and Recv only.
   void SetOutputDead(int i) { outputs_[i].state = Entry::State::kDead; }

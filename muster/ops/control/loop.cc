@@ -7,12 +7,7 @@ namespace muster {
 namespace {
 
 absl::Status Forward(KernelContext& c) {
-  c.SetOutput(0, c.TakeInput(0));
-  return absl::OkStatus();
-}
-
-absl::Status ForwardReference(KernelContext& c) {
-  c.SetOutputReference(0, c.input_reference(0));
+  c.PassInput(0, 0);
   return absl::OkStatus();
 }
 
@@ -70,7 +65,7 @@ DEFINE_OP(RefEnter) {
       .Doc("Enter of a reference.")
       .Shape(ForwardShape)
       .Gradient(EnterGradient)
-      .Cpu(ForwardReference);
+      .Cpu(Forward);
 }
 
 DEFINE_OP(Exit) {
@@ -90,7 +85,7 @@ DEFINE_OP(RefExit) {
       .Doc("Exit of a reference.")
       .Shape(ForwardShape)
       .Gradient(ExitGradient)
-      .Cpu(ForwardReference);
+      .Cpu(Forward);
 }
 
 DEFINE_OP(NextIteration) {
@@ -110,7 +105,7 @@ DEFINE_OP(RefNextIteration) {
       .Doc("NextIteration of a reference.")
       .Shape(ForwardShape)
       .Gradient(NextIterationGradient)
-      .Cpu(ForwardReference);
+      .Cpu(Forward);
 }
 
 DEFINE_OP(LoopCond) {

@@ -17,14 +17,7 @@ absl::StatusOr<bool> Predicate(KernelContext& c) {
 
 absl::Status RunSwitch(KernelContext& c) {
   ASSIGN_OR_RETURN(const bool predicate, Predicate(c));
-  c.SetOutput(predicate ? 1 : 0, c.TakeInput(0));
-  c.SetOutputDead(predicate ? 0 : 1);
-  return absl::OkStatus();
-}
-
-absl::Status RunRefSwitch(KernelContext& c) {
-  ASSIGN_OR_RETURN(const bool predicate, Predicate(c));
-  c.SetOutputReference(predicate ? 1 : 0, c.input_reference(0));
+  c.PassInput(0, predicate ? 1 : 0);
   c.SetOutputDead(predicate ? 0 : 1);
   return absl::OkStatus();
 }
@@ -41,7 +34,7 @@ absl::Status RunSwitchN(KernelContext& c) {
   for (int i = 0; i < c.num_outputs(); ++i) {
     if (i != index) c.SetOutputDead(i);
   }
-  c.SetOutput(index, c.TakeInput(0));
+  c.PassInput(0, index);
   return absl::OkStatus();
 }
 
@@ -55,14 +48,7 @@ absl::StatusOr<int> LiveInput(KernelContext& c) {
 
 absl::Status RunMerge(KernelContext& c) {
   ASSIGN_OR_RETURN(const int live, LiveInput(c));
-  c.SetOutput(0, c.TakeInput(live));
-  c.SetOutput(1, Tensor::Scalar<int32_t>(live));
-  return absl::OkStatus();
-}
-
-absl::Status RunRefMerge(KernelContext& c) {
-  ASSIGN_OR_RETURN(const int live, LiveInput(c));
-  c.SetOutputReference(0, c.input_reference(live));
+  c.PassInput(live, 0);
   c.SetOutput(1, Tensor::Scalar<int32_t>(live));
   return absl::OkStatus();
 }
@@ -168,7 +154,7 @@ DEFINE_OP(RefSwitch) {
       .Shape(SwitchShape)
       .Gradient(SwitchGradient)
       .HostMemory({"pred"})
-      .Cpu(RunRefSwitch);
+      .Cpu(RunSwitch);
 }
 
 DEFINE_OP(_SwitchN) {
@@ -206,7 +192,7 @@ DEFINE_OP(RefMerge) {
       .Shape(MergeShape)
       .Gradient(MergeGradient)
       .HostMemory({"value_index"})
-      .Cpu(RunRefMerge);
+      .Cpu(RunMerge);
 }
 
 DEFINE_OP(RefSelect) {

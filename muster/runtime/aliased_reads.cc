@@ -1,0 +1,158 @@
+#include "muster/runtime/aliased_reads.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/match.h"
+
+#include "muster/graph/fetch_order.h"
+
+namespace muster {
+namespace {
+
+bool ChoosesBranch(const Node& node) {
+  return node.op() == "Switch" || node.op() == "_SwitchN";
+}
+
+// Takes a reference, and may change what it refers to. The others hand the reference on or look at
+// it.
+bool MayChange(const Node& node) {
+  return !absl::StartsWith(node.op(), "Ref") && node.op() != "IsVariableInitialized";
+}
+
+}  // namespace
+
+int NumPassedInputs(const Node& node) {
+  static const auto* const ops = new absl::flat_hash_set<absl::string_view>{
+      "Identity", "IdentityN", "StopGradient",  "PreventGradient",
+      "Enter",    "Exit",      "NextIteration", "Merge"};
+  if (ChoosesBranch(node)) return 1;
+  return ops->contains(node.op()) ? node.num_inputs() : 0;
+}
+
+class AliasedReads::Finder {
+ public:
+  Finder(const Graph& graph, AliasedReads& found)
+      : graph_(graph),
+        found_(found),
+        ever_after_(graph.num_nodes()),
+        in_iteration_after_(graph.num_nodes()) {}
+
+  void Run() {
+    std::map<const Node*, std::vector<const Node*>> reads;    // by variable
+    std::map<const Node*, std::vector<const Node*>> changes;  // by variable
+    for (const auto& node : graph_.nodes()) {
+      for (int i = 0; i < node->num_inputs(); ++i) {
+        if (!IsRef(node->input(i).dtype())) continue;
+        const Node* const variable = ReferencedVariable(node->input(i), graph_);
+        if (IsRef(node->input_types()[i])) {
+          if (MayChange(*node)) changes[variable].push_back(node.get());
+        } else if (i < NumPassedInputs(*node)) {
+          reads[variable].push_back(node.get());
+          // The variable need not have a value where the branch that reads it is not taken.
+          if (ChoosesBranch(*node)) found_.passes_[node->id()] = true;
+        }
+      }
+    }
+    for (const auto& [variable, readers] : reads) {
+      const auto changed = changes.find(variable);
+      if (changed == changes.end()) continue;
+      for (const Node* change : changed->second) {
+        FindBehind(*change, /*over_iterations=*/true, ever_after_);
+        FindBehind(*change, /*over_iterations=*/false, in_iteration_after_);
+        for (const Node* reader : readers) FollowValue(*reader);
+      }
+    }
+  }
+
+ private:
+  // A set of nodes that is emptied without touching each: there may be as many changes as nodes.
+  class NodeSet {
+   public:
+    explicit NodeSet(int num_nodes) : marks_(num_nodes, 0) {}
+    void Clear() { ++current_; }
+    bool Insert(const Node& node) { return std::exchange(marks_[node.id()], current_) != current_; }
+    bool Contains(const Node& node) const { return marks_[node.id()] == current_; }
+
+   private:
+    std::vector<int> marks_;
+    int current_ = 1;
+  };
+
+  // What runs after `start` goes into `behind`.
+  void FindBehind(const Node& start, bool over_iterations, NodeSet& behind) const {
+    behind.Clear();
+    std::vector<const Node*> open = {&start};
+    while (!open.empty()) {
+      const Node& at = *open.back();
+      open.pop_back();
+      if (!over_iterations && at.op() == "NextIteration") continue;
+      const auto add = [&](const Node& next) {
+        if (behind.Insert(next)) open.push_back(&next);
+      };
+      for (const Node::Consumer& consumer : at.consumers()) add(*consumer.node);
+      for (const Node* after : Waiting(at)) add(*after);
+    }
+  }
+
+  const std::vector<const Node*>& Waiting(const Node& node) const {
+    if (waiting_.empty()) {
+      waiting_.resize(graph_.num_nodes());
+      for (const auto& after : graph_.nodes()) {
+        for (const Node* before : after->control_inputs())
+          waiting_[before->id()].push_back(after.get());
+      }
+    }
+    return waiting_[node.id()];
+  }
+
+  // Goes along the nodes that hand on what `reader` has read. Those on the way to a node that runs
+  // after the change, and not only after a reader that does so itself, pass the reference.
+  void FollowValue(const Node& reader) {
+    struct Step {
+      const Node* node;
+      int from;  // the step that it was reached by
+      int input;
+    };
+    std::vector<Step> steps = {{&reader, -1, 0}};
+    absl::flat_hash_set<int> seen = {reader.id()};
+    for (size_t at = 0; at < steps.size(); ++at) {
+      const Node& passing = *steps[at].node;
+      for (const Node::Consumer& consumer : passing.consumers()) {
+        const Node& user = *consumer.node;
+        // What Merge says about its inputs is a value of its own.
+        if (passing.op() == "Merge" && consumer.output != 0) continue;
+        if (passing.op() == "IdentityN" && steps[at].input != consumer.output) continue;
+        if (consumer.input < NumPassedInputs(user)) {
+          if (seen.insert(user.id()).second)
+            steps.push_back({&user, static_cast<int>(at), consumer.input});
+          continue;
+        }
+        if (!RunsAfter(user, reader)) continue;
+        found_.again_.insert({user.id(), consumer.input});
+        for (int i = static_cast<int>(at); i >= 0; i = steps[i].from) {
+          found_.passes_[steps[i].node->id()] = true;
+          if (steps[i].from >= 0) found_.again_.insert({steps[i].node->id(), steps[i].input});
+        }
+      }
+    }
+  }
+
+  bool RunsAfter(const Node& user, const Node& reader) const {
+    if (!ever_after_.Contains(user)) return false;
+    if (!ever_after_.Contains(reader)) return true;
+    return in_iteration_after_.Contains(user) && !in_iteration_after_.Contains(reader);
+  }
+
+  const Graph& graph_;
+  AliasedReads& found_;
+  NodeSet ever_after_;          // the change that is looked at
+  NodeSet in_iteration_after_;  // the same, in the same iteration of its loops
+  mutable std::vector<std::vector<const Node*>> waiting_;  // by node id: who waits for it
+};
+
+AliasedReads::AliasedReads(const Graph& graph) : passes_(graph.num_nodes(), false) {
+  Finder(graph, *this).Run();
+}
+
+}  // namespace muster
