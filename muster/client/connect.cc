@@ -51,6 +51,7 @@ absl::StatusOr<SessionOptions> OptionsForTarget(std::string target, SessionConfi
   options.optimize_graph = config.optimize_graph;
   options.log_device_placement = config.log_device_placement;
   options.allow_soft_placement = config.allow_soft_placement;
+  options.executor_type = config.executor_type;
   options.target = std::move(target);
   options.config = std::move(config);
   if (!options.target.empty()) {

@@ -21,6 +21,7 @@
 #include "muster/graph/lower.h"
 #include "muster/runtime/collective_groups.h"
 #include "muster/runtime/executor.h"
+#include "muster/runtime/executor_type.h"
 #include "muster/runtime/function_runtime.h"
 #include "muster/runtime/local_partitions.h"
 #include "muster/runtime/step_collectives.h"
@@ -348,6 +349,7 @@ class LocalSession : public Session {
       const auto found = plans_.find(key);
       if (found != plans_.end()) return found->second;
     }
+    RETURN_IF_ERROR(CheckExecutorType(options_.executor_type));
     auto plan = std::make_shared<LocalPlan>(signature);
     ASSIGN_OR_RETURN(plan->lowered, LowerIfNeeded());
     const bool is_lowered = plan->lowered != nullptr && plan->lowered->graph.graph != nullptr;

@@ -32,6 +32,7 @@ struct SessionOptions {
   bool optimize_graph = true;
   bool log_device_placement = false;
   bool allow_soft_placement = false;
+  std::string executor_type;  // of local sessions; steps are refused where it does not exist
   // Set: the master runs the steps. `target` is how the client calls it, `config` what it asks of
   // it beyond the fields above.
   std::shared_ptr<MasterApi> master;

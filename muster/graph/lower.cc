@@ -6,6 +6,7 @@
 
 #include "muster/base/status.h"
 #include "muster/device/device_name.h"
+#include "muster/graph/frames.h"
 #include "muster/graph/function_gradient.h"
 #include "muster/graph/function_proto.h"
 #include "muster/graph/op_registry.h"
@@ -189,8 +190,15 @@ class Lowering {
     if (IsDirectCall(node, library_)) return LowerDirectCall(node);
     if (IsCall(node)) {
       ASSIGN_OR_RETURN(const FunctionRef function, node.Attr<FunctionRef>("f"));
-      if (!MayInline(function)) return absl::OkStatus();
-      return Inline(node, function, /*effects=*/Effects::kControlResults);
+      // An executor that does not exist is the call's error to report.
+      if (!MayInline(function) || !node.Attr<std::string>("executor_type").value_or("").empty())
+        return absl::OkStatus();
+      ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                       ControlResults(library_, function.name));
+      // A function made without saying what must run has all its effects when it is called.
+      const bool says_nothing = names.empty() && node.op() == "StatefulPartitionedCall";
+      return Inline(node, function,
+                    says_nothing ? Effects::kAllStateful : Effects::kControlResults);
     }
     if (IsGradient(node)) return LowerGradient(node);
     if (!HasTrueAttr(node.attrs(), "_lower_using_switch_merge")) return absl::OkStatus();
@@ -200,8 +208,9 @@ class Lowering {
     return absl::OkStatus();
   }
 
-  // What must have run before something that waits for a call.
-  enum class Effects { kControlResults, kAllStateful };
+  // What must have run before something that waits for a call: the nodes that the function names,
+  // all that have effects, or all that have effects also where only a result is read.
+  enum class Effects { kControlResults, kAllStateful, kAllStatefulBeforeResults };
 
   absl::Status LowerDirectCall(Node& node) {
     FunctionRef function{node.op(), {}};
@@ -210,7 +219,7 @@ class Lowering {
         function.attrs.emplace(attr.name, *value);
     }
     if (branch_calls_.contains(&node)) return Inline(node, function, Effects::kControlResults);
-    if (MayInline(function)) return Inline(node, function, Effects::kAllStateful);
+    if (MayInline(function)) return Inline(node, function, Effects::kAllStatefulBeforeResults);
     NodeSpec spec;
     spec.name = NewName(node.name());
     spec.op = node.def().is_stateful ? "StatefulPartitionedCall" : "PartitionedCall";
@@ -551,22 +560,24 @@ class Lowering {
     RETURN_IF_ERROR(CopyBody(node, *body, arguments, start, copies, results));
 
     std::vector<Node*> effect_nodes;
-    if (start != nullptr) effect_nodes.push_back(start);
-    if (effects == Effects::kAllStateful) {
-      // Those that the results wait for need no edge of their own: in a branch that is not taken it
-      // would be dead.
-      const absl::flat_hash_set<const Node*> waited = BehindResults(*body);
-      for (const auto& inner : body->nodes()) {
-        if (inner->def().is_stateful && !is_border(*inner) && !waited.contains(inner.get()))
-          effect_nodes.push_back(copies[inner.get()]);
-      }
-    } else {
+    if (effects == Effects::kControlResults) {
       ASSIGN_OR_RETURN(const std::vector<std::string> names,
                        ControlResults(library_, function.name));
       for (const std::string& name : names) {
         const Node* const inner = body->FindNode(name);
         if (inner != nullptr && !is_border(*inner)) effect_nodes.push_back(copies[inner]);
       }
+    } else {
+      ASSIGN_OR_RETURN(Node* const all, AfterEffects(node, *body, copies));
+      if (all != nullptr) effect_nodes.push_back(all);
+    }
+    std::vector<Node*> before_results;
+    if (effects == Effects::kAllStatefulBeforeResults) before_results = effect_nodes;
+    // Dead where the call is.
+    if (start != nullptr) {
+      effect_nodes.push_back(start);
+    } else if (effects != Effects::kControlResults) {
+      effect_nodes.insert(effect_nodes.end(), arguments.begin(), arguments.end());
     }
     std::vector<Output> outputs;
     for (size_t i = 0; i < results.size(); ++i) {
@@ -575,8 +586,9 @@ class Lowering {
       spec.name = NewName(absl::StrCat(prefix, "/output"));
       spec.op = "Identity";
       spec.inputs = {results[i]};
+      spec.control_inputs = before_results;
       ASSIGN_OR_RETURN(Node* const output, Add(std::move(spec)));
-      if (effects == Effects::kAllStateful) effect_nodes.push_back(output);
+      if (effects != Effects::kControlResults) effect_nodes.push_back(output);
       outputs.emplace_back(output, 0);
     }
     NodeSpec spec;
@@ -588,20 +600,38 @@ class Lowering {
     return Replace(node, std::move(outputs), *executed);
   }
 
-  static absl::flat_hash_set<const Node*> BehindResults(const Graph& body) {
-    absl::flat_hash_set<const Node*> found;
-    std::vector<const Node*> ahead;
-    for (const auto& node : body.nodes()) {
-      if (node->op() == "_Retval") ahead.push_back(node.get());
+  // A node that runs after everything in the body that has effects; null where nothing has. It does
+  // not die with branches that are not taken. What loops do is done when they are left.
+  absl::StatusOr<Node*> AfterEffects(const Node& caller, const Graph& body,
+                                     const absl::flat_hash_map<const Node*, Node*>& copies) {
+    const Frames frames = FindFrames(body);
+    const auto outermost = [&](int frame) {
+      while (frame > 0 && frames.frames[frame].parent > 0) frame = frames.frames[frame].parent;
+      return frame;
+    };
+    std::vector<Node*> waited;
+    absl::flat_hash_set<int> loops;
+    for (const auto& inner : body.nodes()) {
+      if (!inner->def().is_stateful || inner->op() == "_Arg" || inner->op() == "_Retval") continue;
+      const int frame = outermost(frames.inside[inner->id()]);
+      if (frame == 0) {
+        waited.push_back(copies.at(inner.get()));
+      } else {
+        loops.insert(frame);
+      }
     }
-    while (!ahead.empty()) {
-      const Node* const node = ahead.back();
-      ahead.pop_back();
-      if (!found.insert(node).second) continue;
-      for (const Output& input : node->inputs()) ahead.push_back(input.node);
-      for (const Node* before : node->control_inputs()) ahead.push_back(before);
+    for (const auto& inner : body.nodes()) {
+      if (frames.outputs[inner->id()] == 0 && loops.contains(frames.inside[inner->id()]))
+        waited.push_back(copies.at(inner.get()));
     }
-    return found;
+    if (waited.empty()) return nullptr;
+    NodeSpec spec;
+    spec.name = NewName(absl::StrCat("Func/", caller.name(), "/effects"));
+    --next_number_;  // TensorFlow has no such node
+    spec.op = "ControlTrigger";
+    spec.control_inputs = std::move(waited);
+    spec.device = caller.device();
+    return Add(std::move(spec));
   }
 
   absl::Status CopyBody(const Node& caller, const Graph& body, const std::vector<Node*>& arguments,

@@ -162,6 +162,53 @@ TEST_F(LowerTest, RecursionStaysACall) {
   EXPECT_EQ((*Get(calls[0]).Attr<FunctionRef>("f")).name, "down");
 }
 
+// A function that draws a random number which its result does not need: 'drawn' is an effect.
+std::string CallWithEffect(absl::string_view op, absl::string_view attrs) {
+  return absl::StrCat(
+      "node { ", Number("x", 1), " } node { name: 'y' op: '", op, "' input: 'x'", attrs,
+      " } node { name: 'after' op: 'NoOp' input: '^y' } library { function { signature { ",
+      "name: 'f' is_stateful: true input_arg ", Argument("x"), "output_arg ", Argument("y"),
+      "} node_def { name: 'drawn' op: 'RandomUniformInt' input: 'shape:output:0' input: 'x' ",
+      "input: 'x'", Attr("T", "type: DT_INT32"), Attr("Tout", "type: DT_INT32"),
+      " } node_def { name: 'shape' op: 'Const'", Attr("dtype", "type: DT_INT32"),
+      Attr("value", "tensor { dtype: DT_INT32 tensor_shape { dim { size: 0 } } }"),
+      " } ret { key: 'y' value: 'x' } } }");
+}
+
+TEST_F(LowerTest, EffectsRunBeforeWhatWaitsForTheCall) {
+  Lower(CallWithEffect(
+      "StatefulPartitionedCall",
+      absl::StrCat(Attr("Tin", "list { type: DT_INT32 }"), Attr("Tout", "list { type: DT_INT32 }"),
+                   Attr("f", "func { name: 'f' }"))));
+  ASSERT_EQ(Get("after").control_inputs().size(), 1u);
+  std::vector<std::string> waited = InputsOf(*Get("after").control_inputs()[0]);
+  ASSERT_THAT(waited, Contains(HasSubstr("^Func/y/effects")));
+  for (const auto& node : lowered_.graph->nodes()) {
+    if (node->op() == "ControlTrigger") {
+      EXPECT_THAT(InputsOf(*node), ElementsAre("^y/drawn"));
+    }
+    // Whoever reads the result does not wait.
+    if (absl::StrContains(node->name(), "/output/")) {
+      EXPECT_TRUE(node->control_inputs().empty());
+    }
+  }
+}
+
+TEST_F(LowerTest, EffectsOfACallByNameRunBeforeItsResults) {
+  Lower(CallWithEffect("f", ""));
+  const Node* const output = lowered_.outputs.at(Output(graph_.FindNode("y"), 0)).node;
+  ASSERT_EQ(output->control_inputs().size(), 1u);
+  EXPECT_THAT(InputsOf(*output->control_inputs()[0]), ElementsAre("^y/drawn"));
+}
+
+TEST_F(LowerTest, CallsOfAnotherExecutorAreNotWrittenOut) {
+  Lower(CallWithEffect(
+      "StatefulPartitionedCall",
+      absl::StrCat(Attr("Tin", "list { type: DT_INT32 }"), Attr("Tout", "list { type: DT_INT32 }"),
+                   Attr("executor_type", "s: 'NO_SUCH'"), Attr("f", "func { name: 'f' }"))));
+  EXPECT_EQ(Get("y").op(), "StatefulPartitionedCall");
+}
+
 TEST_F(LowerTest, BodiesThatDoNotFitAreRefused) {
   Graph graph;
   Import(absl::StrCat("node { ", Number("x", 1), " } node { name: 'y' op: 'StatelessWhile' ",

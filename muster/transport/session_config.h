@@ -25,6 +25,7 @@ struct SessionConfig {
   bool bfloat16_sendrecv = false;
   // Contact only the tasks that the graph needs: "muster.lazy_tasks" in experimental.executor_type.
   bool lazy_tasks = false;
+  std::string executor_type;  // experimental.executor_type, but for that value
   std::string collective_group_leader;
   bool use_rpc_for_inprocess_master = false;  // no shortcut to a server of the same process
   int cpu_devices = 1;                        // device_count["CPU"]; for local sessions and servers

@@ -52,6 +52,7 @@ absl::StatusOr<SessionConfig> SessionConfigFromProto(const tensorflow::ConfigPro
   config.share_session_state_in_clusterspec_propagation =
       experimental.share_session_state_in_clusterspec_propagation();
   config.lazy_tasks = experimental.executor_type() == kLazyTasks;
+  if (!config.lazy_tasks) config.executor_type = experimental.executor_type();
   config.collective_group_leader = experimental.collective_group_leader();
   config.use_rpc_for_inprocess_master = proto.rpc_options().use_rpc_for_inprocess_master();
   if (const auto found = proto.device_count().find("CPU"); found != proto.device_count().end()) {

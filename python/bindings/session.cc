@@ -244,7 +244,8 @@ void BindSession(nb::module_& m) {
   m.def(
       "new_session",
       [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize,
-         bool log_placement, bool soft_placement, int threads, bool own_threads) {
+         bool log_placement, bool soft_placement, int threads, bool own_threads,
+         std::string executor_type) {
         SessionOptions options;
         options.scheduler = own_threads ? &PoolOf(threads) : &SharedPool(threads);
         options.cpu_devices = cpu_devices;
@@ -252,12 +253,14 @@ void BindSession(nb::module_& m) {
         options.optimize_graph = optimize;
         options.log_device_placement = log_placement;
         options.allow_soft_placement = soft_placement;
+        options.executor_type = std::move(executor_type);
         return RunValue(Session::Create(graph, options));
       },
       nb::keep_alive<0, 1>(), nb::arg("graph"), nb::arg("cpu_devices") = 1,
       nb::arg("operation_timeout_ms") = 0, nb::arg("optimize") = true,
       nb::arg("log_device_placement") = false, nb::arg("allow_soft_placement") = false,
-      nb::arg("threads") = 0, nb::arg("own_threads") = false);
+      nb::arg("threads") = 0, nb::arg("own_threads") = false,
+      nb::arg("executor_type") = "");
   m.def("connect_session", &ConnectSession, nb::keep_alive<0, 1>(), nb::arg("graph"),
         nb::arg("target"), nb::arg("config"));
   m.def(

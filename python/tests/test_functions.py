@@ -19,16 +19,17 @@ def answered(tf_python, tmp_path_factory):
         return {name: (graph_def, runs) for name, graph_def, runs in pickle.load(file)}
 
 
-@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("where", ["local", "not optimized", "served"])
 @pytest.mark.parametrize("name", function_programs.PROGRAMS)
-def test_answers(answered, name, optimize):
+def test_answers(answered, name, where):
     serialized, runs = answered[name]
+    server = tf.train.Server.create_local_server() if where == "served" else None
     config = tf.ConfigProto()
-    if not optimize:
+    if where == "not optimized":
         config.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
     with tf.Graph().as_default():
         tf.import_graph_def(tf.GraphDef.FromString(serialized), name="")
-        with tf.Session(config=config) as session:
+        with tf.Session(server.target if server else "", config=config) as session:
             for fetches, feeds, expected in runs:
                 if isinstance(expected, str):
                     with pytest.raises(getattr(tf.errors, expected)):
@@ -43,6 +44,8 @@ def test_answers(answered, name, optimize):
                     else:
                         assert np.asarray(mine).dtype == np.asarray(theirs).dtype
                         np.testing.assert_allclose(mine, theirs, rtol=1e-5, err_msg=f"{fetches} {feeds}")
+    if server:
+        server.stop()
 
 
 def test_fed_outputs_of_functional_nodes(answered):

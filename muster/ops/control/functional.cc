@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "muster/ops/op.h"
+#include "muster/runtime/executor_type.h"
 
 namespace muster {
 namespace {
@@ -105,14 +106,18 @@ class CallKernel : public AsyncKernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(function_, setup.Attr<FunctionRef>("f"));
+    ASSIGN_OR_RETURN(const std::string executor, setup.Attr<std::string>("executor_type"));
+    executor_ = CheckExecutorType(executor);
     return absl::OkStatus();
   }
   void ComputeAsync(KernelContext& c, Done done) override {
+    if (!executor_.ok()) return std::move(done)(executor_);
     CallForOutputs(c, function_, TakeInputs(c, 0), std::move(done));
   }
 
  private:
   FunctionRef function_;
+  absl::Status executor_;  // an error of the call, not of making its kernel
 };
 
 // Runs where the gradient was not written out before the step: mostly to say why.
