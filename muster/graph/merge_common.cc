@@ -81,6 +81,7 @@ bool MayMerge(const Node& node) {
   for (DType type : node.output_types()) {
     if (IsMutable(type)) return false;
   }
+  if (IsWrittenTo(node)) return false;
   const Tensor* value = ConstValue(node);
   return value == nullptr || value->size_bytes() <= kMaxConstBytes;
 }

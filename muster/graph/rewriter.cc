@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 
 #include "muster/base/check.h"
 #include "muster/base/status.h"
@@ -34,6 +35,22 @@ const Tensor* ConstValue(const Node& node) {
   if (node.op() != "Const") return nullptr;
   const AttrValue* value = node.FindAttr("value");
   return value == nullptr ? nullptr : value->get<Tensor>();
+}
+
+bool HandsOnMemory(const Node& node) {
+  return (node.op() == "Identity" || node.op() == "Reshape") && !IsRef(node.input(0).dtype());
+}
+
+bool IsWrittenTo(const Node& node) {
+  std::vector<const Node*> open = {&node};
+  for (size_t at = 0; at < open.size(); ++at) {
+    for (const Node::Consumer& consumer : open[at]->consumers()) {
+      if (consumer.input != 0) continue;
+      if (absl::StartsWith(consumer.node->op(), "Inplace")) return true;
+      if (HandsOnMemory(*consumer.node)) open.push_back(consumer.node);
+    }
+  }
+  return false;
 }
 
 bool IsMutable(DType type) {

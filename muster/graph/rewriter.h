@@ -75,6 +75,11 @@ bool IsControlFlow(const Node& node);
 bool MayKillOutputs(const Node& node);
 // The value of a Const; null for all others.
 const Tensor* ConstValue(const Node& node);
+// The first output lies in the memory of the first input.
+bool HandsOnMemory(const Node& node);
+// Another node writes into the memory of its output (InplaceAdd and its kin), so that it must have
+// memory of its own in every step.
+bool IsWrittenTo(const Node& node);
 // A reference, or a handle to something that changes.
 bool IsMutable(DType type);
 

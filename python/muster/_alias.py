@@ -51,7 +51,7 @@ _MODULES = {
         "logging_ops": "logging_ops", "string_ops": "string_ops", "sparse_ops": "sparse_ops sparse_tensor",
         "embedding_ops": "embedding_ops", "tensor_array_ops": "tensor_array_ops", "functional_ops": "functional_ops",
         "map_fn": "functional_ops", "linalg_ops": "linalg_ops", "data_flow_ops": "data_flow_ops",
-        "session_ops": "session_ops",
+        "session_ops": "session_ops", "inplace_ops": "inplace_ops",
         "io_ops": "io_ops", "parsing_ops": "parsing_ops", "image_ops": "image", "script_ops": "script_ops",
         "template": "template", "partitioned_variables": "partitioned", "resource_variable_ops": "variables",
         "gen_array_ops": "op_library", "gen_math_ops": "op_library", "gen_nn_ops": "op_library",

@@ -19,7 +19,7 @@ _CONTENTS = {
         "unsorted_segment_sum unsorted_segment_mean unsorted_segment_sqrt_n xdivy xlogy invert_permutation igamma "
         "igammac zeta polygamma lbeta scalar_mul",
         {"softmax": "nn_ops:softmax", "log_softmax": "nn_ops:log_softmax", "polyval": "special_ops:polyval",
-         "reduce_euclidean_norm": "special_ops:reduce_euclidean_norm", "divide_no_nan": "div_no_nan",
+         "reduce_euclidean_norm": "math_ops:reduce_euclidean_norm", "divide_no_nan": "div_no_nan",
          "floormod": "mod", "softplus": "nn_ops:softplus", "softsign": "nn_ops:softsign", "top_k": "nn_ops:top_k",
          "in_top_k": "nn_ops:in_top_k", "l2_normalize": "nn_ops:l2_normalize", "ceil": "ceil",
          "zero_fraction": "nn_ops:zero_fraction", "betainc": "ctc_ops:betainc", "bessel_i0e": "ctc_ops:bessel_i0e",

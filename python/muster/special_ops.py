@@ -324,10 +324,6 @@ def unsorted_segment_sqrt_n(data, segment_ids, num_segments, name=None):
             _segment_counts(data, segment_ids, num_segments))
 
 
-def reduce_euclidean_norm(input_tensor, axis=None, keepdims=False, name=None):
-    return math_ops.sqrt(math_ops.reduce_sum(math_ops.square(input_tensor), axis, keepdims=keepdims), name=name)
-
-
 def polyval(coeffs, x, name=None):
     with name_scope(name, "polyval", list(coeffs) + [x]):
         x = convert_to_tensor(x, name="x")
@@ -413,7 +409,12 @@ def _ignored(*args, **kwargs):
     """Graphs are always built as TensorFlow 1.15 builds them."""
 
 
-disable_control_flow_v2 = disable_tensor_equality = disable_v2_tensorshape = _ignored
+disable_control_flow_v2 = disable_tensor_equality = disable_v2_tensorshape = enable_control_flow_v2 = _ignored
+
+
+def control_flow_v2_enabled():
+    return False
+
 
 GRAPH_DEF_VERSION = 134
 GRAPH_DEF_VERSION_MIN_CONSUMER = 0
@@ -425,5 +426,5 @@ __all__ = [
     "histogram_fixed_width", "histogram_fixed_width_bins", "scalar_mul", "igamma", "igammac", "zeta", "polygamma", "lbeta",
     "to_complex64", "to_complex128", "unsorted_segment_mean", "unsorted_segment_sqrt_n", "switch_case", "create_partitioned_variables",
     "dimension_value", "dimension_at_index", "get_logger", "convert_to_tensor_or_indexed_slices", "guarantee_const",
-    "disable_control_flow_v2", "disable_tensor_equality", "disable_v2_tensorshape", "GRAPH_DEF_VERSION",
+    "disable_control_flow_v2", "enable_control_flow_v2", "control_flow_v2_enabled", "disable_tensor_equality", "disable_v2_tensorshape", "GRAPH_DEF_VERSION",
     "GRAPH_DEF_VERSION_MIN_CONSUMER", "GRAPH_DEF_VERSION_MIN_PRODUCER"]

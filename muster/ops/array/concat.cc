@@ -66,12 +66,13 @@ absl::Status ConcatShape(ShapeContext& c) {
 absl::Status Concat(KernelContext& c) {
   const Arguments args = ArgumentsOf(c.node());
   const Tensor& axis_tensor = c.input(args.axis);
-  if (axis_tensor.rank() != 0) {
+  // A vector of one element counts as a scalar, as in TensorFlow.
+  if (axis_tensor.rank() > 1 || axis_tensor.num_elements() != 1) {
     return InvalidArgument(args.axis == 0 ? "concat_dim" : "axis",
                            " tensor should be a scalar integer, but got shape ",
                            axis_tensor.shape().ToString());
   }
-  ASSIGN_OR_RETURN(const int64_t given_axis, ScalarInteger(axis_tensor, "axis"));
+  ASSIGN_OR_RETURN(const int64_t given_axis, ScalarInteger(axis_tensor.Reshaped(Shape()), "axis"));
   const Shape& first = c.input(args.first_value).shape();
   const int rank = first.rank();
   if (rank == 0)

@@ -166,6 +166,12 @@ absl::Status GatherV2Shape(ShapeContext& c) {
   // Enough dims for the axis to exist.
   ASSIGN_OR_RETURN(const PartialShape wide,
                    c.WithRankAtLeast(params, static_cast<int>(axis < 0 ? -axis : axis + 1)));
+  // And one behind the batch.
+  if (batch_dims > 0)
+    RETURN_IF_ERROR(
+        c.WithRankAtLeast(params,
+                          static_cast<int>(std::min<int64_t>(batch_dims, Shape::kMaxRank)) + 1)
+            .status());
   if (batch_dims < 0) {
     // Which axes that are turns out when the step runs.
     if (!indices.known_rank()) {

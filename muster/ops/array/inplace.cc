@@ -1,5 +1,9 @@
-// Rows of a tensor replaced or changed: InplaceUpdate, InplaceAdd, InplaceSub. The input
-// itself stays as it is.
+// Rows of a tensor replaced or changed: InplaceUpdate, InplaceAdd, InplaceSub. As in TensorFlow the
+// input itself is changed, and whoever reads it later sees that, where its memory was made in the
+// step. Constants, variables and what was fed or received stay as they are.
+#include "absl/container/flat_hash_set.h"
+
+#include "muster/graph/rewriter.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -29,8 +33,34 @@ bool IsNumber(Types<Ts...>, DType dtype) {
   return ((dtype == kDTypeOf<Ts>) || ...);
 }
 
+// Ops whose results lie in memory that nothing outside the step holds.
+bool MakesItsMemory(const Node& node) {
+  static const auto* const ops = new absl::flat_hash_set<absl::string_view>{"Add",
+                                                                            "AddV2",
+                                                                            "DeepCopy",
+                                                                            "Empty",
+                                                                            "Fill",
+                                                                            "InplaceAdd",
+                                                                            "InplaceSub",
+                                                                            "InplaceUpdate",
+                                                                            "Mul",
+                                                                            "OnesLike",
+                                                                            "RandomStandardNormal",
+                                                                            "RandomUniform",
+                                                                            "Sub",
+                                                                            "ZerosLike"};
+  return ops->contains(node.op());
+}
+
+// The node whose memory the first input lies in.
+const Node& Origin(const Node& node) {
+  const Node* origin = node.input(0).node;
+  while (HandsOnMemory(*origin)) origin = origin->input(0).node;
+  return *origin;
+}
+
 template <Change kChange>
-absl::Status Run(KernelContext& c) {
+absl::Status Run(KernelContext& c, bool in_place) {
   const Tensor x = c.input(0);
   const Tensor& rows = c.input(1);
   const Tensor& v = c.input(2);
@@ -55,16 +85,21 @@ absl::Status Run(KernelContext& c) {
       return InvalidArgument("i[", i, "] = ", row, " is not a row of x, which has ", x.dim(0));
     }
   }
-  ASSIGN_OR_RETURN(Tensor* const y, c.AllocateOutput(0, x.shape()));
+  Tensor y = x;
+  if (!in_place && x.num_elements() > 0) {
+    ASSIGN_OR_RETURN(Tensor* const copy, c.AllocateOutput(0, x.shape()));
+    CopyElements(x.dtype(), x.raw(), copy->raw(), x.num_elements());
+    y = *copy;
+  }
+  c.SetOutput(0, y);
   if (x.num_elements() == 0) return absl::OkStatus();
-  CopyElements(x.dtype(), x.raw(), y->raw(), x.num_elements());
   const int64_t count = x.shape().ElementsIn(1, x.rank());
   const auto bytes = count * static_cast<int64_t>(DTypeSize(x.dtype()));
   for (int64_t i = 0; i < rows.dim(0); ++i) {
     const int64_t given = rows.data<int32_t>()[i];
     const int64_t row = given < 0 ? given + x.dim(0) : given;
     const char* const from = v.raw() + i * bytes;
-    char* const to = y->raw() + row * bytes;
+    char* const to = y.raw() + row * bytes;
     if (kChange == Change::kUpdate) {
       CopyElements(x.dtype(), from, to, count);
     } else {
@@ -74,7 +109,20 @@ absl::Status Run(KernelContext& c) {
   return absl::OkStatus();
 }
 
-void Define(OpBuilder& op, const char* doc, KernelFunction run) {
+template <Change kChange>
+class InplaceKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    in_place_ = MakesItsMemory(Origin(setup.node()));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override { return Run<kChange>(c, in_place_); }
+
+ private:
+  bool in_place_ = false;
+};
+
+void Define(OpBuilder& op, const char* doc, KernelFactory kernel) {
   op.Attr("T: type")
       .Input("x: T")
       .Input("i: int32")
@@ -82,19 +130,20 @@ void Define(OpBuilder& op, const char* doc, KernelFunction run) {
       .Output("y: T")
       .Doc(doc)
       .Shape(UnchangedShape)
-      .Cpu(run);
+      .Cpu(std::move(kernel));
 }
 
 }  // namespace
 
 DEFINE_OP(InplaceUpdate) {
-  Define(op, "x with the rows i replaced by those of v.", Run<Change::kUpdate>);
+  Define(op, "x with the rows i replaced by those of v.", New<InplaceKernel<Change::kUpdate>>());
 }
 DEFINE_OP(InplaceAdd) {
-  Define(op, "x with the rows of v added to its rows i.", Run<Change::kAdd>);
+  Define(op, "x with the rows of v added to its rows i.", New<InplaceKernel<Change::kAdd>>());
 }
 DEFINE_OP(InplaceSub) {
-  Define(op, "x with the rows of v subtracted from its rows i.", Run<Change::kSub>);
+  Define(op, "x with the rows of v subtracted from its rows i.",
+         New<InplaceKernel<Change::kSub>>());
 }
 
 }  // namespace muster

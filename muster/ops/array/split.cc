@@ -160,6 +160,8 @@ absl::StatusOr<int> SplitAxis(const Tensor& axis_tensor, int rank) {
 }
 
 absl::Status Split(KernelContext& c) {
+  if (c.input(0).rank() != 0)
+    return InvalidArgument("split_dim must be a scalar but has rank ", c.input(0).rank());
   const Tensor input = c.input(1);
   ASSIGN_OR_RETURN(const int axis, SplitAxis(c.input(0), input.rank()));
   const int pieces = c.num_outputs();

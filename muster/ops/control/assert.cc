@@ -28,7 +28,7 @@ class AssertKernel : public Kernel {
 
   absl::Status Compute(KernelContext& c) override {
     const Tensor& condition = c.input(0);
-    if (condition.num_elements() != 1 || condition.rank() > 1) {
+    if (condition.rank() != 0) {
       return InvalidArgument("In[0] should be a scalar: ", condition.shape().ToString());
     }
     if (condition.scalar<bool>()) return absl::OkStatus();

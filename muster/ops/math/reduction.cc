@@ -278,7 +278,7 @@ DEFINE_OP(Min) {
 
 DEFINE_OP(EuclideanNorm) {
   DefineReduction(op, kNumbers, "Euclidean norms over the given axes.");
-  op.NoGradient("TensorFlow 1.15 has none").CpuTypes<Numbers>("T", []<typename T>() {
+  op.Gradient(DifferentiateNorm).CpuTypes<Numbers>("T", []<typename T>() {
     return New<Reduction<NormOp<T>, false>>();
   });
 }

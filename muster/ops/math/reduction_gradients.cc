@@ -191,6 +191,20 @@ absl::Status DifferentiateExtreme(GradientContext& g) {
   return absl::OkStatus();
 }
 
+absl::Status DifferentiateNorm(GradientContext& g) {
+  const bool keeps_dims = g.Attr<bool>("keep_dims");
+  Output y = g.output();
+  Output dy = g.dy();
+  if (!keeps_dims) {
+    const Output kept = EmitReducedShape(g.scope(), g.ShapeOf(g.input(0)), g.input(1));
+    y = g.Op("Reshape", {y, kept});
+    dy = g.Op("Reshape", {dy, kept});
+  }
+  const Output share = g.Op("RealDiv", {y, dy}, {}, "truediv");
+  g.SetDx(0, g.Op("RealDiv", {g.input(0), share}, {}, "truediv"));
+  return absl::OkStatus();
+}
+
 // Products of all other elements: exclusive cumulative products from both ends, with the reduced
 // dims brought to the front and made one.
 absl::Status DifferentiateProd(GradientContext& g) {

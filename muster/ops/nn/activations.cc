@@ -46,29 +46,36 @@ absl::Status SeluGrad(KernelContext& c) {
   });
 }
 
-// Half and bfloat16 have their own precision, which fixes where softplus turns linear or
+// TensorFlow computes softplus of half and bfloat16 in the type itself, so that every step is
+// rounded to it, and takes 2^-13 for the precision of half where softplus turns linear or
 // exponential.
 template <typename T>
 constexpr double kEpsilonOf = std::numeric_limits<T>::epsilon();
 template <>
-constexpr double kEpsilonOf<Half> = 0x1p-10;
+constexpr double kEpsilonOf<Half> = 0x1p-13;
 template <>
 constexpr double kEpsilonOf<Bfloat16> = 0x1p-7;
+template <typename T>
+Compute<T> Rounded(Compute<T> x) {
+  return static_cast<Compute<T>>(static_cast<T>(x));
+}
 
 template <typename T>
 absl::Status Softplus(KernelContext& c) {
   using V = Compute<T>;
-  const V threshold = static_cast<V>(std::log(kEpsilonOf<T>) + 2);
+  const V logarithm = Rounded<T>(static_cast<V>(std::log(kEpsilonOf<T>)));
+  const V threshold = Rounded<T>(logarithm + V(2));
   return MapElements<T>(c, 2 * kCostly, [threshold](V x) {
     if (x > -threshold) return x;
-    const V e = Exponential(x);
+    const V e = Rounded<T>(Exponential(x));
     return x < threshold ? e : std::log1p(e);
   });
 }
 template <typename T>
 absl::Status SoftplusGrad(KernelContext& c) {
   using V = Compute<T>;
-  return MapPairs<T>(c, 2, [](V dy, V x) { return dy / (Exponential(-x) + V(1)); });
+  return MapPairs<T>(c, 2,
+                     [](V dy, V x) { return dy / Rounded<T>(Rounded<T>(Exponential(-x)) + V(1)); });
 }
 template <typename T>
 absl::Status Softsign(KernelContext& c) {

@@ -173,9 +173,10 @@ absl::Status TopKShape(ShapeContext& c) {
 }
 
 absl::Status TopKV2Shape(ShapeContext& c) {
-  RETURN_IF_ERROR(c.WithRank(c.input(1), 0).status());
   std::optional<int64_t> k;
   if (const std::optional<Tensor> constant = c.ConstantInput(1); constant.has_value()) {
+    if (constant->rank() != 0)
+      return InvalidArgument("Input must be scalar but has rank ", constant->rank());
     ASSIGN_OR_RETURN(k, ReadK(*constant));
     if (*k < 0) {
       return InvalidArgument(
@@ -187,7 +188,6 @@ absl::Status TopKV2Shape(ShapeContext& c) {
 
 absl::Status NthElementShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape input, c.WithRankAtLeast(c.input(0), 1));
-  RETURN_IF_ERROR(c.WithRank(c.input(1), 0).status());
   ASSIGN_OR_RETURN(const std::optional<int64_t> n, c.ScalarInput(1));
   if (n.has_value() && *n < 0) {
     return InvalidArgument("Dimension size, given by scalar input 1, must be non-negative but is ",

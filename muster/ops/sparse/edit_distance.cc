@@ -42,10 +42,6 @@ absl::StatusOr<Rows<T>> ReadRows(const KernelContext& c, int first, absl::string
   }
   if (shape.num_elements() < 1)
     return InvalidArgument("Input tensor must have at least one dimension, but got 0");
-  for (const int64_t index : indices.values<int64_t>()) {
-    if (index < 0) return InvalidArgument("Dimension ", index, " must be >= 0");
-  }
-  RETURN_IF_ERROR(CheckIndices(indices, shape.values<int64_t>()));
   const int64_t rank = indices.dim(1);
   Rows<T> rows;
   for (int64_t i = 0; i < values.num_elements(); ++i) {
@@ -107,23 +103,37 @@ class EditDistanceKernel : public Kernel {
     std::fill_n(out, output->num_elements(), 0.0f);
     const std::vector<T> none;
     const auto set = [&](const Dims& row, const std::vector<T>& first,
-                         const std::vector<T>& second) {
-      int64_t place = 0;
-      for (size_t d = 0; d < row.size(); ++d) place = place * dims[d] + row[d];
+                         const std::vector<T>& second) -> absl::Status {
+      // Places inside a row may be anything: only their order counts. As in TensorFlow, so may the
+      // row's own as long as they lead to an element.
+      __int128 place = 0;
+      for (size_t d = 0; d < row.size(); ++d) {
+        place = place * dims[d] + row[d];
+        if (place > std::numeric_limits<int64_t>::max() ||
+            place < std::numeric_limits<int64_t>::min())
+          break;
+      }
+      if (place < 0 || place >= output->num_elements()) {
+        return Internal("Row [", absl::StrJoin(row, ","),
+                        "] would require writing to outside of the buffer for the output tensor: "
+                        "it has ",
+                        output->num_elements(), " elements");
+      }
       auto distance = static_cast<float>(Distance(first, second));
       if (normalize_) {
         distance = !second.empty() ? distance / static_cast<float>(second.size())
                    : distance != 0 ? std::numeric_limits<float>::infinity()
                                    : 0.0f;
       }
-      out[place] = distance;
+      out[static_cast<int64_t>(place)] = distance;
+      return absl::OkStatus();
     };
     for (const auto& [row, values] : hypothesis) {
       const auto other = truth.find(row);
-      set(row, values, other == truth.end() ? none : other->second);
+      RETURN_IF_ERROR(set(row, values, other == truth.end() ? none : other->second));
     }
     for (const auto& [row, values] : truth) {
-      if (!hypothesis.contains(row)) set(row, none, values);
+      if (!hypothesis.contains(row)) RETURN_IF_ERROR(set(row, none, values));
     }
     return absl::OkStatus();
   }

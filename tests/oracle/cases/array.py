@@ -191,7 +191,9 @@ def concat(g):
     g.empty(args(0, g.values(0, 3, dtype=kind), a), N=2)
     g.empty(args(0, g.values(0, 3, dtype=kind), g.values(0, 3, dtype=kind)), "all", N=2)
     g.edge(args(0, g.special(dtype=kind), g.special(dtype=kind)), "special values", N=2)
+    g.edge(args([1], a, b), "axis a vector of one", N=2)
     g.error(args(0, a, b), "shapes", N=2)
+    g.error(args([0, 1], a, b), "two axes", N=2)
     g.error(args(2, a, a), "axis", N=2)
     g.error(args(0, a, g.values(3, dtype=kind)), "ranks", N=2)
     g.error(args([0, 1], a, a), "axis no scalar", N=2)
@@ -218,6 +220,7 @@ def split(g):
     g.error([1, g.values(2, 5)], "no multiple", num_split=3)
     g.error([2, g.values(2, 6)], "axis", num_split=2)
     g.error([[0, 1], g.values(2, 6)], "axis no scalar", num_split=2)
+    g.error([[0], g.values(2, 6)], "axis a vector of one", num_split=2)
 
 
 @cases("SplitV", tolerance=EXACT, gradient=True)

@@ -151,6 +151,7 @@ def assert_(g):
     g.edge([True, 5], "scalar")
     g.error([False, [1, 2, 3, 4]], "false")
     g.error([[True, True], [1]], "condition no scalar")
+    g.error([[True], [1]], "condition a vector of one")
     g.error([False, b"text"], "text", T=[et.STRING])
 
 

@@ -44,6 +44,12 @@ def _unary(g, low=None, high=None):
     g.type_error([g.values(3)])
 
 
+@cases("Softplus", only=lambda types: types["T"] in (et.HALF, et.BFLOAT16), tolerance=("ulp", 1))
+def softplus_of_small_types(g):
+    """Rounded after every step, and linear or exponential where TensorFlow's own precision says."""
+    g.edge([np.linspace(-12, 12, 385)], "rounded step by step")
+
+
 @cases(*UNARY, *ACTIVATIONS, gradient=True)
 def unary(g):
     _unary(g, *RANGES.get(g.op, (None, None)))

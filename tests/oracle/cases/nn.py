@@ -435,6 +435,8 @@ def nth_element(g):
     g.edge([[2, 5, 5, 1, 5], 2], "ties")
     g.error([g.values(3, 5), 5], "n")
     g.error([g.values(3, 5), -1], "negative n")
+    g.error([g.values(3, 5), [1]], "n no scalar")
+    g.error([g.values(), 0], "scalar")
 
 
 @cases("ExtractImagePatches", tolerance=EXACT, gradient=True)

@@ -140,6 +140,18 @@ def inplace(g):
     g.normal([g.values(4, 2, dtype=et.FLOAT), [2, 0], g.values(2, 2, dtype=et.FLOAT)])
     g.empty([g.values(4, 2, dtype=et.FLOAT), np.zeros(0), g.values(0, 2, dtype=et.FLOAT)])
     g.edge([g.values(4, dtype=et.FLOAT), [1, 1], g.values(2, dtype=et.FLOAT)], "twice")
+
+    def seen_by_others(b, case):
+        """The input is read after the change; what was fed to the node that made it is not changed."""
+        fed = b.feed(g.values(4, 2, dtype=et.FLOAT), et.FLOAT)
+        made = b.node("DeepCopy", [fed], T=et.FLOAT)
+        rows, v = b.const([2, 0], et.INT32), b.feed(g.values(2, 2, dtype=et.FLOAT), et.FLOAT)
+        first = b.node(g.op, [made, rows, v], T=et.FLOAT)
+        second = b.node(g.op, [first, rows, v, "^" + first], T=et.FLOAT)
+        read = [b.node("Identity", [t, "^" + second], T=et.FLOAT) for t in (fed, made, first)]
+        return [([name + ":0" for name in read + [second]], [])]
+
+    g.edge([], "seen by others", nodes=seen_by_others)
     g.error([g.values(4, 2, dtype=et.FLOAT), [[0]], g.values(1, 2, dtype=et.FLOAT)], "rank")
     g.error([g.values(4, 2, dtype=et.FLOAT), [0, 1], g.values(1, 2, dtype=et.FLOAT)], "counts")
     g.error([g.values(4, 2, dtype=et.FLOAT), [0], g.values(1, 3, dtype=et.FLOAT)], "widths")
