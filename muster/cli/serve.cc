@@ -39,6 +39,8 @@ struct ServeFlags {
   double master_seconds = -1;
   int64_t max_message_bytes = -1;
   int64_t max_graph_nodes = -1;
+  int64_t max_memory_bytes = -1;
+  int64_t max_session_memory_bytes = -1;
   SecurityOptions security;
 };
 
@@ -98,6 +100,9 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   if (flags.max_message_bytes > 0)
     options.max_message_bytes = static_cast<int>(flags.max_message_bytes);
   if (flags.max_graph_nodes > 0) options.max_graph_nodes = flags.max_graph_nodes;
+  if (flags.max_memory_bytes > 0) options.max_memory_bytes = flags.max_memory_bytes;
+  if (flags.max_session_memory_bytes > 0)
+    options.max_session_memory_bytes = flags.max_session_memory_bytes;
   for (const char* name : {"MUSTER_CACHE_RPC_RESPONSE", "WIRE_CACHE_RPC_RESPONSE"}) {
     const char* value = std::getenv(name);
     if (value != nullptr && std::strcmp(value, "1") == 0) options.cache_rpc_response = true;
@@ -201,6 +206,12 @@ void AddServeCommand(CLI::App& app, Command& chosen) {
       ->check(CLI::Range(int64_t{1}, int64_t{INT32_MAX}));
   number("--max-graph-nodes", flags->max_graph_nodes,
          "Larger graphs are refused (MUSTER_MAX_GRAPH_NODES, 10000000)");
+  number(
+      "--max-memory-bytes", flags->max_memory_bytes,
+      "What the tensors of this task may take (MUSTER_MAX_MEMORY_BYTES, what the machine and its "
+      "cgroup have)");
+  number("--max-session-memory-bytes", flags->max_session_memory_bytes,
+         "What the steps of one session may take of it (MUSTER_MAX_SESSION_MEMORY_BYTES, all)");
   command->add_option("--tls-cert", flags->security.certificate_file, "Our certificate (PEM)")
       ->envname("MUSTER_TLS_CERT");
   command->add_option("--tls-key", flags->security.key_file, "Its private key (PEM)")

@@ -3,6 +3,7 @@
 #include "muster/base/random.h"
 #include "muster/device/device.h"
 #include "muster/device/device_directory.h"
+#include "muster/tensor/clone.h"
 
 namespace muster {
 namespace {
@@ -25,7 +26,7 @@ class CpuDevice : public Device {
   Stream& stream() override { return stream_; }
   void Copy(const Tensor& tensor, Device& to, CopyDone done) override {
     // A real copy, so that several CPU devices behave like devices with memory of their own.
-    std::move(done)(&to == this ? tensor : tensor.Clone(to.allocator()));
+    std::move(done)(&to == this ? tensor : TryClone(tensor, to.allocator()));
   }
 
  private:

@@ -20,6 +20,8 @@
 #include "muster/server/metrics_text.h"
 #include "muster/server/status_report.h"
 #include "muster/server/task_report.h"
+#include "muster/tensor/memory_guard.h"
+#include "muster/tensor/unused_memory.h"
 #include "muster/transport/local_address.h"
 #include "muster/transport/local_masters.h"
 #include "muster/worker/worker.h"
@@ -394,6 +396,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   worker.cache_replies = options.cache_rpc_response;
   worker.master_timeout = options.master_timeout;
   worker.max_graph_nodes = options.max_graph_nodes;
+  worker.max_session_memory_bytes = options.max_session_memory_bytes;
   worker.collective_group_leader = options.config.collective_group_leader;
   ASSIGN_OR_RETURN(collective::TaskGroupsOptions groups, GroupsOf(options, self));
   groups.scheduler = schedulers.compute;
@@ -444,6 +447,22 @@ absl::StatusOr<std::unique_ptr<HttpServer>> ServePages(
   return HttpServer::Start(std::move(http));
 }
 
+void TrimLater(Scheduler& scheduler) {
+  scheduler.ScheduleAfter(absl::Seconds(1), [&scheduler] {
+    TrimUnusedMemory(scheduler.clock().Now());
+    TrimLater(scheduler);
+  });
+}
+
+// From now on, for all servers of the process.
+void KeepMemoryTrimmed() {
+  static const bool started = [] {
+    TrimLater(Server::SharedScheduler());
+    return true;
+  }();
+  static_cast<void>(started);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
@@ -461,6 +480,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
     place.port = reserved.port();
   }
   const Schedulers schedulers = SchedulersOf(options, self);
+  if (options.max_memory_bytes < INT64_MAX) MemoryGuard::Global().Limit(options.max_memory_bytes);
+  if (options.scheduler == nullptr) KeepMemoryTrimmed();
   // The task's own entry says where it really is, so that others who are told of it find it.
   options.cluster.jobs()[self.job][self.task] =
       absl::StrCat(Bracketed(ParseHostPort(address).value().host), ":", place.port);

@@ -36,6 +36,10 @@ struct ServerOptions {
   // What strangers may send at most: a message, and the nodes of a graph with all its extensions.
   int max_message_bytes = INT32_MAX;
   int64_t max_graph_nodes = 10'000'000;
+  // What tensors may take at most: those of all tasks of the process, and those that the steps of
+  // one session make.
+  int64_t max_memory_bytes = INT64_MAX;
+  int64_t max_session_memory_bytes = INT64_MAX;
   bool cache_rpc_response = false;
   // Where /metrics and /healthz are served, to everybody who reaches it; 0: any free port, -1: not.
   int metrics_port = -1;

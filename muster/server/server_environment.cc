@@ -39,6 +39,8 @@ absl::Status ReadServerEnvironment(ServerOptions& options) {
   RETURN_IF_ERROR(SecondsFromEnvironment("MUSTER_MASTER_TIMEOUT", options.master_timeout));
   RETURN_IF_ERROR(ReadCount("MUSTER_MAX_MESSAGE_BYTES", options.max_message_bytes));
   RETURN_IF_ERROR(ReadPort("MUSTER_METRICS_PORT", options.metrics_port));
+  RETURN_IF_ERROR(ReadCount("MUSTER_MAX_MEMORY_BYTES", options.max_memory_bytes));
+  RETURN_IF_ERROR(ReadCount("MUSTER_MAX_SESSION_MEMORY_BYTES", options.max_session_memory_bytes));
   return ReadCount("MUSTER_MAX_GRAPH_NODES", options.max_graph_nodes);
 }
 

@@ -8,16 +8,17 @@
 #include <cstdlib>
 #include <new>
 
+#include <malloc.h>
 #include <sys/mman.h>
 
 #include "muster/base/mutex.h"
-#include "muster/tensor/buffer_limit.h"
+#include "muster/tensor/memory_guard.h"
 #include "muster/tensor/shared_memory.h"
+#include "muster/tensor/unused_memory.h"
 
 namespace muster {
 namespace {
 
-std::atomic<size_t> max_buffer_bytes{SIZE_MAX};
 std::atomic<bool> share_buffers{false};
 
 class ExternalRegion : public Region {
@@ -49,16 +50,16 @@ constexpr bool kExactBlocks = false;
 // aligned address.
 class HeapRegion : public Region {
  public:
-  HeapRegion(CachingAllocator* owner, void* base, size_t size_bytes, int size_class,
-             MemoryKind kind)
-      : Region(base, size_bytes, kind), owner_(owner), size_class_(size_class) {}
+  HeapRegion(void* base, size_t size_bytes, int size_class, MemoryKind kind,
+             RefPtr<MemoryAccount> account)
+      : Region(base, size_bytes, kind), size_class_(size_class), account_(std::move(account)) {}
   void Destroy() override;
   int size_class() const { return size_class_; }
+  MemoryAccount* account() const { return account_.get(); }
 
  private:
-  friend class CachingAllocator;
-  CachingAllocator* owner_;
   int size_class_;
+  RefPtr<MemoryAccount> account_;  // null: nobody's
 };
 constexpr size_t kHeader = kBufferAlignment;
 
@@ -85,25 +86,31 @@ class CachingAllocator : public Allocator {
     const int size_class = ClassOf(size_bytes);
     if (size_class < 0) return Buffer();
     const size_t block_bytes = ClassBytes(size_class);
+    MemoryAccount* const account = MemoryAccount::Current();
+    if (account != nullptr) {
+      if (MustHaveMemory::is_on()) {
+        account->TakeAnyway(block_bytes);
+      } else if (!account->Take(block_bytes)) {
+        return Buffer();
+      }
+    }
+    if (block_bytes >= kLargeUseBytes) NoteLargeUse();
     MemoryKind kind =
         size_bytes >= kSharedTogetherFromBytes && share_buffers.load(std::memory_order_relaxed)
             ? MemoryKind::kSharedHost
             : MemoryKind::kHost;
     void* block = kExactBlocks ? nullptr : TakeCached(size_class, kind);
     if (block == nullptr) {
-      const size_t bytes = kHeader + (kExactBlocks ? size_bytes : block_bytes);
-      if (bytes > max_buffer_bytes.load(std::memory_order_relaxed)) return Buffer();
-      if (kind == MemoryKind::kSharedHost) block = SharedMemory::Global().Allocate(bytes);
+      block = TakeFresh(kHeader + (kExactBlocks ? size_bytes : block_bytes), kind);
       if (block == nullptr) {
-        kind = MemoryKind::kHost;
-        if (posix_memalign(&block, kBufferAlignment, bytes) != 0) return Buffer();
-        if (bytes >= kHugeFromBytes) UseHugePages(block, bytes);
+        if (account != nullptr) account->Return(block_bytes);
+        return Buffer();
       }
     }
     Count(static_cast<int64_t>(block_bytes));
-    auto* region =
-        new (block) HeapRegion(this, static_cast<char*>(block) + kHeader,
-                               kExactBlocks ? size_bytes : block_bytes, size_class, kind);
+    auto* region = new (block)
+        HeapRegion(static_cast<char*>(block) + kHeader, kExactBlocks ? size_bytes : block_bytes,
+                   size_class, kind, RefPtr<MemoryAccount>::Share(account));
     return Buffer(RefPtr<Region>::Adopt(region), 0, size_bytes);
   }
   MemoryKind memory_kind() const override { return MemoryKind::kHost; }
@@ -116,7 +123,10 @@ class CachingAllocator : public Allocator {
     const int size_class = region->size_class();
     const size_t block_bytes = ClassBytes(size_class);
     const MemoryKind kind = region->kind();
+    const size_t taken_bytes = kHeader + region->size_bytes();
     in_use_.fetch_sub(static_cast<int64_t>(block_bytes), std::memory_order_relaxed);
+    if (region->account() != nullptr) region->account()->Return(block_bytes);
+    if (block_bytes >= kLargeUseBytes) NoteLargeUse();
     region->~HeapRegion();
     void* block = region;
     if (!kExactBlocks &&
@@ -131,14 +141,52 @@ class CachingAllocator : public Allocator {
         return;
       }
     }
+    GiveBack(block, taken_bytes, kind);
+  }
+
+  // Gives back the blocks of `least_bytes` and more that nobody uses.
+  void ReleaseCached(size_t least_bytes) {
+    for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kSharedHost}) {
+      for (int size_class = ClassOf(least_bytes); size_class < kClasses; ++size_class) {
+        while (void* const block = TakeCached(size_class, kind))
+          GiveBack(block, kHeader + ClassBytes(size_class), kind);
+      }
+    }
+  }
+
+ private:
+  // Memory of the system; null when there is none, or none may be had. `kind` is what was wanted,
+  // then what it is.
+  void* TakeFresh(size_t bytes, MemoryKind& kind) {
+    MemoryGuard& guard = MemoryGuard::Global();
+    if (MustHaveMemory::is_on()) {
+      guard.TakeAnyway(bytes);
+    } else if (!guard.Take(bytes, [this] { ReleaseCached(0); })) {
+      return nullptr;
+    }
+    void* block = nullptr;
+    if (kind == MemoryKind::kSharedHost) block = SharedMemory::Global().Allocate(bytes);
+    if (block == nullptr) {
+      kind = MemoryKind::kHost;
+      if (posix_memalign(&block, kBufferAlignment, bytes) != 0) {
+        guard.Return(nullptr, bytes);
+        return nullptr;
+      }
+      if (bytes >= kHugeFromBytes) UseHugePages(block, bytes);
+    }
+    guard.Placed(block, bytes);
+    return block;
+  }
+
+  static void GiveBack(void* block, size_t bytes, MemoryKind kind) {
+    MemoryGuard::Global().Return(block, bytes);
     if (kind == MemoryKind::kSharedHost) {
-      SharedMemory::Global().Free(block, kHeader + block_bytes);
+      SharedMemory::Global().Free(block, bytes);
     } else {
       std::free(block);
     }
   }
 
- private:
   static constexpr int kClasses = 4 * 36;
   // A few tensors of the size that people call large: fresh pages cost more than what is done to
   // their elements.
@@ -204,8 +252,14 @@ class CachingAllocator : public Allocator {
   std::atomic<int64_t> allocations_{0};
 };
 
+// Never destroyed: tensors in static storage may outlive every static destructor.
+CachingAllocator& TheAllocator() {
+  static auto* allocator = new CachingAllocator;
+  return *allocator;
+}
+
 void HeapRegion::Destroy() {
-  owner_->Free(this);
+  TheAllocator().Free(this);
 }
 
 }  // namespace
@@ -216,17 +270,19 @@ Buffer Buffer::AdoptExternal(const void* base, size_t length_bytes,
 }
 
 Allocator& HostAllocator() {
-  // Never destroyed: tensors in static storage may outlive every static destructor.
-  static auto* allocator = new CachingAllocator;
-  return *allocator;
+  return TheAllocator();
 }
 
 void ShareLargeBuffers() {
   if (!kExactBlocks) share_buffers.store(true, std::memory_order_relaxed);
 }
 
-void LimitBufferBytes(size_t bytes) {
-  max_buffer_bytes.store(bytes, std::memory_order_relaxed);
+void ReleaseUnusedMemory() {
+  TheAllocator().ReleaseCached(kLargeUseBytes);
+  SharedMemory::Global().Trim();
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
 }
 
 }  // namespace muster

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "muster/tensor/buffer.h"
+#include "muster/tensor/unused_memory.h"
 
 namespace muster {
 namespace {
@@ -87,6 +88,7 @@ void SharedMemory::RemoveFreeLocked(std::map<Address, size_t>::iterator at) {
 }
 
 void* SharedMemory::Allocate(size_t size_bytes) {
+  if (size_bytes >= kLargeUseBytes) NoteLargeUse();
   const size_t bytes = RoundUp(std::max<size_t>(size_bytes, 1), kBufferAlignment);
   MutexLock lock(mutex_);
   auto best = free_by_size_.lower_bound({bytes, 0});
@@ -101,6 +103,7 @@ void* SharedMemory::Allocate(size_t size_bytes) {
 }
 
 void SharedMemory::Free(void* block, size_t size_bytes) {
+  if (size_bytes >= kLargeUseBytes) NoteLargeUse();
   size_t bytes = RoundUp(std::max<size_t>(size_bytes, 1), kBufferAlignment);
   auto address = reinterpret_cast<Address>(block);
   MutexLock lock(mutex_);
@@ -125,6 +128,25 @@ void SharedMemory::Free(void* block, size_t size_bytes) {
   if (address == segment_begin && address + bytes == segment_end && segments_.size() > 1)
     return ReturnSegmentLocked(segments_.find(segment_begin));
   AddFreeLocked(address, bytes);
+}
+
+void SharedMemory::Trim() {
+  MutexLock lock(mutex_);
+  for (auto segment = segments_.begin(); segment != segments_.end();) {
+    const auto next = std::next(segment);
+    const auto space = free_.find(segment->first);
+    if (space != free_.end() && space->second == segment->second.size_bytes) {
+      RemoveFreeLocked(space);
+      ReturnSegmentLocked(segment);
+    }
+    segment = next;
+  }
+  for (const auto& [address, size_bytes] : free_) {
+    const Address begin = RoundUp(address, kPageBytes);
+    const Address end = (address + size_bytes) / kPageBytes * kPageBytes;
+    // The pages go, here and from whoever has been shown them; the addresses stay.
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_REMOVE);
+  }
 }
 
 std::optional<SharedMemory::Place> SharedMemory::Find(const void* data) const {

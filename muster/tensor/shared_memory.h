@@ -33,6 +33,8 @@ class SharedMemory {
   void* Allocate(size_t size_bytes);
   // Requires: what Allocate gave for the same size.
   void Free(void* block, size_t size_bytes);
+  // Gives the system back what is free, where it lies between blocks in use too.
+  void Trim();
 
   struct Place {
     uint64_t segment = 0;  // no other one ever has the number

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 
 #include "muster/base/status.h"
+#include "muster/tensor/memory_guard.h"
 
 namespace muster {
 namespace {
@@ -115,6 +116,7 @@ void AppendValues(const Tensor& t, int axis, int64_t limit, int64_t& next, std::
 }  // namespace
 
 Tensor::Tensor(DType dtype, Shape shape, Allocator& allocator) {
+  const MustHaveMemory must;
   absl::StatusOr<Tensor> made = Make(dtype, std::move(shape), allocator);
   CHECK(made.ok());
   *this = *std::move(made);
@@ -133,9 +135,10 @@ absl::StatusOr<Tensor> Tensor::Make(DType dtype, Shape shape, Allocator& allocat
   Tensor tensor;
   tensor.buffer_ = allocator.Allocate(static_cast<size_t>(*bytes));
   if (!tensor.buffer_) {
-    return absl::ResourceExhaustedError(absl::StrCat("OOM when allocating tensor with shape",
-                                                     shape.ToString(), " and type ",
-                                                     DTypeName(dtype), " on the host"));
+    const std::string shortage = TakeShortage();
+    return absl::ResourceExhaustedError(
+        absl::StrCat("OOM when allocating tensor with shape", shape.ToString(), " and type ",
+                     DTypeName(dtype), " on the host", shortage.empty() ? "" : ": ", shortage));
   }
   if (!IsPlainData(dtype))
     tensor.buffer_ = ObjectBuffer(dtype, std::move(tensor.buffer_), shape.num_elements());

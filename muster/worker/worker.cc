@@ -365,6 +365,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     options.shared = resources_;
     options.variables = variables_;
     options.max_graph_nodes = options_.max_graph_nodes;
+    options.max_memory_bytes = options_.max_session_memory_bytes;
     return options;
   }
 

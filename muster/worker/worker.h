@@ -31,6 +31,7 @@ struct WorkerOptions {
   // Sessions of a master that has not been heard of for so long go; see SessionTable.
   absl::Duration master_timeout = absl::Minutes(10);
   int64_t max_graph_nodes = 10'000'000;
+  int64_t max_session_memory_bytes = INT64_MAX;  // of what its steps allocate
   // Who brings the ranks of collectives together, where a session does not say; empty: every task
   // its own.
   std::string collective_group_leader;

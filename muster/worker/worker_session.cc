@@ -9,12 +9,32 @@
 namespace muster {
 namespace {
 
-class RenamedDevice : public Device {
+// What it gives is charged to an account.
+class ChargingAllocator : public Allocator {
  public:
-  RenamedDevice(Device& device, DeviceAttributes attributes)
-      : Device(std::move(attributes)), device_(device) {}
-  Allocator& allocator() override { return device_.allocator(); }
-  Allocator& host_allocator() override { return device_.host_allocator(); }
+  ChargingAllocator(Allocator& allocator, RefPtr<MemoryAccount> account)
+      : allocator_(allocator), account_(std::move(account)) {}
+  Buffer Allocate(size_t size_bytes) override {
+    const MemoryAccount::Scope charged(account_.get());
+    return allocator_.Allocate(size_bytes);
+  }
+  MemoryKind memory_kind() const override { return allocator_.memory_kind(); }
+  Usage usage() const override { return allocator_.usage(); }
+
+ private:
+  Allocator& allocator_;
+  const RefPtr<MemoryAccount> account_;  // null: nobody's
+};
+
+class SessionDevice : public Device {
+ public:
+  SessionDevice(Device& device, DeviceAttributes attributes, const RefPtr<MemoryAccount>& account)
+      : Device(std::move(attributes)),
+        device_(device),
+        allocator_(device.allocator(), account),
+        host_allocator_(device.host_allocator(), account) {}
+  Allocator& allocator() override { return allocator_; }
+  Allocator& host_allocator() override { return host_allocator_; }
   Scheduler& scheduler() override { return device_.scheduler(); }
   Stream& stream() override { return device_.stream(); }
   void Copy(const Tensor& tensor, Device& to, CopyDone done) override {
@@ -23,6 +43,8 @@ class RenamedDevice : public Device {
 
  private:
   Device& device_;
+  ChargingAllocator allocator_;
+  ChargingAllocator host_allocator_;
 };
 
 // Nodes at the border of a partition are stateful to the graph only, and their names mean something
@@ -48,10 +70,11 @@ bool IsTransfer(absl::string_view op) {
 
 }  // namespace
 
-std::unique_ptr<Device> NewRenamedDevice(Device& device, std::string name) {
+std::unique_ptr<Device> NewSessionDevice(Device& device, std::string name,
+                                         const RefPtr<MemoryAccount>& account) {
   DeviceAttributes attributes = device.attributes();
   attributes.name = std::move(name);
-  return std::make_unique<RenamedDevice>(device, std::move(attributes));
+  return std::make_unique<SessionDevice>(device, std::move(attributes), account);
 }
 
 WorkerSession::WorkerSession(Options options)
@@ -60,15 +83,22 @@ WorkerSession::WorkerSession(Options options)
       resources_(options_.shared != nullptr
                      ? options_.shared
                      : std::make_shared<ResourceManager>(options_.self.job)) {
+  RefPtr<MemoryAccount> account;
+  if (options_.max_memory_bytes < INT64_MAX) {
+    account =
+        MakeRef<MemoryAccount>(absl::StrCat("this session at ", task_), options_.max_memory_bytes);
+  }
   int number = 0;
   for (const auto& device : *options_.devices) {
-    if (!options_.rename_devices) {
+    if (!options_.rename_devices && !account) {
       devices_.push_back(device.get());
       continue;
     }
-    renamed_->push_back(
-        NewRenamedDevice(*device, absl::StrCat(task_, "/device:", device->type(), ":", number++)));
-    devices_.push_back(renamed_->back().get());
+    std::string name = options_.rename_devices
+                           ? absl::StrCat(task_, "/device:", device->type(), ":", number++)
+                           : device->name();
+    own_devices_->push_back(NewSessionDevice(*device, std::move(name), account));
+    devices_.push_back(own_devices_->back().get());
   }
 }
 
@@ -135,7 +165,7 @@ absl::StatusOr<std::string> WorkerSession::Register(RegisterGraphRequest request
     registered->functions = std::make_shared<FunctionRuntime>(
         std::move(library), devices_, *resources_, options,
         std::make_shared<std::pair<std::shared_ptr<DeviceList>, std::shared_ptr<DeviceList>>>(
-            options_.devices, renamed_));
+            options_.devices, own_devices_));
   }
   ASSIGN_OR_RETURN(registered->partitions,
                    LocalPartitions::CreatePlaced(std::move(graph), devices_, request.optimize,

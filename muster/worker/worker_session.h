@@ -11,6 +11,7 @@
 #include "muster/base/mutex.h"
 #include "muster/runtime/function_runtime.h"
 #include "muster/runtime/local_partitions.h"
+#include "muster/tensor/memory_guard.h"
 #include "muster/transport/peers.h"
 #include "muster/worker/variable_names.h"
 
@@ -18,8 +19,10 @@ namespace muster {
 
 using DeviceList = std::vector<std::unique_ptr<Device>>;
 
-// A device of this task under the name that it has in a session with a cluster of its own.
-std::unique_ptr<Device> NewRenamedDevice(Device& device, std::string name);
+// A device of this task as a session has it: under the name that it has there, with memory on its
+// account, which may be null.
+std::unique_ptr<Device> NewSessionDevice(Device& device, std::string name,
+                                         const RefPtr<MemoryAccount>& account);
 
 struct RegisteredGraph {
   std::shared_ptr<FunctionRuntime> functions;  // null: the graph came without any
@@ -41,6 +44,7 @@ class WorkerSession {
     std::string master_task;
     uint64_t master_incarnation = 0;
     int64_t max_graph_nodes = 0;
+    int64_t max_memory_bytes = INT64_MAX;      // of what its steps allocate
     std::shared_ptr<VariableNames> variables;  // null: nobody wants to know
   };
   explicit WorkerSession(Options options);
@@ -71,7 +75,7 @@ class WorkerSession {
   const Options options_;
   const std::string task_;
   // Shared with iterators that outlive the session.
-  const std::shared_ptr<DeviceList> renamed_ = std::make_shared<DeviceList>();
+  const std::shared_ptr<DeviceList> own_devices_ = std::make_shared<DeviceList>();
   std::vector<Device*> devices_;
   const std::shared_ptr<ResourceManager> resources_;
 

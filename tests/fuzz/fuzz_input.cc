@@ -7,15 +7,15 @@
 #include <memory>
 #include <vector>
 
-#include "muster/tensor/buffer_limit.h"
+#include "muster/tensor/memory_guard.h"
 
 namespace muster {
 namespace {
 
-// A few bytes may ask for any tensor: beyond this there is no memory. What Muster makes of a tensor
-// it has (a message, a copy) may be several times as large.
+// A few bytes may ask for any tensor: beyond this there is no memory for tensors. What Muster makes
+// of one (a message) may be several times as large.
 const bool limited = [] {
-  LimitBufferBytes(size_t{16} << 20);
+  MemoryGuard::Global().Limit(int64_t{128} << 20);
   return true;
 }();
 

@@ -1,5 +1,7 @@
 // Variables behind reference edges: VariableV2 and its old form, temporary variables, assignment
 // and counting.
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 
 #include "muster/ops/op.h"
@@ -84,9 +86,9 @@ class TemporaryVariableKernel : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     RefPtr<Variable> variable = MakeRef<Variable>(name_, dtype_, shape_);
-    // Made like any input-sized tensor: running out of memory is an error.
-    ASSIGN_OR_RETURN(const Tensor room, Tensor::Make(dtype_, shape_));
-    variable->Assign(Tensor::Zeros(dtype_, room.shape()));
+    ASSIGN_OR_RETURN(Tensor zeros, Tensor::Make(dtype_, shape_));
+    if (IsPlainData(dtype_)) std::memset(zeros.raw(), 0, zeros.size_bytes());
+    variable->Assign(std::move(zeros));
     RETURN_IF_ERROR(c.step().step_resources->Create("", TemporaryName(c, name_), variable));
     c.SetOutputReference(0, std::move(variable));
     return absl::OkStatus();

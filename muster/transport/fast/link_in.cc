@@ -64,8 +64,13 @@ void Link::Ready() {
   Attention::LetGo();
 }
 
-// Something that was always quick is not: others go on.
 void Link::Tick() {
+  {
+    MutexLock lock(write_mutex_);
+    // The other side's pages go with its mapping only.
+    if (!write_failed_) ForgetSegmentsLocked();
+  }
+  // Something that was always quick is not: others go on.
   const int64_t since = unwatched_since_.load(std::memory_order_relaxed);
   if (since != 0 && absl::GetCurrentTimeNanos() - since > kMuchTooLongNanos)
     Watch(/*unless_read=*/false);

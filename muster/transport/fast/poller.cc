@@ -3,8 +3,11 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include <pthread.h>
 #include <sys/epoll.h>
+
+#include "muster/tensor/unused_memory.h"
 
 namespace muster::fast {
 namespace {
@@ -69,6 +72,7 @@ bool Poller::TryLeave() {
 }
 
 void Poller::Tick() {
+  TrimUnusedMemory(absl::Now());
   std::vector<std::shared_ptr<Pollable>> alive;
   {
     MutexLock lock(mutex_);

@@ -1,5 +1,6 @@
 #include "muster/transport/grpc/grpc_bytes.h"
 
+#include "muster/tensor/unused_memory.h"
 #include "muster/transport/status_proto.h"
 
 namespace muster {
@@ -36,11 +37,13 @@ WireBytes FromByteBuffer(const grpc::ByteBuffer& buffer) {
   for (const grpc::Slice& slice : *slices) {
     bytes.pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
+  if (bytes.size_bytes() >= kLargeUseBytes) NoteLargeUse();
   bytes.owner = std::move(slices);
   return bytes;
 }
 
 grpc::ByteBuffer ToByteBuffer(WireMessage message) {
+  if (message.size_bytes() >= kLargeUseBytes) NoteLargeUse();
   std::vector<grpc::Slice> slices;
   slices.reserve(message.pieces().size());
   for (WireMessage::Piece& piece : message.pieces()) slices.push_back(ToSlice(piece));

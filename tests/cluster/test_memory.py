@@ -1,0 +1,92 @@
+"""Tensors larger than memory, or than what a task or a session may have, are errors; what large ones leave goes back."""
+import re
+import time
+
+import numpy as np
+import pytest
+
+import muster as tf
+
+MEGA = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def fresh_graph():
+    with tf.Graph().as_default():
+        yield
+
+
+@pytest.mark.parametrize("fast", ["1", "0"])
+def test_a_tensor_larger_than_memory_is_refused(start_cluster, fast):
+    cluster = start_cluster(ps=1, environment={"MUSTER_FAST": fast})
+    with tf.device("/job:ps/task:0"):
+        shape = tf.placeholder_with_default([10**8, 1000], [2])
+        filled = tf.fill(shape, 1.0)
+        total = tf.reduce_sum(filled)
+        drawn = tf.reduce_sum(tf.random_uniform([10**8, 1000]))
+    with tf.Session(cluster.target("ps")) as session:
+        for fetch in (total, drawn, filled):
+            with pytest.raises(tf.errors.ResourceExhaustedError, match="OOM when allocating tensor"):
+                session.run(fetch)
+        assert session.run(total, {shape: [10, 10]}) == 100.0
+    assert cluster.tasks["ps", 0].process.poll() is None
+
+
+def test_a_task_keeps_to_its_limit(start_cluster):
+    cluster = start_cluster(ps=1, flags=["--max-memory-bytes", str(100 * MEGA)])
+    with tf.device("/job:ps/task:0"):
+        size = tf.placeholder(tf.int32, [])
+        total = tf.reduce_sum(tf.fill([size], 1.0))
+        queue = tf.FIFOQueue(1000, tf.float32, [MEGA // 4], shared_name="many")
+        enqueue = queue.enqueue(tf.zeros([MEGA // 4]))
+        dequeue = queue.dequeue().op
+    with tf.Session(cluster.target("ps")) as session:
+        assert session.run(total, {size: 10 * MEGA // 4}) == 10 * MEGA // 4
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="may take 104857600 bytes"):
+            session.run(total, {size: 200 * MEGA // 4})
+        # Many of middling size add up, and are counted back.
+        for _ in range(2):
+            held = 0
+            with pytest.raises(tf.errors.ResourceExhaustedError, match="may take 104857600 bytes"):
+                for held in range(1000):
+                    session.run(enqueue)
+            assert 50 <= held <= 100
+            for _ in range(held):
+                session.run(dequeue)
+
+
+def test_a_session_keeps_to_its_limit(start_cluster):
+    cluster = start_cluster(ps=1, environment={"MUSTER_MAX_SESSION_MEMORY_BYTES": str(50 * MEGA)})
+    with tf.device("/job:ps/task:0"):
+        size = tf.placeholder(tf.int32, [])
+        total = tf.reduce_sum(tf.fill([size], 1.0))
+        variable = tf.get_variable("v", [30 * MEGA // 4], use_resource=True)
+    first, second = tf.Session(cluster.target("ps")), tf.Session(cluster.target("ps"))
+    first.run(variable.initializer)
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="this session at /job:ps"):
+        first.run(total, {size: 40 * MEGA // 4})
+    # What the other one has made is not on its account.
+    assert second.run(total, {size: 40 * MEGA // 4}) == 40 * MEGA // 4
+    for session in (first, second):
+        session.close()
+
+
+@pytest.mark.parametrize("fast", ["1", "0"])
+def test_what_large_feeds_leave_goes_back(start_cluster, monkeypatch, deadline, fast):
+    monkeypatch.setenv("MUSTER_FAST", fast)
+    cluster = start_cluster(ps=1)
+    fed = tf.placeholder(tf.float32, [None])
+    with tf.device("/job:ps/task:0"):
+        total = tf.reduce_sum(tf.sqrt(fed + 1.0) * 2.0)
+
+    def resident():
+        with open("/proc/%d/status" % cluster.tasks["ps", 0].process.pid) as status:
+            return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1)) << 10
+
+    with tf.Session(cluster.target("ps")) as session:
+        for megas in (400, 300, 350):
+            session.run(total, {fed: np.zeros([megas * MEGA // 4], np.float32)})
+        while resident() > 250 * MEGA:
+            assert deadline() > 0
+            time.sleep(0.1)
+        assert session.run(total, {fed: [3.0]}) == 4.0
