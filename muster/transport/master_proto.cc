@@ -55,7 +55,6 @@ absl::StatusOr<WireMessage> WithTensors(const google::protobuf::Message& rest, u
   for (const NamedTensor& tensor : tensors) {
     RETURN_IF_ERROR(AppendNamedTensor(field, tensor, message));
   }
-  RETURN_IF_ERROR(CheckSize(message));
   return message;
 }
 
@@ -226,7 +225,6 @@ absl::StatusOr<WireMessage> WriteRunStepReply(const RunStepReply& reply) {
     RETURN_IF_ERROR(AppendNamedTensor(1, tensor, message));
   }
   if (reply.has_metadata) message.AppendBytesField(2, reply.metadata);
-  RETURN_IF_ERROR(CheckSize(message));
   return message;
 }
 
@@ -259,7 +257,6 @@ absl::StatusOr<WireMessage> WriteRunCallable(const RunCallableRequest& request) 
   proto.set_request_id(request.request_id);
   ASSIGN_OR_RETURN(WireMessage message, SerializeMessage(proto));
   for (const Tensor& tensor : request.feeds) RETURN_IF_ERROR(AppendTensor(3, tensor, message));
-  RETURN_IF_ERROR(CheckSize(message));
   return message;
 }
 
@@ -279,7 +276,6 @@ absl::StatusOr<WireMessage> WriteRunCallableReply(const RunCallableReply& reply)
   WireMessage message;
   for (const Tensor& tensor : reply.fetches) RETURN_IF_ERROR(AppendTensor(1, tensor, message));
   message.AppendBytesField(2, reply.metadata);
-  RETURN_IF_ERROR(CheckSize(message));
   return message;
 }
 

@@ -1,8 +1,9 @@
-// Tensors that are too large for one message: their receivers fetch them in pieces.
+// Tensors, and messages, that are too large for one message: their receivers fetch them in pieces.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "muster/base/clock.h"
 #include "muster/base/mutex.h"
@@ -19,22 +20,24 @@ class PieceStore {
 
   explicit PieceStore(Clock& clock) : clock_(clock) {}
   // Under which its pieces are found. Random, so that it cannot be guessed.
-  uint64_t Add(Tensor tensor);
-  // The bytes [offset, offset + length), shortened at the end of the tensor. Pieces may be taken in
-  // any order; when as many bytes were taken as it has, the tensor is dropped. NotFound for what is
-  // not, or no longer, here; OutOfRange past the end.
+  uint64_t Add(const Tensor& tensor);
+  uint64_t Add(std::vector<Buffer> parts);  // as if they lay one after the other
+  // The bytes [offset, offset + length), shortened at the end of a part. Pieces may be taken in any
+  // order; when as many bytes were taken as there are, all are dropped. NotFound for what is not,
+  // or no longer, here; OutOfRange past the end.
   absl::StatusOr<Buffer> Take(uint64_t id, uint64_t offset, uint64_t length);
   size_t size() const;
 
  private:
   struct Entry {
-    Tensor tensor;
+    std::vector<Buffer> parts;
+    uint64_t size_bytes = 0;
     absl::Time used;
     uint64_t taken = 0;  // bytes
   };
   Clock& clock_;
   mutable Mutex mutex_;
-  std::map<uint64_t, Entry> tensors_ ABSL_GUARDED_BY(mutex_);
+  std::map<uint64_t, Entry> entries_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace muster

@@ -197,7 +197,16 @@ void WireMessage::Attach(const Buffer& buffer) {
   size_bytes_ += buffer.length_bytes();
 }
 
+void WireMessage::NoteTensor(absl::string_view name, size_t bytes) {
+  // Others are never the reason.
+  constexpr size_t kNotedFromBytes = 1 << 20;
+  if (bytes < kNotedFromBytes || bytes <= largest_bytes_) return;
+  largest_name_ = std::string(name);
+  largest_bytes_ = bytes;
+}
+
 void WireMessage::Append(WireMessage message) {
+  NoteTensor(message.largest_name_, message.largest_bytes_);
   for (Piece& piece : message.pieces_) {
     if (piece.buffer) {
       size_bytes_ += piece.size();

@@ -80,6 +80,10 @@ class WireMessage {
   // Small memory is copied: a slice of its own costs more.
   void Attach(const Buffer& buffer);
   void Append(WireMessage message);
+  // What is in it, in case that it is too much. The largest is kept.
+  void NoteTensor(absl::string_view name, size_t bytes);
+  const std::string& largest_name() const { return largest_name_; }
+  size_t largest_bytes() const { return largest_bytes_; }
 
   size_t size_bytes() const { return size_bytes_; }
   const std::vector<Piece>& pieces() const { return pieces_; }
@@ -90,6 +94,8 @@ class WireMessage {
   std::string& Tail();
   std::vector<Piece> pieces_;
   size_t size_bytes_ = 0;
+  std::string largest_name_;
+  size_t largest_bytes_ = 0;
 };
 
 }  // namespace muster

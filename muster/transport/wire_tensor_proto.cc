@@ -111,18 +111,17 @@ absl::StatusOr<Tensor> ReadStrings(WireReader content, Shape shape) {
   const int64_t count = shape.num_elements();
   // Each length takes a byte at least.
   if (count > static_cast<int64_t>(length)) return BadContent(DType::kString, shape, length);
-  std::vector<uint32_t> lengths(static_cast<size_t>(count));
+  std::vector<uint64_t> lengths(static_cast<size_t>(count));
   uint64_t total = 0;
-  for (uint32_t& each : lengths) {
-    ASSIGN_OR_RETURN(const uint64_t value, content.Varint());
-    if (value > length) return BadContent(DType::kString, shape, length);
-    each = static_cast<uint32_t>(value);
-    total += value;
+  for (uint64_t& each : lengths) {
+    ASSIGN_OR_RETURN(each, content.Varint());
+    if (each > length) return BadContent(DType::kString, shape, length);
+    total += each;
   }
   if (total != content.remaining()) return BadContent(DType::kString, shape, length);
   ASSIGN_OR_RETURN(Tensor tensor, Tensor::Make(DType::kString, std::move(shape)));
   std::string* out = tensor.data<std::string>();
-  for (const uint32_t each : lengths) {
+  for (const uint64_t each : lengths) {
     out->resize(each);
     content.CopyTo(out->data(), each);
     ++out;
@@ -229,10 +228,14 @@ absl::Status ParseMessage(const WireBytes& bytes, google::protobuf::Message& mes
   return message.ParseFromZeroCopyStream(&all) ? absl::OkStatus() : NotA(message.GetTypeName());
 }
 
-absl::Status CheckSize(const WireMessage& message) {
-  if (message.size_bytes() <= INT32_MAX) return absl::OkStatus();
+absl::Status CheckSize(const WireMessage& message, size_t limit_bytes) {
+  if (message.size_bytes() <= limit_bytes) return absl::OkStatus();
+  const std::string largest =
+      message.largest_name().empty()
+          ? ""
+          : absl::StrCat("; tensor '", message.largest_name(), "' has ", message.largest_bytes());
   return Internal("A message of ", message.size_bytes(), " bytes cannot be sent; the limit is ",
-                  INT32_MAX, " bytes, tensors included");
+                  limit_bytes, " bytes, tensors included", largest);
 }
 
 absl::StatusOr<WireMessage> SerializeMessage(const google::protobuf::Message& message) {
@@ -356,6 +359,7 @@ absl::Status AppendNamedTensor(uint32_t field, const NamedTensor& tensor, WireMe
   if (absl::Status status = AppendTensor(2, tensor.tensor, named); !status.ok()) {
     return Prefixed(status, absl::StrCat("Tensor '", tensor.name, "': "));
   }
+  named.NoteTensor(tensor.name, named.size_bytes());
   to.AppendHeader(field, named.size_bytes());
   to.Append(std::move(named));
   return absl::OkStatus();
@@ -387,7 +391,6 @@ absl::StatusOr<WireMessage> WriteRecvTensorReply(const RecvTensorReply& reply,
     message.Append(std::move(head));
     message.Attach(Elements(tensor));
   }
-  RETURN_IF_ERROR(CheckSize(message));
   return message;
 }
 

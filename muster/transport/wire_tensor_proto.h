@@ -18,7 +18,7 @@ namespace muster {
 absl::Status ParseMessage(const WireBytes& bytes, google::protobuf::Message& message);
 // Internal for one that is larger than any peer takes.
 absl::StatusOr<WireMessage> SerializeMessage(const google::protobuf::Message& message);
-absl::Status CheckSize(const WireMessage& message);
+absl::Status CheckSize(const WireMessage& message, size_t limit_bytes = INT32_MAX);
 
 // The occurrences of one length-delimited field; protobuf reads the others into `rest`.
 absl::StatusOr<std::vector<WireReader>> SplitField(const WireBytes& bytes, uint32_t field,

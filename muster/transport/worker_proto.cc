@@ -151,7 +151,6 @@ absl::StatusOr<WireMessage> WriteRunGraph(const RunGraphRequest& request) {
   }
   for (const int64_t step : request.finished_steps)
     message.AppendVarintField(kFinishedSteps, static_cast<uint64_t>(step));
-  RETURN_IF_ERROR(CheckSize(message));
   return message;
 }
 
@@ -180,7 +179,6 @@ absl::StatusOr<WireMessage> WriteRunGraphReply(const RunGraphReply& reply) {
   // TensorFlow always sends an empty cost_graph.
   message.AppendBytesField(3, "");
   for (const std::string& graph : reply.partition_graphs) message.AppendBytesField(4, graph);
-  RETURN_IF_ERROR(CheckSize(message));
   return message;
 }
 

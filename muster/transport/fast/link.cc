@@ -78,8 +78,8 @@ void Link::Call(std::string path, std::string who, CallOptions options, WireMess
       if (made_.contains(id)) delayed_.emplace(id, std::move(frame));
     }
     if (!is_congested()) SendDelayed();
-  } else {
-    Send(std::move(frame));
+  } else if (absl::Status sent = Send(std::move(frame)); !sent.ok()) {
+    return Abandon(id, sent);
   }
   // It may have broken before the call was in the table.
   if (!is_open()) Abandon(id, absl::UnavailableError("Socket closed"));
@@ -100,7 +100,7 @@ void Link::Abandon(uint64_t call, const absl::Status& reason) {
     Outgoing frame;
     frame.header.kind = FrameKind::kCancel;
     frame.header.call = call;
-    Send(std::move(frame));
+    Send(std::move(frame)).IgnoreError();  // it is short
     AbandonLoans(call);
   }
   Finish(*std::move(abandoned), reason);
@@ -178,15 +178,20 @@ void Link::Reply(uint64_t call, absl::StatusOr<WireMessage> reply) {
   Outgoing frame;
   frame.header.kind = FrameKind::kReply;
   frame.header.call = call;
-  if (reply.ok()) {
+  absl::Status status = reply.status();
+  if (status.ok()) {
     frame.pieces = std::move(reply->pieces());
-  } else {
-    frame.header.code = static_cast<int32_t>(reply.status().code());
-    frame.pieces.push_back(
-        {StatusTextFor(reply.status(), CallOptions::Peer::kMuster, /*in_body=*/false), Buffer()});
-    frame.pieces.push_back({PayloadsToWire(reply.status()), Buffer()});
+    status = Send(std::move(frame));
+    if (status.ok()) return;
+    frame = Outgoing();
+    frame.header.kind = FrameKind::kReply;
+    frame.header.call = call;
   }
-  Send(std::move(frame));
+  frame.header.code = static_cast<int32_t>(status.code());
+  frame.pieces.push_back(
+      {StatusTextFor(status, CallOptions::Peer::kMuster, /*in_body=*/false), Buffer()});
+  frame.pieces.push_back({PayloadsToWire(status), Buffer()});
+  Send(std::move(frame)).IgnoreError();  // it is short
 }
 
 size_t Link::num_served() const {

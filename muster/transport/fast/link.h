@@ -100,7 +100,8 @@ class Link : public Pollable, public std::enable_shared_from_this<Link> {
     bool abandoned = false;  // its call
   };
 
-  void Send(Outgoing frame);
+  // ResourceExhausted for what can neither be shown nor is short enough for the socket.
+  absl::Status Send(Outgoing frame);
   void WriteNumbersLocked(FrameKind kind, absl::Span<const uint64_t> numbers,
                           std::vector<int> descriptors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void WriteLocked(absl::string_view head, absl::Span<const absl::string_view> parts,

@@ -7,6 +7,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "muster/tensor/memory_guard.h"
+#include "muster/tensor/unused_memory.h"
 #include "muster/transport/fast/link.h"
 
 namespace muster::fast {
@@ -35,15 +37,37 @@ absl::string_view BytesOf(const T& value) {
 class SharedRegion : public Region {
  public:
   SharedRegion(void* base, size_t size_bytes) : Region(base, size_bytes, MemoryKind::kSharedHost) {}
-  ~SharedRegion() override { SharedMemory::Global().Free(base_, size_bytes_); }
+  ~SharedRegion() override {
+    MemoryGuard::Global().Return(base_, size_bytes_);
+    SharedMemory::Global().Free(base_, size_bytes_);
+  }
 };
+
+// Null when there is no memory for it.
+RefPtr<SharedRegion> MakeShared(size_t bytes) {
+  MemoryGuard& guard = MemoryGuard::Global();
+  if (!guard.Take(bytes, ReleaseUnusedMemory)) return nullptr;
+  void* const block = SharedMemory::Global().Allocate(bytes);
+  if (block == nullptr) {
+    guard.Return(nullptr, bytes);
+    return nullptr;
+  }
+  guard.Placed(block, bytes);
+  return MakeRef<SharedRegion>(block, bytes);
+}
 
 // A copy that can be shown; the buffer itself when there is no memory for one.
 Buffer CopyToShare(const Buffer& buffer) {
-  void* const block = SharedMemory::Global().Allocate(buffer.length_bytes());
-  if (block == nullptr) return buffer;
-  std::memcpy(block, buffer.data(), buffer.length_bytes());
-  return Buffer(MakeRef<SharedRegion>(block, buffer.length_bytes()), 0, buffer.length_bytes());
+  RefPtr<SharedRegion> region = MakeShared(buffer.length_bytes());
+  if (!region) return buffer;
+  std::memcpy(region->base(), buffer.data(), buffer.length_bytes());
+  return Buffer(std::move(region), 0, buffer.length_bytes());
+}
+
+Buffer BufferOf(std::string text) {
+  auto kept = std::make_unique<std::string>(std::move(text));
+  const absl::string_view bytes = *kept;
+  return Buffer::AdoptExternal(bytes.data(), bytes.size(), [owner = std::move(kept)] {});
 }
 
 // A run of small pieces becomes one that can be shown. The result says of each piece that is left
@@ -63,20 +87,19 @@ std::vector<bool> GatherSmall(std::vector<WireMessage::Piece>& pieces, size_t fi
     size_t bytes = 0;
     for (; i >= first && end < pieces.size() && is_small(pieces[end]); ++end)
       bytes += pieces[end].size();
-    void* const block =
-        bytes >= kGatherFromBytes ? SharedMemory::Global().Allocate(bytes) : nullptr;
-    if (block == nullptr) {
+    RefPtr<SharedRegion> region = bytes >= kGatherFromBytes ? MakeShared(bytes) : nullptr;
+    if (!region) {
       end = std::max(end, i + 1);
       for (; i < end; ++i) keep(std::move(pieces[i]), false);
       continue;
     }
-    char* to = static_cast<char*>(block);
+    char* to = static_cast<char*>(region->base());
     for (; i < end; ++i) {
       const WireMessage::Piece& piece = pieces[i];
       std::memcpy(to, piece.buffer ? piece.buffer.data() : piece.text.data(), piece.size());
       to += piece.size();
     }
-    keep({"", Buffer(MakeRef<SharedRegion>(block, bytes), 0, bytes)}, true);
+    keep({"", Buffer(std::move(region), 0, bytes)}, true);
   }
   pieces = std::move(result);
   return is_gathered;
@@ -136,7 +159,7 @@ void CloseAll(std::vector<int>& descriptors) {
 
 }  // namespace
 
-void Link::Send(Outgoing frame) {
+absl::Status Link::Send(Outgoing frame) {
   std::vector<bool> is_gathered;  // empty: none is
   const bool is_much = SizeOf(frame.pieces) >= kGatherFromBytes && frame.header.code == 0;
   const bool shows_small = is_much && CanBeShownTogether(frame.pieces);
@@ -147,6 +170,8 @@ void Link::Send(Outgoing frame) {
   std::vector<std::optional<SharedMemory::Place>> places(frame.pieces.size());
   for (size_t i = 0; i < frame.pieces.size(); ++i) {
     Buffer& buffer = frame.pieces[i].buffer;
+    if (!buffer && frame.pieces[i].size() >= kCopyFromBytes)
+      buffer = BufferOf(std::exchange(frame.pieces[i].text, ""));
     if (!buffer) continue;
     if (buffer.length_bytes() < kSharedFromBytes && !(shows_small && CanBeShown(buffer))) continue;
     places[i] = SharedMemory::Global().Find(buffer.data());
@@ -181,8 +206,13 @@ void Link::Send(Outgoing frame) {
   }
   frame.header.num_pieces = static_cast<uint32_t>(table.size());
   frame.header.body_bytes = at;
+  if (at > kMaxQueuedBytes) {
+    return absl::ResourceExhaustedError(absl::StrCat("There is no shared memory for ", at,
+                                                     " bytes of a message to a task of this "
+                                                     "machine"));
+  }
   MutexLock lock(write_mutex_);
-  if (write_failed_) return;
+  if (write_failed_) return absl::OkStatus();  // whoever reads finds it broken
   ForgetSegmentsLocked();
   ShowSegmentsLocked(segments);
   SendReleasesLocked();
@@ -208,6 +238,7 @@ void Link::Send(Outgoing frame) {
   std::string head(BytesOf(frame.header));
   head.append(reinterpret_cast<const char*>(table.data()), table.size() * sizeof(PieceEntry));
   WriteLocked(head, parts, {});
+  return absl::OkStatus();
 }
 
 bool Link::is_congested() const {
@@ -226,7 +257,13 @@ void Link::AbandonLoans(uint64_t call) {
 void Link::SendDelayed() {
   // Whoever abandons one of them says so after it has been made.
   MutexLock lock(calls_mutex_);
-  for (auto& [call, frame] : delayed_) Send(std::move(frame));
+  for (auto& [call, frame] : delayed_) {
+    const absl::Status sent = Send(std::move(frame));
+    if (sent.ok()) continue;
+    scheduler_->Schedule([weak = weak_from_this(), id = call, sent] {
+      if (const auto self = weak.lock()) self->Abandon(id, sent);
+    });
+  }
   delayed_.clear();
 }
 

@@ -12,6 +12,11 @@ namespace muster {
 // Large tensors come in few frames, on both sides of a connection.
 inline constexpr int kFrameBytes = 1 << 20;
 
+// The same limit where messages do not go through gRPC: only what was set is one.
+inline size_t NeighbourLimit(int max_message_bytes) {
+  return max_message_bytes == INT32_MAX ? SIZE_MAX : static_cast<size_t>(max_message_bytes);
+}
+
 // Shares the memory of `buffer`.
 WireBytes FromByteBuffer(const grpc::ByteBuffer& buffer);
 // Shares the memory of attached tensors.

@@ -13,7 +13,9 @@
 #include "muster/transport/grpc/grpc_bytes.h"
 #include "muster/transport/grpc/grpc_library.h"
 #include "muster/transport/grpc/grpc_security.h"
+#include "muster/transport/messages/message_parts.h"
 #include "muster/transport/messages/methods.h"
+#include "muster/transport/wire_tensor_proto.h"
 
 namespace muster {
 namespace {
@@ -72,6 +74,8 @@ struct OutgoingCall {
   Cancellation::Token token = 0;
   GrpcChannel::Done done;
   std::string who;  // "NAME (ADDRESS)"
+  std::shared_ptr<const Channel> channel;
+  CallOptions options;
 
   absl::Status Outcome(const grpc::Status& status) const {
     if (status.ok()) return absl::OkStatus();
@@ -97,9 +101,24 @@ struct OutgoingCall {
     const absl::Status outcome = Outcome(status);
     if (!outcome.ok()) {
       std::move(done)(outcome);
+    } else if (context.GetServerInitialMetadata().contains(kPartsHeader)) {
+      FetchReply(FromByteBuffer(response));
     } else {
       std::move(done)(FromByteBuffer(response));
     }
+  }
+
+  // The reply was longer than a message.
+  void FetchReply(const WireBytes& response_list) {
+    const absl::StatusOr<PartList> list = PartList::Read(response_list);
+    if (!list.ok()) return std::move(done)(list.status());
+    const absl::StatusOr<Parts> parts = AllocateParts(list->part_bytes);
+    if (!parts.ok()) return std::move(done)(parts.status());
+    FetchParts(channel, options, list->id, *parts,
+               [parts = *parts, done = std::move(done)](const absl::Status& fetched) mutable {
+                 if (!fetched.ok()) return std::move(done)(fetched);
+                 std::move(done)(JoinParts(std::move(parts)));
+               });
   }
 };
 
@@ -127,12 +146,39 @@ void GrpcChannel::Renew() const {
 
 void GrpcChannel::Call(absl::string_view service, absl::string_view method, CallOptions options,
                        absl::StatusOr<WireMessage> request, Done done) const {
+  if (!request.ok()) return std::move(done)(request.status());
+  if (request->size_bytes() > options_.max_sent_bytes) {
+    return CallInParts(service, method, std::move(options), *std::move(request), std::move(done));
+  }
+  Start(service, method, std::move(options), *std::move(request), /*is_list=*/false,
+        std::move(done));
+}
+
+void GrpcChannel::CallInParts(absl::string_view service, absl::string_view method,
+                              CallOptions options, WireMessage request, Done done) const {
+  const absl::Status too_long = CheckSize(request, options_.max_sent_bytes);
+  UploadParts(
+      shared_from_this(), options, PartsOf(std::move(request)),
+      [self = shared_from_this(), service = std::string(service), method = std::string(method),
+       options, too_long, done = std::move(done)](absl::StatusOr<PartList> list) mutable {
+        // Stock tasks do not know of parts.
+        if (absl::IsUnimplemented(list.status())) return std::move(done)(too_long);
+        if (!list.ok()) return std::move(done)(list.status());
+        self->Start(service, method, std::move(options), list->Write(), /*is_list=*/true,
+                    std::move(done));
+      });
+}
+
+void GrpcChannel::Start(absl::string_view service, absl::string_view method, CallOptions options,
+                        WireMessage request, bool is_list, Done done) const {
   const Connection channel = connection();
   if (!channel.ok()) return std::move(done)(channel.status());
-  if (!request.ok()) return std::move(done)(request.status());
   auto call = std::make_shared<OutgoingCall>();
+  call->channel = shared_from_this();
+  call->options = options;
+  if (is_list) call->context.AddMetadata(kPartsHeader, "1");
   call->method = absl::StrCat("/", service, "/", method);
-  call->request = ToByteBuffer(*std::move(request));
+  call->request = ToByteBuffer(std::move(request));
   call->who = absl::StrCat(name_, " (", address_, ")");
   call->done = std::move(done);
   const int64_t reconnecting_until = reconnecting_until_.load(std::memory_order_relaxed);

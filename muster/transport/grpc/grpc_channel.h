@@ -15,7 +15,7 @@ namespace muster {
 
 // Thread-safe. Connects with the first call, and again after failures. Calls that are under way
 // when the connection is renewed stay with the old one, which goes with the last of them.
-class GrpcChannel final : public Channel {
+class GrpcChannel final : public Channel, public std::enable_shared_from_this<GrpcChannel> {
  public:
   // `name` is how error texts call the other side.
   GrpcChannel(std::string name, std::string address, const GrpcOptions& options);
@@ -32,6 +32,12 @@ class GrpcChannel final : public Channel {
     MutexLock lock(mutex_);
     return connection_;
   }
+
+  // With a list in place of the message when `is_list`.
+  void Start(absl::string_view service, absl::string_view method, CallOptions options,
+             WireMessage request, bool is_list, Done done) const;
+  void CallInParts(absl::string_view service, absl::string_view method, CallOptions options,
+                   WireMessage request, Done done) const;
 
   const std::string name_;
   const std::string address_;

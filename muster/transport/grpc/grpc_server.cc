@@ -14,7 +14,9 @@
 #include "muster/transport/grpc/grpc_library.h"
 #include "muster/transport/grpc/grpc_security.h"
 #include "muster/transport/grpc/grpc_transport.h"
+#include "muster/transport/messages/message_parts.h"
 #include "muster/transport/messages/methods.h"
+#include "muster/transport/wire_tensor_proto.h"
 
 namespace muster {
 namespace {
@@ -51,6 +53,8 @@ struct Service : std::enable_shared_from_this<Service> {
   std::shared_ptr<WorkerApi> worker;
   std::shared_ptr<GrpcConnections> connections;
   std::unique_ptr<PieceStore> pieces = std::make_unique<PieceStore>(Clock::Real());
+  std::unique_ptr<UploadStore> uploads =
+      std::make_unique<UploadStore>(Clock::Real(), NeighbourLimit(options.max_message_bytes));
   std::vector<std::string> all_capabilities;  // with what is known once the server listens
   std::atomic<const std::vector<std::string>*> capabilities;
 
@@ -64,7 +68,7 @@ struct Service : std::enable_shared_from_this<Service> {
     call.status = options.status.get();
     call.capabilities = capabilities.load(std::memory_order_acquire);
     call.pieces = pieces.get();
-    call.max_piece_bytes = options.max_piece_bytes;
+    call.uploads = uploads.get();
     const bool is_heavy = method.heavy && call.request.size_bytes() > kLargeRequestBytes;
     if (!is_heavy || options.scheduler == nullptr) return method.serve(std::move(call));
     options.scheduler->Schedule(
@@ -86,8 +90,9 @@ struct Service : std::enable_shared_from_this<Service> {
                   reply = std::move(from.reply)](absl::StatusOr<WireMessage> message) mutable {
       std::move(reply)(std::move(message));
     };
-    // Nothing is copied on the way, whatever its size; only messages have an end.
-    call.piece_from_bytes = size_t{1} << 30;
+    // Nothing is copied on the way, whatever its size.
+    call.piece_from_bytes = SIZE_MAX;
+    call.max_piece_bytes = SIZE_MAX;
     Serve(*method, std::move(call));
   }
 
@@ -125,12 +130,18 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
     IncomingCall call;
     call.request = FromByteBuffer(request_);
     request_.Clear();
+    if (context_.client_metadata().find(kPartsHeader) != context_.client_metadata().end()) {
+      absl::StatusOr<WireBytes> joined = TakeUpload(call.request);
+      if (!joined.ok()) return Reply(joined.status());
+      call.request = *std::move(joined);
+    }
     call.options.cancellation = cancellation_;
     call.options.timeout = Deadline() - absl::Now();
     call.options.peer = peer_;
     if (method_->service == kMasterService)
       call.options.connection = service_.connections->Track(context_.peer());
-    call.piece_from_bytes = std::min(call.piece_from_bytes, service_.options.max_piece_bytes);
+    call.max_piece_bytes = service_.options.max_piece_bytes;
+    call.piece_from_bytes = std::min(call.piece_from_bytes, call.max_piece_bytes);
     call.reply = [this](absl::StatusOr<WireMessage> reply) { Reply(std::move(reply)); };
     service_.Serve(*method_, std::move(call));
   }
@@ -169,8 +180,25 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
     return absl::CancelledError("The call was cancelled by the caller");
   }
 
+  absl::StatusOr<WireBytes> TakeUpload(const WireBytes& list_bytes) const {
+    ASSIGN_OR_RETURN(const PartList list, PartList::Read(list_bytes));
+    return service_.uploads->Take(list.id);
+  }
+
   // The call may be gone when this returns.
   void Reply(absl::StatusOr<WireMessage> reply) {
+    const size_t max_sent_bytes = service_.options.max_sent_bytes;
+    if (reply.ok() && reply->size_bytes() > max_sent_bytes) {
+      if (peer_ == CallOptions::Peer::kMuster) {
+        Parts parts = PartsOf(*std::move(reply));
+        PartList list{0, SizesOf(parts)};
+        list.id = service_.pieces->Add(std::move(parts));
+        context_.AddInitialMetadata(kPartsHeader, "1");
+        reply = list.Write();
+      } else {
+        reply = CheckSize(*reply, max_sent_bytes);
+      }
+    }
     if (!reply.ok()) return Finish(ToGrpcStatus(reply.status(), peer_));
     response_ = ToByteBuffer(*std::move(reply));
     StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
@@ -253,7 +281,7 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
       return;
     auto started = fast::FastServer::Start(
         [service = service_](fast::LinkCall call) { service->ServeNeighbour(std::move(call)); },
-        *options.scheduler, static_cast<size_t>(options.max_message_bytes));
+        *options.scheduler, NeighbourLimit(options.max_message_bytes));
     if (!started.ok()) {
       LOG(WARNING) << "other tasks of this machine come over the network: " << started.status();
       return;

@@ -7,6 +7,7 @@
 
 #include "muster/transport/fast/fast_server.h"
 #include "muster/transport/fast/neighbour_channel.h"
+#include "muster/transport/grpc/grpc_bytes.h"
 #include "muster/transport/grpc/grpc_channel.h"
 #include "muster/transport/messages/stubs.h"
 
@@ -20,9 +21,9 @@ std::shared_ptr<const Channel> ChannelTo(std::string name, std::string address,
   const bool may_be_fast = options.fast && fast::IsWanted() && options.scheduler != nullptr &&
                            !options.security.enabled();
   if (!may_be_fast) return channel;
-  return std::make_shared<const fast::NeighbourChannel>(
-      std::move(channel), std::move(name), *options.scheduler,
-      static_cast<size_t>(options.max_message_bytes));
+  return std::make_shared<const fast::NeighbourChannel>(std::move(channel), std::move(name),
+                                                        *options.scheduler,
+                                                        NeighbourLimit(options.max_message_bytes));
 }
 
 class GrpcPeers final : public Peers {

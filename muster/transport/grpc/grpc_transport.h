@@ -23,6 +23,8 @@ struct GrpcOptions {
   Scheduler* scheduler = nullptr;  // for timers; outlives the transport
   SecurityOptions security;
   int max_message_bytes = INT32_MAX;
+  // Longer messages go in parts: gRPC carries no longer ones.
+  size_t max_sent_bytes = INT32_MAX;
   // Tasks of Muster on this machine are reached without the network, unless `security` asks for
   // something or MUSTER_FAST is 0.
   bool fast = true;
@@ -35,6 +37,7 @@ struct GrpcServerOptions {
   int port = 0;      // 0: any free one
   SecurityOptions security;
   int max_message_bytes = INT32_MAX;
+  size_t max_sent_bytes = INT32_MAX;  // as in GrpcOptions
   // Runs calls that take long to read, such as graphs, instead of gRPC's threads; outlives the
   // server. Null: gRPC's threads do.
   Scheduler* scheduler = nullptr;

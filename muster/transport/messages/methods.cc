@@ -68,6 +68,10 @@ CallDone<Reply> AnswerInBody(IncomingCall& call, bool errors_in_body, Write writ
           write_error](absl::StatusOr<Reply> result) mutable {
     absl::StatusOr<WireMessage> message =
         result.ok() ? write(*result) : absl::StatusOr<WireMessage>(result.status());
+    // Our own know how to get what is longer than a message.
+    if (message.ok() && peer != CallOptions::Peer::kMuster) {
+      if (absl::Status size = CheckSize(*message); !size.ok()) message = std::move(size);
+    }
     if (!message.ok() && errors_in_body) message = write_error(message.status(), peer);
     std::move(reply)(std::move(message));
   };
@@ -404,6 +408,25 @@ void Piece(IncomingCall call) {
   });
 }
 
+void Upload(IncomingCall call) {
+  if (call.uploads == nullptr)
+    return Fail(call, Unimplemented("This task takes no messages in parts"));
+  UploadRequest head;
+  const absl::StatusOr<std::vector<WireReader>> data = SplitField(call.request, kUploadData, head);
+  if (!data.ok()) return Fail(call, data.status());
+  UploadReply reply;
+  if (data->empty()) {
+    const absl::StatusOr<uint64_t> id =
+        call.uploads->Begin({head.part_bytes().begin(), head.part_bytes().end()});
+    if (!id.ok()) return Fail(call, id.status());
+    reply.set_id(*id);
+  } else {
+    absl::Status status = call.uploads->Put(head.id(), head.part(), head.offset(), data->front());
+    if (!status.ok()) return Fail(call, std::move(status));
+  }
+  std::move(call.reply)(SerializeMessage(reply));
+}
+
 absl::StatusOr<WireMessage> WriteReceivedTensors(const RecvTensorsReply& reply, PieceStore* pieces,
                                                  size_t piece_from_bytes, size_t max_bytes) {
   const int64_t now_micros = absl::ToUnixMicros(absl::Now());
@@ -422,7 +445,6 @@ absl::StatusOr<WireMessage> WriteReceivedTensors(const RecvTensorsReply& reply, 
       RETURN_IF_ERROR(AppendReceivedItem(each, message));
     }
   }
-  RETURN_IF_ERROR(CheckSize(message));
   return message;
 }
 
@@ -468,6 +490,7 @@ constexpr Method kMethods[] = {
     {kWorkerService, "GetStepSequence", GetStepSequence},
     {kPeerService, "Hello", Hello},
     {kPeerService, "Piece", Piece},
+    {kPeerService, "Upload", Upload},
     {kPeerService, "Status", Status},
     {kPeerService, "RecvTensors", RecvTensors},
 };

@@ -6,6 +6,7 @@
 #include "absl/types/span.h"
 
 #include "muster/transport/master_api.h"
+#include "muster/transport/messages/message_parts.h"
 #include "muster/transport/peer.h"
 #include "muster/transport/piece_store.h"
 #include "muster/transport/task_status.h"
@@ -28,6 +29,7 @@ struct IncomingCall {
   StatusApi* status = nullptr;  // may be null
   const std::vector<std::string>* capabilities = nullptr;
   PieceStore* pieces = nullptr;
+  UploadStore* uploads = nullptr;  // may be null
   // Tensors from there on stay here and are fetched in pieces of the other size: what travels is
   // then copied while it is still in the cache, and nobody holds all of it twice.
   size_t piece_from_bytes = 4 << 20;

@@ -5,6 +5,7 @@
 
 #include "muster/transport/collective_proto.h"
 #include "muster/transport/device_proto.h"
+#include "muster/transport/messages/message_parts.h"
 #include "muster/transport/messages/methods.h"
 #include "muster/transport/messages/stub_reply.h"
 #include "muster/transport/messages/stubs.h"
@@ -19,106 +20,18 @@
 namespace muster {
 namespace {
 
-// Fetches the pieces of a tensor straight to their places, a few at a time: while one is copied the
-// next ones travel, and few of them lie in network buffers.
-class PieceFetch : public std::enable_shared_from_this<PieceFetch> {
- public:
-  static void Start(std::shared_ptr<const Channel> channel, CallOptions options,
-                    TensorPieces pieces, CallDone<RecvTensorReply> done) {
-    auto fetch = std::make_shared<PieceFetch>();
-    fetch->channel_ = std::move(channel);
-    fetch->options_ = std::move(options);
-    fetch->pieces_ = std::move(pieces);
-    {
-      MutexLock lock(fetch->mutex_);
-      fetch->missing_ = fetch->pieces_.reply.value.tensor.size_bytes();
-      fetch->done_ = std::move(done);
-    }
-    fetch->Continue(0, absl::OkStatus());
-  }
-
- private:
-  static constexpr uint64_t kPieceBytes = uint64_t{2} << 20;
-  static constexpr int kUnderWay = 4;
-
-  struct Range {
-    uint64_t begin = 0;
-    uint64_t end = 0;
-  };
-
-  // A call has brought so many bytes, or failed.
-  void Continue(uint64_t fetched, absl::Status status) {
-    CallDone<RecvTensorReply> done;
-    std::vector<Range> ranges;
-    {
-      MutexLock lock(mutex_);
-      missing_ -= fetched;
-      if (!done_) return;
-      if (!status.ok() || missing_ == 0) {
-        done = std::move(done_);
-        done_ = nullptr;
-      } else {
-        const uint64_t size = pieces_.reply.value.tensor.size_bytes();
-        while (under_way_ < kUnderWay && asked_ < size) {
-          const uint64_t end = std::min(size, asked_ + kPieceBytes);
-          ranges.push_back({asked_, end});
-          asked_ = end;
-          ++under_way_;
-        }
-      }
-    }
-    if (done && status.ok()) return std::move(done)(std::move(pieces_.reply));
-    if (done) return std::move(done)(std::move(status));
-    for (const Range range : ranges) Ask(range);
-  }
-
-  void Ask(Range range) {
-    PieceRequest request;
-    request.set_id(pieces_.id);
-    request.set_offset(range.begin);
-    request.set_length(range.end - range.begin);
-    channel_->Call(kPeerService, "Piece", options_, SerializeMessage(request),
-                   [self = shared_from_this(), range](absl::StatusOr<WireBytes> bytes) {
-                     self->Arrived(range, bytes);
-                   });
-  }
-
-  void Arrived(Range range, const absl::StatusOr<WireBytes>& bytes) {
-    const absl::StatusOr<uint64_t> stored =
-        bytes.ok() ? Store(range, *bytes) : absl::StatusOr<uint64_t>(bytes.status());
-    if (stored.ok() && *stored < range.end - range.begin) {
-      Ask({range.begin + *stored, range.end});  // the other side makes smaller ones
-    } else {
-      MutexLock lock(mutex_);
-      --under_way_;
-    }
-    Continue(stored.value_or(0), stored.status());
-  }
-
-  absl::StatusOr<uint64_t> Store(Range range, const WireBytes& bytes) {
-    WireReader reader(bytes);
-    ASSIGN_OR_RETURN(const WireReader::Tag tag, reader.NextTag());
-    if (tag.field != 1 || tag.type != WireType::kBytes)
-      return InvalidArgument("A piece of a tensor came without its bytes");
-    ASSIGN_OR_RETURN(WireReader piece, reader.Bytes());
-    const size_t length = piece.remaining();
-    if (length == 0 || length > range.end - range.begin) {
-      return InvalidArgument("A piece of ", length, " bytes came for the bytes ", range.begin,
-                             " to ", range.end, " of a tensor");
-    }
-    piece.CopyTo(pieces_.reply.value.tensor.raw() + range.begin, length);
-    return length;
-  }
-
-  std::shared_ptr<const Channel> channel_;
-  CallOptions options_;
-  TensorPieces pieces_;
-  Mutex mutex_;
-  uint64_t missing_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t asked_ ABSL_GUARDED_BY(mutex_) = 0;
-  int under_way_ ABSL_GUARDED_BY(mutex_) = 0;
-  CallDone<RecvTensorReply> done_ ABSL_GUARDED_BY(mutex_);
-};
+// Fetches the elements of a tensor straight to their places.
+void FetchElements(std::shared_ptr<const Channel> channel, CallOptions options, TensorPieces pieces,
+                   CallDone<RecvTensorReply> done) {
+  const Tensor& tensor = pieces.reply.value.tensor;
+  Parts parts = {tensor.buffer().Slice(0, tensor.size_bytes())};
+  FetchParts(
+      std::move(channel), std::move(options), pieces.id, std::move(parts),
+      [reply = std::move(pieces.reply), done = std::move(done)](absl::Status status) mutable {
+        if (!status.ok()) return std::move(done)(std::move(status));
+        std::move(done)(std::move(reply));
+      });
+}
 
 // Fetches, one after the other, the tensors that came without their elements.
 void Complete(const std::shared_ptr<const Channel>& channel, const CallOptions& options,
@@ -126,13 +39,13 @@ void Complete(const std::shared_ptr<const Channel>& channel, const CallOptions& 
   if (received.in_pieces.empty()) return std::move(done)(std::move(received.reply));
   auto [at, pieces] = std::move(received.in_pieces.back());
   received.in_pieces.pop_back();
-  PieceFetch::Start(channel, options, std::move(pieces),
-                    [channel, options, at = at, received = std::move(received),
-                     done = std::move(done)](absl::StatusOr<RecvTensorReply> reply) mutable {
-                      if (!reply.ok()) return std::move(done)(reply.status());
-                      received.reply.tensors[at].value = std::move(reply->value);
-                      Complete(channel, options, std::move(received), std::move(done));
-                    });
+  FetchElements(channel, options, std::move(pieces),
+                [channel, options, at = at, received = std::move(received),
+                 done = std::move(done)](absl::StatusOr<RecvTensorReply> reply) mutable {
+                  if (!reply.ok()) return std::move(done)(reply.status());
+                  received.reply.tensors[at].value = std::move(reply->value);
+                  Complete(channel, options, std::move(received), std::move(done));
+                });
 }
 
 class WorkerStub final : public WorkerApi,
@@ -221,8 +134,8 @@ class WorkerStub final : public WorkerApi,
            absl::StatusOr<std::optional<TensorPieces>> pieces = ReadTensorPieces(*bytes);
            if (!pieces.ok()) return std::move(done)(pieces.status());
            if (!pieces->has_value()) return std::move(done)(ReadRecvTensorReply(*bytes));
-           PieceFetch::Start(std::move(channel), std::move(options), **std::move(pieces),
-                             std::move(done));
+           FetchElements(std::move(channel), std::move(options), **std::move(pieces),
+                         std::move(done));
          });
   }
 
