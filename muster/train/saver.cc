@@ -10,6 +10,7 @@
 #include "muster/checkpoint/checkpoint_state.h"
 #include "muster/checkpoint/file.h"
 #include "muster/train/notice.h"
+#include "muster/train/save_leftovers.h"
 
 namespace muster {
 namespace {
@@ -114,10 +115,15 @@ absl::StatusOr<std::optional<std::string>> Saver::Save(Session& session, const s
   if (!empty_) {
     const std::string folder = ParentOf(path);
     MutexLock lock(save_mutex_);
-    absl::StatusOr<std::string> saved = RunSave(session, prefix);
+    absl::StatusOr<std::string> saved = absl::UnknownError("");
+    {
+      const SaveUnderWay under_way(prefix);
+      saved = RunSave(session, prefix);
+    }
     absl::Status status = saved.status();
     if (status.ok()) {
       written = *std::move(saved);
+      RemoveSaveLeftovers(path);
       if (options.write_state) status = RecordState(folder, written, options);
     }
     const bool may_lack_folder = absl::IsFailedPrecondition(status) || absl::IsNotFound(status);

@@ -3,12 +3,12 @@
 #include <map>
 
 #include "absl/container/flat_hash_set.h"
-#include "absl/random/random.h"
-#include "absl/strings/str_format.h"
+#include "absl/strings/str_cat.h"
 
 #include "muster/device/device_name.h"
 #include "muster/graph/cond_context.h"
 #include "muster/graph/emit.h"
+#include "muster/train/save_leftovers.h"
 #include "muster/train/saver.h"
 #include "muster/train/variables.h"
 
@@ -208,12 +208,9 @@ class NodeBuilder {
   // Every device writes a shard into a folder of their own, then the last one merges them.
   absl::StatusOr<Output> AddShardedSave(Output prefix, const std::vector<Shard>& shards) {
     const Scope scope = scope_.WithFreshStatus();
-    absl::BitGen random;
     const Scope join = scope.NameScope("StringJoin");
-    const Output folder = join.ConstScalar<std::string>(
-        absl::StrFormat("_temp_%016x%016x/part", absl::Uniform<uint64_t>(random),
-                        absl::Uniform<uint64_t>(random)),
-        "inputs_1");
+    const Output folder =
+        join.ConstScalar<std::string>(absl::StrCat("_temp_", NewSaveId(), "/part"), "inputs_1");
     const Output temporary = OpNamed(join, "StringJoin", {std::vector<Output>{prefix, folder}});
     const Output count =
         scope.ConstScalar<int32_t>(static_cast<int32_t>(shards.size()), "num_shards");

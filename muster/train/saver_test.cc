@@ -6,10 +6,12 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "muster/checkpoint/checkpoint_state.h"
 #include "muster/checkpoint/file.h"
+#include "muster/train/save_leftovers.h"
 #include "muster/train/variables.h"
 
 namespace muster {
@@ -162,6 +164,62 @@ TEST_F(SaverTest, SavesFromManyThreads) {
   ASSERT_EQ(kept.size(), 3u);
   EXPECT_EQ(ReadCheckpointState(folder_)->all_model_checkpoint_paths, kept);
   for (const std::string& prefix : kept) EXPECT_TRUE(CheckpointExists(prefix));
+}
+
+// The id that a saver of a process which has ended had.
+std::string IdOfTheDead() {
+  int ends[2];
+  EXPECT_EQ(pipe(ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string id = NewSaveId();
+    _exit(write(ends[1], id.data(), id.size()) == static_cast<ssize_t>(id.size()) ? 0 : 1);
+  }
+  char id[32];
+  EXPECT_EQ(read(ends[0], id, sizeof(id)), static_cast<ssize_t>(sizeof(id)));
+  EXPECT_EQ(waitpid(child, nullptr, 0), child);
+  for (const int end : ends) close(end);
+  return std::string(id, sizeof(id));
+}
+
+TEST_F(SaverTest, TheNextSaveRemovesWhatInterruptedOnesHaveLeft) {
+  const TrainVariable a = Variable("a", 1);
+  SaverOptions options;
+  options.sharded = true;
+  const auto saver = Build({Saved(a)}, options);
+  const auto session = Start({a});
+  const auto leave = [&](const std::string& folder, bool old = false) {
+    std::filesystem::create_directory(Path(folder));
+    for (const char* file :
+         {"part-00000-of-00002.data-00000-of-00001", "part-00001-of-00002.index.tempstate77"}) {
+      const std::string name = absl::StrCat(Path(folder), "/", file);
+      EXPECT_TRUE(WriteFileAtomically(name, "bytes").ok());
+    }
+    if (old) {
+      const auto hours_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(2);
+      for (const auto& file : std::filesystem::directory_iterator(Path(folder)))
+        std::filesystem::last_write_time(file.path(), hours_ago);
+      std::filesystem::last_write_time(Path(folder), hours_ago);
+    }
+    return folder;
+  };
+  const std::string foreign = "0123456789abcdef0123456789abcdef";
+  const std::string dead = IdOfTheDead();
+  const std::vector<std::string> leftovers = {
+      leave(absl::StrCat("m-5_temp_", dead)), leave(absl::StrCat("m_temp_", dead)),
+      leave(absl::StrCat("m-6_temp_", NewSaveId())),  // of this process, which saves nothing there
+      leave(absl::StrCat("m-7_temp_", foreign), /*old=*/true)};
+  const SaveUnderWay living(Path("m-8"));
+  std::vector<std::string> others = {
+      leave(absl::StrCat("m-8_temp_", NewSaveId())), leave(absl::StrCat("m-8_temp_", dead)),
+      leave(absl::StrCat("m-9_temp_", foreign)),     leave(absl::StrCat("other-5_temp_", dead)),
+      leave(absl::StrCat("m-5x_temp_", dead)),       leave("m-5_temp_files"),
+      leave(absl::StrCat("m-4_temp_", dead))};
+  EXPECT_TRUE(WriteFileAtomically(Path(others.back() + "/notes"), "not a part").ok());
+  ASSERT_TRUE(saver->Save(*session, Path("m"), 10).ok());
+  for (const std::string& folder : leftovers) EXPECT_FALSE(Exists(folder)) << folder;
+  for (const std::string& folder : others) EXPECT_TRUE(Exists(folder)) << folder;
+  EXPECT_TRUE(Exists("m-10.index"));
 }
 
 }  // namespace
