@@ -69,6 +69,9 @@ class SessionRunHook {
   virtual absl::Status AfterRun(RunContext&, const RunValues&) { return absl::OkStatus(); }
   // Once, when the loop has ended without an error.
   virtual absl::Status End(Session&) { return absl::OkStatus(); }
+  // Instead, when somebody has interrupted it who does not want to lose what was learnt. What now
+  // holds it, in a few words; empty: nothing.
+  virtual absl::StatusOr<std::string> Interrupted(Session&) { return std::string(); }
 };
 
 }  // namespace muster

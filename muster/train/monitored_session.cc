@@ -120,10 +120,10 @@ class MonitoredSession::Coordinated {
     session_->Close().IgnoreError();
   }
 
-  absl::Status Close() {
+  absl::Status Close(absl::Duration grace) {
     RETURN_IF_ERROR(coordinator_->RequestStop());
     Coordinator::JoinOptions join;
-    join.grace = options_.stop_grace_period;
+    join.grace = grace;
     join.ignore_live_threads = true;
     join.interrupted = options_.interrupted;
     const absl::Status joined = coordinator_->Join({}, std::move(join));
@@ -205,7 +205,7 @@ absl::Status MonitoredSession::CreateOnce() {
   if (started.ok()) return started;
   // Threads that run already must not outlive a session that nobody will have.
   const std::unique_ptr<Coordinated> failed = std::move(current_);
-  failed->Close().IgnoreError();
+  failed->Close(options_.stop_grace_period).IgnoreError();
   return started;
 }
 
@@ -222,10 +222,10 @@ absl::Status MonitoredSession::CreateUntilDone() {
   }
 }
 
-absl::Status MonitoredSession::CloseCurrent() {
+absl::Status MonitoredSession::CloseCurrent(absl::Duration grace) {
   if (current_ == nullptr) return absl::OkStatus();
   const std::unique_ptr<Coordinated> last = std::move(current_);
-  const absl::Status closed = last->Close();
+  const absl::Status closed = last->Close(grace);
   if (!options_.recover || !IsPreemption(closed)) return closed;
   NoticeWarning(
       "An error occurred when attempting to close the session. This may be due to a preemption in "
@@ -236,7 +236,7 @@ absl::Status MonitoredSession::CloseCurrent() {
 
 absl::Status MonitoredSession::Recover(const absl::Status& cause, absl::string_view when) {
   NoticeInfo("An error was raised", when, ". ", kNewSession, kMayBeLoad, cause.message());
-  RETURN_IF_ERROR(CloseCurrent());
+  RETURN_IF_ERROR(CloseCurrent(options_.stop_grace_period));
   return CreateUntilDone();
 }
 
@@ -302,9 +302,28 @@ absl::Status MonitoredSession::CloseWith(bool clean) {
       if (!ended.ok()) break;
     }
   }
-  const absl::Status closed = CloseCurrent();
+  const absl::Status closed = CloseCurrent(options_.stop_grace_period);
   if (!closed.ok()) return closed;
   return ended.ok() ? failure_ : ended;
+}
+
+absl::StatusOr<std::vector<std::string>> MonitoredSession::CloseInterrupted() {
+  constexpr absl::Duration kGrace = absl::Seconds(2);
+  if (closed_) return RuntimeError("Session is already closed.");
+  closed_ = true;
+  std::vector<std::string> saved;
+  absl::Status failed;
+  if (current_ != nullptr) {
+    for (const auto& hook : options_.hooks) {
+      const absl::StatusOr<std::string> done = hook->Interrupted(*current_->session());
+      failed.Update(done.status());
+      if (done.ok() && !done->empty()) saved.push_back(*done);
+    }
+  }
+  // The interruption is what ended the loop; what threads say about it is no news.
+  CloseCurrent(std::min(kGrace, options_.stop_grace_period)).IgnoreError();
+  RETURN_IF_ERROR(failed);
+  return saved;
 }
 
 absl::Status MonitoredSession::Close() {

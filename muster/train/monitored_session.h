@@ -101,6 +101,10 @@ class MonitoredSession {
   // Without ending the hooks.
   absl::Status CloseAfterError() { return CloseWith(/*clean=*/false); }
 
+  // After an interruption: the hooks save what would be lost, and threads have little time to end.
+  // What was saved, in a few words each.
+  absl::StatusOr<std::vector<std::string>> CloseInterrupted();
+
   bool closed() const { return closed_; }
   // Null when closed. Runs on it reach no hook; it changes when the session recovers.
   std::shared_ptr<Session> raw_session() const;
@@ -113,7 +117,7 @@ class MonitoredSession {
   absl::Status CreateOnce();
   absl::Status CreateUntilDone();
   absl::Status Recover(const absl::Status& cause, absl::string_view when);
-  absl::Status CloseCurrent();
+  absl::Status CloseCurrent(absl::Duration grace);
   absl::Status CloseWith(bool clean);
 
   const std::shared_ptr<SessionCreator> creator_;

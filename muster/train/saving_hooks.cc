@@ -79,6 +79,12 @@ absl::Status CheckpointSaverHook::End(Session& session) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> CheckpointSaverHook::Interrupted(Session& session) {
+  ASSIGN_OR_RETURN(const int64_t step, GlobalStepValue(session, step_));
+  if (timer_.last_step() != step) RETURN_IF_ERROR(Save(session, step).status());
+  return absl::StrCat(save_path_, "-", step);
+}
+
 absl::StatusOr<bool> CheckpointSaverHook::Save(Session& session, int64_t step) {
   NoticeInfo("Saving checkpoints for ", step, " into ", save_path_, ".");
   for (const auto& listener : options_.listeners)
@@ -182,9 +188,13 @@ absl::Status StepCounterHook::Record(const StepTimer::Elapsed& elapsed, int64_t 
 }
 
 void StepCounterHook::WarnIfStill(int64_t step) {
+  // A synchronous worker may make several steps before the update to which they contribute; a
+  // program that forgets the step never increases it.
+  constexpr int kStillRuns = 100;
   constexpr int kWarnings = 5;
-  if (last_step_ == step && warnings_ < kWarnings) {
-    ++warnings_;
+  if (last_step_.has_value() && last_step_ != step) increases_ = true;
+  if (!increases_ && last_step_ == step && ++still_runs_ % kStillRuns == 0 &&
+      still_runs_ / kStillRuns <= kWarnings) {
     NoticeWarning(
         "It seems that global step (tf.train.get_global_step) has not been increased. Current "
         "value (could be stable): ",

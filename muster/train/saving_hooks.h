@@ -56,6 +56,7 @@ class CheckpointSaverHook : public SessionRunHook {
   absl::StatusOr<std::optional<RunArgs>> BeforeRun(RunContext& context) override;
   absl::Status AfterRun(RunContext& context, const RunValues& values) override;
   absl::Status End(Session& session) override;
+  absl::StatusOr<std::string> Interrupted(Session& session) override;
 
   const std::string& save_path() const { return save_path_; }
   // Saves now. True when a listener wants training to stop.
@@ -120,7 +121,8 @@ class StepCounterHook : public SessionRunHook {
   GlobalStep step_;
   std::shared_ptr<EventWriter> writer_;
   std::optional<int64_t> last_step_;
-  int warnings_ = 0;
+  bool increases_ = false;  // it has been seen to
+  int still_runs_ = 0;
 };
 
 // A RunMetadata message of what a traced run has recorded.

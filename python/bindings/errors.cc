@@ -174,6 +174,11 @@ nb::object ExceptionFor(const absl::Status& status, bool while_running) {
 absl::Status RunSignalHandlers() {
   return CallPython([] {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    // Exceptions that another thread wants to be raised in this one come with the next instruction.
+    nb::dict names;
+    PyObject* const none = PyRun_String("None", Py_eval_input, names.ptr(), names.ptr());
+    if (none == nullptr) throw nb::python_error();
+    Py_DECREF(none);
   });
 }
 

@@ -199,6 +199,16 @@ class PyMonitoredSession {
     ThrowIfRunError(closed);
   }
 
+  std::vector<std::string> CloseInterrupted() {
+    absl::StatusOr<std::vector<std::string>> saved = std::vector<std::string>();
+    {
+      ReleasedGil unlocked;
+      saved = session_->CloseInterrupted();
+    }
+    ThrowIfRunError(saved.status());
+    return *std::move(saved);
+  }
+
   std::shared_ptr<Session> raw_session() const { return session_->raw_session(); }
   std::shared_ptr<Coordinator> coordinator() const { return session_->coordinator(); }
 
@@ -309,6 +319,7 @@ void BindMonitored(nb::module_& m) {
       .def("run_step", &PyMonitoredSession::RunStep)
       .def("should_stop", &PyMonitoredSession::ShouldStop)
       .def("close", &PyMonitoredSession::Close)
+      .def("close_interrupted", &PyMonitoredSession::CloseInterrupted)
       .def_prop_ro("raw_session", &PyMonitoredSession::raw_session)
       .def_prop_ro("coordinator", &PyMonitoredSession::coordinator);
 }

@@ -2,7 +2,7 @@
 import runpy
 import sys
 
-from muster import _alias
+from muster import _alias, interruption
 
 
 def _from_script(traceback, script):
@@ -22,9 +22,13 @@ def main():
         runpy.run_path(script, run_name="__main__")
     except SystemExit:
         raise
+    except KeyboardInterrupt as e:
+        interruption.end_open_sessions(e)
+        interruption.print_error(type(e), e, _from_script(e.__traceback__, script))
+        sys.exit(130)
     except BaseException as e:
         sys.excepthook(type(e), e, _from_script(e.__traceback__, script))
-        sys.exit(130 if isinstance(e, KeyboardInterrupt) else 1)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -7,11 +7,11 @@ output. Threads that it starts belong to the same task. Modules that the script 
 import ctypes
 import json
 import os
+import signal
 import sys
 import threading
-import traceback
 
-from muster import _alias, _muster, _tasks
+from muster import _alias, _muster, _tasks, interruption
 
 
 def _exit_code(error):
@@ -43,7 +43,7 @@ class _Runner(threading.Thread):
             at = error.__traceback__
             while at is not None and at.tb_frame.f_code.co_filename != self._script:
                 at = at.tb_next
-            traceback.print_exception(type(error), error, at or error.__traceback__)
+            interruption.print_error(type(error), error, at or error.__traceback__)
             code = 130 if isinstance(error, KeyboardInterrupt) else 1
         for stream in (sys.stdout, sys.stderr):
             stream.end_line()
@@ -71,6 +71,10 @@ def _interrupt(runners):
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(runner.ident), ctypes.py_object(KeyboardInterrupt))
 
 
+def _terminate(unused_signal, unused_frame):
+    raise interruption.Terminated()
+
+
 def main():
     spec, script, arguments = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3:]
     _alias.install()
@@ -83,14 +87,16 @@ def main():
                for task in spec["tasks"]]
     for runner in runners:
         runner.start()
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         code = _wait(runners)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, interruption.Terminated) as error:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _interrupt(runners)
         for runner in runners:
             if not runner.name.startswith("ps "):
                 runner.join(3600)  # the launcher knows when it has been long enough
-        code = 130
+        code = 130 if isinstance(error, KeyboardInterrupt) else error.code
     # Threads of other tasks may be in the middle of anything.
     for stream in (sys.stdout, sys.stderr):
         stream.end_line()

@@ -1,8 +1,8 @@
 """tf.train.MonitoredSession and its kin: arguments, collections and names; the layers themselves are C++."""
 import inspect
 
-from muster import (_muster, array_ops, basic_session_run_hooks, control_flow_ops, errors, framework, resources,
-                    session as session_lib, session_run_hook, sync_replicas, tf_logging, variables)
+from muster import (_muster, array_ops, basic_session_run_hooks, control_flow_ops, errors, framework, interruption,
+                    resources, session as session_lib, session_run_hook, sync_replicas, tf_logging, variables)
 from muster.framework import GraphKeys
 
 USE_DEFAULT = object()
@@ -210,6 +210,7 @@ class _MonitoredSession(object):
             create_session=parts.create_session, hooks=[self._native(hook) for hook in self._hooks],
             grace_secs=stop_grace_period_secs, recover=should_recover, new_coordinator=parts.new_coordinator,
             start_queue_runners=parts.start_queue_runners)
+        interruption.watch(self)
 
     def _native(self, hook):
         core = basic_session_run_hooks.native_hook(hook)
@@ -277,17 +278,28 @@ class _MonitoredSession(object):
         return self
 
     def __exit__(self, exception_type, exception_value, traceback):
+        if self._core is not None and interruption.is_interruption(exception_value):
+            interruption.close(self, exception_value)
+            return False
         clean = exception_type in (None, errors.OutOfRangeError, StopIteration)
         self._close(clean)
         return clean
 
+    def close_interrupted(self):
+        """Saves where this session saves, and closes without ending hooks. What was saved."""
+        return self._end(self._core.close_interrupted)
+
     def _close(self, clean):
         if self._core is None:
             raise RuntimeError("Session is already closed.")
+        self._end(lambda: self._core.close(clean))
+
+    def _end(self, close):
         session = self._tf_sess()
         try:
-            self._core.close(clean)
+            return close()
         finally:
+            interruption.forget(self)
             self._core = None
             if session is not None:
                 session._closed = True

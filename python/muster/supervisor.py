@@ -1,10 +1,11 @@
 """tf.train.Supervisor: arguments, collections and names; the loop and its services are C++."""
 import contextlib
 import os
+import sys
 import weakref
 
-from muster import (_muster, _protos, coordinator, control_flow_ops, dtypes, errors, framework, session as session_lib,
-                    session_manager as session_manager_lib, sync_replicas, tf_logging, training_util, variables)
+from muster import (_muster, _protos, coordinator, control_flow_ops, dtypes, errors, framework, interruption,
+                    session as session_lib, session_manager as session_manager_lib, sync_replicas, tf_logging, training_util, variables)
 from muster.framework import GraphKeys
 
 
@@ -55,6 +56,7 @@ class Supervisor(object):
         graph = framework.get_default_graph() if graph is None else graph
         self._graph = graph
         self._is_chief = is_chief
+        self._session = None  # the one that was prepared last, until the stop
         self._init_feed_dict = init_feed_dict
         self._init_fn = init_fn
         with graph.as_default():
@@ -160,6 +162,8 @@ class Supervisor(object):
         self._supervisor.prepare_or_wait_for_session(open_session, bool(start_standard_services))
         if self._is_chief:
             sync_replicas.watch_for_missing_chief(self._graph, opened[-1], self._coord)
+        self._session = opened[-1]
+        interruption.watch(self)
         return opened[-1]
 
     def start_standard_services(self, sess):
@@ -186,11 +190,23 @@ class Supervisor(object):
 
     def stop(self, threads=None, close_summary_writer=True, ignore_live_threads=False):
         """Ends all threads, raises what one of them failed with; the session stays open."""
+        interrupted_by = sys.exc_info()[1]
+        if self._session is not None and interruption.is_interruption(interrupted_by):
+            interruption.close(self, interrupted_by)
+        interruption.forget(self)
+        self._session = None
         try:
             self._supervisor.stop([self._coord._joinable(t) for t in threads or ()], bool(close_summary_writer),
                                   bool(ignore_live_threads))
         finally:
             self._coord._settle()
+
+    def close_interrupted(self):
+        """The chief saves what would be lost. What it has saved."""
+        session, self._session = self._session, None
+        if session is None or not self._is_chief or self._saver is None or not self._save_path:
+            return []
+        return [self._saver.save(session, self._save_path, global_step=self._global_step)]
 
     def request_stop(self, ex=None):
         self._coord.request_stop(ex=ex)

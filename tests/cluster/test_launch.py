@@ -102,7 +102,8 @@ def test_ctrl_c_is_forwarded(script):
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "KeyboardInterrupt" in rest
+    assert len(re.findall(r"\[worker \d\] Interrupted", rest)) == 2, rest
+    assert "Traceback" not in rest
     assert left_over(script) == ""
 
 

@@ -1,0 +1,115 @@
+"""Ctrl-C and SIGTERM in a training loop: what would be lost is saved, one line says so, and the program ends."""
+import atexit
+import os
+import signal
+import sys
+import threading
+import traceback
+import weakref
+
+_open = weakref.WeakSet()  # what has close_interrupted(): training sessions that nobody has closed yet
+_installed = False
+_terminated = None  # by SIGTERM: what was raised, and the sessions that were open then
+
+
+class Terminated(SystemExit):
+    """SIGTERM, as code sees it while a training session is open. The exit status is 143."""
+
+    def __init__(self):
+        super().__init__(128 + signal.SIGTERM)
+
+
+def is_interruption(error):
+    return isinstance(error, (KeyboardInterrupt, Terminated))
+
+
+def watch(session):
+    """From here on SIGTERM is raised in the main thread, and `session` saved if an interruption ends the program."""
+    _open.add(session)
+    _install()
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminate)
+
+
+def forget(session):
+    _open.discard(session)
+    if not _open:
+        _set_default(signal.SIGTERM, _terminate)
+
+
+def _set_default(number, handler):
+    """The signal ends the process at once again, where `handler` would be called now."""
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(number) == handler:
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _terminate(unused_signal, unused_frame):
+    global _terminated
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    _terminated = Terminated(), list(_open)
+    raise _terminated[0]
+
+
+def close(session, error):
+    """Ends `session` because of the interruption `error`, and says in one line what became of its work."""
+    _open.discard(session)
+    # Whoever does not want to wait for this interrupts again.
+    _set_default(signal.SIGTERM, _terminate)
+    _set_default(signal.SIGINT, signal.default_int_handler)
+    saved, problem = [], None
+    try:
+        saved = session.close_interrupted()
+    except Exception as e:
+        problem = (str(e).strip().splitlines() or [type(e).__name__])[0]
+    finally:
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+    tell(error, "; not saved: " + problem if problem else "; saved " + ", ".join(saved) if saved else "")
+
+
+def tell(error, what=""):
+    """One line about an interruption, instead of the traceback; nothing when it has been told before."""
+    if getattr(error, "_muster_told", False):
+        return
+    error._muster_told = True
+    print(("Terminated" if isinstance(error, Terminated) else "Interrupted") + what, file=sys.stderr, flush=True)
+
+
+def end_open_sessions(error):
+    """For those that are not left by a `with`: the interruption `error` ends the program."""
+    for session in list(_open):
+        close(session, error)
+
+
+def print_error(kind, error, at):
+    """As sys.excepthook, in one line for Ctrl-C."""
+    if not isinstance(error, KeyboardInterrupt):
+        traceback.print_exception(kind, error, at)
+        return
+    place = traceback.extract_tb(at)[-1:]
+    tell(error, " at %s:%d" % (os.path.basename(place[0].filename), place[0].lineno) if place else "")
+
+
+def _install():
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    before = sys.excepthook
+
+    def excepthook(kind, error, at):
+        if isinstance(error, KeyboardInterrupt):
+            end_open_sessions(error)
+        if not getattr(error, "_muster_told", False):
+            before(kind, error, at)
+
+    sys.excepthook = excepthook
+    atexit.register(_at_exit)
+
+
+def _at_exit():
+    if _terminated is not None:
+        end_open_sessions(_terminated[0])
+
+
+__all__ = []
