@@ -2,7 +2,7 @@
 import os
 import re
 
-from muster import _muster, _protos, compat, file_io, framework, importer, tf_logging
+from muster import _muster, _protos, compat, file_io, framework, importer, resources, tf_logging
 from muster.framework import GraphKeys
 
 _UNBOUND = "$unbound_inputs_"
@@ -143,8 +143,9 @@ def add_collection_def(meta_graph_def, key, graph=None, export_scope=None, exclu
         tf_logging.warning("Only collections with string type keys will be serialized. This key has %s", type(key))
         return
     graph = graph or framework.get_default_graph()
+    # A CollectionDef has no kind for what is registered of a resource.
     items = [item for item in override_contents or graph.get_collection(key)
-             if _included(item, export_scope, exclude_nodes)]
+             if _included(item, export_scope, exclude_nodes) and not resources.is_resource(item)]
     if not items:
         return
     try:

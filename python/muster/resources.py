@@ -13,6 +13,10 @@ def register_resource(handle, create_op, is_initialized_op, is_shared=True):
     framework.add_to_collection(key, _Resource(handle, create_op, is_initialized_op))
 
 
+def is_resource(item):
+    return isinstance(item, _Resource)
+
+
 def shared_resources():
     return framework.get_collection(GraphKeys.RESOURCES)
 

@@ -28,6 +28,18 @@ def test_every_shard_of_every_epoch_once():
     assert report["workers"][0]["worker"] == "/job:localhost/replica:0/task:0"
 
 
+def test_a_meta_graph_with_a_queue_is_written_in_silence(monkeypatch):
+    import muster as tf
+
+    said = []
+    monkeypatch.setattr(tf.logging, "warning", lambda *words: said.append(words))
+    monkeypatch.setattr("muster.tf_logging.warning", lambda *words: said.append(words))
+    tf.data.ShardQueue(["a"])
+    meta_graph = tf.train.export_meta_graph()
+    assert said == []
+    assert tf.GraphKeys.RESOURCES not in meta_graph.collection_def
+
+
 def test_a_number_of_shards_in_the_order_of_a_seed():
     import muster as tf
 
