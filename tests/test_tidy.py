@@ -91,6 +91,11 @@ def test_asks_for_readme(tmp_path):
     assert not tidy.errors(tmp_path)
 
 
+def test_finds_what_programs_leave_at_the_root():
+    assert not list(tidy.stray_errors(["README.md", "muster/base/.index", "docs/x.md"]))
+    assert [error.split(":")[0] for error in tidy.stray_errors([".index", "core", "README.md"])] == [".index", "core"]
+
+
 def test_measures_functions():
     body = "  x();\n" * 80
     assert list(tidy.long_functions(f"int F(int a) {{\n{body}}}\n")) == [(1, 82)]

@@ -10,10 +10,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 runs=${FUZZ_RUNS:-50000}
 seconds=${FUZZ_SECONDS:-20}
-bin=build/asan/fuzz
-corpus=tests/fuzz/corpus
-found=build/fuzz-corpus
-failures=build/fuzz-failures
+bin=$PWD/build/asan/fuzz
+corpus=$PWD/tests/fuzz/corpus
+found=$PWD/build/fuzz-corpus
+failures=$PWD/build/fuzz-failures
 
 # The targets refuse tensors of more than 16 MB (fuzz_input.cc); anything of 512 MB ends the program.
 # gRPC, protobuf and abseil are Debian's, which know nothing of the sanitizer's marks inside containers.
@@ -27,12 +27,13 @@ fi
 
 # fuzz TARGET: its last lines say how many inputs, how fast, and how much they cover.
 fuzz() {
-  local target=$1 log=build/fuzz-logs/$1.log status=0
+  local target=$1 log=$PWD/build/fuzz-logs/$1.log status=0
   local leaks=()
   # Their cluster lives on from input to input: leaks are looked for at the end only.
   case $target in *_service) leaks=(-detect_leaks=0) ;; esac
-  mkdir -p "$found/$target" "$failures" build/fuzz-logs
-  "$bin/${target}_fuzz" "${limits[@]}" "${leaks[@]}" -runs="$runs" -max_total_time="$seconds" -print_final_stats=1 \
+  # What a graph writes without a path must not lie about here.
+  mkdir -p "$found/$target" "$failures" build/fuzz-logs build/fuzz-scratch
+  env -C build/fuzz-scratch "$bin/${target}_fuzz" "${limits[@]}" "${leaks[@]}" -runs="$runs" -max_total_time="$seconds" -print_final_stats=1 \
     -artifact_prefix="$failures/$target-" "$found/$target" "$corpus/$target" >"$log" 2>&1 || status=$?
   local covered executed rate
   covered=$(grep -oE 'cov: [0-9]+ ft: [0-9]+ corp: [0-9]+' "$log" | tail -1 || true)

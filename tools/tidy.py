@@ -2,7 +2,7 @@
 """Reads the sources and says where they leave our conventions.
 
 Errors make the exit status 1: an include that goes up, a word we do not use, a layer without a README, a path of
-somebody's machine. Remarks (sizes, names, missing tests) are printed with --remarks and fail nothing.
+somebody's machine, a file at the root that is not known there. Remarks (sizes, names, missing tests) are printed with --remarks and fail nothing.
 """
 
 import argparse
@@ -69,6 +69,10 @@ MACHINE_PATHS = Rule(r"(?<![\w.$}\)])/(work|root|home|tmp)/", "no path of one ma
 
 # Only conversion files, transport/grpc and transport/messages, the bindings and tests see proto classes.
 MAY_SEE_PROTOS = re.compile(r"_proto\.(cc|h)$|_(test|bench|fuzz)\.cc$|_test\.h$|^muster/(transport/(grpc|messages)|cli)/|^python/bindings/|^tools/")
+
+# Files of the repository's root; whatever else lies there was left by a program that ran there.
+ROOT_FILES = set(".clang-format .clang-tidy .dockerignore .editorconfig .gitignore CHANGELOG.md CMakeLists.txt CMakePresets.json "
+                 "CONTRIBUTING.md LICENSE Makefile README.md conftest.py pyproject.toml".split())
 
 AVOIDED_NAMES = set("util utils helper helpers common manager misc wrapper impl data info".split())
 FILE_LINES, FUNCTION_LINES, README_LINES, COLUMNS = 600, 70, 30, 100
@@ -143,9 +147,16 @@ def readme_errors(names):
             yield f"muster/{layer}: has no README.md (purpose, main types, what it must not know)"
 
 
+def stray_errors(names):
+    """Files at the root that are not known there."""
+    for name in names:
+        if "/" not in name and name not in ROOT_FILES:
+            yield f"{name}: a stray file at the root; remove it, or add it to ROOT_FILES of tools/tidy.py"
+
+
 def errors(root=ROOT):
     names = tracked_files(root)
-    found = list(readme_errors(set(names)))
+    found = list(readme_errors(set(names))) + list(stray_errors(names))
     for name in names:
         if UNCHECKED.search(name):
             continue

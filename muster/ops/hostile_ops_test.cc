@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <limits>
 #include <map>
@@ -67,6 +68,30 @@ class LittleMemory {
 
  private:
   [[maybe_unused]] rlimit before_{};
+};
+
+// While it lives, what is written without a path goes to a folder of its own, which must be empty
+// in the end.
+class ScratchFolder {
+ public:
+  ScratchFolder() : before_(std::filesystem::current_path()) {
+    std::string pattern = (std::filesystem::temp_directory_path() / "hostile_ops_XXXXXX").string();
+    EXPECT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    std::filesystem::current_path(folder_);
+  }
+  ~ScratchFolder() {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_))
+      ADD_FAILURE() << "an op has written " << entry.path().filename();
+    std::filesystem::current_path(before_);
+    std::filesystem::remove_all(folder_);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+
+ private:
+  const std::filesystem::path before_;
+  std::filesystem::path folder_;
 };
 
 // They end the process, touch files, print, or wait for somebody else.
@@ -446,6 +471,7 @@ class HostileCase {
 
 TEST(HostileOpsTest, AStatusOrAValueNeverACrash) {
   SetLogLevel(static_cast<LogLevel>(3));
+  const ScratchFolder scratch;
   const LittleMemory little;
   const int64_t seed = FromEnvironment("MUSTER_HOSTILE_SEED", 1);
   const int64_t rounds = FromEnvironment("MUSTER_HOSTILE_ROUNDS", 4);
