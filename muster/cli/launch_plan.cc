@@ -183,6 +183,12 @@ absl::StatusOr<LaunchPlan> PlanNamed(const LaunchFlags& flags) {
   };
   RETURN_IF_ERROR(fill(plan.ps, flags.ps_address, flags.ps, "--ps_address"));
   RETURN_IF_ERROR(fill(plan.workers, flags.worker_address, flags.workers, "--worker_address"));
+  ClusterSpec cluster;
+  for (size_t i = 0; i < plan.ps.size(); ++i)
+    cluster.jobs()["ps"][static_cast<int>(i)] = plan.ps[i];
+  for (size_t i = 0; i < plan.workers.size(); ++i)
+    cluster.jobs()["worker"][static_cast<int>(i)] = plan.workers[i];
+  RETURN_IF_ERROR(cluster.Validate());
   LaunchedTask task{flags.job_name, flags.task_index};
   if (task.index < 0) {
     ASSIGN_OR_RETURN(task.index, TaskIndexHere());

@@ -58,6 +58,17 @@ absl::Status ValidateAddress(absl::string_view address, absl::string_view where)
   return absl::OkStatus();
 }
 
+// What an address that has been validated leads to: names of hosts do not tell capitals from small
+// letters, and this machine has two usual names.
+std::string Place(absl::string_view address) {
+  const size_t colon = address.rfind(':');
+  std::string host = absl::AsciiStrToLower(address.substr(0, colon));
+  if (host == "127.0.0.1") host = "localhost";
+  int port = 0;
+  (void)absl::SimpleAtoi(address.substr(colon + 1), &port);
+  return port == 0 ? "" : absl::StrCat(host, ":", port);  // 0: whatever port is free
+}
+
 // "JOB<equals>A<between_tasks>B<between_jobs>JOB<equals>C".
 absl::StatusOr<ClusterSpec> ParseList(absl::string_view text, char between_jobs, char equals,
                                       char between_tasks) {
@@ -133,6 +144,10 @@ std::map<std::string, ClusterSpec::Tasks>& ClusterSpec::jobs() {
 
 absl::Status ClusterSpec::Validate() const {
   if (empty()) return InvalidArgument("the cluster has no jobs");
+  struct Taken {
+    std::string task, address;
+  };
+  std::map<std::string, Taken> places;
   for (const auto& [job, tasks] : jobs()) {
     if (!ValidJob(job)) {
       return InvalidArgument("'", job,
@@ -140,7 +155,18 @@ absl::Status ClusterSpec::Validate() const {
     }
     for (const auto& [number, address] : tasks) {
       if (number < 0) return InvalidArgument("job '", job, "' has a task numbered ", number);
-      RETURN_IF_ERROR(ValidateAddress(address, absl::StrCat("/job:", job, "/task:", number)));
+      const std::string task = absl::StrCat("/job:", job, "/task:", number);
+      RETURN_IF_ERROR(ValidateAddress(address, task));
+      const std::string place = Place(address);
+      if (place.empty()) continue;
+      const auto [taken, is_new] = places.emplace(place, Taken{task, address});
+      if (!is_new) {
+        return InvalidArgument(
+            "'", address, "' of ", task, " is already the address of ", taken->second.task,
+            taken->second.address == address ? std::string()
+                                             : absl::StrCat(" ('", taken->second.address, "')"),
+            ": each task of a cluster listens at an address of its own");
+      }
     }
   }
   return absl::OkStatus();

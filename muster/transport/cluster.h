@@ -40,7 +40,8 @@ class ClusterSpec {
   // {"0": "a:2222"} per job. InvalidArgument naming the part that is wrong.
   static absl::StatusOr<ClusterSpec> Parse(absl::string_view text);
 
-  // Job names are [A-Za-z][A-Za-z0-9_]*, numbers not negative, addresses host:port.
+  // Job names are [A-Za-z][A-Za-z0-9_]*, numbers not negative, addresses host:port, each
+  // of one task only ("localhost" and "127.0.0.1" are one host; port 0 may stand many times).
   absl::Status Validate() const;
   const std::map<std::string, Tasks>& jobs() const { return *jobs_; }
   // To change it: from then on this object has jobs of its own.

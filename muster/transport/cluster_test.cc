@@ -41,6 +41,25 @@ TEST(ClusterSpecTest, NumbersMayHaveHoles) {
               HasSubstr("Job \"ps\" was not defined in cluster"));
 }
 
+TEST(ClusterSpecTest, AnAddressIsOfOneTask) {
+  EXPECT_EQ(ErrorOf("ps=localhost:2222;worker=localhost:2222"),
+            "'localhost:2222' of /job:worker/task:0 is already the address of /job:ps/task:0: each "
+            "task of "
+            "a cluster listens at an address of its own");
+  EXPECT_THAT(
+      ErrorOf("worker=a:1,b:1,a:1"),
+      HasSubstr("'a:1' of /job:worker/task:2 is already the address of /job:worker/task:0:"));
+  EXPECT_THAT(ErrorOf("ps=localhost:5;worker=127.0.0.1:5"),
+              HasSubstr("'127.0.0.1:5' of /job:worker/task:0 is already the address of "
+                        "/job:ps/task:0 ('localhost:5'):"));
+  EXPECT_THAT(
+      ErrorOf(R"({"ps": ["Host:5"], "worker": {"7": "host:05"}})"),
+      HasSubstr("'host:05' of /job:worker/task:7 is already the address of /job:ps/task:0"));
+  // Other ports, other hosts, and ports that are still to be found.
+  EXPECT_TRUE(ClusterSpec::Parse("ps=localhost:1;worker=localhost:2,127.0.0.2:1,[::1]:1").ok());
+  EXPECT_TRUE(ClusterSpec::Parse("ps=localhost:0;worker=localhost:0,localhost:0").ok());
+}
+
 TEST(ClusterSpecTest, ErrorsNameThePart) {
   EXPECT_THAT(ErrorOf(""), HasSubstr("empty"));
   EXPECT_THAT(ErrorOf("ps"), HasSubstr("'ps' in the cluster has no '='"));

@@ -79,6 +79,8 @@ def test_slurm_cyclic_and_port(muster_program):
     ({"TF_CONFIG": json.dumps({"cluster": {"worker": ["a:1"]}, "task": {"type": "ps", "index": 0}})}, (), "ps"),
     ({}, ("--job_name", "chief"), "ps or worker expected"),
     ({}, ("--job_name", "ps", "--ps", "2", "--ps_address", "ps:1", "--worker_address", "w:1"), "{} for the number"),
+    ({}, ("--job_name", "ps", "--ps_address", "h:1", "--worker_address", "h:1"),
+     "'h:1' of /job:worker/task:0 is already the address of /job:ps/task:0"),
     ({"JOB_COMPLETION_INDEX": "3"}, ("--job_name", "ps", "--ps_address", "p:1", "--worker_address", "w:1"),
      "there is no ps 3"),
 ])
