@@ -19,11 +19,13 @@ std::string Value(double value) {
   return absl::StrFormat("%.17g", value);
 }
 
-// Families one after the other, each with all its samples.
+// Families one after the other, each with all its samples. No label is called "job" or "instance":
+// Prometheus gives those to what it scrapes, and would rename ours to "exported_job".
 class Page {
  public:
   explicit Page(const TaskName& task)
-      : labels_(absl::StrCat("job=\"", LabelValue(task.job), "\",task=\"", task.task, "\"")) {}
+      : labels_(
+            absl::StrCat("muster_job=\"", LabelValue(task.job), "\",task=\"", task.task, "\"")) {}
 
   void Family(absl::string_view name, absl::string_view type, absl::string_view help) {
     name_ = std::string(name);

@@ -7,8 +7,8 @@
 
 namespace muster {
 
-// Version 0.0.4 of its text format: the task that was asked, with labels "job" and "task", and the
-// states of the others as it sees them, with "peer_job" and "peer_task".
+// Version 0.0.4 of its text format: the task that was asked, with labels "muster_job" and "task",
+// and the states of the others as it sees them, with "peer_job" and "peer_task".
 std::string MetricsText(const ClusterStatus& cluster);
 
 }  // namespace muster

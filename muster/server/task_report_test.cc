@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <regex>
 #include <set>
 #include <vector>
 
@@ -16,6 +17,7 @@
 namespace muster {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -129,6 +131,29 @@ struct Families {
   std::map<std::string, std::string> samples;  // by name and labels
 };
 
+// What a scrape and its linters want of names: label names of Prometheus' own are not ours to give,
+// and names have base units and do not repeat the type.
+void CheckNames(const std::string& family, const std::string& labels) {
+  static const auto& kName = *new std::regex("muster(_[a-z0-9]+)+");
+  EXPECT_TRUE(std::regex_match(family, kName)) << family;
+  for (const absl::string_view word : absl::StrSplit(family, '_')) {
+    EXPECT_THAT(word,
+                Not(AnyOf("counter", "gauge", "ms", "milliseconds", "minutes", "kb", "mb", "gb",
+                          "kilobytes", "megabytes", "percent", "count", "sum", "bucket", "info")))
+        << family;
+  }
+  static const auto& kLabel = *new std::regex(R"re(([^=,]+)="((?:[^"\\]|\\[\\"n])*)"(,|$))re");
+  size_t read = 0;
+  for (auto at = std::sregex_iterator(labels.begin(), labels.end(), kLabel);
+       at != std::sregex_iterator(); ++at) {
+    const std::string label = (*at)[1];
+    EXPECT_TRUE(std::regex_match(label, std::regex("[a-z]([a-z0-9]|_[a-z0-9])*"))) << label;
+    EXPECT_THAT(label, Not(AnyOf("job", "instance", "le", "quantile"))) << "of Prometheus itself";
+    read += static_cast<size_t>(at->length());
+  }
+  EXPECT_EQ(read, labels.size()) << labels;
+}
+
 Families Read(const std::string& text) {
   Families families;
   EXPECT_TRUE(!text.empty() && text.back() == '\n');
@@ -144,7 +169,7 @@ Families Read(const std::string& text) {
       const std::vector<std::string> type = absl::StrSplit(lines.at(++i), ' ');
       EXPECT_EQ(type.at(1), "TYPE");
       EXPECT_EQ(type.at(2), name);
-      EXPECT_THAT(type.at(3), testing::AnyOf("counter", "gauge"));
+      EXPECT_THAT(type.at(3), AnyOf("counter", "gauge"));
       families.types[name] = type.at(3);
       continue;
     }
@@ -155,7 +180,8 @@ Families Read(const std::string& text) {
       continue;
     }
     EXPECT_EQ(lines[i].substr(0, brace), name);
-    EXPECT_THAT(lines[i].substr(0, end), HasSubstr("{job=\"ps\",task=\"0\""));
+    EXPECT_THAT(lines[i].substr(0, end), HasSubstr("{muster_job=\"ps\",task=\"0\""));
+    CheckNames(name, lines[i].substr(brace + 1, end - brace - 1));
     const std::string key = lines[i].substr(0, end + 1);
     EXPECT_EQ(families.samples.count(key), 0u) << key << " stands twice";
     families.samples[key] = lines[i].substr(end + 2);
@@ -170,17 +196,17 @@ Families Read(const std::string& text) {
 TEST(MetricsTextTest, OwnCountsAndTheStatesOfOthers) {
   const Families families = Read(MetricsText(Example()));
   EXPECT_EQ(families.types.at("muster_steps_total"), "counter");
-  EXPECT_EQ(families.samples.at("muster_variables{job=\"ps\",task=\"0\"}"), "3");
-  EXPECT_EQ(families.samples.at("muster_global_step{job=\"ps\",task=\"0\"}"), "42");
-  EXPECT_EQ(families.samples.at("muster_tensor_bytes_sent_total{job=\"ps\",task=\"0\"}"),
+  EXPECT_EQ(families.samples.at("muster_variables{muster_job=\"ps\",task=\"0\"}"), "3");
+  EXPECT_EQ(families.samples.at("muster_global_step{muster_job=\"ps\",task=\"0\"}"), "42");
+  EXPECT_EQ(families.samples.at("muster_tensor_bytes_sent_total{muster_job=\"ps\",task=\"0\"}"),
             "21474836480");
-  EXPECT_EQ(families.samples.at("muster_uptime_seconds{job=\"ps\",task=\"0\"}"), "12.5");
+  EXPECT_EQ(families.samples.at("muster_uptime_seconds{muster_job=\"ps\",task=\"0\"}"), "12.5");
   // Not known yet.
   EXPECT_EQ(families.types.count("muster_steps_per_second"), 0u);
   const auto state = [&](int task, const char* name) {
-    return families.samples.at(
-        absl::StrCat("muster_peer_state{job=\"ps\",task=\"0\",peer_job=\"worker\",peer_task=\"",
-                     task, "\",state=\"", name, "\"}"));
+    return families.samples.at(absl::StrCat(
+        "muster_peer_state{muster_job=\"ps\",task=\"0\",peer_job=\"worker\",peer_task=\"", task,
+        "\",state=\"", name, "\"}"));
   };
   EXPECT_EQ(state(0, "slow"), "1");
   EXPECT_EQ(state(0, "healthy"), "0");
@@ -192,7 +218,7 @@ TEST(MetricsTextTest, OddNumbersAndNames) {
   ClusterStatus cluster = Example();
   cluster.tasks[0].status.steps_per_second = std::numeric_limits<double>::infinity();
   EXPECT_THAT(MetricsText(cluster),
-              HasSubstr("muster_steps_per_second{job=\"ps\",task=\"0\"} +Inf"));
+              HasSubstr("muster_steps_per_second{muster_job=\"ps\",task=\"0\"} +Inf"));
   cluster.tasks[0].status.steps_per_second = std::nan("");
   EXPECT_THAT(ClusterJson(cluster, "x"), Not(HasSubstr("nan")));
   EXPECT_THAT(MetricsText(cluster), HasSubstr("} NaN\n"));

@@ -421,7 +421,7 @@ def test_metrics_and_health_of_a_task(start_task, deadline):
         code, text, kind = fetch(metrics, "/metrics")
     assert code == 200 and kind == "text/plain; version=0.0.4; charset=utf-8"
     types, samples = parse(text)
-    own = (("job", "ps"), ("task", "0"))
+    own = (("muster_job", "ps"), ("task", "0"))
     assert samples[("muster_variables",) + own] == 1
     assert samples[("muster_variable_bytes",) + own] == 40
     assert samples[("muster_sessions",) + own] == 1
