@@ -102,7 +102,7 @@ class InflatingSource : public ByteSource {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ByteSource>> OpenFile(const std::string& path) {
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = open(LocalPath(path).c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return FileError(path, errno);
   auto file = std::make_unique<FileSource>(path, descriptor);
   struct stat found;

@@ -24,9 +24,9 @@ std::string Join(const std::string& directory, const std::string& name) {
 std::string RelativeTo(const std::string& path, const std::string& directory) {
   std::error_code error;
   const std::filesystem::path base =
-      std::filesystem::absolute(directory.empty() ? "." : directory, error);
+      std::filesystem::absolute(directory.empty() ? "." : LocalPath(directory), error);
   if (error) return path;
-  const std::filesystem::path whole = std::filesystem::absolute(path, error);
+  const std::filesystem::path whole = std::filesystem::absolute(LocalPath(path), error);
   if (error) return path;
   // "/a/." and "/a/" are "/a".
   std::filesystem::path folder = (base / "").lexically_normal().parent_path();
@@ -38,7 +38,7 @@ std::string RelativeTo(const std::string& path, const std::string& directory) {
 std::vector<std::string> V1Files(const std::string& prefix) {
   if (FileExists(prefix)) {
     std::error_code ignored;
-    if (!std::filesystem::is_directory(prefix, ignored)) return {prefix};
+    if (!std::filesystem::is_directory(LocalPath(prefix), ignored)) return {prefix};
   }
   std::vector<std::string> found = MatchFiles(prefix);
   if (found.empty())
@@ -50,7 +50,7 @@ std::vector<std::string> V1Files(const std::string& prefix) {
 
 std::optional<double> ModificationTime(const std::string& name) {
   struct stat about;
-  if (::stat(name.c_str(), &about) != 0) return std::nullopt;
+  if (::stat(LocalPath(name).c_str(), &about) != 0) return std::nullopt;
   return static_cast<double>(about.st_mtim.tv_sec) +
          1e-9 * static_cast<double>(about.st_mtim.tv_nsec);
 }

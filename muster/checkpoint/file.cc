@@ -9,6 +9,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/strip.h"
 #include <fcntl.h>
 #include <fnmatch.h>
 #include <sys/stat.h>
@@ -91,29 +92,30 @@ absl::Status StatusOf(int result, absl::string_view name) {
 class LocalFileSystem : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& name) override {
-    const int descriptor = ::open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    const int descriptor =
+        ::open(LocalPath(name).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     if (descriptor < 0) return FileError(name, errno);
     return std::unique_ptr<OutputFile>(std::make_unique<LocalOutputFile>(name, descriptor));
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
-    return StatusOf(std::rename(from.c_str(), to.c_str()), from);
+    return StatusOf(std::rename(LocalPath(from).c_str(), LocalPath(to).c_str()), from);
   }
   absl::Status Link(const std::string& from, const std::string& to) override {
-    return StatusOf(::link(from.c_str(), to.c_str()), to);
+    return StatusOf(::link(LocalPath(from).c_str(), LocalPath(to).c_str()), to);
   }
   absl::Status Remove(const std::string& name) override {
-    return StatusOf(::unlink(name.c_str()), name);
+    return StatusOf(::unlink(LocalPath(name).c_str()), name);
   }
   absl::Status RemoveEmptyDirectory(const std::string& name) override {
-    return StatusOf(::rmdir(name.c_str()), name);
+    return StatusOf(::rmdir(LocalPath(name).c_str()), name);
   }
   absl::Status MakeDirectory(const std::string& name) override {
     // A file of that name: whoever creates something in it is told.
-    if (::mkdir(name.c_str(), 0777) == 0 || errno == EEXIST) return absl::OkStatus();
+    if (::mkdir(LocalPath(name).c_str(), 0777) == 0 || errno == EEXIST) return absl::OkStatus();
     return FileError(name, errno);
   }
   absl::Status SyncDirectory(const std::string& name) override {
-    const int descriptor = ::open(name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int descriptor = ::open(LocalPath(name).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (descriptor < 0) return FileError(name, errno);
     const int result = ::fsync(descriptor);
     const int error = errno;
@@ -125,6 +127,10 @@ class LocalFileSystem : public FileSystem {
 };
 
 }  // namespace
+
+std::string LocalPath(absl::string_view name) {
+  return std::string(absl::StripPrefix(name, "file://"));
+}
 
 absl::Status FileError(absl::string_view name, int error) {
   const std::string text = absl::StrCat(name, "; ", std::strerror(error));
@@ -161,7 +167,7 @@ FileSystem& LocalFiles() {
 }
 
 absl::StatusOr<InputFile> InputFile::Open(const std::string& name) {
-  const int descriptor = ::open(name.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(LocalPath(name).c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return FileError(name, errno);
   InputFile file(name, descriptor, 0);
   struct stat about;
@@ -215,7 +221,7 @@ absl::StatusOr<std::string> ReadWholeFile(const std::string& name) {
 
 bool FileExists(const std::string& name) {
   struct stat about;
-  return ::stat(name.c_str(), &about) == 0;
+  return ::stat(LocalPath(name).c_str(), &about) == 0;
 }
 
 std::vector<std::string> MatchFiles(const std::string& pattern) {
@@ -224,7 +230,7 @@ std::vector<std::string> MatchFiles(const std::string& pattern) {
   const std::string last = pattern.substr(folder.size());
   std::vector<std::string> found;
   std::error_code error;
-  std::filesystem::directory_iterator entry(folder.empty() ? "." : folder, error);
+  std::filesystem::directory_iterator entry(folder.empty() ? "." : LocalPath(folder), error);
   for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     if (::fnmatch(last.c_str(), name.c_str(), 0) == 0) found.push_back(folder + name);

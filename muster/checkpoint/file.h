@@ -14,6 +14,9 @@
 
 namespace muster {
 
+// What the system calls a file: names may begin with "file://", as those of TensorFlow do. Whatever
+// takes the name of a file here takes such names.
+std::string LocalPath(absl::string_view name);
 // A status for errno, in TensorFlow's words: "<name>; No such file or directory".
 absl::Status FileError(absl::string_view name, int error);
 

@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<RecordWriter>> RecordWriter::Open(
     }
   }
   const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (options.must_be_new ? O_EXCL : O_TRUNC);
-  const int descriptor = open(path.c_str(), flags, 0666);
+  const int descriptor = open(LocalPath(path).c_str(), flags, 0666);
   if (descriptor < 0) return FileError(path, errno);
   return std::unique_ptr<RecordWriter>(new RecordWriter(path, descriptor, std::move(deflater)));
 }

@@ -81,7 +81,7 @@ absl::Status EventWriter::Reopen() {
 
 absl::Status EventWriter::Start() {
   std::error_code error;
-  std::filesystem::create_directories(directory_, error);
+  std::filesystem::create_directories(LocalPath(directory_), error);
   if (error) return FileError(directory_, error.value());
   if (!options_.suffix.empty()) RETURN_IF_ERROR(OpenFile());
   is_closed_ = warned_closed_ = false;

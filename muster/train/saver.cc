@@ -17,7 +17,7 @@ namespace {
 
 bool IsDirectory(const std::string& name) {
   struct stat found;
-  return stat(name.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+  return stat(LocalPath(name).c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
 std::string ParentOf(const std::string& path) {

@@ -6,6 +6,7 @@
 
 #include "muster/base/clock.h"
 #include "muster/base/json.h"
+#include "muster/checkpoint/file.h"
 #include "muster/runtime/trace_proto.h"
 #include "muster/tensor/message_proto.h"
 #include "muster/train/saving_hooks.h"
@@ -70,7 +71,7 @@ absl::StatusOr<std::string> SerializeRunMetadata(const RunMetadata& metadata,
 
 absl::StatusOr<std::string> SaveTimeline(const RunMetadata& metadata, const std::string& path) {
   ASSIGN_OR_RETURN(const tensorflow::RunMetadata message, MetadataMessage(metadata));
-  std::ofstream file(path, std::ios::trunc | std::ios::binary);
+  std::ofstream file(LocalPath(path), std::ios::trunc | std::ios::binary);
   file << TraceEvents(message.step_stats());
   file.close();
   if (!file) return absl::UnknownError(absl::StrCat("cannot write ", path));

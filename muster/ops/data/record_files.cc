@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "muster/checkpoint/file.h"
 #include "muster/checkpoint/record_reader.h"
 #include "muster/ops/data/dataset.h"
 #include "muster/ops/input/byte_buffer.h"
@@ -119,7 +120,7 @@ struct Layout {
 // Of a file that is not compressed, whose length is known before it is read.
 absl::Status CheckLength(const std::string& name, const Layout& layout) {
   std::error_code error;
-  const uint64_t size = std::filesystem::file_size(name, error);
+  const uint64_t size = std::filesystem::file_size(LocalPath(name), error);
   if (error) return absl::OkStatus();  // opening it says why
   const uint64_t around = layout.header + layout.footer;
   if (size < around) {

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 
+#include "muster/checkpoint/file.h"
 #include "muster/ops/file_kernel.h"
 #include "muster/ops/random/generator.h"
 
@@ -338,7 +339,7 @@ class Vocabulary {
 
   // The last comma-separated field of every line is a weight.
   absl::Status Load(Weights& to) const {
-    std::ifstream file(file_);
+    std::ifstream file(LocalPath(file_));
     if (!file) return NotFound(file_, "; No such file or directory");
     std::string line;
     while (std::getline(file, line)) {

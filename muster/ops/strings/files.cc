@@ -9,31 +9,11 @@
 #include "absl/strings/str_split.h"
 #include <fnmatch.h>
 
+#include "muster/checkpoint/file.h"
 #include "muster/ops/file_kernel.h"
 
 namespace muster {
 namespace {
-
-absl::Status FileError(const std::string& name, int error) {
-  const std::string text = absl::StrCat(name, "; ", std::strerror(error));
-  switch (error) {
-    case ENOENT:
-      return absl::NotFoundError(text);
-    case EISDIR:
-      return absl::FailedPreconditionError(text);
-    case EACCES:
-    case EPERM:
-      return absl::PermissionDeniedError(text);
-    case EEXIST:
-      return absl::AlreadyExistsError(text);
-    case ENOTDIR:
-      return absl::FailedPreconditionError(text);
-    case ENOSPC:
-      return absl::ResourceExhaustedError(text);
-    default:
-      return absl::UnknownError(text);
-  }
-}
 
 struct Closer {
   void operator()(std::FILE* file) const { std::fclose(file); }
@@ -41,7 +21,7 @@ struct Closer {
 using File = std::unique_ptr<std::FILE, Closer>;
 
 absl::StatusOr<std::string> ReadAll(const std::string& name) {
-  const File file(std::fopen(name.c_str(), "rb"));
+  const File file(std::fopen(LocalPath(name).c_str(), "rb"));
   if (file == nullptr) return FileError(name, errno);
   std::string contents;
   char block[1 << 16];
@@ -56,9 +36,9 @@ absl::StatusOr<std::string> ReadAll(const std::string& name) {
 
 absl::Status WriteAll(const std::string& name, absl::string_view contents) {
   std::error_code ignored;  // the file's own error tells more
-  const std::filesystem::path parent = std::filesystem::path(name).parent_path();
+  const std::filesystem::path parent = std::filesystem::path(LocalPath(name)).parent_path();
   if (!parent.empty()) std::filesystem::create_directories(parent, ignored);
-  File file(std::fopen(name.c_str(), "wb"));
+  File file(std::fopen(LocalPath(name).c_str(), "wb"));
   if (file == nullptr) return FileError(name, errno);
   if (std::fwrite(contents.data(), 1, contents.size(), file.get()) != contents.size())
     return FileError(name, errno);
@@ -123,8 +103,12 @@ absl::Status RunMatching(FileCall& c) {
   std::vector<std::string> found;
   for (const std::string& pattern : patterns.values<std::string>()) {
     if (pattern.empty()) continue;
-    const std::vector<std::string> parts = absl::StrSplit(pattern, '/');
+    const std::string local = LocalPath(pattern);
+    const std::string scheme = pattern.substr(0, pattern.size() - local.size());
+    const std::vector<std::string> parts = absl::StrSplit(local, '/');
+    const size_t before = found.size();
     Match(parts, 0, "", found);
+    for (size_t i = before; i < found.size(); ++i) found[i].insert(0, scheme);
   }
   std::sort(found.begin(), found.end());
   ASSIGN_OR_RETURN(Tensor * output,

@@ -7,13 +7,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 
+#include "muster/checkpoint/file.h"
 #include "muster/ops/tables/table.h"
 
 namespace muster {
 namespace {
 
 absl::StatusOr<std::vector<std::string>> ReadLines(const std::string& filename, int64_t limit) {
-  std::ifstream file(filename, std::ios::binary);
+  std::ifstream file(LocalPath(filename), std::ios::binary);
   if (!file) {
     const std::string text = absl::StrCat(filename, "; ", std::strerror(errno));
     return errno == ENOENT ? absl::NotFoundError(text) : absl::UnknownError(text);

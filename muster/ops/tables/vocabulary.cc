@@ -8,6 +8,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "muster/checkpoint/bundle_reader.h"
+#include "muster/checkpoint/file.h"
 #include "muster/ops/file_kernel.h"
 
 namespace muster {
@@ -21,7 +22,7 @@ absl::StatusOr<std::string> ScalarText(const Tensor& tensor, absl::string_view w
 }
 
 absl::StatusOr<std::vector<std::string>> ReadWords(const std::string& filename, int64_t most) {
-  std::ifstream file(filename, std::ios::binary);
+  std::ifstream file(LocalPath(filename), std::ios::binary);
   if (!file) {
     const std::string text = absl::StrCat(filename, "; ", std::strerror(errno));
     return errno == ENOENT ? absl::NotFoundError(text) : absl::UnknownError(text);
