@@ -66,6 +66,29 @@ absl::Status ReadBuckets(const KernelSetup& s, TableOptions& options) {
   return absl::OkStatus();
 }
 
+absl::Status ReadReservedKeys(KernelContext& c, TableOptions& options) {
+  const Tensor& empty = c.input(0);
+  if (empty.rank() > 1) {
+    return InvalidArgument("Empty key must be a scalar or a vector, got shape ",
+                           empty.shape().ToString());
+  }
+  if (empty.num_elements() == 0) {
+    return InvalidArgument("Empty key must have elements, got shape ", empty.shape().ToString());
+  }
+  if (c.num_inputs() == 2) {
+    const Tensor& deleted = c.input(1);
+    if (deleted.shape() != empty.shape()) {
+      return InvalidArgument("Empty and deleted keys must have same shape, got shapes: ",
+                             empty.shape().ToString(), " and ", deleted.shape().ToString());
+    }
+    if (SameTensor(empty, deleted))
+      return InvalidArgument("Empty and deleted keys cannot be equal");
+    options.deleted_key = KeptTensor(deleted);
+  }
+  options.empty_key = KeptTensor(empty);
+  return absl::OkStatus();
+}
+
 // A dense table learns its reserved keys from its inputs when it is made.
 class DenseTableKernel : public Kernel {
  public:
@@ -76,18 +99,7 @@ class DenseTableKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     MutexLock lock(mutex_);
     TableOptions& options = table_.options();
-    if (!options.empty_key.valid()) {
-      for (int i = 0; i < c.num_inputs(); ++i) {
-        if (c.input(i).rank() != 0) {
-          return Unimplemented("MutableDenseHashTable with keys of shape ",
-                               c.input(i).shape().ToString());
-        }
-      }
-      if (c.num_inputs() == 2 && SameTensor(c.input(0), c.input(1)))
-        return InvalidArgument("Empty and deleted keys cannot be equal");
-      options.empty_key = c.input(0);
-      if (c.num_inputs() == 2) options.deleted_key = c.input(1);
-    }
+    if (!options.empty_key.valid()) RETURN_IF_ERROR(ReadReservedKeys(c, options));
     return table_.Compute(c);
   }
 
@@ -118,17 +130,7 @@ class AnonymousTableKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     static std::atomic<int64_t> next{0};
     TableOptions options = options_;
-    if (options.kind == Kind::kDense) {
-      for (int i = 0; i < c.num_inputs(); ++i) {
-        if (c.input(i).rank() == 0) continue;
-        return Unimplemented("MutableDenseHashTable with keys of shape ",
-                             c.input(i).shape().ToString());
-      }
-      if (SameTensor(c.input(0), c.input(1)))
-        return InvalidArgument("Empty and deleted keys cannot be equal");
-      options.empty_key = KeptTensor(c.input(0));
-      options.deleted_key = KeptTensor(c.input(1));
-    }
+    if (options.kind == Kind::kDense) RETURN_IF_ERROR(ReadReservedKeys(c, options));
     ResourceHandle handle;
     handle.device = c.device().name();
     handle.container = "AnonymousLookupTable";
@@ -150,7 +152,12 @@ absl::Status TableShape(ShapeContext& c) {
   DTypeAndShape key, value;
   ASSIGN_OR_RETURN(key.dtype, c.Attr<DType>("key_dtype"));
   ASSIGN_OR_RETURN(value.dtype, c.Attr<DType>("value_dtype"));
-  key.shape = value.shape = PartialShape::Scalar();
+  // Dense tables are given a key.
+  key.shape = PartialShape::Scalar();
+  if (c.num_inputs() > 0) {
+    ASSIGN_OR_RETURN(key.shape, c.WithRankAtMost(c.input(0), 1));
+  }
+  value.shape = PartialShape::Scalar();
   const absl::StatusOr<PartialShape> shape = c.Attr<PartialShape>("value_shape");
   if (shape.ok()) value.shape = *shape;
   c.SetOutputHandle(0, {std::move(key), std::move(value)});

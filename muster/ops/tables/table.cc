@@ -74,18 +74,23 @@ class Rows {
   std::vector<std::string> strings_;
 };
 
-template <typename K>
+Shape KeyShape(const TableOptions& options) {
+  return options.empty_key.valid() ? options.empty_key.shape() : Shape();
+}
+
+// Keys are elements (K is E) or vectors of them.
+template <typename E, typename K = E>
 class HashTable : public LookupTable {
  public:
   HashTable(std::string name, const TableOptions& options)
-      : LookupTable(std::move(name), options.kind, options.key_type, options.value_type,
-                    options.value_shape),
+      : LookupTable(std::move(name), options.kind, options.key_type, KeyShape(options),
+                    options.value_type, options.value_shape),
         max_load_(options.max_load),
         num_buckets_(options.num_buckets),
         deleted_rows_(options.value_type, options.value_shape.num_elements()),
         rows_(options.value_type, options.value_shape.num_elements()) {
     for (const Tensor* key : {&options.empty_key, &options.deleted_key}) {
-      if (key->valid()) reserved_.push_back(key->scalar<K>());
+      if (key->valid()) reserved_.push_back(KeyAt(*key, 0));
     }
   }
 
@@ -96,14 +101,11 @@ class HashTable : public LookupTable {
     const int64_t width = value_shape().num_elements();
     const auto bytes = width * static_cast<int64_t>(DTypeSize(value_type()));
     const bool one_fallback = fallback.num_elements() == width;
-    const absl::Span<const K> wanted = keys.values<K>();
-    for (size_t i = 0; i < wanted.size(); ++i) {
-      const auto found = index_.find(wanted[i]);
-      const char* from =
-          found != index_.end()
-              ? rows_.at(found->second)
-              : fallback.raw() + (one_fallback ? 0 : static_cast<int64_t>(i) * bytes);
-      CopyElements(value_type(), from, values.raw() + static_cast<int64_t>(i) * bytes, width);
+    for (int64_t i = 0; i < NumKeys(keys); ++i) {
+      const auto found = index_.find(KeyAt(keys, i));
+      const char* from = found != index_.end() ? rows_.at(found->second)
+                                               : fallback.raw() + (one_fallback ? 0 : i * bytes);
+      CopyElements(value_type(), from, values.raw() + i * bytes, width);
     }
     return absl::OkStatus();
   }
@@ -112,7 +114,7 @@ class HashTable : public LookupTable {
     MutexLock lock(mutex_);
     if (kind() == Kind::kStatic) return Immutable("insert into");
     RETURN_IF_ERROR(CheckReserved(keys));
-    GrowLocked(keys.num_elements());
+    GrowLocked(NumKeys(keys));
     InsertLocked(keys, values);
     return absl::OkStatus();
   }
@@ -121,8 +123,8 @@ class HashTable : public LookupTable {
     MutexLock lock(mutex_);
     if (kind() == Kind::kStatic) return Immutable("remove from");
     RETURN_IF_ERROR(CheckReserved(keys));
-    for (const K& key : keys.values<K>()) {
-      const auto found = index_.find(key);
+    for (int64_t i = 0; i < NumKeys(keys); ++i) {
+      const auto found = index_.find(KeyAt(keys, i));
       if (found == index_.end()) continue;
       const int64_t hole = found->second;
       if (kind() == Kind::kDense) {
@@ -157,19 +159,26 @@ class HashTable : public LookupTable {
     const int64_t count =
         kind() == Kind::kDense ? std::max(num_buckets_, used + num_deleted_) : used;
     Dims dims = value_shape().dims();
+    Dims key_dims = key_shape().dims();
+    if (kind() == Kind::kDense) {
+      // Its buckets are rows, of one element where keys or values are scalars.
+      dims = {value_shape().num_elements()};
+      key_dims = {key_width()};
+    }
     dims.insert(dims.begin(), count);
+    key_dims.insert(key_dims.begin(), count);
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    ASSIGN_OR_RETURN(const Shape keys_shape, Shape::Make(key_dims));
     Entries entries;
-    ASSIGN_OR_RETURN(entries.keys, Tensor::Make(key_type(), Shape({count})));
+    ASSIGN_OR_RETURN(entries.keys, Tensor::Make(key_type(), keys_shape));
     ASSIGN_OR_RETURN(entries.values, Tensor::Make(value_type(), shape));
-    K* const keys = entries.keys.template data<K>();
-    std::copy(keys_.begin(), keys_.end(), keys);
+    for (int64_t i = 0; i < used; ++i) WriteKey(keys_[i], i, entries.keys);
     const int64_t width = value_shape().num_elements();
     const auto bytes = width * static_cast<int64_t>(DTypeSize(value_type()));
     if (used > 0) CopyElements(value_type(), rows_.at(0), entries.values.raw(), used * width);
     for (int64_t i = used; i < count; ++i) {
       const bool deleted = i - used < num_deleted_;
-      keys[i] = reserved_[deleted && reserved_.size() > 1 ? 1 : 0];
+      WriteKey(reserved_[deleted && reserved_.size() > 1 ? 1 : 0], i, entries.keys);
       char* const to = entries.values.raw() + i * bytes;
       if (deleted) {
         CopyElements(value_type(), deleted_rows_.at(i - used), to, width);
@@ -188,21 +197,22 @@ class HashTable : public LookupTable {
   absl::Status Initialize(const Tensor& keys, const Tensor& values) override {
     MutexLock lock(mutex_);
     if (initialized_) {
-      if (keys.num_elements() == static_cast<int64_t>(keys_.size())) return absl::OkStatus();
+      if (NumKeys(keys) == static_cast<int64_t>(keys_.size())) return absl::OkStatus();
       return FailedPrecondition("Table was already initialized with different data.");
     }
-    const absl::Span<const K> added = keys.values<K>();
     const size_t bytes = rows_.row_bytes();
-    for (size_t i = 0; i < added.size(); ++i) {
-      const auto found = index_.find(added[i]);
-      const char* row = values.raw() + i * bytes;
+    for (int64_t i = 0; i < NumKeys(keys); ++i) {
+      const K key = KeyAt(keys, i);
+      const auto found = index_.find(key);
+      const char* row = values.raw() + static_cast<size_t>(i) * bytes;
       if (found == index_.end()) {
-        Append(added[i], row);
+        Append(key, row);
       } else if (!rows_.Equal(found->second, row)) {
         const std::string old = rows_.Text(rows_.at(found->second));
         ClearLocked();
-        return FailedPrecondition("HashTable has different value for same key. Key ", added[i],
-                                  " has ", old, " and trying to add value ", rows_.Text(row));
+        return FailedPrecondition("HashTable has different value for same key. Key ",
+                                  keys.template data<E>()[i], " has ", old,
+                                  " and trying to add value ", rows_.Text(row));
       }
     }
     initialized_ = true;
@@ -210,13 +220,37 @@ class HashTable : public LookupTable {
   }
 
  private:
+  static constexpr bool kIsVector = !std::is_same_v<E, K>;
+  int64_t key_width() const { return kIsVector ? key_shape().num_elements() : 1; }
+  int64_t NumKeys(const Tensor& keys) const {
+    const int64_t width = key_width();
+    return width == 0 ? 0 : keys.num_elements() / width;
+  }
+  K KeyAt(const Tensor& keys, int64_t i) const {
+    const E* const first = keys.template data<E>() + i * key_width();
+    if constexpr (kIsVector) {
+      return K(first, first + key_width());
+    } else {
+      return *first;
+    }
+  }
+  void WriteKey(const K& key, int64_t i, Tensor& keys) const {
+    E* const first = keys.template data<E>() + i * key_width();
+    if constexpr (kIsVector) {
+      std::copy(key.begin(), key.end(), first);
+    } else {
+      *first = key;
+    }
+  }
+
   static absl::Status NotInitialized() { return FailedPrecondition("Table not initialized."); }
   absl::Status Immutable(absl::string_view what) const {
     return Unimplemented("Cannot ", what, " table ", name(), ": it is filled once");
   }
   absl::Status CheckReserved(const Tensor& keys) const {
     if (reserved_.empty()) return absl::OkStatus();
-    for (const K& key : keys.values<K>()) {
+    for (int64_t i = 0; i < NumKeys(keys); ++i) {
+      const K key = KeyAt(keys, i);
       if (key == reserved_[0])
         return InvalidArgument("Using the empty_key as a table key is not allowed");
       if (reserved_.size() > 1 && key == reserved_[1])
@@ -237,7 +271,7 @@ class HashTable : public LookupTable {
 
   absl::Status ImportBucketsLocked(const Tensor& keys, const Tensor& values)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const int64_t buckets = keys.num_elements();
+    const int64_t buckets = NumKeys(keys);
     if (buckets < 4) return InvalidArgument("Number of buckets must be at least 4, got: ", buckets);
     if ((buckets & (buckets - 1)) != 0) {
       return InvalidArgument("Number of buckets must be a power of 2, got: ", buckets);
@@ -246,16 +280,10 @@ class HashTable : public LookupTable {
     deleted_rows_.Clear();
     num_deleted_ = 0;
     num_buckets_ = buckets;
-    const absl::Span<const K> added = keys.values<K>();
-    for (size_t i = 0; i < added.size(); ++i) {
-      const char* const row = values.raw() + i * rows_.row_bytes();
-      if (std::find(reserved_.begin(), reserved_.end(), added[i]) != reserved_.end()) continue;
-      const auto found = index_.find(added[i]);
-      if (found == index_.end()) {
-        Append(added[i], row);
-      } else {
-        rows_.Set(found->second, row);
-      }
+    for (int64_t i = 0; i < buckets; ++i) {
+      const K key = KeyAt(keys, i);
+      if (std::find(reserved_.begin(), reserved_.end(), key) != reserved_.end()) continue;
+      SetLocked(key, values.raw() + static_cast<size_t>(i) * rows_.row_bytes());
     }
     return absl::OkStatus();
   }
@@ -267,15 +295,15 @@ class HashTable : public LookupTable {
   }
   void InsertLocked(const Tensor& keys, const Tensor& values)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const absl::Span<const K> added = keys.values<K>();
-    for (size_t i = 0; i < added.size(); ++i) {
-      const char* row = values.raw() + i * rows_.row_bytes();
-      const auto found = index_.find(added[i]);
-      if (found == index_.end()) {
-        Append(added[i], row);
-      } else {
-        rows_.Set(found->second, row);
-      }
+    for (int64_t i = 0; i < NumKeys(keys); ++i)
+      SetLocked(KeyAt(keys, i), values.raw() + static_cast<size_t>(i) * rows_.row_bytes());
+  }
+  void SetLocked(const K& key, const char* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto found = index_.find(key);
+    if (found == index_.end()) {
+      Append(key, row);
+    } else {
+      rows_.Set(found->second, row);
     }
   }
   void ClearLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -300,13 +328,18 @@ class HashTable : public LookupTable {
 }  // namespace
 
 absl::StatusOr<RefPtr<LookupTable>> MakeTable(std::string name, const TableOptions& options) {
+  const auto make = [&]<typename E>(E) -> RefPtr<LookupTable> {
+    if (KeyShape(options).rank() == 0)
+      return RefPtr<LookupTable>(MakeRef<HashTable<E>>(std::move(name), options));
+    return RefPtr<LookupTable>(MakeRef<HashTable<E, std::vector<E>>>(std::move(name), options));
+  };
   switch (options.key_type) {
     case DType::kString:
-      return RefPtr<LookupTable>(MakeRef<HashTable<std::string>>(std::move(name), options));
+      return make(std::string());
     case DType::kInt64:
-      return RefPtr<LookupTable>(MakeRef<HashTable<int64_t>>(std::move(name), options));
+      return make(int64_t{});
     case DType::kInt32:
-      return RefPtr<LookupTable>(MakeRef<HashTable<int32_t>>(std::move(name), options));
+      return make(int32_t{});
     default:
       return Unimplemented("tables with keys of type ", DTypeName(options.key_type));
   }

@@ -18,10 +18,12 @@ class LookupTable : public Resource {
   // kStatic tables are filled once; find fails before that. Dense tables reserve two keys.
   enum class Kind { kStatic, kMutable, kOfTensors, kDense };
 
-  LookupTable(std::string name, Kind kind, DType key_type, DType value_type, Shape value_shape)
+  LookupTable(std::string name, Kind kind, DType key_type, Shape key_shape, DType value_type,
+              Shape value_shape)
       : name_(std::move(name)),
         kind_(kind),
         key_type_(key_type),
+        key_shape_(std::move(key_shape)),
         value_type_(value_type),
         value_shape_(std::move(value_shape)) {}
   std::string Describe() const override { return "lookup table"; }
@@ -29,6 +31,8 @@ class LookupTable : public Resource {
   const std::string& name() const { return name_; }
   Kind kind() const { return kind_; }
   DType key_type() const { return key_type_; }
+  // A scalar, or a vector in dense tables whose reserved keys are vectors.
+  const Shape& key_shape() const { return key_shape_; }
   DType value_type() const { return value_type_; }
   const Shape& value_shape() const { return value_shape_; }
 
@@ -52,6 +56,7 @@ class LookupTable : public Resource {
   const std::string name_;
   const Kind kind_;
   const DType key_type_;
+  const Shape key_shape_;
   const DType value_type_;
   const Shape value_shape_;
 };
@@ -61,7 +66,7 @@ struct TableOptions {
   DType key_type = DType::kInvalid;
   DType value_type = DType::kInvalid;
   Shape value_shape;
-  // Dense tables: keys that no entry may have. Invalid tensors: none.
+  // Dense tables: keys that no entry may have, and the shape of all keys. Invalid tensors: none.
   Tensor empty_key;
   Tensor deleted_key;
   // Dense tables export all of their buckets, and grow beyond a load.

@@ -31,14 +31,24 @@ absl::Status CheckTypes(KernelContext& c, const LookupTable& table, bool has_out
 // The shape of the values that belong to keys of a shape.
 absl::StatusOr<Shape> ValuesShape(const LookupTable& table, const Shape& keys) {
   Dims dims = keys.dims();
+  dims.resize(dims.size() - static_cast<size_t>(table.key_shape().rank()));
   dims.insert(dims.end(), table.value_shape().dims().begin(), table.value_shape().dims().end());
   return Shape::Make(dims);
 }
 
-// A dense table takes keys one by one or in a row.
+// A dense table takes keys in a row, and a single one where that is a scalar.
 absl::Status CheckKeys(const LookupTable& table, const Tensor& keys) {
-  if (table.kind() != LookupTable::Kind::kDense || keys.rank() <= 1) return absl::OkStatus();
-  return InvalidArgument("Expected key shape [", keys.dim(0), "] got ", keys.shape().ToString());
+  if (table.kind() != LookupTable::Kind::kDense) return absl::OkStatus();
+  const Shape& key = table.key_shape();
+  if (keys.rank() < key.rank() || (key.rank() == 1 && keys.dim(keys.rank() - 1) != key[0])) {
+    return InvalidArgument("Input key shape ", keys.shape().ToString(),
+                           " must end with the table's key shape ", key.ToString());
+  }
+  const int64_t count = keys.rank() == 0 ? 1 : keys.dim(0);
+  if (keys.num_elements() == count * key.num_elements()) return absl::OkStatus();
+  return InvalidArgument("Expected key shape [", count,
+                         key.rank() == 0 ? "" : absl::StrCat(",", key[0]), "] got ",
+                         keys.shape().ToString());
 }
 
 absl::Status RunFind(KernelContext& c) {
@@ -73,9 +83,29 @@ absl::Status RunInsert(KernelContext& c) {
   return table->Insert(c.input(1), c.input(2));
 }
 
+// What a dense table has exported: rows of keys and values, or the keys and values themselves.
+absl::Status CheckBuckets(KernelContext& c, const LookupTable& table) {
+  RETURN_IF_ERROR(CheckTypes(c, table, false));
+  const Tensor& keys = c.input(1);
+  const Tensor& values = c.input(2);
+  const int64_t count = keys.rank() == 0 ? 1 : keys.dim(0);
+  if (keys.num_elements() == count * table.key_shape().num_elements() &&
+      values.num_elements() == count * table.value_shape().num_elements() &&
+      (values.rank() == 0 ? 1 : values.dim(0)) == count)
+    return absl::OkStatus();
+  return InvalidArgument(
+      "Keys of shape ", keys.shape().ToString(), " and values of shape ", values.shape().ToString(),
+      " are no buckets of a table with keys of shape ", table.key_shape().ToString(),
+      " and values of shape ", table.value_shape().ToString());
+}
+
 absl::Status RunImport(KernelContext& c) {
   ASSIGN_OR_RETURN(const RefPtr<LookupTable> table, InputTable(c));
-  RETURN_IF_ERROR(CheckValues(c, *table));
+  if (table->kind() == LookupTable::Kind::kDense) {
+    RETURN_IF_ERROR(CheckBuckets(c, *table));
+  } else {
+    RETURN_IF_ERROR(CheckValues(c, *table));
+  }
   if (table->kind() == LookupTable::Kind::kStatic && c.input(1).num_elements() == 0) {
     return InvalidArgument("keys and values cannot be empty tensors");
   }
@@ -210,17 +240,24 @@ absl::Status FindShape(ShapeContext& c) {
     return InvalidArgument("Trying to read value with wrong dtype. Expected ",
                            DTypeName(handle[1].dtype), " got ", DTypeName(value));
   }
-  c.SetOutput(0, ShapeContext::Concatenate(c.input(1), handle[1].shape));
+  const PartialShape& keys = c.input(1);
+  const PartialShape& one = handle[0].shape;
+  if (!keys.known_rank() || !one.known_rank()) return absl::OkStatus();
+  if (keys.rank() < one.rank()) {
+    return InvalidArgument("Expected keys to have suffix ", one.ToString(),
+                           " but saw shape: ", keys.ToString());
+  }
+  const PartialShape ahead = ShapeContext::Subshape(keys, 0, keys.rank() - one.rank());
+  c.SetOutput(0, ShapeContext::Concatenate(ahead, handle[1].shape));
   return absl::OkStatus();
 }
 
 absl::Status ExportShape(ShapeContext& c) {
   RETURN_IF_ERROR(HandleIn(c));
-  c.SetOutput(0, PartialShape::Vector(-1));
-  PartialShape values;
-  if (c.input_type(0) == DType::kResource && c.input_handle(0).size() == 2)
-    values = ShapeContext::Concatenate(PartialShape::Vector(-1), c.input_handle(0)[1].shape);
-  c.SetOutput(1, std::move(values));
+  // Tables have their own ideas of it.
+  const bool is_known = c.input_type(0) != DType::kResource;
+  c.SetOutput(0, is_known ? PartialShape::Vector(-1) : PartialShape());
+  c.SetOutput(1, PartialShape());
   return absl::OkStatus();
 }
 
