@@ -54,6 +54,14 @@ std::string FloatText(double value) {
   return absl::StrFormat("%g", value);
 }
 
+std::string VariantText(const Variant& value) {
+  if (const auto* number = value.get<int32_t>()) return absl::StrCat("<", *number, ">");
+  if (const auto* number = value.get<float>()) return absl::StrCat("<", FloatText(*number), ">");
+  if (const auto* number = value.get<double>()) return absl::StrCat("<", FloatText(*number), ">");
+  if (const auto* truth = value.get<bool>()) return *truth ? "<1>" : "<0>";
+  return "?";
+}
+
 std::string ElementText(const Tensor& t, int64_t i) {
   switch (t.dtype()) {
     case DType::kFloat:
@@ -92,6 +100,8 @@ std::string ElementText(const Tensor& t, int64_t i) {
       const Complex128 z = t.data<Complex128>()[i];
       return absl::StrCat("(", FloatText(z.real()), ",", FloatText(z.imag()), ")");
     }
+    case DType::kVariant:
+      return VariantText(t.data<Variant>()[i]);
     default:
       return "?";
   }

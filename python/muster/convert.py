@@ -163,6 +163,8 @@ def value_tensor(values, dtype=None, shape=None, verify_shape=False):
     dtype = None if dtype is None else dtypes.as_dtype(dtype).base_dtype
     if isinstance(values, _muster.TensorValue):
         return values
+    if getattr(getattr(values, "DESCRIPTOR", None), "full_name", None) == "tensorflow.TensorProto":
+        return _muster.tensor_from_proto(values.SerializeToString())
     array, dtype = _array_of(values, dtype)
     if shape is not None:
         dims = tensor_shape.as_shape(shape).as_list()

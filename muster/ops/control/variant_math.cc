@@ -1,15 +1,67 @@
 #include "muster/ops/control/variant_math.h"
 
+#include <cstring>
+
 #include "muster/ops/array/strided_copy.h"
 #include "muster/ops/control/optional.h"
 #include "muster/ops/control/tensor_list.h"
 #include "muster/ops/control/tensor_map.h"
+#include "muster/tensor/variant_codec.h"
 
 namespace muster {
 namespace {
 
 // Lists may hold lists, but nobody nests them without end.
 constexpr int kMostNested = 64;
+
+// Plain numbers travel as their bytes, under the names that C++ gives their types.
+template <typename T>
+std::optional<VariantParts> EncodeNumber(const Variant& value) {
+  const T* const number = value.get<T>();
+  if (number == nullptr) return std::nullopt;
+  return VariantParts{std::string(reinterpret_cast<const char*>(number), sizeof(T)), {}};
+}
+template <typename T>
+absl::StatusOr<Variant> DecodeNumber(VariantParts parts) {
+  if (parts.metadata.size() != sizeof(T)) {
+    return InvalidArgument("A number in a variant has ", parts.metadata.size(), " bytes, not ",
+                           sizeof(T));
+  }
+  std::remove_const_t<T> number;
+  if constexpr (std::is_same_v<T, bool>) {
+    number = parts.metadata[0] != 0;
+  } else {
+    std::memcpy(&number, parts.metadata.data(), sizeof(T));
+  }
+  return Variant(std::make_shared<const T>(number));
+}
+template <typename T>
+VariantCodec NumberCodec(const char* name) {
+  return {name, &EncodeNumber<T>, &DecodeNumber<T>};
+}
+[[maybe_unused]] const bool kNumbersRegistered =
+    RegisterVariantCodec(NumberCodec<int32_t>("int")) &&
+    RegisterVariantCodec(NumberCodec<float>("float")) &&
+    RegisterVariantCodec(NumberCodec<double>("double")) &&
+    RegisterVariantCodec(NumberCodec<bool>("bool"));
+
+// The sum of two numbers of type T; nothing where they are something else.
+template <typename T>
+std::optional<Variant> AddNumbers(const Variant& a, const Variant& b) {
+  const T* const x = a.get<T>();
+  const T* const y = b.get<T>();
+  if (x == nullptr || y == nullptr) return std::nullopt;
+  using Sum = std::conditional_t<std::is_integral_v<T>, uint32_t, T>;
+  return Variant(
+      std::make_shared<const T>(static_cast<T>(static_cast<Sum>(*x) + static_cast<Sum>(*y))));
+}
+
+template <typename T>
+bool IsNumber(const Variant& x, Variant& zero) {
+  if (x.get<T>() == nullptr) return false;
+  zero = Variant(std::make_shared<const T>(T(0)));
+  return true;
+}
 
 absl::StatusOr<Tensor> ZerosLike(KernelContext& c, const Tensor& x, int depth);
 
@@ -41,6 +93,10 @@ absl::StatusOr<Variant> ZerosLike(KernelContext& c, const Variant& x, int depth)
     }
     return Variant(std::make_shared<const TensorMap>(std::move(zeros)));
   }
+  Variant zero;
+  if (IsNumber<int32_t>(x, zero) || IsNumber<float>(x, zero) || IsNumber<double>(x, zero) ||
+      IsNumber<bool>(x, zero))
+    return zero;
   return InvalidArgument(
       "No unary variant unary_op function found for unary variant op enum: ZEROS_LIKE");
 }
@@ -149,7 +205,11 @@ absl::StatusOr<Variant> Add(KernelContext& c, const Variant& a, const Variant& b
   const OptionalValue* const optional_b = b.get<OptionalValue>();
   if (optional_a != nullptr && optional_b != nullptr)
     return AddOptionals(c, *optional_a, *optional_b, depth);
-  return InvalidArgument("Variants that are to be added must both hold a list, or an optional");
+  for (const auto add : {&AddNumbers<int32_t>, &AddNumbers<float>, &AddNumbers<double>}) {
+    if (std::optional<Variant> sum = add(a, b)) return *std::move(sum);
+  }
+  return InvalidArgument(
+      "Variants that are to be added must both hold a list, an optional or a number");
 }
 
 absl::StatusOr<Tensor> Add(KernelContext& c, const Tensor& a, const Tensor& b, int depth) {
