@@ -84,20 +84,22 @@ class Importer {
     RETURN_IF_ERROR(IndexNames());
     RETURN_IF_ERROR(IndexEdges());
     ASSIGN_OR_RETURN(new_functions_, ImportFunctions(graph_, proto_.library()));
-    RETURN_IF_ERROR(MakeNodes());
-    RETURN_IF_ERROR(CloseLoops());
-    RETURN_IF_ERROR(CollectResults());
+    // Before the nodes: what shape rules accept depends on them.
     if (options_.adopt_versions) {
       graph_.versions() = GraphVersions();
       graph_.versions().producer = proto_.versions().producer();
     }
     if (proto_.has_versions()) MergeVersions(proto_.versions(), graph_.versions());
+    RETURN_IF_ERROR(MakeNodes());
+    RETURN_IF_ERROR(CloseLoops());
+    RETURN_IF_ERROR(CollectResults());
     return std::move(results_);
   }
 
   void Undo(int nodes_before) {
     graph_.RemoveNewestNodes(nodes_before);
     for (const std::string& name : new_functions_) graph_.functions().erase(name);
+    graph_.versions() = versions_before_;
   }
 
  private:
@@ -454,6 +456,7 @@ class Importer {
   absl::flat_hash_map<std::string, std::string> renamed_;
   std::vector<BackEdge> back_edges_;
   std::vector<std::string> new_functions_;
+  const GraphVersions versions_before_ = graph_.versions();
   ImportResults results_;
 };
 

@@ -262,11 +262,13 @@ absl::Status MergedShape(ShapeContext& c) {
 absl::Status ReductionShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(bool keep_dims, c.Attr<bool>("keep_dims"));
   const PartialShape input = c.input(0);
+  // Older graphs may have axes of any shape.
+  constexpr int kFirstStrictProducer = 21;
+  if (c.node().graph().versions().producer >= kFirstStrictProducer)
+    RETURN_IF_ERROR(c.WithRankAtMost(c.input(1), 1).status());
   const std::optional<Tensor> axes = c.ConstantInput(1);
   if (axes) {
     ASSIGN_OR_RETURN(Dims values, IntegerValues(*axes));
-    if (axes->rank() > 1)
-      return InvalidArgument("Shape must be at most rank 1 but is rank ", axes->rank());
     if (!input.known_rank()) {
       if (keep_dims) c.SetOutput(0, PartialShape());
       return absl::OkStatus();
