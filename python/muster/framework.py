@@ -86,7 +86,7 @@ class Graph(object):
         if overrides and op_type in overrides:
             attrs = dict(attrs, _gradient_op_type=overrides[op_type])
         handles = [[t._output for t in i] if isinstance(i, (list, tuple)) else i._output for i in inputs]
-        return self._operation(self._scope.add(op_type, handles, attrs, name))
+        return self._operation(self._scope.add(op_type, handles, attrs, name or ""))
 
     def create_op(self, op_type, inputs, dtypes=None, input_types=None, name=None, attrs=None, op_def=None,
                   compute_shapes=True, compute_device=True):

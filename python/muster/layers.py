@@ -148,10 +148,21 @@ class Dense(Layer):
 
 
 def _tuple(value, n, name):
-    value = (value,) * n if isinstance(value, int) else tuple(value)
-    if len(value) != n or not all(isinstance(v, int) for v in value):
-        raise ValueError("The `%s` argument must be a tuple of %d integers. Received: %s" % (name, n, value))
-    return value
+    if isinstance(value, int):
+        return (value,) * n
+    complaint = "The `%s` argument must be a tuple of %d integers. Received: %s" % (name, n, value)
+    try:
+        values = tuple(value)
+    except TypeError:
+        raise ValueError(complaint) from None
+    if len(values) != n:
+        raise ValueError(complaint)
+    for i, single in enumerate(values):
+        try:
+            values = values[:i] + (int(single),) + values[i + 1:]
+        except (TypeError, ValueError):
+            raise ValueError("%s including element %s of type %s" % (complaint, single, type(single))) from None
+    return values
 
 
 def _padding(padding):

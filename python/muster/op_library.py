@@ -84,8 +84,8 @@ def _attr_element(definition, op_type, name, value, kind):
         value = value.encode() if isinstance(value, str) else value
         allowed = definition.attrs[name].allowed_strings
         if allowed and value.decode() not in allowed:
-            raise ValueError("Value for attr '%s' of \"%s\" is not in the list of allowed values: %s"
-                             % (name, value.decode(), ", ".join('"%s"' % a for a in allowed)))
+            raise ValueError("Attr '%s' of '%s' Op passed string '%s' not in: %s."
+                             % (name, op_type, value.decode(), ", ".join('"%s"' % a for a in allowed)))
         return value
     if kind == "tensor":
         return convert.value_tensor(value)

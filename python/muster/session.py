@@ -67,6 +67,10 @@ class _Fetches(object):
             self.tensors.append(element)
         return at
 
+    def kind_of_step(self, feeds):
+        """Equal for steps with the same feeds and fetches."""
+        return frozenset(feeds), frozenset(self._output_at), frozenset(self._target_seen)
+
     def _structure(self, fetch):
         if fetch is None:
             raise TypeError("Fetch argument %r has invalid type %r" % (fetch, type(fetch)))
@@ -291,13 +295,18 @@ class BaseSession(object):
         else:
             self._session = _muster.new_session(self._graph._g, **_session_options(config))
         self._plans = {}
+        self._costs = None
+        if config is not None and config.graph_options.build_cost_model > 0:
+            from muster import run_metadata as filler
+
+            self._costs = filler.CostModel(config.graph_options, is_local=not self._target)
         _sessions[id(self._session)] = self
 
     # --- Running. ---
     def run(self, fetches, feed_dict=None, options=None, run_metadata=None):
         if self._closed:
             raise RuntimeError("Attempted to use a closed Session.")
-        if options is None and run_metadata is None:
+        if options is None and run_metadata is None and self._costs is None:
             try:
                 key = (fetches if type(fetches) is not list else tuple(fetches), type(fetches),
                        tuple(feed_dict) if feed_dict else ())
@@ -332,6 +341,7 @@ class BaseSession(object):
             build = functools.partial(_view_bfloat16, structure.tensors, build)
         try:
             plan = self._session.prepare([t._output for t in feed_tensors], structure.outputs, structure.targets)
+            measured = self._costs is not None and self._costs.wants(structure.kind_of_step(feed_tensors))
             if options is None and run_metadata is None:
                 if key is not None and plain:
                     if len(self._plans) > 1000:
@@ -340,10 +350,11 @@ class BaseSession(object):
                 return build(self._session.run(plan, feeds))
             timeout = options.timeout_in_ms if options is not None else 0
             trace = options is not None and options.trace_level > 0
+            measured = measured and run_metadata is not None
             partitions = options is not None and options.output_partition_graphs
             graph_key = options.experimental.collective_graph_key if options is not None else 0
-            values, nodes, graphs, serialized = self._session.run_with_options(plan, feeds, timeout, trace, partitions,
-                                                                               graph_key)
+            values, nodes, graphs, serialized = self._session.run_with_options(plan, feeds, timeout, trace or measured,
+                                                                               partitions, graph_key)
         except errors.OpError as e:
             raise self._with_op(e) from None
         if run_metadata is not None and self._target:
@@ -352,6 +363,8 @@ class BaseSession(object):
             from muster import run_metadata as filler
 
             filler.fill(run_metadata, nodes, graphs)
+        if measured:
+            self._costs.fill(run_metadata, trace)
         return build(values)
 
     def _feeds(self, feed_dict):
@@ -484,6 +497,7 @@ def _session_options(config):
     if config.intra_op_parallelism_threads > 0 and config.inter_op_parallelism_threads > 0:
         options["threads"] = max(config.intra_op_parallelism_threads, config.inter_op_parallelism_threads)
     options["own_threads"] = config.use_per_session_threads
+    options["executor_type"] = config.experimental.executor_type
     options["optimize"] = not (config.graph_options.rewrite_options.disable_meta_optimizer or
                                config.graph_options.optimizer_options.opt_level == -1)
     return options
