@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -13,12 +13,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "muster/base/acceptor.h"
+#include "muster/base/listening_sockets.h"
+
 namespace muster {
 namespace {
 
 constexpr absl::Duration kConnectTime = absl::Minutes(5);
 constexpr absl::Duration kLateTime = absl::Minutes(1);
 constexpr int kLostStatus = 1;
+constexpr int kStrangers = 64;  // connections that are none of a rank
 
 using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 
@@ -83,30 +87,30 @@ class Lines {
 
 class Leader : public LaunchLink {
  public:
-  Leader(const LinkPlan& plan, int listener)
-      : plan_(plan), listener_(listener), ranks_(static_cast<size_t>(plan.size)) {
+  Leader(const LinkPlan& plan, ListeningSockets listeners)
+      : plan_(plan),
+        listeners_(std::move(listeners)),
+        acceptor_(absl::StrCat("port ", plan.port, " for other launchers"),
+                  {plan.size + kStrangers, plan.size + kStrangers}),
+        ranks_(static_cast<size_t>(plan.size)) {
     ranks_[0].known = true;
   }
-  ~Leader() override {
-    close(listener_);
-    RemoveFolder();
-  }
+  ~Leader() override { RemoveFolder(); }
 
   void AddTo(std::vector<pollfd>& waiting) const override {
-    waiting.push_back({listener_, POLLIN, 0});
+    // Where the system gives no connections it is asked with each update only.
+    for (const Descriptor& listener : listeners_.sockets())
+      if (acceptor_.pause() == absl::ZeroDuration()) waiting.push_back({listener.get(), POLLIN, 0});
     for (const Member& member : members_) waiting.push_back({member.lines.fd(), POLLIN, 0});
   }
 
   void Update() override {
-    for (int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC); fd >= 0;
-         fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC)) {
-      members_.push_back({Lines(fd), -1});
-    }
+    for (const Descriptor& listener : listeners_.sockets()) Accept(listener.get());
     for (size_t i = 0; i < members_.size(); ++i) {
       for (const std::string& line : members_[i].lines.Read()) Hear(members_[i], line);
       if (members_[i].lines.fd() >= 0) continue;
       const int rank = members_[i].rank;
-      members_.erase(members_.begin() + static_cast<ptrdiff_t>(i--));
+      Forget(members_.begin() + static_cast<ptrdiff_t>(i--), Acceptor::End::kClosed);
       if (rank >= 0 && !ranks_[static_cast<size_t>(rank)].ended)
         Fail(kLostStatus, absl::StrCat("rank ", rank, " is gone"));
     }
@@ -126,6 +130,7 @@ class Leader : public LaunchLink {
  private:
   struct Member {
     Lines lines;
+    std::string peer;
     int rank = -1;  // until it has said who it is
   };
   struct State {
@@ -133,6 +138,28 @@ class Leader : public LaunchLink {
     bool joined = false;
     bool ended = false;
   };
+
+  void Accept(int listener) {
+    const auto make_room = [this](const std::string*) {
+      // Whoever has not said who it is may never do so.
+      const auto oldest = std::find_if(members_.begin(), members_.end(),
+                                       [](const Member& member) { return member.rank < 0; });
+      if (oldest == members_.end()) return false;
+      Forget(oldest, Acceptor::End::kDropped);
+      return true;
+    };
+    for (int i = 0; i < kStrangers; ++i) {
+      std::optional<Acceptor::Connection> accepted = acceptor_.Accept(listener, make_room);
+      if (!accepted) return;
+      members_.push_back(
+          {Lines(std::move(accepted->socket).Release()), std::move(accepted->peer), -1});
+    }
+  }
+
+  void Forget(std::vector<Member>::iterator member, Acceptor::End end) {
+    acceptor_.Ended(member->peer, end);
+    members_.erase(member);
+  }
 
   void Hear(Member& member, const std::string& line) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
@@ -198,7 +225,8 @@ class Leader : public LaunchLink {
   }
 
   LinkPlan plan_;
-  const int listener_;
+  const ListeningSockets listeners_;
+  Acceptor acceptor_;
   std::vector<State> ranks_;
   std::vector<Member> members_;
   absl::Time stopped_at_ = absl::InfiniteFuture();
@@ -300,21 +328,12 @@ class Follower : public LaunchLink {
 
 absl::StatusOr<std::unique_ptr<LaunchLink>> LaunchLink::Open(const LinkPlan& plan) {
   if (plan.rank > 0) return std::make_unique<Follower>(plan);
-  const bool loopback = plan.host == "localhost";
-  const AddressList found = Resolve(loopback ? plan.host : "", plan.port, AI_PASSIVE);
-  int error = EADDRNOTAVAIL;
-  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
-    const int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) continue;
-    const int on = 1;
-    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, 1024) == 0)
-      return std::make_unique<Leader>(plan, fd);
-    error = errno;
-    close(fd);
-  }
-  return absl::UnknownError(absl::StrCat("cannot listen on port ", plan.port,
-                                         " for the other launchers: ", std::strerror(error)));
+  absl::StatusOr<ListeningSockets> listeners =
+      ListeningSockets::Bind(plan.host == "localhost" ? plan.host : "", plan.port);
+  absl::Status status = listeners.status();
+  if (status.ok()) status = listeners->Listen();
+  if (!status.ok()) return Suffixed(status, ", for the other launchers");
+  return std::make_unique<Leader>(plan, *std::move(listeners));
 }
 
 }  // namespace muster

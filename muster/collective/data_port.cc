@@ -6,6 +6,7 @@
 #include <cstring>
 #include <list>
 #include <map>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "muster/base/acceptor.h"
 #include "muster/base/clock.h"
 #include "muster/base/mutex.h"
 #include "muster/collective/shared_channel.h"
@@ -33,7 +35,8 @@ constexpr char kHelloMagic[] = "MUSTERd1";
 constexpr char kReplyMagic[] = "MUSTERr1";
 constexpr size_t kHelloBytes = 56, kReplyBytes = 16, kReasonBytes = 2048;
 // Connections that have not shown the token, and those that wait for their group to be formed here.
-constexpr size_t kStrangers = 128, kParked = 1024;
+constexpr int kStrangers = 128;
+constexpr size_t kParked = 1024;
 constexpr absl::Duration kParkedTime = absl::Minutes(10);
 constexpr size_t kEndedRemembered = 4096;
 
@@ -163,7 +166,8 @@ class DataPort::State {
         listener_(std::move(listener)),
         local_listener_(std::move(local_listener)),
         wake_(std::move(wake)),
-        patience_(patience) {}
+        patience_(patience),
+        acceptor_(absl::StrCat("the data port ", endpoint_.port), {kStrangers, kStrangers}) {}
 
   const Endpoint& endpoint() const { return endpoint_; }
   bool shares_memory() const { return local_listener_.get() >= 0; }
@@ -177,6 +181,7 @@ class DataPort::State {
   struct Stranger {
     std::unique_ptr<Channel> channel;
     LocalCaller* caller = nullptr;  // the channel, if it came by the second door
+    std::string peer;
     std::array<char, kHelloBytes> hello;
     size_t got = 0;
     int64_t deadline = 0;
@@ -189,6 +194,7 @@ class DataPort::State {
   };
 
   void Accept(const Descriptor& listener);
+  void Forget(std::list<Stranger>::iterator stranger, Acceptor::End end);
   // False when the connection is done with, one way or another.
   bool ReadHello(Stranger& stranger);
   void Admit(Stranger& stranger);
@@ -201,7 +207,8 @@ class DataPort::State {
   const Descriptor local_listener_;
   const Descriptor wake_;
   const absl::Duration patience_;
-  std::list<Stranger> strangers_;  // of the thread alone
+  Acceptor acceptor_;              // counts strangers
+  std::list<Stranger> strangers_;  // of the thread alone, in the order of their coming
   Mutex mutex_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<Place, Connector::Connected> open_ ABSL_GUARDED_BY(mutex_);
@@ -226,13 +233,15 @@ void DataPort::State::Stop() {
 void DataPort::State::Run() {
   while (true) {
     std::vector<pollfd> polled{{wake_.get(), POLLIN, 0}};
-    // Beyond the bound new connections wait in the kernel's queue.
-    const bool accepts = strangers_.size() < kStrangers;
-    polled.push_back({accepts ? listener_.get() : -1, POLLIN, 0});
-    polled.push_back({accepts ? local_listener_.get() : -1, POLLIN, 0});
+    const absl::Duration pause = acceptor_.pause();
+    const bool is_paused = pause > absl::ZeroDuration();
+    polled.push_back({is_paused ? -1 : listener_.get(), POLLIN, 0});
+    polled.push_back({is_paused ? -1 : local_listener_.get(), POLLIN, 0});
     for (const Stranger& stranger : strangers_)
       polled.push_back({stranger.channel->fd(), POLLIN, 0});
-    const int timeout = strangers_.empty() ? 5000 : 100;
+    const int timeout = is_paused            ? static_cast<int>(absl::ToInt64Milliseconds(pause))
+                        : strangers_.empty() ? 5000
+                                             : 100;
     poll(polled.data(), polled.size(), timeout);
     {
       MutexLock lock(mutex_);
@@ -246,20 +255,29 @@ void DataPort::State::Run() {
       const auto stranger = next++;
       const bool readable = polled[index++].revents != 0;
       if (stranger->deadline < now || (readable && !ReadHello(*stranger)))
-        strangers_.erase(stranger);
+        Forget(stranger, Acceptor::End::kClosed);
     }
-    if (polled[1].revents != 0) Accept(listener_);
-    if (polled[2].revents != 0) Accept(local_listener_);
+    if (is_paused || polled[1].revents != 0) Accept(listener_);
+    const bool has_local = local_listener_.get() >= 0;
+    if (has_local && (is_paused || polled[2].revents != 0)) Accept(local_listener_);
   }
 }
 
+void DataPort::State::Forget(std::list<Stranger>::iterator stranger, Acceptor::End end) {
+  acceptor_.Ended(stranger->peer, end);
+  strangers_.erase(stranger);
+}
+
 void DataPort::State::Accept(const Descriptor& listener) {
-  Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (socket.get() < 0) {
-    // Out of descriptors: the connection stays in the queue, and so would poll at once.
-    if (errno == EMFILE || errno == ENFILE) usleep(20000);
-    return;
-  }
+  // Who has not shown the token for longest goes first.
+  std::optional<Acceptor::Connection> accepted =
+      acceptor_.Accept(listener.get(), [this](const std::string*) {
+        if (strangers_.empty()) return false;
+        Forget(strangers_.begin(), Acceptor::End::kDropped);
+        return true;
+      });
+  if (!accepted) return;
+  Descriptor socket = std::move(accepted->socket);
   LocalCaller* caller = nullptr;
   absl::StatusOr<std::unique_ptr<Channel>> channel;
   if (&listener == &local_listener_) {
@@ -269,8 +287,10 @@ void DataPort::State::Accept(const Descriptor& listener) {
   } else {
     channel = NewChannel(std::move(socket), TlsSide::kAccepts, endpoint_);
   }
-  if (!channel.ok() || *channel == nullptr) return;
+  if (!channel.ok() || *channel == nullptr)
+    return acceptor_.Ended(accepted->peer, Acceptor::End::kDropped);
   Stranger& stranger = strangers_.emplace_back();
+  stranger.peer = std::move(accepted->peer);
   stranger.channel = *std::move(channel);
   stranger.caller = caller;
   stranger.deadline = Clock::Real().NowNanos() + absl::ToInt64Nanoseconds(patience_);

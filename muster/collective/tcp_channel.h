@@ -3,27 +3,11 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
+#include "muster/base/descriptor.h"
 #include "muster/collective/channel.h"
 
 namespace muster::collective {
-
-// Owns a descriptor.
-class Descriptor {
- public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Descriptor();
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 // Writes at once, never blocks.
 void SetUpSocket(int socket);

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "muster/base/listening_sockets.h"
 #include "muster/base/status.h"
 
 namespace muster {
@@ -32,14 +33,14 @@ class ReservedPort {
   // when somebody else listens there.
   static absl::StatusOr<ReservedPort> Take(const std::string& host, int port);
   ReservedPort() = default;
-  ReservedPort(ReservedPort&& other) noexcept;
-  ReservedPort& operator=(ReservedPort&& other) noexcept;
-  ~ReservedPort();
-  int port() const { return port_; }
+  int port() const { return sockets_.port(); }
+  // For who listens on them in this process.
+  ListeningSockets TakeSockets() && { return std::move(sockets_); }
 
  private:
-  int socket_ = -1;
-  int port_ = 0;
+  explicit ReservedPort(ListeningSockets sockets) : sockets_(std::move(sockets)) {}
+
+  ListeningSockets sockets_;
 };
 
 }  // namespace muster

@@ -1,0 +1,87 @@
+// How a server takes connections: within limits, and also when the system has no more descriptors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
+#include "absl/time/time.h"
+
+#include "muster/base/descriptor.h"
+#include "muster/base/mutex.h"
+#include "muster/base/status.h"
+
+namespace muster {
+
+struct ConnectionLimits {
+  int in_all = 0;
+  int per_peer = 0;
+};
+// What a process with so many descriptors can give to connections: a quarter, and 64 at least,
+// remain for files and for what else it does.
+ConnectionLimits ConnectionLimitsFor(int descriptors);
+
+struct ConnectionCounts {
+  int64_t open = 0;
+  int64_t accepted = 0;
+  int64_t refused = 0;   // closed at once, for want of a place
+  int64_t dropped = 0;   // closed later: for newer ones, or because of what they did
+  int64_t failures = 0;  // times that the system gave none, most often for want of descriptors
+};
+
+// Counts connections by peer: by address, IPv6 by network of 64 bits, and local ones by process.
+// One thread at a time accepts; all else is thread-safe.
+class Acceptor {
+ public:
+  // `name` is how messages call what is connected to. `keeps_spare`: one more connection can be
+  // taken when the process is out of descriptors.
+  Acceptor(std::string name, ConnectionLimits limits, bool keeps_spare = false);
+
+  struct Connection {
+    Descriptor socket;  // does not block
+    std::string peer;
+  };
+  // Ends a connection of `peer`, or any where it is null, and calls Ended for it. False: all that
+  // are open must stay.
+  using MakeRoom = absl::FunctionRef<bool(const std::string* peer)>;
+  // The next connection that has a place; others are closed. None: nobody waits, the system gives
+  // none, or only such came that had no place.
+  std::optional<Connection> Accept(int listener, MakeRoom make_room);
+  // So long there is no use in asking again; zero: until the listening socket says so.
+  absl::Duration pause() const;
+
+  enum class End : uint8_t { kClosed, kDropped };
+  void Ended(const std::string& peer, End end);
+
+  // Called before counts are told, by whoever finds out late that connections have ended.
+  void set_refresh(std::function<void()> refresh);
+  ConnectionCounts Counts() const;
+  // Unavailable, saying why, while nobody can connect.
+  absl::Status Status() const;
+
+ private:
+  std::optional<Connection> Take(int listener);
+  bool HasPlace(const std::string& peer) const;
+  void Refuse(const std::string& peer);
+  void Fail(int error);
+  void Refresh() const;
+
+  const std::string name_;
+  const ConnectionLimits limits_;
+  const bool keeps_spare_;
+  Descriptor spare_;  // of the accepting thread
+  mutable Mutex mutex_;
+  ConnectionCounts counts_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, int> by_peer_ ABSL_GUARDED_BY(mutex_);
+  std::function<void()> refresh_ ABSL_GUARDED_BY(mutex_);
+  int error_ ABSL_GUARDED_BY(mutex_) = 0;  // of the last attempt
+  absl::Time failing_since_ ABSL_GUARDED_BY(mutex_);
+  // One line in a while, however many are refused.
+  absl::Time next_line_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  int64_t not_told_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace muster
