@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstring>
 #include <list>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -10,37 +11,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "muster/base/listening_sockets.h"
+
 namespace muster {
 namespace {
 
-constexpr absl::Duration kFullPause = absl::Milliseconds(100);
 constexpr int kMaxDrained = 64;  // reads of what comes after a request
-
-class Socket {
- public:
-  explicit Socket(int fd = -1) : fd_(fd) {}
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Socket& operator=(Socket&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Socket() {
-    if (fd_ >= 0) close(fd_);
-  }
-  int fd() const { return fd_; }
-
- private:
-  int fd_;
-};
+// Between looking at those that are there, so that what they have asked is answered first.
+constexpr int kMostAtOnce = 16;
 
 absl::string_view Reason(int code) {
   switch (code) {
@@ -75,40 +58,48 @@ std::string ReplyText(const HttpPage& page, bool with_body) {
 }
 
 struct Connection {
-  Socket socket;
+  Acceptor::Connection accepted;
   absl::Time end;  // it is closed then, whatever it does
   std::string request;
   std::string reply;
   size_t sent = 0;
   bool answered = false;  // the reply is complete; the rest of what comes is not read
+
+  int fd() const { return accepted.socket.get(); }
 };
 
 class PollingServer : public HttpServer {
  public:
-  PollingServer(HttpServerOptions options, Socket listener, Socket wake, int port)
+  PollingServer(HttpServerOptions options, ListeningSockets listeners, Descriptor wake)
       : options_(std::move(options)),
-        listener_(std::move(listener)),
+        listeners_(std::move(listeners)),
         wake_(std::move(wake)),
-        port_(port),
+        acceptor_(absl::StrCat("the pages on port ", listeners_.port()), options_.limits,
+                  /*keeps_spare=*/true),
         thread_([this] { Run(); }) {}
 
   ~PollingServer() override {
     const uint64_t one = 1;
-    (void)!write(wake_.fd(), &one, sizeof(one));
+    (void)!write(wake_.get(), &one, sizeof(one));
     thread_.join();
   }
 
-  int port() const override { return port_; }
+  int port() const override { return listeners_.port(); }
 
  private:
+  using Connections = std::list<Connection>;  // in the order of their coming
+
   void Run() {
-    std::list<Connection> connections;
     for (;;) {
-      std::vector<pollfd> waiting = {{wake_.fd(), POLLIN, 0}, {listener_.fd(), POLLIN, 0}};
-      absl::Time end = absl::InfiniteFuture();
-      for (const Connection& connection : connections) {
+      const absl::Duration pause = acceptor_.pause();
+      const bool is_paused = pause > absl::ZeroDuration();
+      std::vector<pollfd> waiting = {{wake_.get(), POLLIN, 0}};
+      absl::Time end = is_paused ? absl::Now() + pause : absl::InfiniteFuture();
+      for (const Descriptor& listener : listeners_.sockets())
+        waiting.push_back({is_paused ? -1 : listener.get(), POLLIN, 0});
+      for (const Connection& connection : connections_) {
         const short events = connection.answered ? POLLOUT : POLLIN;
-        waiting.push_back({connection.socket.fd(), events, 0});
+        waiting.push_back({connection.fd(), events, 0});
         end = std::min(end, connection.end);
       }
       const int64_t wait =
@@ -117,24 +108,41 @@ class PollingServer : public HttpServer {
               : std::max<int64_t>(0, absl::ToInt64Milliseconds(end - absl::Now())) + 1;
       (void)poll(waiting.data(), waiting.size(), static_cast<int>(wait));
       if (waiting[0].revents != 0) return;
-      size_t i = 2;
-      for (auto at = connections.begin(); at != connections.end(); ++i) {
-        const bool goes_on = waiting[i].revents == 0 ? absl::Now() < at->end : Serve(*at);
-        at = goes_on ? std::next(at) : connections.erase(at);
+      const size_t num_listeners = listeners_.sockets().size();
+      size_t i = 1 + num_listeners;
+      for (auto at = connections_.begin(); at != connections_.end(); ++i) {
+        const auto connection = at++;
+        const bool goes_on =
+            waiting[i].revents == 0 ? absl::Now() < connection->end : Serve(*connection);
+        if (!goes_on) End(connection, Acceptor::End::kClosed);
       }
-      if (waiting[1].revents != 0) Accept(connections);
+      for (i = 0; i < num_listeners; ++i)
+        if (is_paused || waiting[1 + i].revents != 0) Accept(listeners_.sockets()[i].get());
     }
   }
 
-  void Accept(std::list<Connection>& connections) const {
-    Socket accepted(accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (accepted.fd() < 0) {
-      // Out of descriptors: the connection stays in the queue, and asking again at once is no use.
-      if (errno == EMFILE || errno == ENFILE) absl::SleepFor(kFullPause);
-      return;
+  void End(Connections::iterator connection, Acceptor::End how) {
+    acceptor_.Ended(connection->accepted.peer, how);
+    connections_.erase(connection);
+  }
+
+  bool EndOldest(const std::string* peer) {
+    for (auto at = connections_.begin(); at != connections_.end(); ++at) {
+      if (peer != nullptr && at->accepted.peer != *peer) continue;
+      End(at, Acceptor::End::kDropped);
+      return true;
     }
-    if (connections.size() >= static_cast<size_t>(options_.max_connections)) return;
-    connections.push_back({std::move(accepted), absl::Now() + options_.patience, "", "", 0, false});
+    return false;
+  }
+
+  void Accept(int listener) {
+    const auto make_room = [this](const std::string* peer) { return EndOldest(peer); };
+    for (int i = 0; i < kMostAtOnce; ++i) {
+      std::optional<Acceptor::Connection> accepted = acceptor_.Accept(listener, make_room);
+      if (!accepted) return;
+      connections_.push_back(
+          {*std::move(accepted), absl::Now() + options_.patience, "", "", 0, false});
+    }
   }
 
   // False: the connection is over.
@@ -144,23 +152,23 @@ class PollingServer : public HttpServer {
       if (!connection.answered) return true;
     }
     const ssize_t sent =
-        send(connection.socket.fd(), connection.reply.data() + connection.sent,
+        send(connection.fd(), connection.reply.data() + connection.sent,
              connection.reply.size() - connection.sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) return errno == EAGAIN || errno == EINTR;
     connection.sent += static_cast<size_t>(sent);
     if (connection.sent < connection.reply.size()) return true;
     // What was not read would make the system take the reply back.
-    shutdown(connection.socket.fd(), SHUT_WR);
+    shutdown(connection.fd(), SHUT_WR);
     char rest[4096];
     for (int i = 0; i < kMaxDrained; ++i) {
-      if (recv(connection.socket.fd(), rest, sizeof(rest), MSG_DONTWAIT) <= 0) break;
+      if (recv(connection.fd(), rest, sizeof(rest), MSG_DONTWAIT) <= 0) break;
     }
     return false;
   }
 
   bool Read(Connection& connection) const {
     char bytes[4096];
-    const ssize_t got = recv(connection.socket.fd(), bytes, sizeof(bytes), MSG_DONTWAIT);
+    const ssize_t got = recv(connection.fd(), bytes, sizeof(bytes), MSG_DONTWAIT);
     if (got < 0) return errno == EAGAIN || errno == EINTR;
     if (got == 0) return false;
     connection.request.append(bytes, static_cast<size_t>(got));
@@ -197,57 +205,21 @@ class PollingServer : public HttpServer {
   }
 
   const HttpServerOptions options_;
-  const Socket listener_;
-  const Socket wake_;
-  const int port_;
+  const ListeningSockets listeners_;
+  const Descriptor wake_;
+  Acceptor acceptor_;
+  Connections connections_;
   std::thread thread_;  // last: it uses the others
 };
-
-absl::StatusOr<Socket> Listen(const std::string& host, int port) {
-  const std::string where = absl::StrCat(host.empty() ? "all interfaces" : host, ", port ", port);
-  addrinfo hints{};
-  hints.ai_family = host.empty() ? AF_INET : AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_PASSIVE;
-  addrinfo* found = nullptr;
-  const int error = getaddrinfo(host.empty() ? nullptr : host.c_str(), std::to_string(port).c_str(),
-                                &hints, &found);
-  if (error != 0)
-    return absl::UnknownError(absl::StrCat("cannot listen on ", where, ": ", gai_strerror(error)));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
-  int last_error = 0;
-  for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
-    Socket socket(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    const int on = 1;
-    if (socket.fd() >= 0 &&
-        setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) == 0 &&
-        bind(socket.fd(), at->ai_addr, at->ai_addrlen) == 0 && listen(socket.fd(), 64) == 0) {
-      return socket;
-    }
-    last_error = errno;
-  }
-  return absl::UnknownError(
-      absl::StrCat("cannot listen on ", where, ": ", std::strerror(last_error)));
-}
-
-int PortOf(const Socket& socket) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof(address);
-  if (getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-  return address.ss_family == AF_INET6
-             ? ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port)
-             : ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
-}
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions options) {
-  ASSIGN_OR_RETURN(Socket listener, Listen(options.host, options.port));
-  Socket wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (wake.fd() < 0) return absl::UnknownError(absl::StrCat("eventfd: ", std::strerror(errno)));
-  const int port = PortOf(listener);
-  return std::make_unique<PollingServer>(std::move(options), std::move(listener), std::move(wake),
-                                         port);
+  ASSIGN_OR_RETURN(ListeningSockets listeners, ListeningSockets::Bind(options.host, options.port));
+  RETURN_IF_ERROR(listeners.Listen());
+  Descriptor wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (wake.get() < 0) return absl::UnknownError(absl::StrCat("eventfd: ", std::strerror(errno)));
+  return std::make_unique<PollingServer>(std::move(options), std::move(listeners), std::move(wake));
 }
 
 }  // namespace muster

@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 
+#include "muster/base/acceptor.h"
 #include "muster/base/status.h"
 
 namespace muster {
@@ -23,8 +24,8 @@ struct HttpServerOptions {
   int port = 0;      // 0: any free one
   // By path, "/metrics". Called on the thread of the server: they must not wait.
   std::map<std::string, std::function<HttpPage()>> pages;
-  // More connections are closed at once.
-  int max_connections = 32;
+  // When more come, in all or from one address, the oldest is closed: it is the slowest.
+  ConnectionLimits limits = {256, 128};
   // For the whole of a request and its reply.
   absl::Duration patience = absl::Seconds(5);
 };

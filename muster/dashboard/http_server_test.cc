@@ -1,18 +1,16 @@
 #include "muster/dashboard/http_server.h"
 
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
+
+#include "muster/base/socket_fakes_test.h"
 
 namespace muster {
 namespace {
@@ -20,30 +18,6 @@ namespace {
 using testing::EndsWith;
 using testing::HasSubstr;
 using testing::StartsWith;
-
-class Client {
- public:
-  explicit Client(int port) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  }
-  ~Client() { close(fd_); }
-  void Send(const std::string& text) { (void)!send(fd_, text.data(), text.size(), MSG_NOSIGNAL); }
-  // Until the other side ends the connection.
-  std::string ReadAll() {
-    std::string all;
-    char bytes[4096];
-    for (ssize_t got; (got = recv(fd_, bytes, sizeof(bytes), 0)) > 0;)
-      all.append(bytes, static_cast<size_t>(got));
-    return all;
-  }
-
- private:
-  const int fd_;
-};
 
 class HttpServerTest : public testing::Test {
  protected:
@@ -55,7 +29,7 @@ class HttpServerTest : public testing::Test {
     server_ = *std::move(server);
   }
   std::string Ask(const std::string& request) {
-    Client client(server_->port());
+    TestClient client(server_->port());
     client.Send(request);
     return client.ReadAll();
   }
@@ -99,34 +73,60 @@ TEST_F(HttpServerTest, WhatIsNoRequestGetsAnError) {
 TEST_F(HttpServerTest, WhoSaysNothingIsNotWaitedFor) {
   HttpServerOptions options;
   options.patience = absl::Milliseconds(200);
-  options.max_connections = 2;
+  options.limits = {2, 2};
   Start(std::move(options));
-  Client silent(server_->port());
-  Client half(server_->port());
+  TestClient silent(server_->port());
+  TestClient half(server_->port());
   half.Send("GET /page HT");
   EXPECT_EQ(silent.ReadAll(), "");
   EXPECT_EQ(half.ReadAll(), "");
   EXPECT_THAT(Ask("GET /page HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
 }
 
-TEST_F(HttpServerTest, ConnectionsAreFew) {
+TEST_F(HttpServerTest, TheOldestGoesForTheNewest) {
   HttpServerOptions options;
-  options.max_connections = 2;
+  options.limits = {4, 2};
   options.patience = absl::Minutes(1);
   Start(std::move(options));
-  Client first(server_->port());
-  Client second(server_->port());
-  Client third(server_->port());
-  EXPECT_EQ(third.ReadAll(), "");  // closed, long before the patience of the others ends
+  TestClient elsewhere(server_->port(), "127.0.0.2");
+  TestClient first(server_->port()), second(server_->port()), third(server_->port());
+  first.Send("GET /pa");
+  EXPECT_EQ(first.ReadAll(), "");  // closed, long before its patience ends
+  third.Send("GET /page HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(third.ReadAll(), StartsWith("HTTP/1.1 200"));
+  second.Send("GET /page HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(second.ReadAll(), StartsWith("HTTP/1.1 200"));
+  elsewhere.Send("GET /page HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(elsewhere.ReadAll(), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(HttpServerTest, SlowConnectionsKeepNobodyOut) {
+  HttpServerOptions options;
+  options.limits = {16, 12};
+  options.patience = absl::Minutes(1);
+  Start(std::move(options));
+  std::vector<std::unique_ptr<TestClient>> slow;
+  for (int i = 0; i < 64; ++i) {
+    slow.push_back(std::make_unique<TestClient>(server_->port()));
+    slow.back()->Send("GET /p");
+    EXPECT_THAT(Ask("GET /page HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+  }
+}
+
+TEST_F(HttpServerTest, AnswersWithoutDescriptors) {
+  Start();
+  TestClient first, second;
+  const NoDescriptors none;
+  first.Connect(server_->port());
   first.Send("GET /page HTTP/1.1\r\n\r\n");
   EXPECT_THAT(first.ReadAll(), StartsWith("HTTP/1.1 200"));
-  EXPECT_THAT(Ask("GET /page HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
+  second.Connect(server_->port());
+  second.Send("GET /page HTTP/1.1\r\n\r\n");
+  EXPECT_THAT(second.ReadAll(), StartsWith("HTTP/1.1 200"));
 }
 
 TEST_F(HttpServerTest, ManyAtOnce) {
-  HttpServerOptions options;
-  options.max_connections = 100;
-  Start(std::move(options));
+  Start();
   std::atomic<int> good{0};
   std::vector<std::thread> threads;
   for (int i = 0; i < 8; ++i) {
@@ -153,7 +153,7 @@ TEST_F(HttpServerTest, ATakenPortIsNamed) {
 
 TEST_F(HttpServerTest, EndsWithOpenConnections) {
   Start();
-  Client silent(server_->port());
+  TestClient silent(server_->port());
   EXPECT_THAT(Ask("GET /page HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
   server_.reset();
   EXPECT_EQ(silent.ReadAll(), "");
