@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
@@ -19,6 +20,7 @@ namespace {
 
 constexpr int kBufferBytes = 4 << 20;
 constexpr int kBacklog = 128;
+constexpr size_t kMostAtOnce = 64;  // connections, before others have their turn
 
 struct Address {
   sockaddr_un address = {};
@@ -47,6 +49,13 @@ bool IsSameUser(int socket) {
   socklen_t length = sizeof(credentials);
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 &&
          credentials.uid == geteuid();
+}
+
+// A process has one link to each server. They leave most descriptors to what comes over the
+// network.
+ConnectionLimits LinkLimits() {
+  const int in_all = std::clamp(DescriptorLimit() / 4, 16, 4096);
+  return {in_all, in_all / 2};
 }
 
 absl::Status SystemError(absl::string_view what) {
@@ -83,6 +92,12 @@ absl::StatusOr<std::shared_ptr<FastServer>> FastServer::Start(ServeCall serve, S
   return server;
 }
 
+FastServer::FastServer(ServeCall serve, Scheduler& scheduler, size_t max_message_bytes)
+    : serve_(std::move(serve)),
+      scheduler_(scheduler),
+      max_message_bytes_(max_message_bytes),
+      acceptor_("the fast plane", LinkLimits()) {}
+
 absl::Status FastServer::Listen() {
   Poller& poller = Poller::Global();
   if (!poller.works()) return SystemError("cannot wait for connections");
@@ -111,43 +126,69 @@ FastServer::~FastServer() {
 }
 
 void FastServer::Ready() {
-  std::vector<int> accepted;
+  std::vector<Acceptor::Connection> accepted;
   {
     MutexLock lock(mutex_);
     if (socket_ < 0) return;
-    for (;;) {
-      const int fd = accept4(socket_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (fd >= 0) accepted.push_back(fd);
-      if (fd < 0 && errno != EINTR && errno != ECONNABORTED) break;
+    const auto make_room = [this](const std::string*) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return RemoveEndedLocked();
+    };
+    while (accepted.size() < kMostAtOnce) {
+      std::optional<Acceptor::Connection> connection = acceptor_.Accept(socket_, make_room);
+      if (!connection) break;
+      accepted.push_back(*std::move(connection));
     }
-    Poller::Global().Watch(number_, socket_, /*for_writing=*/false);
+    const absl::Duration pause = acceptor_.pause();
+    if (pause > absl::ZeroDuration()) {
+      WatchLaterLocked(pause);
+    } else {
+      Poller::Global().Watch(number_, socket_, /*for_writing=*/false);
+    }
   }
-  for (const int fd : accepted) Accept(fd);
+  for (Acceptor::Connection& connection : accepted) Add(std::move(connection));
 }
 
-void FastServer::Accept(int socket) {
-  if (!IsSameUser(socket)) {
-    close(socket);
-    return;
-  }
+void FastServer::WatchLaterLocked(absl::Duration pause) {
+  scheduler_.ScheduleAfter(pause, [weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (self == nullptr) return;
+    MutexLock lock(self->mutex_);
+    if (self->socket_ >= 0)
+      Poller::Global().Watch(self->number_, self->socket_, /*for_writing=*/false);
+  });
+}
+
+void FastServer::Add(Acceptor::Connection connection) {
+  const int socket = connection.socket.get();
+  if (!IsSameUser(socket)) return acceptor_.Ended(connection.peer, Acceptor::End::kDropped);
   setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kBufferBytes, sizeof(kBufferBytes));
   auto serve = [serve = serve_, refuses = refuses_](LinkCall call) {
     if (refuses->load())
       return std::move(call.reply)(absl::UnavailableError("The server is being stopped"));
     serve(std::move(call));
   };
-  std::shared_ptr<Link> link =
-      Link::Create(socket, std::move(serve), &scheduler_, max_message_bytes_);
+  std::shared_ptr<Link> link = Link::Create(std::move(connection.socket).Release(),
+                                            std::move(serve), &scheduler_, max_message_bytes_);
   MutexLock lock(mutex_);
-  links_.erase(std::remove_if(links_.begin(), links_.end(),
-                              [](const auto& each) { return !each->is_open(); }),
-               links_.end());
-  links_.push_back(std::move(link));
+  RemoveEndedLocked();
+  links_.push_back({std::move(link), std::move(connection.peer)});
+}
+
+bool FastServer::RemoveEndedLocked() {
+  const auto first = std::stable_partition(links_.begin(), links_.end(),
+                                           [](const auto& each) { return each.link->is_open(); });
+  const bool found = first != links_.end();
+  for (auto ended = first; ended != links_.end(); ++ended)
+    acceptor_.Ended(ended->peer, Acceptor::End::kClosed);
+  links_.erase(first, links_.end());
+  return found;
 }
 
 std::vector<std::shared_ptr<Link>> FastServer::Links() {
   MutexLock lock(mutex_);
-  return links_;
+  std::vector<std::shared_ptr<Link>> links;
+  for (const OpenLink& each : links_) links.push_back(each.link);
+  return links;
 }
 
 size_t FastServer::NumServed() {

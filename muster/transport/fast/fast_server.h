@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_set.h"
 
+#include "muster/base/acceptor.h"
 #include "muster/transport/fast/link.h"
 
 namespace muster::fast {
@@ -30,6 +31,7 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
 
   // What neighbours need to know to connect.
   const std::string& name() const { return name_; }
+  ConnectionCounts Counts() const { return acceptor_.Counts(); }
   // No new connections, and no new calls: those are answered with Unavailable.
   void Refuse();
   // After Refuse: calls under way have `grace` before they are cancelled. Blocks until all have
@@ -39,10 +41,13 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
   void Ready() override;
 
  private:
-  FastServer(ServeCall serve, Scheduler& scheduler, size_t max_message_bytes)
-      : serve_(std::move(serve)), scheduler_(scheduler), max_message_bytes_(max_message_bytes) {}
+  FastServer(ServeCall serve, Scheduler& scheduler, size_t max_message_bytes);
   absl::Status Listen();
-  void Accept(int socket);
+  // Once more after a while, when the system gives no connections.
+  void WatchLaterLocked(absl::Duration pause) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Add(Acceptor::Connection connection);
+  // Whether one has ended of which it was not known.
+  bool RemoveEndedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<std::shared_ptr<Link>> Links();
   size_t NumServed();
 
@@ -52,9 +57,14 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
   std::string name_;
   Poller::Number number_ = 0;
   const std::shared_ptr<std::atomic<bool>> refuses_ = std::make_shared<std::atomic<bool>>(false);
+  Acceptor acceptor_;
   Mutex mutex_;
   int socket_ ABSL_GUARDED_BY(mutex_) = -1;
-  std::vector<std::shared_ptr<Link>> links_ ABSL_GUARDED_BY(mutex_);
+  struct OpenLink {
+    std::shared_ptr<Link> link;
+    std::string peer;
+  };
+  std::vector<OpenLink> links_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The link of this process to the server of that name: all who talk to it share one. Unavailable
