@@ -41,6 +41,8 @@ struct ServeFlags {
   int64_t max_graph_nodes = -1;
   int64_t max_memory_bytes = -1;
   int64_t max_session_memory_bytes = -1;
+  int max_connections = -1;
+  int max_connections_per_peer = -1;
   SecurityOptions security;
 };
 
@@ -103,6 +105,9 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   if (flags.max_memory_bytes > 0) options.max_memory_bytes = flags.max_memory_bytes;
   if (flags.max_session_memory_bytes > 0)
     options.max_session_memory_bytes = flags.max_session_memory_bytes;
+  if (flags.max_connections > 0) options.max_connections = flags.max_connections;
+  if (flags.max_connections_per_peer > 0)
+    options.max_connections_per_peer = flags.max_connections_per_peer;
   for (const char* name : {"MUSTER_CACHE_RPC_RESPONSE", "WIRE_CACHE_RPC_RESPONSE"}) {
     const char* value = std::getenv(name);
     if (value != nullptr && std::strcmp(value, "1") == 0) options.cache_rpc_response = true;
@@ -212,6 +217,12 @@ void AddServeCommand(CLI::App& app, Command& chosen) {
       "cgroup have)");
   number("--max-session-memory-bytes", flags->max_session_memory_bytes,
          "What the steps of one session may take of it (MUSTER_MAX_SESSION_MEMORY_BYTES, all)");
+  number("--max-connections", flags->max_connections,
+         "More connections are closed at once (MUSTER_MAX_CONNECTIONS; as many as the limit of "
+         "open files allows)");
+  number("--max-connections-per-peer", flags->max_connections_per_peer,
+         "The same for those from one address (MUSTER_MAX_CONNECTIONS_PER_PEER; three quarters of "
+         "all)");
   command->add_option("--tls-cert", flags->security.certificate_file, "Our certificate (PEM)")
       ->envname("MUSTER_TLS_CERT");
   command->add_option("--tls-key", flags->security.key_file, "Its private key (PEM)")

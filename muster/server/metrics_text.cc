@@ -88,6 +88,18 @@ void AddTask(const TaskStatus& s, Page& page) {
   }
 }
 
+void AddConnections(const ConnectionCounts& counts, Page& page) {
+  page.Gauge("muster_connections", counts.open, "Connections to the port of the task.");
+  page.Count("muster_connections_accepted_total", counts.accepted,
+             "Connections that the port has taken.");
+  page.Count("muster_connections_refused_total", counts.refused,
+             "Connections that were closed at once: there were too many.");
+  page.Count("muster_connections_dropped_total", counts.dropped,
+             "Connections that were closed later, for newer ones or for what they did.");
+  page.Count("muster_accept_failures_total", counts.failures,
+             "Times that the system gave no connection, for want of file descriptors.");
+}
+
 void AddPeers(const ClusterStatus& cluster, Page& page) {
   const auto peer_of = [](const TaskView& view) {
     return absl::StrCat("peer_job=\"", LabelValue(view.status.task.job), "\",peer_task=\"",
@@ -108,11 +120,12 @@ void AddPeers(const ClusterStatus& cluster, Page& page) {
 
 }  // namespace
 
-std::string MetricsText(const ClusterStatus& cluster) {
+std::string MetricsText(const ClusterStatus& cluster, const ConnectionCounts& connections) {
   Page page(cluster.asked);
   for (const TaskView& view : cluster.tasks) {
     if (view.status.task == cluster.asked) AddTask(view.status, page);
   }
+  AddConnections(connections, page);
   if (cluster.watches) AddPeers(cluster, page);
   return std::move(page).text();
 }

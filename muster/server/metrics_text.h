@@ -3,12 +3,13 @@
 
 #include <string>
 
+#include "muster/base/acceptor.h"
 #include "muster/transport/task_status.h"
 
 namespace muster {
 
 // Version 0.0.4 of its text format: the task that was asked, with labels "muster_job" and "task",
 // and the states of the others as it sees them, with "peer_job" and "peer_task".
-std::string MetricsText(const ClusterStatus& cluster);
+std::string MetricsText(const ClusterStatus& cluster, const ConnectionCounts& connections = {});
 
 }  // namespace muster

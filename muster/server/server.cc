@@ -165,23 +165,39 @@ struct Parts {
 
 enum class Phase : uint8_t { kStarting, kServing, kStopping };
 
-HttpPage HealthPage(Phase phase) {
-  const bool serves = phase == Phase::kServing;
+// A task that nobody can connect to does not serve, whatever else it does.
+HttpPage HealthPage(Phase phase, const Acceptor& acceptor) {
+  const absl::Status accepts = acceptor.Status();
   HttpPage page;
-  page.code = serves ? 200 : 503;
-  page.body = serves ? "ok\n" : phase == Phase::kStarting ? "starting\n" : "stopping\n";
+  page.code = phase == Phase::kServing && accepts.ok() ? 200 : 503;
+  page.body = phase == Phase::kStarting   ? "starting\n"
+              : phase == Phase::kStopping ? "stopping\n"
+              : accepts.ok()              ? "ok\n"
+                                          : absl::StrCat(accepts.message(), "\n");
   return page;
 }
 
-HttpPage MetricsPage(const ClusterWatch& watch) {
-  return {200, "text/plain; version=0.0.4; charset=utf-8", MetricsText(watch.Seen())};
+HttpPage MetricsPage(const ClusterWatch& watch, const Acceptor& acceptor) {
+  return {200, "text/plain; version=0.0.4; charset=utf-8",
+          MetricsText(watch.Seen(), acceptor.Counts())};
+}
+
+ConnectionLimits LimitsOf(const ServerOptions& options) {
+  ConnectionLimits limits = ConnectionLimitsFor(RaiseDescriptorLimit());
+  if (options.max_connections > 0) {
+    limits.in_all = options.max_connections;
+    limits.per_peer = limits.in_all - limits.in_all / 4;
+  }
+  if (options.max_connections_per_peer > 0) limits.per_peer = options.max_connections_per_peer;
+  return limits;
 }
 
 class TaskServer : public Server {
  public:
   TaskServer(ServerOptions options, TaskName self, std::string address, Place place,
-             ReservedPort reserved, Schedulers schedulers, std::shared_ptr<Parts> parts,
-             std::shared_ptr<std::atomic<Phase>> phase, std::unique_ptr<HttpServer> pages)
+             ReservedPort reserved, std::shared_ptr<Acceptor> acceptor, Schedulers schedulers,
+             std::shared_ptr<Parts> parts, std::shared_ptr<std::atomic<Phase>> phase,
+             std::unique_ptr<HttpServer> pages)
       : options_(std::move(options)),
         self_(std::move(self)),
         address_(std::move(address)),
@@ -190,6 +206,7 @@ class TaskServer : public Server {
         parts_(std::move(parts)),
         phase_(std::move(phase)),
         metrics_port_(pages == nullptr ? -1 : pages->port()),
+        acceptor_(std::move(acceptor)),
         pages_(std::move(pages)),
         reserved_(std::move(reserved)) {}
   ~TaskServer() override { TaskServer::Stop(); }
@@ -205,6 +222,9 @@ class TaskServer : public Server {
       GrpcServerOptions options;
       options.host = place_.bind;
       options.port = place_.port;
+      options.sockets =
+          std::make_shared<ListeningSockets>(std::exchange(reserved_, {}).TakeSockets());
+      options.acceptor = acceptor_;
       options.security = options_.security;
       options.max_message_bytes = options_.max_message_bytes;
       options.scheduler = schedulers_.control;
@@ -215,7 +235,6 @@ class TaskServer : public Server {
       options_.local_tasks->calls().Listen(address_, {worker, SharedMaster(), SharedWatch()});
     registration_ = std::make_unique<LocalMasterRegistration>(
         LocalMaster{target(), place_.port, place_.addresses, SharedMaster()});
-    reserved_ = ReservedPort();
     state_ = State::kServing;
     *phase_ = Phase::kServing;
     parts_->watch->Start();
@@ -360,6 +379,7 @@ class TaskServer : public Server {
   const std::shared_ptr<Parts> parts_;
   const std::shared_ptr<std::atomic<Phase>> phase_;
   const int metrics_port_;
+  const std::shared_ptr<Acceptor> acceptor_;
 
   Mutex mutex_;
   CondVar stopped_;
@@ -436,14 +456,16 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
 // Null where none are wanted.
 absl::StatusOr<std::unique_ptr<HttpServer>> ServePages(
     const ServerOptions& options, const Place& place, const std::shared_ptr<Parts>& parts,
-    const std::shared_ptr<std::atomic<Phase>>& phase) {
+    const std::shared_ptr<std::atomic<Phase>>& phase, const std::shared_ptr<Acceptor>& acceptor) {
   if (options.metrics_port < 0) return nullptr;
   HttpServerOptions http;
   // Tasks inside this process have no address of their own.
   http.host = IsInside(options) ? "127.0.0.1" : place.bind;
   http.port = options.metrics_port;
-  http.pages["/metrics"] = [watch = parts->watch] { return MetricsPage(*watch); };
-  http.pages["/healthz"] = [phase] { return HealthPage(*phase); };
+  http.pages["/metrics"] = [watch = parts->watch, acceptor] {
+    return MetricsPage(*watch, *acceptor);
+  };
+  http.pages["/healthz"] = [phase, acceptor] { return HealthPage(*phase, *acceptor); };
   return HttpServer::Start(std::move(http));
 }
 
@@ -487,10 +509,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
       absl::StrCat(Bracketed(ParseHostPort(address).value().host), ":", place.port);
   ASSIGN_OR_RETURN(std::shared_ptr<Parts> parts, MakeParts(options, self, place.port, schedulers));
   const auto phase = std::make_shared<std::atomic<Phase>>(Phase::kStarting);
-  ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> pages, ServePages(options, place, parts, phase));
+  const auto acceptor =
+      std::make_shared<Acceptor>(absl::StrCat("port ", place.port), LimitsOf(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> pages,
+                   ServePages(options, place, parts, phase, acceptor));
   if (!IsInside(options)) WarnIfOpen(place, options.security, self);
   return std::make_unique<TaskServer>(std::move(options), std::move(self), std::move(address),
-                                      std::move(place), std::move(reserved), schedulers,
+                                      std::move(place), std::move(reserved), acceptor, schedulers,
                                       std::move(parts), phase, std::move(pages));
 }
 

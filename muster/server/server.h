@@ -40,6 +40,10 @@ struct ServerOptions {
   // one session make.
   int64_t max_memory_bytes = INT64_MAX;
   int64_t max_session_memory_bytes = INT64_MAX;
+  // Connections to the port, in all and from one address; more are closed at once. 0: as many as
+  // the descriptors of the process allow.
+  int max_connections = 0;
+  int max_connections_per_peer = 0;
   bool cache_rpc_response = false;
   // Where /metrics and /healthz are served, to everybody who reaches it; 0: any free port, -1: not.
   int metrics_port = -1;
@@ -48,8 +52,9 @@ struct ServerOptions {
 // Thread-safe.
 class Server {
  public:
-  // Binds the port; calls are answered after Start. Internal 'Job "x" was not defined in cluster',
-  // InvalidArgument for an unknown task, Unknown when the port is taken: TensorFlow's codes.
+  // Binds the port; calls are answered after Start. Raises the process' soft limit of open files.
+  // Internal 'Job "x" was not defined in cluster', InvalidArgument for an unknown task, Unknown
+  // when the port is taken: TensorFlow's codes.
   static absl::StatusOr<std::unique_ptr<Server>> Create(ServerOptions options);
   // One task "/job:local/replica:0/task:0" on a free port.
   static absl::StatusOr<std::unique_ptr<Server>> CreateLocal(SessionConfig config = {});

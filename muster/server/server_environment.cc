@@ -38,6 +38,8 @@ absl::Status ReadServerEnvironment(ServerOptions& options) {
   RETURN_IF_ERROR(SecondsFromEnvironment("MUSTER_ORPHAN_GRACE", options.orphan_grace));
   RETURN_IF_ERROR(SecondsFromEnvironment("MUSTER_MASTER_TIMEOUT", options.master_timeout));
   RETURN_IF_ERROR(ReadCount("MUSTER_MAX_MESSAGE_BYTES", options.max_message_bytes));
+  RETURN_IF_ERROR(ReadCount("MUSTER_MAX_CONNECTIONS", options.max_connections));
+  RETURN_IF_ERROR(ReadCount("MUSTER_MAX_CONNECTIONS_PER_PEER", options.max_connections_per_peer));
   RETURN_IF_ERROR(ReadPort("MUSTER_METRICS_PORT", options.metrics_port));
   RETURN_IF_ERROR(ReadCount("MUSTER_MAX_MEMORY_BYTES", options.max_memory_bytes));
   RETURN_IF_ERROR(ReadCount("MUSTER_MAX_SESSION_MEMORY_BYTES", options.max_session_memory_bytes));

@@ -1,44 +1,113 @@
-// Who is connected to a server: gRPC tells nobody when a connection without calls ends, nor whether
-// a call ended because its caller cancelled it or because the caller is gone.
+// Who is connected to a server. gRPC owns the sockets and tells nobody when a connection ends, nor
+// whether a call ended because its caller cancelled it or because the caller is gone.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "absl/container/btree_map.h"
+#include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
 
+#include "muster/base/acceptor.h"
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 #include "muster/runtime/cancellation.h"
 
 namespace muster {
 
-// Looks at the sockets of the process. Thread-safe.
+// Looks at the sockets, which gRPC closes when it likes: a descriptor is that of a connection as
+// long as the number of its socket is the one with which it was accepted. Thread-safe.
 class GrpcConnections : public std::enable_shared_from_this<GrpcConnections> {
  public:
-  // `scheduler`, which looks for ended connections, outlives it; null: none is noticed.
-  explicit GrpcConnections(Scheduler* scheduler) : scheduler_(scheduler) {}
+  // Calls that have not sent their requests cost memory, whoever makes them. A connection is closed
+  // when it has more than kManyWaiting such calls for kWaitingTime, or gives up more than
+  // kMostEmpty of them within kEmptyTime; and the one that has most when there are more than
+  // kMostWaiting of all connections. Thousands for a moment are no abuse: the calls of a step come
+  // and go at once.
+  static constexpr int kManyWaiting = 1024;
+  static constexpr int kMostWaiting = 12288;
+  static constexpr int kMostEmpty = 4096;
+  static constexpr absl::Duration kWaitingTime = absl::Seconds(5);
+  static constexpr absl::Duration kEmptyTime = absl::Seconds(10);
 
-  void set_port(int port) {
-    MutexLock lock(mutex_);
-    port_ = port;
-  }
-  // Cancelled with Unavailable soon after the connection has ended. `peer` is gRPC's name of the
-  // other end; null for kinds that the system does not list.
-  std::shared_ptr<Cancellation> Track(const std::string& peer);
-  // Whether the connection is there at this moment; true where the system does not say.
-  bool IsOpen(const std::string& peer) const;
+  // Places are given back to `acceptor`. `scheduler`, which looks for ended connections, outlives
+  // it; null: they are noticed late.
+  GrpcConnections(Scheduler* scheduler, std::shared_ptr<Acceptor> acceptor)
+      : scheduler_(scheduler), acceptor_(std::move(acceptor)) {}
 
- private:
-  void SweepLaterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A connection that gRPC is given next.
+  void Add(const Acceptor::Connection& connection);
+  // Closes a connection of `peer`, or any where it is null, which has sent nothing since it was
+  // accepted, or finds one that has ended.
+  bool MakeRoom(const std::string* peer);
+  // Gives back the places of connections that have ended.
   void Sweep();
 
+  // Cancelled with Unavailable soon after the connection has ended. `name` is gRPC's name of the
+  // other end; null for kinds that the system does not list.
+  std::shared_ptr<Cancellation> Track(const std::string& name);
+  // Whether the connection is there at this moment; true for kinds that the system does not list.
+  bool IsOpen(const std::string& name) const;
+
+  // A call without a request waits, or no longer. `in_all` is how many do, of all connections.
+  void NoteWaiting(const std::string& name, int change, int in_all);
+  // A call was given up before its request had arrived.
+  void NoteEmpty(const std::string& name);
+  // The request of a call has arrived, and it is let in.
+  void NoteServed(const std::string& name);
+  // Closes connections that have sent much and have never asked for anything.
+  void DropStrangers();
+
+ private:
+  struct Entry {
+    std::string name;  // of the other end
+    std::string peer;
+    int fd = -1;
+    uint64_t socket = 0;                    // its number
+    std::shared_ptr<Cancellation> tracked;  // null: nobody wants to know of its end
+    bool served = false;                    // one of its calls was let in
+    int waiting = 0;                        // calls without a request
+    absl::Time many_since;                  // that there are many of them
+    int empty = 0;                          // calls given up without one, since:
+    absl::Time empty_since = absl::InfinitePast();
+  };
+  using Ended = std::vector<std::shared_ptr<Cancellation>>;
+
+  Entry* FindLocked(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RemoveLocked(uint64_t number, Acceptor::End end, Ended& ended)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // False: it cannot be closed now.
+  bool DropLocked(uint64_t number, Ended& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool DropSilentLocked(const std::string* peer, Ended& ended)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void EndTrackingLocked(Entry& entry, Ended& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t RemoveEndedLocked(Ended& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Entry* MostWaitingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LookAgainLocked(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // `end` is the name of an entry.
+  void DropAbuser(const std::string& end, absl::string_view what);
+  void ReturnMemoryLaterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SweepLaterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SweepAndGoOn();
+
   Scheduler* const scheduler_;
+  const std::shared_ptr<Acceptor> acceptor_;
+  std::atomic<int64_t> next_drop_{0};  // of strangers, absl::Now() in ns
   mutable Mutex mutex_;
-  int port_ ABSL_GUARDED_BY(mutex_) = 0;
   bool sweeping_ ABSL_GUARDED_BY(mutex_) = false;
-  // By the other end.
-  absl::flat_hash_map<std::string, std::shared_ptr<Cancellation>> tracked_ ABSL_GUARDED_BY(mutex_);
+  bool returns_memory_ ABSL_GUARDED_BY(mutex_) = false;  // soon
+  size_t num_tracked_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::btree_map<uint64_t, Entry> entries_
+      ABSL_GUARDED_BY(mutex_);  // in the order of their coming
+  absl::flat_hash_map<std::string, uint64_t> by_name_ ABSL_GUARDED_BY(mutex_);
+  // Not known to have sent anything.
+  absl::btree_set<uint64_t> silent_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_search_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Time next_line_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // in the log
 };
 
 }  // namespace muster

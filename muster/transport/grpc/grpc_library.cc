@@ -49,4 +49,10 @@ void KeepGrpcRunning() {
   static_cast<void>(pin);
 }
 
+void ReturnFreeMemory() {
+#ifdef __GLIBC__
+  malloc_trim(0);
+#endif
+}
+
 }  // namespace muster

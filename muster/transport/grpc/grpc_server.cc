@@ -12,6 +12,7 @@
 #include "muster/transport/grpc/grpc_bytes.h"
 #include "muster/transport/grpc/grpc_connections.h"
 #include "muster/transport/grpc/grpc_library.h"
+#include "muster/transport/grpc/grpc_listener.h"
 #include "muster/transport/grpc/grpc_security.h"
 #include "muster/transport/grpc/grpc_transport.h"
 #include "muster/transport/messages/message_parts.h"
@@ -23,6 +24,11 @@ namespace {
 
 // Smaller requests are read sooner than another thread could be woken for them.
 constexpr size_t kLargeRequestBytes = 16 << 10;
+// Calls that wait for others to make progress must all be there: this bounds memory, not work.
+constexpr int kMostStreams = 1 << 16;
+// Calls whose request has not arrived. As long as there are few, nobody asks whose they are.
+constexpr int kFewWaiting = 256;
+constexpr int kManyWaiting = 8192;
 
 absl::string_view View(grpc::string_ref text) {
   return absl::string_view(text.data(), text.size());
@@ -45,13 +51,19 @@ struct Service : std::enable_shared_from_this<Service> {
       : options(std::move(given)),
         master(std::move(its_master)),
         worker(std::move(its_worker)),
-        connections(std::make_shared<GrpcConnections>(options.scheduler)),
+        acceptor(options.acceptor != nullptr
+                     ? options.acceptor
+                     : std::make_shared<Acceptor>(absl::StrCat("port ", options.port),
+                                                  ConnectionLimitsFor(DescriptorLimit()))),
+        connections(std::make_shared<GrpcConnections>(options.scheduler, acceptor)),
         capabilities(&options.capabilities) {}
 
   GrpcServerOptions options;
   std::shared_ptr<MasterApi> master;
   std::shared_ptr<WorkerApi> worker;
+  std::shared_ptr<Acceptor> acceptor;
   std::shared_ptr<GrpcConnections> connections;
+  mutable std::atomic<int> waiting{0};  // calls whose request has not arrived, of all connections
   std::unique_ptr<PieceStore> pieces = std::make_unique<PieceStore>(Clock::Real());
   std::unique_ptr<UploadStore> uploads =
       std::make_unique<UploadStore>(Clock::Real(), NeighbourLimit(options.max_message_bytes));
@@ -125,8 +137,11 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
 
   void OnReadDone(bool ok) override {
     if (!ok) {
+      service_.connections->NoteEmpty(context_.peer());
       return Reply(InvalidArgument("The call ", context_.method(), " came without a request"));
     }
+    StopWaiting();
+    service_.connections->NoteServed(context_.peer());
     IncomingCall call;
     call.request = FromByteBuffer(request_);
     request_.Clear();
@@ -148,10 +163,27 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
 
   void OnCancel() override { cancellation_->Cancel(WhyCancelled()); }
 
-  void OnDone() override { const std::unique_ptr<ServerCall> self = std::move(self_); }
+  void OnDone() override {
+    StopWaiting();
+    const std::unique_ptr<ServerCall> self = std::move(self_);
+  }
 
  private:
+  // A call that has not sent its request, perhaps for want of the token, costs memory all the same.
+  void NoteWaiting() {
+    const int in_all = service_.waiting.load(std::memory_order_relaxed);
+    if (in_all < kFewWaiting) return;
+    is_noted_ = true;
+    service_.connections->NoteWaiting(context_.peer(), 1, in_all);
+  }
+  void StopWaiting() {
+    if (!std::exchange(is_waiting_, false)) return;
+    const int in_all = service_.waiting.fetch_sub(1, std::memory_order_relaxed);
+    if (is_noted_) service_.connections->NoteWaiting(context_.peer(), -1, in_all);
+  }
+
   void Begin() {
+    NoteWaiting();
     method_ = FindMethod(context_.method());
     if (!service_.Allows(context_)) {
       return Reply(absl::UnauthenticatedError("The call does not show the token of this task"));
@@ -209,19 +241,29 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
   const CallOptions::Peer peer_;
   const Method* method_ = nullptr;
   std::shared_ptr<Cancellation> cancellation_;
+  bool is_waiting_ = true;  // for the request
+  bool is_noted_ = false;   // that it waits, with its connection
   grpc::ByteBuffer request_;
   grpc::ByteBuffer response_;
   std::unique_ptr<ServerCall> self_;
 };
 
-// "host:port" as gRPC takes it.
-std::string ListenAddress(const GrpcServerOptions& options) {
-  if (options.host.empty()) return absl::StrCat("0.0.0.0:", options.port);
-  const bool bare_ipv6 =
-      absl::StrContains(options.host, ':') && !absl::StartsWith(options.host, "[");
-  return bare_ipv6 ? absl::StrCat("[", options.host, "]:", options.port)
-                   : absl::StrCat(options.host, ":", options.port);
-}
+// Hears of calls when gRPC reads their first bytes. It starts them later, and not at all while all
+// its threads read connections that are full of calls: then these must go first.
+class CallCounter final : public grpc::ContextAllocator {
+ public:
+  explicit CallCounter(std::shared_ptr<const Service> service) : service_(std::move(service)) {}
+  grpc::GenericCallbackServerContext* NewGenericCallbackServerContext() override {
+    if (service_->waiting.fetch_add(1, std::memory_order_relaxed) >= kManyWaiting)
+      service_->connections->DropStrangers();
+    return nullptr;  // gRPC makes one itself
+  }
+
+ private:
+  const std::shared_ptr<const Service> service_;
+};
+
+constexpr absl::string_view kCannotStart = "Could not start gRPC server";
 
 class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackGenericService {
  public:
@@ -231,24 +273,36 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
 
   absl::Status Listen() {
     KeepGrpcRunning();
-    ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFor(service_->options.security));
-    const std::string address = ListenAddress(service_->options);
+    GrpcServerOptions& options = service_->options;
+    ASSIGN_OR_RETURN(const auto credentials, ServerCredentialsFor(options.security));
+    ListeningSockets sockets;
+    if (options.sockets != nullptr) sockets = std::move(*options.sockets);
+    if (sockets.empty()) {
+      absl::StatusOr<ListeningSockets> bound = ListeningSockets::Bind(options.host, options.port);
+      if (!bound.ok()) return Prefixed(bound.status(), absl::StrCat(kCannotStart, ": "));
+      sockets = *std::move(bound);
+    }
+    port_ = sockets.port();
     grpc::ServerBuilder builder;
-    builder.AddListeningPort(address, credentials, &port_);
-    builder.SetMaxReceiveMessageSize(service_->options.max_message_bytes);
-    // A second server on the same port would take half of the calls.
-    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    std::unique_ptr<GrpcListener::Server> connect =
+        builder.experimental().AddExternalConnectionAcceptor(
+            grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+    builder.SetMaxReceiveMessageSize(options.max_message_bytes);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
+    builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
+    // Whoever connects says so soon, with TLS's greeting or HTTP/2's.
+    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
     // Callers whose machines vanish without a word are noticed.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
-    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 30'000);
+    builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerKeepaliveTimeoutMillis);
+    builder.SetContextAllocator(std::make_unique<CallCounter>(service_));
     builder.RegisterCallbackGenericService(this);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port_ == 0) {
-      return absl::UnknownError(absl::StrCat("Could not start gRPC server: cannot listen on ",
-                                             address, "; is the port in use?"));
-    }
-    service_->connections->set_port(port_);
+    if (server_ == nullptr) return absl::UnknownError(kCannotStart);
+    auto listener = GrpcListener::Start(std::move(sockets), std::move(connect), service_->acceptor,
+                                        service_->connections);
+    if (!listener.ok()) return Prefixed(listener.status(), absl::StrCat(kCannotStart, ": "));
+    listener_ = *std::move(listener);
     ListenToNeighbours();
     return absl::OkStatus();
   }
@@ -261,6 +315,7 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
     grace = std::clamp(grace, absl::ZeroDuration(), absl::Hours(24 * 365));
     const absl::Time end = absl::Now() + grace;
     if (neighbours_ != nullptr) neighbours_->Refuse();
+    listener_.reset();
     server_->Shutdown(absl::ToChronoTime(end));
     server_->Wait();
     if (neighbours_ != nullptr)
@@ -297,6 +352,7 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
   int port_ = 0;
   std::shared_ptr<fast::FastServer> neighbours_;
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<GrpcListener> listener_;
 };
 
 }  // namespace

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "muster/base/acceptor.h"
+#include "muster/base/listening_sockets.h"
 #include "muster/transport/peers.h"
 #include "muster/transport/task_status.h"
 
@@ -35,6 +37,10 @@ std::unique_ptr<Transport> NewGrpcTransport(GrpcOptions options);
 struct GrpcServerOptions {
   std::string host;  // to which to bind; empty: all interfaces
   int port = 0;      // 0: any free one
+  // Those of a port that was taken before, for the server to have; null: of `host` and `port`.
+  std::shared_ptr<ListeningSockets> sockets;
+  // Has the limits of connections; null: one for as many descriptors as the process may have.
+  std::shared_ptr<Acceptor> acceptor;
   SecurityOptions security;
   int max_message_bytes = INT32_MAX;
   size_t max_sent_bytes = INT32_MAX;  // as in GrpcOptions
