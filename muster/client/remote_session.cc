@@ -27,6 +27,8 @@ constexpr int kMaxRetries = 10;
 // A master that does not answer must not hold up a program that wants to end. Longer than a master
 // waits for its own tasks: its answer comes first.
 constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
+// How long it may then take to hear of the session that it need not keep; nobody waits for it.
+constexpr absl::Duration kLateCloseTimeout = absl::Minutes(5);
 constexpr absl::Duration kInterruptInterval = absl::Milliseconds(100);
 // A step that does little takes some 200 us over gRPC, and being woken for its answer a fifth more.
 constexpr int64_t kAwakeNanos = 300'000;
@@ -146,6 +148,7 @@ class RemoteSession : public Session {
                              master_->CloseSession(std::move(call), session, std::move(done));
                            })
                    .status();
+      if (absl::IsDeadlineExceeded(status)) CloseLater(session);
       if (absl::IsDeadlineExceeded(status) && timeout == absl::ZeroDuration()) {
         LOG(WARNING) << "The master at '" << options_.target << "' did not answer: session "
                      << session << " is given up";
@@ -197,6 +200,15 @@ class RemoteSession : public Session {
 
  private:
   static absl::Status Closed() { return absl::CancelledError("Session has been closed."); }
+
+  // Other sessions may keep the connection, with whose end the master would forget this one.
+  void CloseLater(const std::string& session) {
+    CallOptions options;
+    options.timeout = kLateCloseTimeout;
+    options.wait_for_ready = true;
+    master_->CloseSession(std::move(options), session,
+                          [master = master_](const absl::StatusOr<Empty>&) {});
+  }
 
   absl::Duration TimeoutOf(const RunOptions& options) const {
     return options.timeout > absl::ZeroDuration() ? options.timeout

@@ -560,16 +560,26 @@ class WatchedTransport : public Transport {
 
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
     ASSIGN_OR_RETURN(std::shared_ptr<MasterApi> master, inner_->ConnectMaster(target));
-    // A task has its worker at the same address. Asked over the connection of the calls, it tells
-    // whether they can still be answered.
-    std::shared_ptr<WorkerApi> worker = WorkerBeside(*master);
-    if (worker == nullptr) worker = ConnectWorkerAt(target);
-    return std::make_shared<WatchedMaster>(
-        std::move(master), std::make_shared<TaskWatch>(absl::StrCat("the master ", target),
-                                                       std::move(worker), scheduler_, options_));
+    return std::make_shared<WatchedMaster>(master, WatchOf(target, *master));
   }
 
  private:
+  // One for all sessions at the target: it is asked once in a heartbeat, however many they are.
+  std::shared_ptr<TaskWatch> WatchOf(absl::string_view target, MasterApi& master) {
+    MutexLock lock(mutex_);
+    std::shared_ptr<TaskWatch> watch = masters_[target].lock();
+    if (watch != nullptr) return watch;
+    absl::erase_if(masters_, [](const auto& each) { return each.second.expired(); });
+    // A task has its worker at the same address. Asked over the connection of the calls, it tells
+    // whether they can still be answered.
+    std::shared_ptr<WorkerApi> worker = WorkerBeside(master);
+    if (worker == nullptr) worker = ConnectWorkerAt(target);
+    watch = std::make_shared<TaskWatch>(absl::StrCat("the master ", target), std::move(worker),
+                                        scheduler_, options_);
+    masters_[target] = watch;
+    return watch;
+  }
+
   std::shared_ptr<WorkerApi> ConnectWorkerAt(absl::string_view target) {
     const TaskName name{"master", 0, 0};
     const ClusterSpec cluster(
@@ -582,6 +592,8 @@ class WatchedTransport : public Transport {
   const std::unique_ptr<Transport> inner_;
   Scheduler& scheduler_;
   const LivenessOptions options_;
+  Mutex mutex_;
+  absl::flat_hash_map<std::string, std::weak_ptr<TaskWatch>> masters_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

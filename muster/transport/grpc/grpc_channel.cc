@@ -43,7 +43,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const std::string& ad
   // acknowledges is found by the heartbeats of those who wait for a call, and renewed.
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 600'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 40'000);
-  // Channels of different sessions share no connection, and so no failures.
+  // Who shares a connection shares the channel; otherwise failures of others would be seen here.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // Tasks reach each other directly, whatever the environment says about proxies.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);

@@ -90,11 +90,24 @@ class GrpcTransport final : public Transport {
 
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
     ASSIGN_OR_RETURN(std::string address, TargetAddress(target));
-    return NewMasterStub(ChannelTo("master", std::move(address), options_));
+    MutexLock lock(mutex_);
+    std::shared_ptr<const Channel> channel = masters_[address].lock();
+    if (channel == nullptr) {
+      absl::erase_if(masters_, [](const auto& each) { return each.second.expired(); });
+      channel = ChannelTo("master", address, options_);
+      masters_[address] = channel;
+    } else {
+      // As soon as a new connection would be there.
+      channel->Reconnect();
+    }
+    return NewMasterStub(std::move(channel));
   }
 
  private:
   const GrpcOptions options_;
+  Mutex mutex_;
+  // All sessions at a target share one connection, which ends with the last of them.
+  absl::flat_hash_map<std::string, std::weak_ptr<const Channel>> masters_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
