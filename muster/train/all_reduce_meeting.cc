@@ -10,8 +10,8 @@
 
 #include "muster/base/mutex.h"
 #include "muster/client/connect.h"
-#include "muster/graph/emit.h"
 #include "muster/train/notice.h"
+#include "muster/train/operand.h"
 #include "muster/train/timer.h"
 
 namespace muster {
