@@ -5,6 +5,7 @@
 
 #include "muster/base/blocking_threads.h"
 #include "muster/ops/resource_kernel.h"
+#include "muster/runtime/lack_of_memory.h"
 
 namespace muster {
 
@@ -49,7 +50,7 @@ void FileCall::Run(Work work) {
     if (context_ == nullptr) return;
     is_running_ = true;
   }
-  Finish(std::move(work)(*this));
+  Finish(EndedByLackOfMemory([&] { return std::move(work)(*this); }));
 }
 
 absl::StatusOr<Tensor*> FileCall::AllocateOutput(int i, const Shape& shape) {

@@ -14,8 +14,6 @@
 
 #include <atomic>
 #include <deque>
-#include <new>
-#include <stdexcept>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/inlined_vector.h"
@@ -27,23 +25,11 @@
 #include "muster/base/mutex.h"
 #include "muster/base/turn.h"
 #include "muster/runtime/executor_plan.h"
+#include "muster/runtime/lack_of_memory.h"
 #include "muster/runtime/trace.h"
 
 namespace muster {
 namespace {
-
-// A container that grows with an input may ask for more than there is: that ends the step, not the
-// process.
-absl::Status Computed(Kernel& kernel, KernelContext& context) {
-  try {
-    return kernel.Compute(context);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError("The kernel needs more memory than there is");
-  } catch (const std::length_error& error) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("The kernel needs more memory than there is: ", error.what()));
-  }
-}
 
 // Above this a node is worth handing to another thread while there is other work here.
 constexpr uint32_t kExpensiveNanos = 8000;
@@ -567,7 +553,7 @@ bool StepRun::RunNode(const Ready& at, ReadyList& ready) {
                            step_->trace != nullptr;
   Clock& clock = step_->scheduler->clock();
   const int64_t start = is_measured ? clock.NowNanos() : 0;
-  absl::Status status = Computed(*item.kernel, context);
+  absl::Status status = EndedByLackOfMemory([&] { return item.kernel->Compute(context); });
   if (is_measured) {
     const auto took = static_cast<uint32_t>(std::min<int64_t>(clock.NowNanos() - start, 1 << 30));
     item.cost_nanos.store(Averaged(average, took), std::memory_order_relaxed);

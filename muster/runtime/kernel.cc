@@ -1,7 +1,5 @@
 #include "muster/runtime/kernel.h"
 
-#include <new>
-
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
 
@@ -9,6 +7,7 @@
 #include "muster/base/mutex.h"
 #include "muster/graph/infer.h"
 #include "muster/graph/op_registry.h"
+#include "muster/runtime/lack_of_memory.h"
 
 namespace muster {
 namespace {
@@ -149,13 +148,7 @@ absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(const Node& node, Device& dev
                    KernelRegistry::Global().Find(node, device.type()));
   std::unique_ptr<Kernel> kernel = registration->factory();
   KernelSetup setup(node, device, resources);
-  absl::Status status;
-  try {
-    status = kernel->Init(setup);
-  } catch (const std::bad_alloc&) {
-    // A size from an attribute; one from the step's inputs ends in the same way in the executor.
-    status = absl::ResourceExhaustedError("The kernel needs more memory than there is");
-  }
+  const absl::Status status = EndedByLackOfMemory([&] { return kernel->Init(setup); });
   if (!status.ok()) return Suffixed(status, absl::StrCat("\n\t [[{{node ", node.name(), "}}]]"));
   return kernel;
 }

@@ -1,0 +1,28 @@
+// What becomes of work that finds no memory.
+#pragma once
+
+#include <new>
+#include <stdexcept>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+#include "muster/base/status.h"
+
+namespace muster {
+
+// A container in a kernel may grow with an input, or an attribute, beyond the memory that there is:
+// that ends the step (ResourceExhausted), not the process.
+template <typename Work>
+absl::Status EndedByLackOfMemory(Work&& work) {
+  try {
+    return std::forward<Work>(work)();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("The kernel needs more memory than there is");
+  } catch (const std::length_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("The kernel needs more memory than there is: ", error.what()));
+  }
+}
+
+}  // namespace muster
