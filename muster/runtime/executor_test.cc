@@ -22,7 +22,7 @@ class TooLarge : public Kernel {
   const std::exception_ptr failure_;
 };
 
-absl::Status Run(std::shared_ptr<Kernel> kernel) {
+absl::Status StepWith(std::shared_ptr<Kernel> kernel) {
   Graph graph;
   Scope scope(graph);
   scope.Add("NoOp", {}, {}, "n");
@@ -48,7 +48,7 @@ absl::Status Run(std::shared_ptr<Kernel> kernel) {
 TEST(ExecutorTest, AKernelThatFindsNoMemoryEndsItsStep) {
   for (const std::exception_ptr& failure : {std::make_exception_ptr(std::bad_alloc()),
                                             std::make_exception_ptr(std::length_error("vector"))}) {
-    const absl::Status status = Run(std::make_shared<TooLarge>(failure));
+    const absl::Status status = StepWith(std::make_shared<TooLarge>(failure));
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
     EXPECT_NE(status.message().find("{{node n}}"), std::string::npos) << status;
   }
