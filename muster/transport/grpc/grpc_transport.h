@@ -25,7 +25,7 @@ struct GrpcOptions {
   Scheduler* scheduler = nullptr;  // for timers; outlives the transport
   SecurityOptions security;
   int max_message_bytes = INT32_MAX;
-  // Longer messages go in parts: gRPC carries no longer ones.
+  // Longer messages go in parts: gRPC carries no longer ones. More than kPartPieceBytes.
   size_t max_sent_bytes = INT32_MAX;
   // Tasks of Muster on this machine are reached without the network, unless `security` asks for
   // something or MUSTER_FAST is 0.
