@@ -59,7 +59,7 @@ absl::StatusOr<RowsOfElement> RowsIn(const TensorList& list, const PartialShape&
   return rows;
 }
 
-// leading_dims[i], where it is given, is the number of rows of element i.
+// leading_dims[i], where it is given, is the number of rows of element i if that was never set.
 absl::Status CheckLeadingDims(const std::vector<Tensor>& items, int64_t count,
                               absl::Span<const int64_t> leading_dims) {
   if (leading_dims.size() > items.size()) {
@@ -67,10 +67,9 @@ absl::Status CheckLeadingDims(const std::vector<Tensor>& items, int64_t count,
                            items.size());
   }
   for (size_t i = 0; i < leading_dims.size(); ++i) {
-    const int64_t known = items[i].valid() && items[i].rank() > 0 ? items[i].dim(0) : count;
-    if (known < 0 || leading_dims[i] == known) continue;
+    if (items[i].valid() || count < 0 || leading_dims[i] == count) continue;
     return InvalidArgument("leading_dims[", i, "] = ", leading_dims[i],
-                           " contradicts the first dimension ", known, " of element ", i);
+                           " contradicts the first dimension ", count, " of element ", i);
   }
   return absl::OkStatus();
 }
