@@ -163,7 +163,7 @@ def test_slow_requests_for_pages_keep_no_probe_out(serve):
         each.close()
 
 
-def test_calls_that_are_given_up_at_once_do_not_fill_the_memory(serve, tmp_path):
+def test_calls_that_are_given_up_at_once_do_not_fill_the_memory(serve, tmp_path, deadline):
     (tmp_path / "token").write_text("a secret")
     server = serve("--auth-token-file", str(tmp_path / "token"))
     before = server.resident_mb()
@@ -175,4 +175,7 @@ def test_calls_that_are_given_up_at_once_do_not_fill_the_memory(serve, tmp_path)
         stranger.close()
     assert _metric(server.metrics, "muster_connections_dropped_total") == 2
     assert server.resident_mb() < before + 400
+    while server.resident_mb() > before + 60:  # it is given back
+        deadline()
+        time.sleep(0.05)
     assert _page(server.metrics, "/healthz") == (200, "ok\n")

@@ -29,8 +29,9 @@ constexpr absl::Duration kBetweenLines = absl::Seconds(10);
 // What those who only begin calls send in no time, and others not before their first request.
 constexpr uint64_t kStrangerBytes = 64 << 10;
 constexpr absl::Duration kDropInterval = absl::Milliseconds(20);
-// gRPC has ended the calls of a closed connection by then.
-constexpr absl::Duration kReturnMemoryAfter = absl::Seconds(2);
+// gRPC takes a moment to end the calls of a closed connection, on a busy machine several.
+constexpr absl::Duration kReturnInterval = absl::Seconds(2);
+constexpr int kReturns = 5;
 constexpr uint8_t kEstablished = 1;  // of TCP's states, in tcp_info
 
 // "127.0.0.1:80" or "::1:80"; IPv4 seen through IPv6 as IPv4. Empty for other kinds.
@@ -340,15 +341,19 @@ void GrpcConnections::DropAbuser(const std::string& end, absl::string_view what)
 }
 
 void GrpcConnections::ReturnMemoryLaterLocked() {
-  if (scheduler_ == nullptr || std::exchange(returns_memory_, true)) return;
-  scheduler_->ScheduleAfter(kReturnMemoryAfter, [weak = weak_from_this()] {
+  if (scheduler_ == nullptr) return;
+  const bool is_under_way = returns_left_ > 0;
+  returns_left_ = kReturns;
+  if (!is_under_way) ReturnMemoryAfterPauseLocked();
+}
+
+void GrpcConnections::ReturnMemoryAfterPauseLocked() {
+  scheduler_->ScheduleAfter(kReturnInterval, [weak = weak_from_this()] {
     const auto self = weak.lock();
     if (self == nullptr) return;
-    {
-      MutexLock lock(self->mutex_);
-      self->returns_memory_ = false;
-    }
     ReturnFreeMemory();
+    MutexLock lock(self->mutex_);
+    if (--self->returns_left_ > 0) self->ReturnMemoryAfterPauseLocked();
   });
 }
 

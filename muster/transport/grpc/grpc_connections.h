@@ -90,6 +90,7 @@ class GrpcConnections : public std::enable_shared_from_this<GrpcConnections> {
   // `end` is the name of an entry.
   void DropAbuser(const std::string& end, absl::string_view what);
   void ReturnMemoryLaterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReturnMemoryAfterPauseLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SweepLaterLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SweepAndGoOn();
 
@@ -98,7 +99,7 @@ class GrpcConnections : public std::enable_shared_from_this<GrpcConnections> {
   std::atomic<int64_t> next_drop_{0};  // of strangers, absl::Now() in ns
   mutable Mutex mutex_;
   bool sweeping_ ABSL_GUARDED_BY(mutex_) = false;
-  bool returns_memory_ ABSL_GUARDED_BY(mutex_) = false;  // soon
+  int returns_left_ ABSL_GUARDED_BY(mutex_) = 0;  // of free memory to the system
   size_t num_tracked_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::btree_map<uint64_t, Entry> entries_
