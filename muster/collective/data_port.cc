@@ -10,7 +10,9 @@
 #include <thread>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
+#include "absl/time/clock.h"
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -38,6 +40,7 @@ constexpr size_t kHelloBytes = 56, kReplyBytes = 16, kReasonBytes = 2048;
 constexpr int kStrangers = 128;
 constexpr size_t kParked = 1024;
 constexpr absl::Duration kParkedTime = absl::Minutes(10);
+constexpr absl::Duration kKnockInterval = absl::Seconds(1);
 constexpr size_t kEndedRemembered = 4096;
 
 template <typename T>
@@ -384,16 +387,25 @@ class TcpConnector : public Connector {
     group_ = group;
     rank_ = rank;
     connected_ = connected;
-    state_->Open(group, rank, std::move(connected));
+    state_->Open(group, rank,
+                 [this, connected = std::move(connected)](
+                     int peer, absl::StatusOr<std::unique_ptr<Channel>> channel) {
+                   if (channel.ok() && *channel != nullptr) {
+                     MutexLock lock(mutex_);
+                     came_.insert(peer);
+                     changed_.NotifyAll();
+                   }
+                   connected(peer, std::move(channel));
+                 });
   }
 
   void Connect(int peer) override {
     MutexLock lock(mutex_);
     if (ended_) return;
     threads_.emplace_back([this, peer] {
-      absl::StatusOr<std::unique_ptr<Channel>> channel = Dial(peer);
-      // The channel to a higher rank comes from there.
-      if (!channel.ok() || peer < rank_) connected_(peer, std::move(channel));
+      if (peer < rank_) return connected_(peer, Dial(peer));
+      const absl::Status lost = KnockUntilItComes(peer);
+      if (!lost.ok()) connected_(peer, lost);
     });
   }
 
@@ -401,6 +413,7 @@ class TcpConnector : public Connector {
     {
       MutexLock lock(mutex_);
       if (std::exchange(ended_, true)) return;
+      changed_.NotifyAll();
     }
     state_->Close(group_, rank_, reason);
     const uint64_t one = 1;
@@ -408,6 +421,21 @@ class TcpConnector : public Connector {
   }
 
  private:
+  // The channel to a higher rank comes from there. Knocks again and again: a rank that was there
+  // may be lost before it connects.
+  absl::Status KnockUntilItComes(int peer) {
+    for (;;) {
+      RETURN_IF_ERROR(Dial(peer).status());
+      const absl::Time again = absl::Now() + kKnockInterval;
+      MutexLock lock(mutex_);
+      const auto is_over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return ended_ || came_.contains(peer);
+      };
+      while (!is_over() && absl::Now() < again) changed_.WaitFor(mutex_, again - absl::Now());
+      if (is_over()) return absl::OkStatus();
+    }
+  }
+
   absl::StatusOr<std::unique_ptr<Channel>> Dial(int peer) {
     ASSIGN_OR_RETURN(const Endpoint endpoint, lookup_(peer));
     if (endpoint.token.size() != kTokenBytes) return InvalidArgument("its token has another size");
@@ -458,7 +486,9 @@ class TcpConnector : public Connector {
   int rank_ = -1;
   Connected connected_;
   Mutex mutex_;
+  CondVar changed_;  // what follows
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::flat_hash_set<int> came_ ABSL_GUARDED_BY(mutex_);  // whose channels were handed on
   std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,6 @@
 // Ranks that are lost before they have connected.
+#include <latch>
+
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 
@@ -52,6 +54,24 @@ TEST(Knock, ARankThatDiesBeforeItEntersItsGroupIsNamedAtOnce) {
     reduces.join();
     ExpectNamed(result, rank, "cannot be reached");
   }
+}
+
+// In its group when somebody knocks, and lost before it connects.
+TEST(Knock, ARankThatAnswersAndIsLostThenIsNamedSoon) {
+  auto port = DataPort::Listen("127.0.0.1", {});
+  ASSERT_TRUE(port.ok()) << port.status();
+  auto lost = (*port)->NewConnector(
+      [](int) -> absl::StatusOr<Endpoint> { return absl::UnavailableError("not asked for"); });
+  std::latch knocked(1);
+  lost->Open(1, 1, [&](int, const absl::StatusOr<std::unique_ptr<Channel>>&) {
+    if (!knocked.try_wait()) knocked.count_down();
+  });
+  absl::Status result;
+  std::thread reduces([&] { result = ReduceWith((*port)->endpoint(), 0, kNever); });
+  knocked.wait();
+  lost->End(absl::UnavailableError("cut"));
+  reduces.join();
+  ExpectNamed(result, 0, "cannot be reached: cut");
 }
 
 TEST(Knock, ARankThatNeverEntersItsGroupIsGivenUpLikeASilentOne) {
