@@ -58,6 +58,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   const std::string& task() const { return task_; }
   WorkerApi& worker() { return *worker_; }
   PeerApi* peer() const { return peer_; }
+  Scheduler& scheduler() const { return scheduler_; }
 
   // A call is opened; cancelling `call` ends it. Unavailable where the task is known to be silent;
   // a patient call is then given a moment.
@@ -431,20 +432,39 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi, pu
   static void AskForStatus(const std::shared_ptr<TaskWatch>& watch, CallOptions options,
                            CallDone<std::vector<DeviceAttributes>> done) {
     const absl::Duration fail_after = watch->options().fail_after;
-    const bool is_last = !options.wait_for_ready || options.timeout <= fail_after;
-    CallOptions now = options;
-    if (!is_last) {
-      now.timeout = fail_after;
-      options.timeout -= fail_after;
+    if (!options.wait_for_ready || options.timeout <= fail_after) {
+      return watch->worker().GetStatus(
+          std::move(options), [watch, done = std::move(done)](
+                                  absl::StatusOr<std::vector<DeviceAttributes>> devices) mutable {
+            if (devices.ok()) watch->Lives();
+            std::move(done)(std::move(devices));
+          });
     }
+    // Not a deadline of the call, which would be seen on the wire.
+    auto attempt = std::make_shared<Cancellation>();
+    const std::shared_ptr<Cancellation> caller = options.cancellation;
+    Cancellation::Token token = 0;
+    if (caller != nullptr) {
+      token = caller->NewToken();
+      if (!caller->Register(token,
+                            [attempt, from = caller.get()] { attempt->Cancel(from->reason()); })) {
+        return std::move(done)(caller->reason());
+      }
+    }
+    const Scheduler::TimerId timer = watch->scheduler().ScheduleAfter(
+        fail_after, [attempt] { attempt->Cancel(absl::DeadlineExceededError("no answer yet")); });
+    CallOptions now = options;
+    now.cancellation = attempt;
     watch->worker().GetStatus(
-        std::move(now), [watch, is_last, options, done = std::move(done)](
+        std::move(now), [watch, timer, caller, token, options, done = std::move(done)](
                             absl::StatusOr<std::vector<DeviceAttributes>> devices) mutable {
+          const bool in_time = watch->scheduler().CancelTimer(timer);
+          const bool is_wanted = caller == nullptr || !caller->cancelled();
+          if (caller != nullptr && is_wanted) caller->Deregister(token);
           if (devices.ok()) watch->Lives();
-          if (is_last || !absl::IsDeadlineExceeded(devices.status()) ||
-              (options.cancellation != nullptr && options.cancellation->cancelled()))
-            return std::move(done)(std::move(devices));
+          if (devices.ok() || in_time || !is_wanted) return std::move(done)(std::move(devices));
           watch->Renew();
+          options.timeout -= watch->options().fail_after;
           AskForStatus(watch, std::move(options), std::move(done));
         });
   }

@@ -196,8 +196,17 @@ def test_a_step_without_a_deadline_waits_for_a_stopped_worker(start_cluster, dea
             assert not loop.is_alive() and loop.error is None, loop.error
 
 
+def _stop(process, deadline):
+    """Until each of its threads stands still; the signal alone is only the beginning of that."""
+    process.send_signal(signal.SIGSTOP)
+    tasks = "/proc/%d/task" % process.pid
+    while any(open(os.path.join(tasks, task, "stat")).read().rpartition(")")[2].split()[0] != "T" for task in os.listdir(tasks)):
+        deadline()
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("fast", [True, False])
-def test_feeds_for_a_stopped_master_pile_up_no_memory(start_cluster, fast):
+def test_feeds_for_a_stopped_master_pile_up_no_memory(start_cluster, fast, deadline):
     cluster = start_cluster(environment={"MUSTER_FAST": "1" if fast else "0"}, worker=1)
     stopped = cluster.tasks["worker", 0].process
     fed = tf.placeholder(tf.float32, [SIZE])
@@ -207,7 +216,7 @@ def test_feeds_for_a_stopped_master_pile_up_no_memory(start_cluster, fast):
         for _ in range(3):
             assert session.run(total, {fed: values}) == SIZE
         before = _resident_bytes()
-        stopped.send_signal(signal.SIGSTOP)
+        _stop(stopped, deadline)
         try:
             for _ in range(STOPPED_STEPS):
                 with pytest.raises(tf.errors.DeadlineExceededError):
