@@ -34,6 +34,8 @@ class Transport {
   // The master at "grpc://host:port". InvalidArgument, saying what a target looks like, for other
   // texts.
   virtual absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) = 0;
+  // Whoever connects next to that master gets a connection that nobody else has.
+  virtual void ForgetMaster(absl::string_view /*target*/) {}
 };
 
 }  // namespace muster

@@ -53,7 +53,8 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
         worker_(std::move(worker)),
         peer_(PeerOf(*worker_)),
         scheduler_(scheduler),
-        options_(options) {}
+        options_(options),
+        last_wanted_(scheduler.clock().NowNanos()) {}
 
   const std::string& task() const { return task_; }
   WorkerApi& worker() { return *worker_; }
@@ -87,6 +88,16 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   bool IsSilent() {
     MutexLock lock(mutex_);
     return IsSilentLocked();
+  }
+
+  // Whether somebody new should use the connection: it answers, or was used a short while ago. One
+  // that was idle for long may be dead without anybody knowing.
+  bool IsTrusted() const {
+    constexpr absl::Duration kIdle = absl::Minutes(1);
+    MutexLock lock(mutex_);
+    if (ticking_) return silence_ <= 2 * options_.heartbeat;
+    return !IsSilentLocked() &&
+           absl::Nanoseconds(scheduler_.clock().NowNanos() - last_wanted_) < kIdle;
   }
 
   // Calls from now on go over a new connection. Those under way are given a moment to end.
@@ -305,12 +316,12 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
   PeerApi* const peer_;
   Scheduler& scheduler_;
   const LivenessOptions options_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<uint64_t, OpenCall> calls_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_call_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ticking_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t last_tick_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t last_wanted_ ABSL_GUARDED_BY(mutex_) = 0;              // when a call was last made
+  int64_t last_wanted_ ABSL_GUARDED_BY(mutex_);                  // when a call was last made
   bool unanswered_ ABSL_GUARDED_BY(mutex_) = false;              // asked, and nothing heard since
   std::optional<int64_t> absent_since_ ABSL_GUARDED_BY(mutex_);  // nobody at the address
   absl::Duration silence_ ABSL_GUARDED_BY(mutex_);
@@ -579,11 +590,23 @@ class WatchedTransport : public Transport {
   }
 
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
+    ForgetUntrusted(target);
     ASSIGN_OR_RETURN(std::shared_ptr<MasterApi> master, inner_->ConnectMaster(target));
     return std::make_shared<WatchedMaster>(master, WatchOf(target, *master));
   }
 
  private:
+  // Sessions that have the connection keep it; a new one does not wait for what they may wait for.
+  void ForgetUntrusted(absl::string_view target) {
+    MutexLock lock(mutex_);
+    const auto found = masters_.find(target);
+    if (found == masters_.end()) return;
+    const std::shared_ptr<TaskWatch> watch = found->second.lock();
+    if (watch != nullptr && watch->IsTrusted()) return;
+    masters_.erase(found);
+    inner_->ForgetMaster(target);
+  }
+
   // One for all sessions at the target: it is asked once in a heartbeat, however many they are.
   std::shared_ptr<TaskWatch> WatchOf(absl::string_view target, MasterApi& master) {
     MutexLock lock(mutex_);

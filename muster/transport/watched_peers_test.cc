@@ -56,6 +56,7 @@ class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
   int hellos = 0;
   int statuses = 0;
   int renewals = 0;
+  int forgotten = 0;  // times that a new session got a connection of its own
   bool renewing_helps = false;  // only the connection was dead
   std::function<void(absl::Status)> finish;
 };
@@ -85,6 +86,7 @@ class FakeTransport : public Transport, public Peers {
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view) override {
     return std::make_shared<FakeMaster>();
   }
+  void ForgetMaster(absl::string_view) override { ++task_->forgotten; }
   std::vector<TaskName> Tasks() const override { return {}; }
   std::shared_ptr<WorkerApi> Worker(absl::string_view) override { return task_; }
 
@@ -201,6 +203,25 @@ TEST_F(WatchedPeersTest, ConnectionsToADeadTaskAreRenewedNowAndThen) {
   RunFor(absl::Minutes(4));
   EXPECT_GE(task_->renewals, 6);
   EXPECT_LE(task_->renewals, 8);
+}
+
+TEST_F(WatchedPeersTest, NewSessionsDoNotUseAConnectionThatIsSilentOrWasIdle) {
+  const auto connect = [&](absl::string_view target) { return *transport_->ConnectMaster(target); };
+  const auto idle = connect("grpc://idle:1");
+  const auto used = connect("grpc://used:1");
+  RunFor(absl::Seconds(30));
+  connect("grpc://idle:1");
+  EXPECT_EQ(task_->forgotten, 0);
+  used->RunStep({}, {}, [](const absl::StatusOr<RunStepReply>&) {});
+  RunFor(absl::Minutes(2));
+  connect("grpc://used:1");
+  EXPECT_EQ(task_->forgotten, 0);
+  connect("grpc://idle:1");
+  EXPECT_EQ(task_->forgotten, 1);
+  task_->answers = false;
+  RunFor(absl::Seconds(5));
+  connect("grpc://used:1");
+  EXPECT_EQ(task_->forgotten, 2);
 }
 
 TEST_F(WatchedPeersTest, ReceiversGiveASilentTaskAMoment) {

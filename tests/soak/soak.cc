@@ -13,11 +13,13 @@
 #include "muster/client/session.h"
 #include "muster/graph/scope.h"
 #include "muster/transport/forwarding.h"
+#include "muster/transport/grpc/grpc_transport.h"
 
 namespace muster {
 namespace {
 
-// A master that never hears of the end of a session.
+// A master that never hears of the end of a session but by that of its connection, which no other
+// session has.
 class Deserted : public ForwardingMaster<Deserted> {
  public:
   explicit Deserted(std::shared_ptr<MasterApi> master) : master_(std::move(master)) {}
@@ -44,8 +46,15 @@ absl::Status UseSession(const std::string& target, int thread, bool drop) {
   RETURN_IF_ERROR(scope.status());
   SessionOptions options;
   options.target = target;
-  ASSIGN_OR_RETURN(options.master, ConnectMaster(target, options.config));
-  if (drop) options.master = std::make_shared<Deserted>(std::move(options.master));
+  if (drop) {
+    GrpcOptions grpc;
+    grpc.scheduler = &DefaultScheduler();
+    ASSIGN_OR_RETURN(std::shared_ptr<MasterApi> own,
+                     NewGrpcTransport(std::move(grpc))->ConnectMaster(target));
+    options.master = std::make_shared<Deserted>(std::move(own));
+  } else {
+    ASSIGN_OR_RETURN(options.master, ConnectMaster(target, options.config));
+  }
   ASSIGN_OR_RETURN(const auto session, Session::Create(graph, std::move(options)));
   ASSIGN_OR_RETURN(const std::vector<Tensor> result, session->Run({}, {twice}));
   if (result[0].scalar<float>() != 2) return Internal("wrong value ", result[0].scalar<float>());

@@ -103,6 +103,12 @@ class GrpcTransport final : public Transport {
     return NewMasterStub(std::move(channel));
   }
 
+  void ForgetMaster(absl::string_view target) override {
+    const absl::StatusOr<std::string> address = TargetAddress(target);
+    MutexLock lock(mutex_);
+    if (address.ok()) masters_.erase(*address);
+  }
+
  private:
   const GrpcOptions options_;
   Mutex mutex_;
