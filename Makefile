@@ -58,7 +58,7 @@ test: setup-tests build-tests ## run the C++ and the Python tests
 
 # Training on the whole of MNIST takes a minute or two, too long for `make test`.
 test-cluster: setup-cluster build-tests ## run clusters over network namespaces (root), Slurm, mpirun and SSH, from installed packages, the soak test and full MNIST
-	@echo "test-cluster: several hosts on this machine, launchers, installed packages, 10,000 sessions, and full MNIST"
+	@echo "test-cluster: several hosts on this machine, launchers, installed packages, 13,000 sessions, and full MNIST"
 	@$(python) -m pytest -s tests/netns tests/launching tests/packaging tests/soak tests/convergence/test_mnist.py
 
 # What goes between tasks of Muster, once more as it goes between machines. Stock peers do not know the fast plane:
