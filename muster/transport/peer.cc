@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include "muster/transport/master_api.h"
 #include "muster/transport/worker_api.h"
 
 namespace muster {
