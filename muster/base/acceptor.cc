@@ -10,8 +10,10 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include "muster/base/log.h"
 
@@ -68,8 +70,9 @@ bool IsOfOneConnection(int error) {
   }
 }
 
-Descriptor Spare() {
-  return Descriptor(open("/dev/null", O_RDONLY | O_CLOEXEC));
+bool HasConnection(int listener) {
+  pollfd waiting = {listener, POLLIN, 0};
+  return poll(&waiting, 1, 0) > 0;
 }
 
 }  // namespace
@@ -81,23 +84,36 @@ ConnectionLimits ConnectionLimitsFor(int descriptors) {
   return limits;
 }
 
-Acceptor::Acceptor(std::string name, ConnectionLimits limits, bool keeps_spare)
-    : name_(std::move(name)), limits_(limits), keeps_spare_(keeps_spare) {
-  if (keeps_spare_) spare_ = Spare();
+Acceptor::Acceptor(std::string name, ConnectionLimits limits, bool keeps_spares)
+    : name_(std::move(name)),
+      limits_(limits),
+      null_(keeps_spares ? open("/dev/null", O_RDONLY | O_CLOEXEC) : -1) {
+  KeepSpares();
+}
+
+void Acceptor::KeepSpares() {
+  while (null_.get() >= 0 && spares_.size() < kSpares) {
+    Descriptor spare(fcntl(null_.get(), F_DUPFD_CLOEXEC, 0));
+    if (spare.get() < 0) return;
+    spares_.push_back(std::move(spare));
+  }
 }
 
 std::optional<Acceptor::Connection> Acceptor::Take(int listener) {
-  if (keeps_spare_ && spare_.get() < 0) spare_ = Spare();
+  KeepSpares();
   for (int skipped = 0;; ++skipped) {
     sockaddr_storage address{};
     socklen_t size = sizeof(address);
     Descriptor socket(accept4(listener, reinterpret_cast<sockaddr*>(&address), &size,
                               SOCK_CLOEXEC | SOCK_NONBLOCK));
-    const int error = socket.get() >= 0 || errno == EWOULDBLOCK ? 0 : errno;
+    int error = socket.get() >= 0 || errno == EWOULDBLOCK ? 0 : errno;
     if (error != 0 && IsOfOneConnection(error) && skipped < kMostAtOnce) continue;
-    if (error == EMFILE && spare_.get() >= 0) {
-      spare_ = Descriptor();
-      continue;
+    if (error == EMFILE && !spares_.empty()) {
+      if (HasConnection(listener)) {
+        spares_.pop_back();
+        continue;
+      }
+      error = 0;  // the system looks for a descriptor before it looks whether somebody waits
     }
     if (error != 0) {
       Fail(error);
@@ -187,6 +203,13 @@ void Acceptor::Ended(const std::string& peer, End end) {
   if (--found->second == 0) by_peer_.erase(found);
   --counts_.open;
   if (end == End::kDropped) ++counts_.dropped;
+}
+
+void Acceptor::Close(Connection connection, End end) {
+  if (null_.get() >= 0 && spares_.size() < kSpares &&
+      dup3(null_.get(), connection.socket.get(), O_CLOEXEC) >= 0)
+    spares_.push_back(std::move(connection.socket));
+  Ended(connection.peer, end);
 }
 
 void Acceptor::set_refresh(std::function<void()> refresh) {

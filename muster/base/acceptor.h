@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
@@ -36,9 +37,12 @@ struct ConnectionCounts {
 // One thread at a time accepts; all else is thread-safe.
 class Acceptor {
  public:
-  // `name` is how messages call what is connected to. `keeps_spare`: one more connection can be
-  // taken when the process is out of descriptors.
-  Acceptor(std::string name, ConnectionLimits limits, bool keeps_spare = false);
+  // How many more connections can be taken, with `keeps_spares`, when the process is out of
+  // descriptors.
+  static constexpr size_t kSpares = 4;
+
+  // `name` is how messages call what is connected to.
+  Acceptor(std::string name, ConnectionLimits limits, bool keeps_spares = false);
 
   struct Connection {
     Descriptor socket;  // does not block
@@ -55,6 +59,9 @@ class Acceptor {
 
   enum class End : uint8_t { kClosed, kDropped };
   void Ended(const std::string& peer, End end);
+  // Closes a connection and calls Ended for it; only for the accepting thread. Where spare
+  // descriptors are in use, this one becomes spare before anybody else in the process can have it.
+  void Close(Connection connection, End end);
 
   // Called before counts are told, by whoever finds out late that connections have ended.
   void set_refresh(std::function<void()> refresh);
@@ -64,6 +71,7 @@ class Acceptor {
 
  private:
   std::optional<Connection> Take(int listener);
+  void KeepSpares();
   bool HasPlace(const std::string& peer) const;
   void Refuse(const std::string& peer);
   void Fail(int error);
@@ -71,8 +79,8 @@ class Acceptor {
 
   const std::string name_;
   const ConnectionLimits limits_;
-  const bool keeps_spare_;
-  Descriptor spare_;  // of the accepting thread
+  const Descriptor null_;           // what spare ones are copies of; negative: none are kept
+  std::vector<Descriptor> spares_;  // of the accepting thread
   mutable Mutex mutex_;
   ConnectionCounts counts_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, int> by_peer_ ABSL_GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include "muster/base/listening_sockets.h"
 #include "muster/base/socket_fakes_test.h"
@@ -98,18 +99,19 @@ TEST_F(AcceptorTest, WithoutDescriptorsItSaysSoAndGoesOnLater) {
   EXPECT_EQ(acceptor.Counts().failures, 1);
 }
 
-TEST_F(AcceptorTest, ASpareDescriptorIsForOneConnection) {
-  Acceptor acceptor("port 1", {3, 3}, /*keeps_spare=*/true);
-  TestClient first, second;
+TEST_F(AcceptorTest, SpareDescriptorsAreForConnectionsOnly) {
+  Acceptor acceptor("port 1", {10, 10}, /*keeps_spares=*/true);
+  std::vector<TestClient> clients(Acceptor::kSpares + 1);
   const NoDescriptors none;
-  first.Connect(port());
-  second.Connect(port());
-  {
-    const std::optional<Acceptor::Connection> connection = Accept(acceptor);
-    ASSERT_TRUE(connection.has_value());
-    EXPECT_FALSE(Accept(acceptor).has_value());
-  }
-  EXPECT_TRUE(Accept(acceptor).has_value()) << "the descriptor of the first is free again";
+  EXPECT_FALSE(Accept(acceptor).has_value());
+  EXPECT_LT(Descriptor(dup(0)).get(), 0) << "none is given away while nobody waits";
+  for (TestClient& client : clients) client.Connect(port());
+  for (size_t i = 0; i < Acceptor::kSpares; ++i) open_.push_back(Accept(acceptor).value());
+  EXPECT_FALSE(Accept(acceptor).has_value());
+  acceptor.Close(std::move(open_.front()), Acceptor::End::kClosed);
+  EXPECT_EQ(clients.front().ReadAll(), "");
+  EXPECT_LT(Descriptor(dup(0)).get(), 0) << "nobody else gets the descriptor of the first";
+  EXPECT_TRUE(Accept(acceptor).has_value());
 }
 
 TEST(ConnectionLimitsTest, SomeDescriptorsRemain) {

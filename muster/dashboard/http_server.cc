@@ -75,7 +75,7 @@ class PollingServer : public HttpServer {
         listeners_(std::move(listeners)),
         wake_(std::move(wake)),
         acceptor_(absl::StrCat("the pages on port ", listeners_.port()), options_.limits,
-                  /*keeps_spare=*/true),
+                  /*keeps_spares=*/true),
         thread_([this] { Run(); }) {}
 
   ~PollingServer() override {
@@ -122,7 +122,7 @@ class PollingServer : public HttpServer {
   }
 
   void End(Connections::iterator connection, Acceptor::End how) {
-    acceptor_.Ended(connection->accepted.peer, how);
+    acceptor_.Close(std::move(connection->accepted), how);
     connections_.erase(connection);
   }
 
