@@ -2,23 +2,22 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <vector>
 
-#include "muster/base/clock.h"
-#include "muster/base/mutex.h"
 #include "muster/base/status.h"
 #include "muster/tensor/tensor.h"
+#include "muster/transport/transient_store.h"
 
 namespace muster {
 
 // Thread-safe.
 class PieceStore {
  public:
-  // What nobody has fetched from for so long is dropped when the next tensor comes.
+  // What nobody has fetched from for so long is dropped.
   static constexpr absl::Duration kKeep = absl::Minutes(1);
 
-  explicit PieceStore(Clock& clock) : clock_(clock) {}
+  // `scheduler` outlives the store.
+  explicit PieceStore(Scheduler& scheduler) : entries_(scheduler, kKeep) {}
   // Under which its pieces are found. Random, so that it cannot be guessed.
   uint64_t Add(const Tensor& tensor);
   uint64_t Add(std::vector<Buffer> parts);  // as if they lay one after the other
@@ -26,18 +25,16 @@ class PieceStore {
   // order; when as many bytes were taken as there are, all are dropped. NotFound for what is not,
   // or no longer, here; OutOfRange past the end.
   absl::StatusOr<Buffer> Take(uint64_t id, uint64_t offset, uint64_t length);
-  size_t size() const;
+  size_t size() const { return entries_.size(); }
 
  private:
   struct Entry {
     std::vector<Buffer> parts;
     uint64_t size_bytes = 0;
-    absl::Time used;
     uint64_t taken = 0;  // bytes
   };
-  Clock& clock_;
-  mutable Mutex mutex_;
-  std::map<uint64_t, Entry> entries_ ABSL_GUARDED_BY(mutex_);
+  using Entries = TransientStore<Entry>;
+  Entries entries_;
 };
 
 }  // namespace muster

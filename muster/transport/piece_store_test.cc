@@ -6,8 +6,8 @@ namespace muster {
 namespace {
 
 TEST(PieceStoreTest, GivesEveryByteOnceAndForgets) {
-  VirtualClock clock;
-  PieceStore store(clock);
+  const auto scheduler = SimulatedScheduler::Create(1);
+  PieceStore store(*scheduler);
   const uint64_t id = store.Add(Tensor::Vector<uint8_t>({1, 2, 3, 4, 5}));
   const auto first = store.Take(id, 0, 3);
   ASSERT_EQ(first.status(), absl::OkStatus());
@@ -22,8 +22,8 @@ TEST(PieceStoreTest, GivesEveryByteOnceAndForgets) {
 }
 
 TEST(PieceStoreTest, PiecesMayBeTakenInAnyOrder) {
-  VirtualClock clock;
-  PieceStore store(clock);
+  const auto scheduler = SimulatedScheduler::Create(1);
+  PieceStore store(*scheduler);
   const uint64_t id = store.Add(Tensor::Vector<uint8_t>({1, 2, 3}));
   ASSERT_EQ(store.Take(id, 2, 5).status(), absl::OkStatus());
   const auto first = store.Take(id, 0, 2);
@@ -33,12 +33,16 @@ TEST(PieceStoreTest, PiecesMayBeTakenInAnyOrder) {
 }
 
 TEST(PieceStoreTest, DropsWhatNobodyFetches) {
-  VirtualClock clock;
-  PieceStore store(clock);
-  store.Add(Tensor::Vector<uint8_t>({1, 2}));
-  clock.Advance(PieceStore::kKeep + absl::Seconds(1));
-  store.Add(Tensor::Vector<uint8_t>({3}));
-  EXPECT_EQ(store.size(), 1u);
+  const auto scheduler = SimulatedScheduler::Create(1);
+  PieceStore store(*scheduler);
+  const uint64_t fetched = store.Add(Tensor::Vector<uint8_t>({1, 2, 3}));
+  store.Add(Tensor::Vector<uint8_t>({4, 5}));
+  scheduler->ScheduleAfter(PieceStore::kKeep / 2,
+                           [&] { EXPECT_TRUE(store.Take(fetched, 0, 1).ok()); });
+  EXPECT_TRUE(scheduler->RunUntil([&] { return store.size() == 1; }));
+  EXPECT_TRUE(store.Take(fetched, 1, 1).ok()) << "somebody has fetched a piece of it since";
+  EXPECT_TRUE(scheduler->RunUntil([&] { return store.size() == 0; }));
+  EXPECT_EQ(store.Take(fetched, 2, 1).status().code(), absl::StatusCode::kNotFound);
 }
 
 }  // namespace

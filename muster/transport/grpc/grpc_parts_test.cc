@@ -123,8 +123,8 @@ WireReader Piece(const WireBytes& bytes) {
 }
 
 TEST(UploadStoreTest, OnlyWholeMessagesAreHandedOut) {
-  VirtualClock clock;
-  UploadStore store(clock, 1 << 30);
+  const auto scheduler = SimulatedScheduler::Create(1);
+  UploadStore store(*scheduler, 1 << 30);
   const uint64_t size = kPartPieceBytes + 10;
   const absl::StatusOr<uint64_t> id = store.Begin({size, 3});
   ASSERT_TRUE(id.ok()) << id.status();
@@ -151,15 +151,16 @@ TEST(UploadStoreTest, OnlyWholeMessagesAreHandedOut) {
 }
 
 TEST(UploadStoreTest, IsBounded) {
-  VirtualClock clock;
-  UploadStore store(clock, 1000);
+  const auto scheduler = SimulatedScheduler::Create(1);
+  UploadStore store(*scheduler, 1000);
   EXPECT_EQ(store.Begin({600, 600}).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(store.Begin({UINT64_MAX, 2}).status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(store.Begin(std::vector<uint64_t>(UploadStore::kMaxParts + 1)).status().code(),
             absl::StatusCode::kInvalidArgument);
   for (size_t i = 0; i < UploadStore::kMaxMessages; ++i) EXPECT_TRUE(store.Begin({10}).ok());
   EXPECT_EQ(store.Begin({10}).status().code(), absl::StatusCode::kResourceExhausted);
-  clock.Advance(UploadStore::kKeep + absl::Seconds(1));
+  // Nobody adds to them.
+  EXPECT_TRUE(scheduler->RunUntil([&] { return store.size() == 0; }));
   EXPECT_TRUE(store.Begin({10}).ok());
 }
 

@@ -64,11 +64,15 @@ struct Service : std::enable_shared_from_this<Service> {
   std::shared_ptr<Acceptor> acceptor;
   std::shared_ptr<GrpcConnections> connections;
   mutable std::atomic<int> waiting{0};  // calls whose request has not arrived, of all connections
-  std::unique_ptr<PieceStore> pieces = std::make_unique<PieceStore>(Clock::Real());
+  std::unique_ptr<PieceStore> pieces = std::make_unique<PieceStore>(Timers());
   std::unique_ptr<UploadStore> uploads =
-      std::make_unique<UploadStore>(Clock::Real(), NeighbourLimit(options.max_message_bytes));
+      std::make_unique<UploadStore>(Timers(), NeighbourLimit(options.max_message_bytes));
   std::vector<std::string> all_capabilities;  // with what is known once the server listens
   std::atomic<const std::vector<std::string>*> capabilities;
+
+  Scheduler& Timers() const {
+    return options.scheduler != nullptr ? *options.scheduler : DefaultScheduler();
+  }
 
   bool Offers(const Method& method) const {
     return method.service == kMasterService ? master != nullptr : worker != nullptr;

@@ -1,8 +1,9 @@
 #include "muster/transport/messages/message_parts.h"
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
-#include "muster/base/random.h"
 #include "muster/transport/messages/methods.h"
 #include "muster/transport/peer.pb.h"
 #include "muster/transport/wire_tensor_proto.h"
@@ -259,69 +260,59 @@ absl::StatusOr<uint64_t> UploadStore::Begin(const std::vector<uint64_t>& part_by
     }
     total += bytes;
   }
-  const absl::Time now = clock_.Now();
-  {
-    MutexLock lock(mutex_);
-    absl::erase_if(messages_, [&](const auto& each) { return now - each.second.used > kKeep; });
-    if (messages_.size() >= kMaxMessages) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(kMaxMessages, " messages are on their way in parts already"));
-    }
-  }
+  const auto too_many = [] {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMaxMessages, " messages are on their way in parts already"));
+  };
+  if (messages_.size() >= kMaxMessages) return too_many();  // before it takes memory
   Message message;
   ASSIGN_OR_RETURN(message.parts, AllocateParts(part_bytes));
   for (const uint64_t bytes : part_bytes)
     message.claimed.emplace_back((bytes + kPartPieceBytes - 1) / kPartPieceBytes);
   message.missing_bytes = total;
-  message.used = now;
-  MutexLock lock(mutex_);
-  // Random, so that it cannot be guessed.
-  uint64_t id = EntropySeed();
-  while (id == 0 || messages_.contains(id)) id = EntropySeed();
-  messages_.emplace(id, std::move(message));
-  return id;
+  const std::optional<uint64_t> id = messages_.Add(std::move(message));
+  if (!id) return too_many();
+  return *id;
 }
 
 absl::Status UploadStore::Put(uint64_t id, uint64_t part, uint64_t offset, WireReader data) {
   const uint64_t length = data.remaining();
-  Buffer to;
-  {
-    MutexLock lock(mutex_);
-    const auto found = messages_.find(id);
-    if (found == messages_.end()) return NotFound("No message comes in parts under number ", id);
-    Message& message = found->second;
+  absl::StatusOr<Buffer> to = NotFound("No message comes in parts under number ", id);
+  messages_.Visit(id, [&](Message& message) {
     const uint64_t size = part < message.parts.size() ? message.parts[part].length_bytes() : 0;
     const uint64_t number = offset / kPartPieceBytes;
     if (offset >= size || offset % kPartPieceBytes != 0 ||
         length != std::min(kPartPieceBytes, size - offset) || message.claimed[part][number]) {
-      return InvalidArgument("A piece of ", length, " bytes at ", offset, " of part ", part,
-                             " is none of those that are missing");
+      to = InvalidArgument("A piece of ", length, " bytes at ", offset, " of part ", part,
+                           " is none of those that are missing");
+    } else {
+      message.claimed[part][number] = true;
+      to = message.parts[part].Slice(offset, length);
     }
-    message.claimed[part][number] = true;
-    message.used = clock_.Now();
-    to = message.parts[part].Slice(offset, length);
-  }
-  data.CopyTo(to.data(), length);
-  MutexLock lock(mutex_);
-  const auto found = messages_.find(id);
-  if (found != messages_.end()) found->second.missing_bytes -= length;
+    return Messages::After::kKeep;
+  });
+  RETURN_IF_ERROR(to.status());
+  data.CopyTo(to->data(), length);
+  messages_.Visit(id, [&](Message& message) {
+    message.missing_bytes -= length;
+    return Messages::After::kKeep;
+  });
   return absl::OkStatus();
 }
 
 absl::StatusOr<WireBytes> UploadStore::Take(uint64_t id) {
-  Parts parts;
-  {
-    MutexLock lock(mutex_);
-    const auto found = messages_.find(id);
-    if (found == messages_.end()) return NotFound("No message came in parts under number ", id);
-    if (found->second.missing_bytes > 0) {
-      return FailedPrecondition("Of the message in parts ", found->second.missing_bytes,
-                                " bytes are missing");
+  absl::StatusOr<Parts> parts = NotFound("No message came in parts under number ", id);
+  messages_.Visit(id, [&](Message& message) {
+    if (message.missing_bytes > 0) {
+      parts = FailedPrecondition("Of the message in parts ", message.missing_bytes,
+                                 " bytes are missing");
+      return Messages::After::kKeep;
     }
-    parts = std::move(found->second.parts);
-    messages_.erase(found);
-  }
-  return JoinParts(std::move(parts));
+    parts = std::move(message.parts);
+    return Messages::After::kDrop;
+  });
+  RETURN_IF_ERROR(parts.status());
+  return JoinParts(*std::move(parts));
 }
 
 }  // namespace muster

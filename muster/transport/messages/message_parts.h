@@ -7,11 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-
-#include "muster/base/clock.h"
 #include "muster/base/mutex.h"
 #include "muster/transport/messages/channel.h"
+#include "muster/transport/transient_store.h"
 
 namespace muster {
 
@@ -52,13 +50,14 @@ void UploadParts(std::shared_ptr<const Channel> channel, CallOptions options, Pa
 // Messages that are on their way in parts. Thread-safe.
 class UploadStore {
  public:
-  // What nobody has added to for so long is dropped when the next one comes.
+  // What nobody has added to for so long is dropped.
   static constexpr absl::Duration kKeep = absl::Minutes(1);
   static constexpr size_t kMaxMessages = 64;
   static constexpr size_t kMaxParts = 1 << 16;
 
-  UploadStore(Clock& clock, uint64_t max_message_bytes)
-      : clock_(clock), max_message_bytes_(max_message_bytes) {}
+  // `scheduler` outlives the store.
+  UploadStore(Scheduler& scheduler, uint64_t max_message_bytes)
+      : max_message_bytes_(max_message_bytes), messages_(scheduler, kKeep, kMaxMessages) {}
 
   // Under which its bytes come. ResourceExhausted when it is too long, when there is no memory for
   // it, or when too many are under way.
@@ -68,18 +67,17 @@ class UploadStore {
   absl::Status Put(uint64_t id, uint64_t part, uint64_t offset, WireReader data);
   // The message, once. FailedPrecondition while some of it is missing.
   absl::StatusOr<WireBytes> Take(uint64_t id);
+  size_t size() const { return messages_.size(); }
 
  private:
   struct Message {
     Parts parts;
     std::vector<std::vector<bool>> claimed;  // by part and piece
     uint64_t missing_bytes = 0;
-    absl::Time used;
   };
-  Clock& clock_;
+  using Messages = TransientStore<Message>;
   const uint64_t max_message_bytes_;
-  Mutex mutex_;
-  absl::flat_hash_map<uint64_t, Message> messages_ ABSL_GUARDED_BY(mutex_);
+  Messages messages_;
 };
 
 }  // namespace muster
