@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <map>
 #include <optional>
 #include <thread>
@@ -193,6 +194,7 @@ class ThreadPool : public Scheduler {
     }
     loop->Run();
     loop->Wait();
+    if (loop->failure != nullptr) std::rethrow_exception(loop->failure);
   }
 
  private:
@@ -211,7 +213,11 @@ class ThreadPool : public Scheduler {
       for (;;) {
         const int64_t block = next.fetch_add(1, std::memory_order_relaxed);
         if (block >= blocks) return;
-        body(count * block / blocks, count * (block + 1) / blocks);
+        try {
+          body(count * block / blocks, count * (block + 1) / blocks);
+        } catch (...) {
+          if (!has_failed.exchange(true)) failure = std::current_exception();
+        }
         if (left.fetch_sub(1, std::memory_order_acq_rel) == 1) left.notify_all();
       }
     }
@@ -230,6 +236,8 @@ class ThreadPool : public Scheduler {
     absl::FunctionRef<void(int64_t, int64_t)> body;
     std::atomic<int64_t> next{0};
     std::atomic<int64_t> left;
+    std::atomic<bool> has_failed{false};
+    std::exception_ptr failure;  // of the first that failed; read when none is left
   };
 
   std::optional<Task> Take(size_t self) {

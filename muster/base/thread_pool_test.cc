@@ -1,7 +1,9 @@
 #include "muster/base/thread_pool.h"
 
 #include <atomic>
+#include <chrono>
 #include <latch>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -85,6 +87,27 @@ TEST(ThreadPoolTest, ALoopHasNoMoreThreadsThanItIsAllowed) {
       threads.clear();
     }
   }
+}
+
+TEST(ThreadPoolTest, WhatALoopThrowsReachesItsCallerWhenAllBlocksAreOver) {
+  std::unique_ptr<Scheduler> pool = NewThreadPool(3);
+  for (const int64_t failing : {0, 50, 99}) {
+    std::atomic<int> under_way{0};
+    const auto loop = [&] {
+      pool->ParallelFor(100, 1e6, [&](int64_t begin, int64_t end) {
+        ++under_way;
+        const bool fails = begin <= failing && failing < end;
+        if (!fails) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        --under_way;
+        if (fails) throw std::bad_alloc();
+      });
+    };
+    EXPECT_THROW(loop(), std::bad_alloc);
+    EXPECT_EQ(under_way, 0);
+  }
+  std::atomic<int64_t> covered{0};
+  pool->ParallelFor(100, 1e6, [&](int64_t begin, int64_t end) { covered += end - begin; });
+  EXPECT_EQ(covered, 100);
 }
 
 TEST(ThreadPoolTest, NestedParallelForDoesNotDeadlock) {

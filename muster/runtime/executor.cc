@@ -149,6 +149,7 @@ class StepRun {
     std::optional<KernelContext> context;
     int64_t scheduled_nanos = 0;
     int64_t start_nanos = 0;
+    std::atomic<bool> is_finished{false};
   };
 
   // `is_share`: what another thread has handed over is not divided again. `done`: nodes that are
@@ -579,8 +580,14 @@ void StepRun::RunAsync(const PlanNode& item, const Ready& at, Entry* inputs, Rea
   call->context->set_frame(at.iteration->frame->id, at.iteration->index);
   call->context->set_input_dead(at.is_dead);
   const Starting before = std::exchange(starting, {this, &ready});
-  item.kernel->ComputeAsync(*call->context,
-                            [this, call](absl::Status status) { FinishAsync(*call, status); });
+  const auto finish = [this, call](const absl::Status& status) {
+    if (!call->is_finished.exchange(true)) FinishAsync(*call, status);
+  };
+  const absl::Status lacking = EndedByLackOfMemory([&] {
+    item.kernel->ComputeAsync(*call->context, finish);
+    return absl::OkStatus();
+  });
+  if (!lacking.ok()) finish(lacking);
   starting = before;
 }
 

@@ -8,6 +8,7 @@
 
 #include "muster/graph/scope.h"
 #include "muster/runtime/rendezvous.h"
+#include "muster/tensor/memory_guard.h"
 
 namespace muster {
 namespace {
@@ -52,6 +53,32 @@ TEST(ExecutorTest, AKernelThatFindsNoMemoryEndsItsStep) {
     EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
     EXPECT_NE(status.message().find("{{node n}}"), std::string::npos) << status;
   }
+}
+
+// Makes a tensor for itself, which has no way to fail but to throw.
+class TooLargeLater : public Kernel {
+ public:
+  explicit TooLargeLater(bool finishes_before) : finishes_before_(finishes_before) {}
+  bool is_async() const override { return true; }
+  absl::Status Compute(KernelContext&) override { return absl::InternalError("not asked for"); }
+  void ComputeAsync(KernelContext&, Done done) override {
+    if (finishes_before_) std::move(done)(absl::OkStatus());
+    const auto account = MakeRef<MemoryAccount>("this test", 1000);
+    const MemoryAccount::Scope scope(account.get());
+    const Tensor temporary(DType::kUint8, Shape({2000}));
+    std::move(done)(absl::InternalError("there was memory"));
+  }
+
+ private:
+  const bool finishes_before_;
+};
+
+TEST(ExecutorTest, AnAsyncKernelThatFindsNoMemoryEndsItsStepOnce) {
+  const absl::Status status = StepWith(std::make_shared<TooLargeLater>(false));
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_NE(status.message().find("tensors of this test may take 1000 bytes"), std::string::npos)
+      << status;
+  EXPECT_EQ(StepWith(std::make_shared<TooLargeLater>(true)), absl::OkStatus());
 }
 
 }  // namespace

@@ -7,9 +7,12 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <new>
 #include <string>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 
 #include "muster/base/mutex.h"
 #include "muster/base/ref_counted.h"
@@ -101,6 +104,31 @@ class MustHaveMemory {
   ~MustHaveMemory() { is_on_ = before_; }
   MustHaveMemory(const MustHaveMemory&) = delete;
   MustHaveMemory& operator=(const MustHaveMemory&) = delete;
+  static bool is_on() { return is_on_; }
+
+ private:
+  static inline thread_local bool is_on_ = false;
+  const bool before_;
+};
+
+// What a tensor's constructor throws where memory cannot be had.
+class LackOfMemory : public std::bad_alloc {
+ public:
+  explicit LackOfMemory(absl::Status status)
+      : status_(std::make_shared<const absl::Status>(std::move(status))) {}
+  const absl::Status& status() const { return *status_; }
+
+ private:
+  std::shared_ptr<const absl::Status> status_;  // copies of exceptions must not throw
+};
+
+// While one lives, its thread catches LackOfMemory: constructors keep to the limits too.
+class CatchesLackOfMemory {
+ public:
+  CatchesLackOfMemory() : before_(is_on_) { is_on_ = true; }
+  ~CatchesLackOfMemory() { is_on_ = before_; }
+  CatchesLackOfMemory(const CatchesLackOfMemory&) = delete;
+  CatchesLackOfMemory& operator=(const CatchesLackOfMemory&) = delete;
   static bool is_on() { return is_on_; }
 
  private:

@@ -116,7 +116,15 @@ TEST(MemoryAccountTest, WhatAThreadAllocatesGoesToItsAccount) {
     EXPECT_THAT(refused.message(), HasSubstr("OOM when allocating tensor with shape[2097152]"));
     EXPECT_THAT(refused.message(), HasSubstr("the tensors of this session may take 3145728"));
     EXPECT_EQ(TryClone(kept).status().code(), absl::StatusCode::kResourceExhausted);
-    EXPECT_TRUE(SameTensor(kept.Clone(), kept));
+    EXPECT_TRUE(SameTensor(kept.Clone(), kept)) << "who cannot say that it is refused gets it";
+    const CatchesLackOfMemory catches;
+    try {
+      kept.Clone();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const LackOfMemory& lack) {
+      EXPECT_EQ(lack.status().code(), absl::StatusCode::kResourceExhausted);
+      EXPECT_THAT(lack.status().message(), HasSubstr("tensor with shape[2097152]"));
+    }
   }
   EXPECT_TRUE(Tensor::Make(DType::kUint8, Shape({8 * kMega})).ok());
   kept = Tensor();

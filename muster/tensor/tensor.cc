@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
@@ -126,8 +127,10 @@ void AppendValues(const Tensor& t, int axis, int64_t limit, int64_t& next, std::
 }  // namespace
 
 Tensor::Tensor(DType dtype, Shape shape, Allocator& allocator) {
-  const MustHaveMemory must;
+  std::optional<MustHaveMemory> must;
+  if (!CatchesLackOfMemory::is_on()) must.emplace();
   absl::StatusOr<Tensor> made = Make(dtype, std::move(shape), allocator);
+  if (absl::IsResourceExhausted(made.status())) throw LackOfMemory(made.status());
   CHECK(made.ok());
   *this = *std::move(made);
 }

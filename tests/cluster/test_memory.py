@@ -55,6 +55,27 @@ def test_a_task_keeps_to_its_limit(start_cluster):
                 session.run(dequeue)
 
 
+def test_a_variable_that_must_be_copied_to_change_keeps_to_the_limit(start_cluster):
+    cluster = start_cluster(ps=1, flags=["--max-memory-bytes", str(100 * MEGA)])
+    with tf.device("/job:ps/task:0"):
+        variable = tf.get_variable("v", [15, MEGA], initializer=tf.zeros_initializer(), use_resource=True)
+        queue = tf.FIFOQueue(1, tf.float32, shared_name="kept")
+        keep = queue.enqueue(variable.read_value())
+        let_go = queue.dequeue().op
+        change = tf.scatter_add(variable, [3], tf.ones([1, MEGA]))
+        element = variable[3, 5]
+    with tf.Session(cluster.target("ps")) as session:
+        session.run(variable.initializer)
+        session.run(change.op)
+        session.run(keep)
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="may take 104857600 bytes"):
+            session.run(change.op)
+        assert session.run(element) == 1.0
+        session.run(let_go)
+        session.run(change.op)
+        assert session.run(element) == 2.0
+
+
 def test_a_session_keeps_to_its_limit(start_cluster):
     cluster = start_cluster(ps=1, environment={"MUSTER_MAX_SESSION_MEMORY_BYTES": str(50 * MEGA)})
     with tf.device("/job:ps/task:0"):
