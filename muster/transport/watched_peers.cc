@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
@@ -466,18 +467,19 @@ class WatchedWorker : public ForwardingWorker<WatchedWorker>, public PeerApi, pu
         fail_after, [attempt] { attempt->Cancel(absl::DeadlineExceededError("no answer yet")); });
     CallOptions now = options;
     now.cancellation = attempt;
-    watch->worker().GetStatus(
-        std::move(now), [watch, timer, caller, token, options, done = std::move(done)](
-                            absl::StatusOr<std::vector<DeviceAttributes>> devices) mutable {
-          const bool in_time = watch->scheduler().CancelTimer(timer);
-          const bool is_wanted = caller == nullptr || !caller->cancelled();
-          if (caller != nullptr && is_wanted) caller->Deregister(token);
-          if (devices.ok()) watch->Lives();
-          if (devices.ok() || in_time || !is_wanted) return std::move(done)(std::move(devices));
-          watch->Renew();
-          options.timeout -= watch->options().fail_after;
-          AskForStatus(watch, std::move(options), std::move(done));
-        });
+    watch->worker().GetStatus(std::move(now),
+                              [watch, timer, caller, token, options, done = std::move(done)](
+                                  absl::StatusOr<std::vector<DeviceAttributes>> devices) mutable {
+                                const bool in_time = watch->scheduler().CancelTimer(timer);
+                                const bool is_wanted = caller == nullptr || !caller->cancelled();
+                                if (caller != nullptr && is_wanted) caller->Deregister(token);
+                                if (devices.ok()) watch->Lives();
+                                if (devices.ok() || in_time || !is_wanted)
+                                  return std::move(done)(std::move(devices));
+                                watch->Renew();
+                                options.timeout -= watch->options().fail_after;
+                                AskForStatus(watch, std::move(options), std::move(done));
+                              });
   }
 
   const std::shared_ptr<TaskWatch> watch_;
@@ -585,8 +587,15 @@ class WatchedTransport : public Transport {
                                  std::shared_ptr<WorkerApi> self_worker) override {
     // A process without a task in the cluster watches all of them.
     std::string own = self_worker == nullptr ? "" : self.ToString();
-    return std::make_shared<WatchedPeers>(inner_->Connect(cluster, self, std::move(self_worker)),
-                                          std::move(own), scheduler_, options_);
+    ClusterKey key{cluster.ToString(), self.ToString(), self_worker.get()};
+    MutexLock lock(mutex_);
+    std::shared_ptr<Peers> peers = clusters_[key].lock();
+    if (peers != nullptr) return peers;
+    absl::erase_if(clusters_, [](const auto& each) { return each.second.expired(); });
+    peers = std::make_shared<WatchedPeers>(inner_->Connect(cluster, self, std::move(self_worker)),
+                                           std::move(own), scheduler_, options_);
+    clusters_[std::move(key)] = peers;
+    return peers;
   }
 
   absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view target) override {
@@ -637,6 +646,9 @@ class WatchedTransport : public Transport {
   const LivenessOptions options_;
   Mutex mutex_;
   absl::flat_hash_map<std::string, std::weak_ptr<TaskWatch>> masters_ ABSL_GUARDED_BY(mutex_);
+  // Sessions that bring the same cluster share its connections, however many they are.
+  using ClusterKey = std::tuple<std::string, std::string, const WorkerApi*>;
+  absl::flat_hash_map<ClusterKey, std::weak_ptr<Peers>> clusters_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace

@@ -56,7 +56,7 @@ class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
   int hellos = 0;
   int statuses = 0;
   int renewals = 0;
-  int forgotten = 0;  // times that a new session got a connection of its own
+  int forgotten = 0;            // times that a new session got a connection of its own
   bool renewing_helps = false;  // only the connection was dead
   std::function<void(absl::Status)> finish;
 };
@@ -437,6 +437,18 @@ TEST_F(WatchedMasterTest, OneThatHasGoneFailsWhatItsSessionsWaitFor) {
   EXPECT_FALSE(answer_.has_value());
   RunFor(absl::Seconds(5));
   ExpectGivenUp("the master grpc://far:2222 is gone");
+}
+
+TEST_F(WatchedPeersTest, SessionsWithTheSameClusterShareItsConnections) {
+  const ClusterSpec cluster({{"a", {{0, "host:1"}, {3, "host:2"}}}});
+  const ClusterSpec other({{"a", {{0, "host:1"}, {3, "host:3"}}}});
+  const TaskName self{"a", 0, 0};
+  const std::shared_ptr<Peers> first = transport_->Connect(cluster, self, task_);
+  EXPECT_EQ(transport_->Connect(cluster, self, task_), first);
+  EXPECT_NE(transport_->Connect(other, self, task_), first);
+  EXPECT_NE(transport_->Connect(cluster, {"a", 0, 3}, task_), first);
+  EXPECT_NE(transport_->Connect(cluster, self, nullptr), first);
+  EXPECT_NE(transport_->Connect(cluster, self, std::make_shared<FakeTask>()), first);
 }
 
 }  // namespace

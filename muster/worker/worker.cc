@@ -99,8 +99,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
 
   // Needs a shared pointer to this, so it comes after the constructor.
   void Connect(const ClusterSpec& cluster) {
-    peers_ = options_.transport->Connect(cluster, options_.self,
-                                         std::make_shared<OwnWorker>(weak_from_this()));
+    own_worker_ = std::make_shared<OwnWorker>(weak_from_this());
+    peers_ = options_.transport->Connect(cluster, options_.self, own_worker_);
     legacy_ = std::make_shared<WorkerSession>(SessionOptions());
   }
 
@@ -389,8 +389,8 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
     if (request.identity) {
       options.self = request.identity->self;
       options.rename_devices = true;
-      options.peers = options_.transport->Connect(request.identity->cluster, options.self,
-                                                  std::make_shared<OwnWorker>(weak_from_this()));
+      options.peers =
+          options_.transport->Connect(request.identity->cluster, options.self, own_worker_);
     }
     sessions_->Add(request.session, std::make_shared<WorkerSession>(std::move(options)));
     return absl::OkStatus();
@@ -655,6 +655,7 @@ class TaskWorker : public Worker, public std::enable_shared_from_this<TaskWorker
   const std::shared_ptr<TaskCollectives> collectives_;
   const std::shared_ptr<StepSequences> sequences_ = std::make_shared<StepSequences>();
   const std::shared_ptr<ReplyCache> cache_ = std::make_shared<ReplyCache>();
+  std::shared_ptr<OwnWorker> own_worker_;  // as the others of a cluster, for all of them one
   std::shared_ptr<Peers> peers_;
   std::shared_ptr<WorkerSession> legacy_;
   std::atomic<int64_t> steps_run_{0};

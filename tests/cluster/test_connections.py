@@ -152,6 +152,27 @@ def test_sessions_of_a_process_share_a_connection(serve):
     assert _metric(server.metrics, "muster_sessions") == 0
 
 
+def test_sessions_that_bring_the_same_cluster_share_connections_between_its_tasks(serve):
+    servers = [serve(), serve()]
+    config = tf.ConfigProto()
+    for name, server in zip("ab", servers):
+        config.cluster_def.job.add(name=name).tasks[0] = "127.0.0.1:%d" % server.port
+    with tf.Graph().as_default():
+        with tf.device("/job:a"):
+            one = tf.constant(1)
+        with tf.device("/job:b"):
+            two = one + 1
+        with tf.device("/job:a"):
+            three = two + one
+        sessions = [tf.Session(servers[0].target, config=config) for _ in range(30)]
+        for session in sessions:
+            assert session.run(three) == 3
+        for server in servers:
+            assert _metric(server.metrics, "muster_connections_accepted_total") < 10
+        for session in sessions:
+            session.close()
+
+
 def test_slow_requests_for_pages_keep_no_probe_out(serve):
     server = serve()
     slow = []
