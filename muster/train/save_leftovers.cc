@@ -23,6 +23,7 @@ namespace muster {
 namespace {
 
 constexpr absl::string_view kMark = "_temp_";
+constexpr absl::string_view kFileMark = ".tempstate";
 constexpr size_t kIdDigits = 32;
 constexpr absl::Duration kAbandoned = absl::Hours(1);
 
@@ -85,15 +86,17 @@ absl::Time ChangeOf(const std::string& name) {
                                           : absl::InfiniteFuture();
 }
 
+bool IsUnderWay(absl::string_view prefix) {
+  MutexLock lock(Saves().mutex);
+  return Saves().prefixes.contains(std::string(prefix));
+}
+
 // Whether a save may be writing to the folder of `prefix`.
 bool MayLive(absl::string_view prefix, absl::string_view id, const std::string& folder,
              const std::vector<std::string>& files) {
   const Process process = ProcessOf(id);
   const Process& self = ThisProcess();
-  {
-    MutexLock lock(Saves().mutex);
-    if (Saves().prefixes.contains(std::string(prefix))) return true;
-  }
+  if (IsUnderWay(prefix)) return true;
   if (process.machine != 0 && process.machine == self.machine)
     return process != self && StartOf(process.pid) == process.started;
   absl::Time changed = ChangeOf(folder);
@@ -106,12 +109,59 @@ bool IsFolder(const std::string& name) {
   return lstat(name.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
+bool IsNumber(absl::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
+}
+
 absl::string_view WithoutStep(absl::string_view path) {
   const size_t dash = path.rfind('-');
-  if (dash == absl::string_view::npos || dash + 1 == path.size()) return path;
-  const absl::string_view step = path.substr(dash + 1);
-  const bool is_step = std::all_of(step.begin(), step.end(), absl::ascii_isdigit);
-  return is_step ? path.substr(0, dash) : path;
+  if (dash == absl::string_view::npos) return path;
+  return IsNumber(path.substr(dash + 1)) ? path.substr(0, dash) : path;
+}
+
+void Tell(const std::string& name, const absl::Status& removed) {
+  if (removed.ok()) {
+    NoticeInfo("Removed ", name, ", which an interrupted save has left.");
+  } else {
+    NoticeWarning("Ignoring: ", removed.message());
+  }
+}
+
+void RemoveFolders(const std::string& family) {
+  for (const std::string& folder :
+       MatchFiles(absl::StrCat(EscapePattern(family), "*", kMark, "*"))) {
+    const size_t mark = absl::string_view(folder).rfind(kMark);
+    const absl::string_view prefix = absl::string_view(folder).substr(0, mark);
+    const absl::string_view id = absl::string_view(folder).substr(mark + kMark.size());
+    if (WithoutStep(prefix) != family || id.size() != kIdDigits ||
+        !std::all_of(id.begin(), id.end(), absl::ascii_isxdigit) || !IsFolder(folder)) {
+      continue;
+    }
+    const std::vector<std::string> files = MatchFiles(absl::StrCat(EscapePattern(folder), "/*"));
+    const bool is_ours = std::all_of(files.begin(), files.end(), [](const std::string& file) {
+      return absl::StartsWith(BaseName(file), "part") && !IsFolder(file);
+    });
+    if (!is_ours || MayLive(prefix, id, folder, files)) continue;
+    absl::Status removed;
+    for (const std::string& file : files) removed.Update(LocalFiles().Remove(file));
+    removed.Update(LocalFiles().RemoveEmptyDirectory(folder));
+    Tell(folder, removed);
+  }
+}
+
+void RemoveFiles(const std::string& family) {
+  for (const std::string& file :
+       MatchFiles(absl::StrCat(EscapePattern(family), "*", kFileMark, "*"))) {
+    const size_t mark = absl::string_view(file).rfind(kFileMark);
+    const absl::string_view number = absl::string_view(file).substr(mark + kFileMark.size());
+    const absl::string_view whole = absl::string_view(file).substr(0, mark);
+    const absl::string_view prefix = whole.substr(0, whole.rfind('.'));
+    if (WithoutStep(prefix) != family || !IsNumber(number) || IsFolder(file) ||
+        IsUnderWay(prefix) || ChangeOf(file) > absl::Now() - kAbandoned) {
+      continue;
+    }
+    Tell(file, LocalFiles().Remove(file));
+  }
 }
 
 }  // namespace
@@ -135,29 +185,8 @@ SaveUnderWay::~SaveUnderWay() {
 
 void RemoveSaveLeftovers(const std::string& path) {
   const std::string family(WithoutStep(path));
-  for (const std::string& folder :
-       MatchFiles(absl::StrCat(EscapePattern(family), "*", kMark, "*"))) {
-    const size_t mark = absl::string_view(folder).rfind(kMark);
-    const absl::string_view prefix = absl::string_view(folder).substr(0, mark);
-    const absl::string_view id = absl::string_view(folder).substr(mark + kMark.size());
-    if (WithoutStep(prefix) != family || id.size() != kIdDigits ||
-        !std::all_of(id.begin(), id.end(), absl::ascii_isxdigit) || !IsFolder(folder)) {
-      continue;
-    }
-    const std::vector<std::string> files = MatchFiles(absl::StrCat(EscapePattern(folder), "/*"));
-    const bool is_ours = std::all_of(files.begin(), files.end(), [](const std::string& file) {
-      return absl::StartsWith(BaseName(file), "part") && !IsFolder(file);
-    });
-    if (!is_ours || MayLive(prefix, id, folder, files)) continue;
-    absl::Status removed;
-    for (const std::string& file : files) removed.Update(LocalFiles().Remove(file));
-    removed.Update(LocalFiles().RemoveEmptyDirectory(folder));
-    if (removed.ok()) {
-      NoticeInfo("Removed ", folder, ", which an interrupted save has left.");
-    } else {
-      NoticeWarning("Ignoring: ", removed.message());
-    }
-  }
+  RemoveFolders(family);
+  RemoveFiles(family);
 }
 
 }  // namespace muster

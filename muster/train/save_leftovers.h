@@ -1,4 +1,4 @@
-// Folders that interrupted saves leave behind.
+// Folders and files that interrupted saves leave behind.
 #pragma once
 
 #include <string>
@@ -25,7 +25,9 @@ class SaveUnderWay {
 
 // Removes such folders of `path`, with any step number behind it, unless a save may still be
 // writing there: those of this process without a save under way; those of processes of this machine
-// that have ended; others when nothing in them has changed for an hour.
+// that have ended; others when nothing in them has changed for an hour. Half-written files
+// ("<prefix>.data-00000-of-00001.tempstate<number>") do not tell who wrote them: they go after that
+// hour too.
 void RemoveSaveLeftovers(const std::string& path);
 
 }  // namespace muster

@@ -222,5 +222,27 @@ TEST_F(SaverTest, TheNextSaveRemovesWhatInterruptedOnesHaveLeft) {
   EXPECT_TRUE(Exists("m-10.index"));
 }
 
+TEST_F(SaverTest, TheNextSaveRemovesHalfWrittenFilesOfLongAgo) {
+  const TrainVariable a = Variable("a", 1);
+  const auto saver = Build({Saved(a)}, {});
+  const auto session = Start({a});
+  const auto leave = [&](const std::string& file, bool old = true) {
+    EXPECT_TRUE(WriteFileAtomically(Path(file), "bytes").ok());
+    const auto hours_ago = std::filesystem::file_time_type::clock::now() - std::chrono::hours(2);
+    if (old) std::filesystem::last_write_time(Path(file), hours_ago);
+    return file;
+  };
+  const std::vector<std::string> leftovers = {leave("m-5.data-00000-of-00001.tempstate77"),
+                                              leave("m-5.index.tempstate1234567890123456789"),
+                                              leave("m.data-00000-of-00001.tempstate8")};
+  const SaveUnderWay living(Path("m-8"));
+  const std::vector<std::string> others = {
+      leave("m-6.index.tempstate78", /*old=*/false), leave("m-8.index.tempstate79"),
+      leave("mine-5.index.tempstate80"), leave("m-5.index.tempstates"), leave("m-5.index")};
+  ASSERT_TRUE(saver->Save(*session, Path("m"), 10).ok());
+  for (const std::string& file : leftovers) EXPECT_FALSE(Exists(file)) << file;
+  for (const std::string& file : others) EXPECT_TRUE(Exists(file)) << file;
+}
+
 }  // namespace
 }  // namespace muster
