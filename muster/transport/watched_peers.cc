@@ -193,18 +193,22 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
     Ask();
   }
 
-  // Several questions may be under way: each may get lost.
+  // Several questions may be under way: each may get lost. What becomes of one over a connection
+  // that was left meanwhile says nothing about the connection of the calls.
   void Ask() {
     CallOptions call;
     call.timeout = options_.fail_after;
     bool greet;
+    int renewals;
     {
       MutexLock lock(mutex_);
       greet = peer_ != nullptr && !is_stock_;
+      renewals = renewals_;
     }
     if (greet) {
       peer_->Hello(std::move(call), LocalPeer(),
-                   [self = shared_from_this()](absl::StatusOr<PeerInfo> info) {
+                   [self = shared_from_this(), renewals](absl::StatusOr<PeerInfo> info) {
+                     if (self->HasLeft(renewals)) return;
                      if (absl::IsUnimplemented(info.status())) {
                        {
                          MutexLock lock(self->mutex_);
@@ -216,11 +220,18 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
                    });
       return;
     }
-    worker_->GetStatus(std::move(call), [self = shared_from_this()](
+    worker_->GetStatus(std::move(call), [self = shared_from_this(), renewals](
                                             absl::StatusOr<std::vector<DeviceAttributes>> devices) {
+      if (self->HasLeft(renewals)) return;
       self->Heard(devices.status(),
                   devices.ok() && !devices->empty() ? devices->front().incarnation : 0);
     });
+  }
+
+  // The connection that was used after so many renewals.
+  bool HasLeft(int renewals) const {
+    MutexLock lock(mutex_);
+    return renewals < renewals_;
   }
 
   // There is nobody at the address.

@@ -27,7 +27,7 @@ class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
     ++hellos;
     if (!refusal.empty()) return std::move(done)(absl::UnavailableError(refusal));
     if (is_stock) return std::move(done)(absl::UnimplementedError(""));
-    if (!answers) return;
+    if (!answers) return unanswered.push_back(std::move(done));
     PeerInfo info;
     info.incarnation = incarnation;
     std::move(done)(info);
@@ -51,6 +51,7 @@ class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
   }
   bool answers = true;
   bool is_stock = false;
+  std::vector<CallDone<PeerInfo>> unanswered;
   std::string refusal;  // what a connection to it ends with; empty: none does
   uint64_t incarnation = 7;
   int hellos = 0;
@@ -99,6 +100,7 @@ class WatchedPeersTest : public testing::Test {
   // A call that is still open holds the peers, which hold the task.
   ~WatchedPeersTest() override {
     if (task_->finish) std::exchange(task_->finish, nullptr)(absl::CancelledError("over"));
+    task_->unanswered.clear();
   }
   static constexpr char kTask[] = "/job:ps/replica:0/task:3";
 
@@ -387,6 +389,28 @@ TEST_F(WatchedMasterTest, CallsThatWaitForItAreWatchedToo) {
   ExpectGivenUp("the master grpc://far:2222 has been silent for 30s");
   Run();
   ExpectGivenUp("the master grpc://far:2222 has been silent for");
+}
+
+TEST_F(WatchedMasterTest, WhatBecomesOfAConnectionThatWasLeftDoesNotCount) {
+  task_->renewing_helps = true;
+  for (const absl::Status& end : {absl::UnavailableError("Socket closed"), absl::OkStatus()}) {
+    Run();
+    task_->answers = false;
+    RunFor(absl::Seconds(33));
+    ExpectGivenUp("the master grpc://far:2222 has been silent for 30s");
+    std::vector<CallDone<PeerInfo>> left = std::exchange(task_->unanswered, {});
+    Run();
+    RunFor(absl::Seconds(10));
+    EXPECT_FALSE(answer_.has_value());
+    task_->answers = false;
+    RunFor(absl::Seconds(20));
+    for (CallDone<PeerInfo>& done : left) {
+      end.ok() ? std::move(done)(PeerInfo()) : std::move(done)(end);
+    }
+    RunFor(absl::Seconds(13));
+    ExpectGivenUp("the master grpc://far:2222 has been silent for 30s");
+    task_->unanswered.clear();
+  }
 }
 
 TEST_F(WatchedMasterTest, OneThatIsNotThereYetIsWaitedFor) {
