@@ -10,6 +10,7 @@ threaded_layers=(base params runtime collective worker master client links)
 
 # Debian's libraries know nothing of the marks that the sanitizer sets inside containers.
 export ASAN_OPTIONS=detect_container_overflow=0:detect_stack_use_after_return=1:strict_string_checks=1
+export LSAN_OPTIONS=suppressions=$PWD/tools/lsan_suppressions.txt:print_suppressions=0
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 export TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:suppressions=$PWD/tools/tsan_suppressions.txt
 # Messages with maps: protobuf lays them out differently under TSAN than in Debian's library.

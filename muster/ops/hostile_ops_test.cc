@@ -19,6 +19,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include "muster/base/address_sanitizer.h"
 #include "muster/base/log.h"
 #include "muster/client/session.h"
 #include "muster/graph/gradients.h"
@@ -27,11 +28,6 @@
 
 // A tensor that would take more is refused, as on a machine with little memory; LittleMemory is for
 // builds without the sanitizer.
-#if defined(__has_feature) && !defined(__SANITIZE_ADDRESS__)
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1  // g++'s name for it
-#endif
-#endif
 extern "C" const char* __asan_default_options() {
   return "allocator_may_return_null=1:max_allocation_size_mb=1024";
 }
@@ -49,25 +45,22 @@ int64_t FromEnvironment(const char* name, int64_t otherwise) {
 class LittleMemory {
  public:
   LittleMemory() {
-#if !defined(__SANITIZE_ADDRESS__)
+    if (kHasAddressSanitizer) return;
     uint64_t pages = 0;
     std::ifstream("/proc/self/statm") >> pages;
     getrlimit(RLIMIT_AS, &before_);
     rlimit limit = before_;
     limit.rlim_cur = std::min<rlim_t>(pages * 4096 + (rlim_t{1} << 30), before_.rlim_max);
     setrlimit(RLIMIT_AS, &limit);
-#endif
   }
   ~LittleMemory() {
-#if !defined(__SANITIZE_ADDRESS__)
-    setrlimit(RLIMIT_AS, &before_);
-#endif
+    if (!kHasAddressSanitizer) setrlimit(RLIMIT_AS, &before_);
   }
   LittleMemory(const LittleMemory&) = delete;
   LittleMemory& operator=(const LittleMemory&) = delete;
 
  private:
-  [[maybe_unused]] rlimit before_{};
+  rlimit before_{};
 };
 
 // While it lives, what is written without a path goes to a folder of its own, which must be empty

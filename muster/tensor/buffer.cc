@@ -11,6 +11,7 @@
 #include <malloc.h>
 #include <sys/mman.h>
 
+#include "muster/base/address_sanitizer.h"
 #include "muster/base/mutex.h"
 #include "muster/tensor/memory_guard.h"
 #include "muster/tensor/shared_memory.h"
@@ -38,13 +39,7 @@ class CachingAllocator;
 
 // Under the address sanitizer every block is its own and exactly as long as it was asked for, so
 // that an element read past the end or after the end is seen.
-#if defined(__SANITIZE_ADDRESS__)
-constexpr bool kExactBlocks = true;
-#elif defined(__has_feature)
-constexpr bool kExactBlocks = __has_feature(address_sanitizer);
-#else
-constexpr bool kExactBlocks = false;
-#endif
+constexpr bool kExactBlocks = kHasAddressSanitizer;
 
 // Header and elements share one block: the header fills the first cache line, elements follow at an
 // aligned address.

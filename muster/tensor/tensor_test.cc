@@ -6,6 +6,8 @@
 
 #include <gtest/gtest.h>
 
+#include "muster/base/address_sanitizer.h"
+
 namespace muster {
 namespace {
 
@@ -115,12 +117,7 @@ TEST(AllocatorTest, ReusesFreedBlocks) {
     const Buffer buffer = HostAllocator().Allocate(100000);
     first = buffer.data();
   }
-#if defined(__has_feature)
-  constexpr bool kReuses = !__has_feature(address_sanitizer);  // blocks of exact size are not kept
-#else
-  constexpr bool kReuses = true;
-#endif
-  if (kReuses) {
+  if (!kHasAddressSanitizer) {  // blocks of exact size are not kept
     EXPECT_EQ(HostAllocator().Allocate(100000).data(), first);
   }
   for (size_t size :
