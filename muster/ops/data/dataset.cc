@@ -1,6 +1,18 @@
 #include "muster/ops/data/dataset.h"
 
+#include "muster/runtime/lack_of_memory.h"
+
 namespace muster {
+
+MaybeElement ReadNext(NextElement& next, const DataContext& context) {
+  MaybeElement element = std::nullopt;
+  const absl::Status status = EndedByLackOfMemory([&] {
+    element = next(context);
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  return element;
+}
 
 absl::StatusOr<DatasetPtr> DatasetIn(const Tensor& tensor) {
   if (tensor.dtype() != DType::kVariant || tensor.num_elements() != 1 || tensor.rank() != 0)

@@ -31,6 +31,10 @@ struct DataContext {
 // Confined to one thread at a time. After an error the next element may still come.
 using NextElement = absl::AnyInvocable<MaybeElement(const DataContext&)>;
 
+// What `next` gives; ResourceExhausted where it finds no memory, as for a line as long as its file.
+// For threads that read: nobody else would catch that.
+MaybeElement ReadNext(NextElement& next, const DataContext& context);
+
 // How many elements a dataset has, where that is known before it is read.
 inline constexpr int64_t kInfiniteCardinality = -1;
 inline constexpr int64_t kUnknownCardinality = -2;

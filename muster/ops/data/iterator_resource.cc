@@ -102,14 +102,14 @@ class ElementPump {
 
   void PassOver(NextElement& next, const DataContext& context) {
     for (int64_t i = 0; i < skip_ && !ended_ && !cancellation_.cancelled(); ++i) {
-      const MaybeElement element = next(context);
+      const MaybeElement element = ReadNext(next, context);
       ended_ = element.ok() && !element->has_value();
     }
   }
 
   absl::StatusOr<Element> ReadOne(NextElement& next, const DataContext& context) {
     if (!ended_) {
-      ASSIGN_OR_RETURN(std::optional<Element> element, next(context));
+      ASSIGN_OR_RETURN(std::optional<Element> element, ReadNext(next, context));
       if (element.has_value()) return *std::move(element);
       ended_ = true;
     }

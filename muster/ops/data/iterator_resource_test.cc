@@ -1,7 +1,10 @@
 #include "muster/ops/data/iterator_resource.h"
 
 #include <atomic>
+#include <exception>
 #include <future>
+#include <new>
+#include <stdexcept>
 
 #include "gtest/gtest.h"
 
@@ -59,6 +62,29 @@ TEST(IteratorResource, EndsAndStartsOver) {
     EXPECT_EQ(Get(*iterator).value(), 1);
     EXPECT_EQ(Get(*iterator).status(), OutOfRange("End of sequence"));
     EXPECT_EQ(Get(*iterator).status(), OutOfRange("End of sequence"));
+  }
+}
+
+// The reading thread is the iterator's own or that of a part which reads ahead.
+TEST(IteratorResource, AnElementThatFindsNoMemoryIsAnError) {
+  const auto too_large = [](const std::exception_ptr& failure) -> NextElement {
+    return [failure, next = int64_t{0}](const DataContext&) mutable -> MaybeElement {
+      if (next++ == 0) std::rethrow_exception(failure);
+      return Element{Tensor::Scalar(next)};
+    };
+  };
+  for (const std::exception_ptr& failure : {std::make_exception_ptr(std::bad_alloc()),
+                                            std::make_exception_ptr(std::length_error("string"))}) {
+    for (const bool ahead : {false, true}) {
+      const auto iterator = MakeRef<IteratorResource>(kNumbers);
+      const DatasetPtr dataset = Make([&, ahead](const DataContext& context) {
+        return ahead ? Prefetched(too_large(failure), 2, context) : too_large(failure);
+      });
+      ASSERT_TRUE(iterator->Initialize(dataset, DefaultScheduler()).ok());
+      const absl::Status status = Get(*iterator).status();
+      EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+      EXPECT_EQ(Get(*iterator).value(), 2);
+    }
   }
 }
 

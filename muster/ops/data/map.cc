@@ -93,7 +93,7 @@ class ParallelMapper {
 
   void StartCalls() {
     while (WaitForRoom()) {
-      MaybeElement element = input_(context_);
+      MaybeElement element = ReadNext(input_, context_);
       auto slot = std::make_shared<Slot>();
       {
         MutexLock lock(mutex_);

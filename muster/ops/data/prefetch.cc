@@ -48,7 +48,7 @@ class Prefetcher {
  private:
   void ReadAhead() {
     while (WaitForRoom()) {
-      MaybeElement element = input_(context_);
+      MaybeElement element = ReadNext(input_, context_);
       MutexLock lock(mutex_);
       ended_ = element.ok() && !element->has_value();
       if (!ended_) ready_.push_back(std::move(element));

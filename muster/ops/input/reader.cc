@@ -5,6 +5,7 @@
 #include "absl/strings/escaping.h"
 
 #include "muster/ops/input/example_wire.h"
+#include "muster/runtime/lack_of_memory.h"
 
 namespace muster {
 namespace {
@@ -52,14 +53,19 @@ absl::Status Reader::StartWork(const std::string& work) {
     MutexLock lock(mutex_);
     progress_.work = work;
   }
-  RETURN_IF_ERROR(source_->Start(work));
+  RETURN_IF_ERROR(EndedByLackOfMemory([&] { return source_->Start(work); }));
   MutexLock lock(mutex_);
   ++progress_.started;
   return absl::OkStatus();
 }
 
 absl::StatusOr<RecordSource::Next> Reader::ReadRecord() {
-  ASSIGN_OR_RETURN(RecordSource::Next next, source_->Read());
+  RecordSource::Next next;
+  // A record may be as long as its file.
+  RETURN_IF_ERROR(EndedByLackOfMemory([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(next, source_->Read());
+    return absl::OkStatus();
+  }));
   if (next.at_end) source_->Stop();
   MutexLock lock(mutex_);
   if (next.has_record) ++progress_.records;
