@@ -1,13 +1,13 @@
 #include "muster/base/blocking_threads.h"
 
-#include <atomic>
+#include <filesystem>
+#include <iterator>
 #include <latch>
-#include <set>
-#include <thread>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include <gtest/gtest.h>
-
-#include "muster/base/mutex.h"
+#include <unistd.h>
 
 namespace muster {
 namespace {
@@ -60,15 +60,46 @@ TEST(BlockingThreadsTest, WhatWaitsIsBoundedAndRunsInTheEnd) {
   ended.wait();
 }
 
-TEST(BlockingThreadsTest, IdleThreadsAreUsedAgainAndLeave) {
+// The number of the thread that has run a task.
+pid_t RunOne(BlockingThreads& threads) {
+  std::latch done(1);
+  pid_t thread = 0;
+  EXPECT_TRUE(threads
+                  .Run([&] {
+                    thread = gettid();
+                    done.count_down();
+                  })
+                  .ok());
+  done.wait();
+  return thread;
+}
+
+int64_t ThreadsOfTheProcess() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                       std::filesystem::directory_iterator());
+}
+
+TEST(BlockingThreadsTest, IdleThreadsAreUsedAgain) {
+  constexpr int kTasks = 200;
+  BlockingThreads threads(Options(kTasks, 10));
+  const int64_t before = ThreadsOfTheProcess();
+  for (int i = 0; i < kTasks; ++i) RunOne(threads);
+  // The thread of the task before may still be on its way to being idle, but not each time.
+  EXPECT_LT(ThreadsOfTheProcess() - before, kTasks / 2);
+}
+
+TEST(BlockingThreadsTest, IdleThreadsLeave) {
   BlockingThreads::Options options = Options(100, 10);
   options.idle = absl::Milliseconds(1);
   BlockingThreads threads(options);
-  for (int i = 0; i < 200; ++i) {
-    std::latch done(1);
-    ASSERT_TRUE(threads.Run([&] { done.count_down(); }).ok());
-    done.wait();
-    if (i % 50 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(3));
+  const auto is_there = [](pid_t thread) {
+    return std::filesystem::exists(absl::StrCat("/proc/self/task/", thread));
+  };
+  for (int i = 0; i < 3; ++i) {
+    const pid_t thread = RunOne(threads);
+    const absl::Time end = absl::Now() + absl::Seconds(30);
+    while (is_there(thread) && absl::Now() < end) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_FALSE(is_there(thread)) << "idle for 30 s";
   }
 }
 

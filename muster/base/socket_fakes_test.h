@@ -39,10 +39,14 @@ class NoDescriptors {
   const SoftLimit limit_;
 };
 
-// A TCP socket that connects when it is told to.
+// A TCP socket that connects when it is told to. What it waits for comes within a minute or not.
 class TestClient {
  public:
-  TestClient() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {}
+  TestClient() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    const timeval minute = {.tv_sec = 60, .tv_usec = 0};
+    for (const int direction : {SO_RCVTIMEO, SO_SNDTIMEO})
+      EXPECT_EQ(setsockopt(fd(), SOL_SOCKET, direction, &minute, sizeof(minute)), 0);
+  }
   explicit TestClient(int port, const char* from = "127.0.0.1") : TestClient() {
     Connect(port, from);
   }
@@ -61,8 +65,10 @@ class TestClient {
   std::string ReadAll() {
     std::string all;
     char bytes[4096];
-    for (ssize_t got; (got = recv(fd(), bytes, sizeof(bytes), 0)) > 0;)
+    ssize_t got;
+    while ((got = recv(fd(), bytes, sizeof(bytes), 0)) > 0)
       all.append(bytes, static_cast<size_t>(got));
+    EXPECT_TRUE(got == 0 || errno != EAGAIN) << "the connection has not ended";
     return all;
   }
   // Whether it is still connected and nothing has come.

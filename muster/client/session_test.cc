@@ -87,10 +87,14 @@ TEST_F(SessionTest, StepsThroughANodeEndWithWhoeverGivesUp) {
   const auto given_up = std::make_shared<Cancellation>();
   session->EndStepsWith(got.node, given_up);
   EXPECT_EQ(Value(session->Run({}, {one})), 1);
+  RunOptions options;
+  options.timeout = absl::Seconds(30);  // for a step that nothing else ends
   std::thread canceller([&] { given_up->Cancel(absl::UnavailableError("nobody feeds it")); });
-  EXPECT_EQ(session->Run({}, {after}).status(), absl::UnavailableError("nobody feeds it"));
+  EXPECT_EQ(session->Run({}, {after}, {}, options).status(),
+            absl::UnavailableError("nobody feeds it"));
   canceller.join();
-  EXPECT_EQ(session->Run({}, {}, {got.node}).status(), absl::UnavailableError("nobody feeds it"));
+  EXPECT_EQ(session->Run({}, {}, {got.node}, options).status(),
+            absl::UnavailableError("nobody feeds it"));
   EXPECT_EQ(Value(session->Run({}, {one})), 1);
 }
 

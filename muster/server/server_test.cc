@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "absl/time/clock.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -165,12 +166,17 @@ TEST_F(ServerTest, ATaskThatStopsIsUnavailableToStepsOldAndNew) {
   const auto session = NewSession(*workers_[0]);
   EXPECT_EQ(Value(session->Run({}, {counter.initialize})), 10);
   absl::Status old_step;
-  std::thread runs([&] { old_step = session->Run({}, {waits}).status(); });
+  std::thread runs(
+      [&] { old_step = session->Run({}, {waits}, {counter.increment.node}).status(); });
+  while (Value(session->Run({}, {counter.variable})) == 10) absl::SleepFor(absl::Milliseconds(1));
+  // It is under way, so that the task serves others until its grace is over.
   std::thread stops([&] { ps_->StopWithin(absl::Seconds(2)); });
   absl::Status new_step;
   while (new_step.ok()) new_step = session->Run({}, {counter.increment}).status();
   EXPECT_EQ(new_step.code(), absl::StatusCode::kUnavailable) << new_step;
-  EXPECT_THAT(std::string(new_step.message()), HasSubstr("/job:ps/replica:0/task:0"));
+  // The task's own words: calls that gRPC drops are not UNAVAILABLE to TensorFlow's clients.
+  EXPECT_THAT(std::string(new_step.message()),
+              HasSubstr("the server /job:ps/replica:0/task:0 is being stopped"));
   stops.join();
   runs.join();
   EXPECT_EQ(old_step.code(), absl::StatusCode::kUnavailable) << old_step;
@@ -187,10 +193,13 @@ TEST_F(ServerTest, StepsThroughANodeEndWithWhoeverGivesUp) {
   const auto given_up = std::make_shared<Cancellation>();
   session->EndStepsWith(waits.node, given_up);
   EXPECT_EQ(Value(session->Run({}, {counter.initialize})), 10);
+  RunOptions options;
+  options.timeout = absl::Seconds(30);  // for a step that nothing else ends
   std::thread gives_up([&] { given_up->Cancel(absl::AbortedError("nobody feeds it")); });
-  EXPECT_EQ(session->Run({}, {}, {waits.node}).status(), absl::AbortedError("nobody feeds it"));
+  EXPECT_EQ(session->Run({}, {}, {waits.node}, options).status(),
+            absl::AbortedError("nobody feeds it"));
   gives_up.join();
-  EXPECT_EQ(session->Run({}, {waits}).status(), absl::AbortedError("nobody feeds it"));
+  EXPECT_EQ(session->Run({}, {waits}, {}, options).status(), absl::AbortedError("nobody feeds it"));
   EXPECT_EQ(Value(session->Run({}, {counter.increment})), 11);
 }
 

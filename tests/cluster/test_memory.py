@@ -93,7 +93,7 @@ def test_a_session_keeps_to_its_limit(start_cluster):
 
 
 @pytest.mark.parametrize("fast", ["1", "0"])
-def test_what_large_feeds_leave_goes_back(start_cluster, monkeypatch, deadline, fast):
+def test_what_large_feeds_leave_goes_back(start_cluster, monkeypatch, fast):
     monkeypatch.setenv("MUSTER_FAST", fast)
     cluster = start_cluster(ps=1)
     fed = tf.placeholder(tf.float32, [None])
@@ -107,7 +107,8 @@ def test_what_large_feeds_leave_goes_back(start_cluster, monkeypatch, deadline, 
     with tf.Session(cluster.target("ps")) as session:
         for megas in (400, 300, 350):
             session.run(total, {fed: np.zeros([megas * MEGA // 4], np.float32)})
+        end = time.time() + 60  # from here on: feeding takes its time on a busy machine
         while resident() > 250 * MEGA:
-            assert deadline() > 0
+            assert time.time() < end, "%d bytes are still there" % resident()
             time.sleep(0.1)
         assert session.run(total, {fed: [3.0]}) == 4.0
