@@ -74,14 +74,14 @@ absl::Status CheckpointSaverHook::AfterRun(RunContext& context, const RunValues&
 
 absl::Status CheckpointSaverHook::End(Session& session) {
   ASSIGN_OR_RETURN(const int64_t step, GlobalStepValue(session, step_));
-  if (timer_.last_step() != step) RETURN_IF_ERROR(Save(session, step).status());
+  if (saved_step_ != step) RETURN_IF_ERROR(Save(session, step).status());
   for (const auto& listener : options_.listeners) RETURN_IF_ERROR(listener->End(session, step));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> CheckpointSaverHook::Interrupted(Session& session) {
   ASSIGN_OR_RETURN(const int64_t step, GlobalStepValue(session, step_));
-  if (timer_.last_step() != step) RETURN_IF_ERROR(Save(session, step).status());
+  if (saved_step_ != step) RETURN_IF_ERROR(Save(session, step).status());
   return absl::StrCat(save_path_, "-", step);
 }
 
@@ -90,6 +90,7 @@ absl::StatusOr<bool> CheckpointSaverHook::Save(Session& session, int64_t step) {
   for (const auto& listener : options_.listeners)
     RETURN_IF_ERROR(listener->BeforeSave(session, step));
   RETURN_IF_ERROR(options_.save(session, save_path_, step));
+  saved_step_ = step;
   RETURN_IF_ERROR(writer_->AddSessionLog(SessionStatus::kCheckpoint, save_path_, "", step));
   bool stop = false;
   for (const auto& listener : options_.listeners) {

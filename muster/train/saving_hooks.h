@@ -66,6 +66,7 @@ class CheckpointSaverHook : public SessionRunHook {
   const CheckpointSaverOptions options_;
   const std::string save_path_;
   StepTimer timer_;
+  std::optional<int64_t> saved_step_;  // a save may be due and fail, or be interrupted
   GlobalStep step_;
   std::shared_ptr<EventWriter> writer_;
 };
