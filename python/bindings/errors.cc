@@ -29,7 +29,9 @@ constexpr absl::string_view kPythonErrorPayload = "muster/python-exception";
 nb::object* error_maker = nullptr;  // muster.errors._make(code, message, while_running, kind)
 
 // The exceptions that statuses keep, by a number that the statuses carry. One goes when the last
-// copy of its status does, which may be on a thread without the GIL: it is let go later.
+// copy of its status does, which may be on a thread without the GIL: it is let go later. Where C++
+// drops the status of a call that a signal has interrupted, say that of a log line, the
+// interruption is raised again as soon as its thread goes on in Python or waits.
 class KeptExceptions {
  public:
   static KeptExceptions& Get() {
@@ -37,14 +39,16 @@ class KeptExceptions {
     return *kept;
   }
 
-  // Requires: the GIL is held.
-  absl::Cord Keep(nb::handle exception) {
+  // `is_interruption`: it must not get lost. Requires: the GIL is held.
+  absl::Cord Keep(nb::handle exception, bool is_interruption) {
     LetGo();
     uint64_t id;
     {
       MutexLock lock(mutex_);
       id = next_++;
-      kept_[id] = exception.inc_ref().ptr();
+      Kept& kept = kept_[id];
+      kept.exception = exception.inc_ref().ptr();
+      if (is_interruption) kept.interrupted = PyThread_get_thread_ident();
     }
     auto text = std::make_shared<const std::string>(absl::StrCat(prefix_, id));
     return absl::MakeCordFromExternal(*text, [this, id, text] { Drop(id); });
@@ -60,43 +64,72 @@ class KeptExceptions {
     if (!absl::SimpleAtoi(rest, &id)) return nb::object();
     MutexLock lock(mutex_);
     const auto found = kept_.find(id);
-    return found == kept_.end() ? nb::object() : nb::borrow(found->second);
+    if (found == kept_.end()) return nb::object();
+    found->second.interrupted.reset();  // whoever asks for it knows of it
+    return nb::borrow(found->second.exception);
   }
 
  private:
+  struct Kept {
+    PyObject* exception = nullptr;
+    std::optional<unsigned long> interrupted;  // the thread, which has not heard of it yet
+  };
+
   void Drop(uint64_t id) {
     {
       MutexLock lock(mutex_);
       const auto found = kept_.find(id);
-      dropped_.push_back(found->second);
+      (found->second.interrupted ? lost_ : dropped_).push_back(found->second);
       kept_.erase(found);
     }
     if (Py_IsInitialized() && !IsExiting()) {
       Py_AddPendingCall(
           [](void*) {
             Get().LetGo();
-            return 0;
+            return Get().RaiseLost();
           },
           nullptr);
     }
   }
 
+  // On the main thread, as all pending calls.
+  int RaiseLost() {
+    std::vector<Kept> lost;
+    {
+      MutexLock lock(mutex_);
+      lost.swap(lost_);
+    }
+    int result = 0;
+    for (const Kept& kept : lost) {
+      PyObject* const type = reinterpret_cast<PyObject*>(Py_TYPE(kept.exception));
+      if (*kept.interrupted == PyThread_get_thread_ident()) {
+        PyErr_SetObject(type, kept.exception);
+        result = -1;
+      } else if (PyErr_GivenExceptionMatches(type, PyExc_KeyboardInterrupt) != 0) {
+        PyThreadState_SetAsyncExc(*kept.interrupted, type);
+      }
+      Py_DECREF(kept.exception);
+    }
+    return result;
+  }
+
   // Requires: the GIL is held.
   void LetGo() {
-    std::vector<PyObject*> dropped;
+    std::vector<Kept> dropped;
     {
       MutexLock lock(mutex_);
       dropped.swap(dropped_);
     }
-    for (PyObject* exception : dropped) Py_DECREF(exception);
+    for (const Kept& kept : dropped) Py_DECREF(kept.exception);
   }
 
   // A status that comes from another process carries numbers that mean nothing here.
   const std::string prefix_ = absl::StrCat("python-exception-", NewRequestId(), "-");
   Mutex mutex_;
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
-  absl::flat_hash_map<uint64_t, PyObject*> kept_ ABSL_GUARDED_BY(mutex_);
-  std::vector<PyObject*> dropped_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<uint64_t, Kept> kept_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Kept> dropped_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Kept> lost_ ABSL_GUARDED_BY(mutex_);  // dropped, and nobody has heard of them
 };
 
 nb::object KeptBy(const absl::Status& status) {
@@ -123,16 +156,27 @@ absl::StatusCode CodeOf(nb::handle exception) {
   return static_cast<absl::StatusCode>(value);
 }
 
-}  // namespace
-
-absl::Status KeepException(nb::handle exception) {
+absl::Status Keep(nb::handle exception, bool is_interruption) {
   const absl::StatusCode code = CodeOf(exception);
   std::string text = TextOf(exception);
   if (code == absl::StatusCode::kUnknown)
     text = absl::StrCat(nb::type_name(exception.type()).c_str(), ": ", text);
   absl::Status status(code, text);
-  status.SetPayload(std::string(kPythonErrorPayload), KeptExceptions::Get().Keep(exception));
+  status.SetPayload(std::string(kPythonErrorPayload),
+                    KeptExceptions::Get().Keep(exception, is_interruption));
   return status;
+}
+
+// What handlers of signals raise, in whatever Python code is running.
+bool IsInterruption(nb::handle exception) {
+  return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_KeyboardInterrupt) != 0 ||
+         PyErr_GivenExceptionMatches(exception.ptr(), PyExc_SystemExit) != 0;
+}
+
+}  // namespace
+
+absl::Status KeepException(nb::handle exception) {
+  return Keep(exception, /*is_interruption=*/false);
 }
 
 absl::Status CallPython(const std::function<void()>& call) {
@@ -146,7 +190,7 @@ absl::Status CallPython(const std::function<void()>& call) {
     nb::object exception = nb::borrow(error.value());
     if (nb::object traceback = nb::borrow(error.traceback()); traceback.is_valid())
       PyException_SetTraceback(exception.ptr(), traceback.ptr());
-    return KeepException(exception);
+    return Keep(exception, IsInterruption(exception));
   } catch (const StatusError& error) {
     return error.status;
   } catch (const std::exception& error) {

@@ -60,11 +60,17 @@ def close(session, error):
     try:
         saved = session.close_interrupted()
     except Exception as e:
-        problem = (str(e).strip().splitlines() or [type(e).__name__])[0]
+        problem = _first_sentence(str(e)) or type(e).__name__
     finally:
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
             signal.signal(signal.SIGINT, signal.default_int_handler)
     tell(error, "; not saved: " + problem if problem else "; saved " + ", ".join(saved) if saved else "")
+
+
+def _first_sentence(text):
+    """Of an error: without the rules between several ones, and with what follows "From TASK:" on the next line."""
+    lines = [line.strip() for line in text.splitlines() if line.strip(" =")]
+    return " ".join(lines[:2 if lines[:1] and lines[0].endswith(":") else 1])
 
 
 def tell(error, what=""):

@@ -7,6 +7,7 @@ import textwrap
 
 import muster as tf
 import pytest
+from muster import interruption
 
 PROGRAM = """
     import sys, time
@@ -47,6 +48,25 @@ PROGRAM = """
     say("done")
 """
 
+# Sends the signal to itself while C++ has one of its lines logged.
+IN_A_LOG_LINE = """
+    import logging, os, sys
+    import muster as tf
+
+    class Sends(logging.Handler):
+        def emit(self, record):
+            if sys.argv[2:] and "Saving checkpoints for 20 " in record.getMessage():
+                os.kill(os.getpid(), int(sys.argv.pop()))
+
+    tf.logging.set_verbosity(tf.logging.INFO)
+    logging.getLogger("tensorflow").handlers = [Sends()]
+    train = tf.assign_add(tf.train.get_or_create_global_step(), 1)
+    with tf.train.MonitoredTrainingSession(checkpoint_dir=sys.argv[1], save_checkpoint_steps=10) as session:
+        for _ in range(1000):
+            session.run(train)
+    print("done")
+"""
+
 
 @pytest.fixture
 def trainer(tmp_path):
@@ -85,6 +105,27 @@ def test_what_was_learnt_is_saved(trainer, tmp_path, style, number, status, word
     assert err == ["%s; saved %s" % (word, tf.train.latest_checkpoint(str(tmp_path / "model")))], err
     steps = [int(line.split()[1]) for line in out if line.startswith("step")]
     assert saved_step(tmp_path) >= max(steps + [20])
+
+
+@pytest.mark.parametrize("number, status, word", [(signal.SIGINT, -signal.SIGINT, "Interrupted"),
+                                                  (signal.SIGTERM, 128 + signal.SIGTERM, "Terminated")])
+def test_a_signal_in_a_log_line_is_not_lost(tmp_path, number, status, word):
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(IN_A_LOG_LINE), str(tmp_path / "model"), str(int(number))],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == status, done.stderr
+    assert "done" not in done.stdout
+    assert done.stderr == "%s; saved %s\n" % (word, tf.train.latest_checkpoint(str(tmp_path / "model")))
+    assert 20 <= saved_step(tmp_path) < 1000
+
+
+def test_the_line_says_why_nothing_was_saved(capsys):
+    class Session(object):
+        def close_interrupted(self):
+            raise tf.errors.UnavailableError(
+                None, None, "\n=====================\nUNAVAILABLE: From /job:ps/replica:0/task:0:\nSocket closed\nand more")
+
+    interruption.close(Session(), KeyboardInterrupt())
+    assert capsys.readouterr().err == "Interrupted; not saved: UNAVAILABLE: From /job:ps/replica:0/task:0: Socket closed\n"
 
 
 def test_a_program_that_catches_the_interruption_goes_on(trainer):
