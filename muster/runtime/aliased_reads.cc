@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 
 #include "muster/graph/fetch_order.h"
@@ -39,7 +40,7 @@ class AliasedReads::Finder {
         in_iteration_after_(graph.num_nodes()) {}
 
   void Run() {
-    std::map<const Node*, std::vector<const Node*>> reads;    // by variable
+    std::map<const Node*, std::vector<Read>> reads;           // by variable
     std::map<const Node*, std::vector<const Node*>> changes;  // by variable
     for (const auto& node : graph_.nodes()) {
       for (int i = 0; i < node->num_inputs(); ++i) {
@@ -48,7 +49,7 @@ class AliasedReads::Finder {
         if (IsRef(node->input_types()[i])) {
           if (MayChange(*node)) changes[variable].push_back(node.get());
         } else if (i < NumPassedInputs(*node)) {
-          reads[variable].push_back(node.get());
+          reads[variable].push_back({node.get(), i});
           // The variable need not have a value where the branch that reads it is not taken.
           if (ChoosesBranch(*node)) found_.passes_[node->id()] = true;
         }
@@ -60,12 +61,17 @@ class AliasedReads::Finder {
       for (const Node* change : changed->second) {
         FindBehind(*change, /*over_iterations=*/true, ever_after_);
         FindBehind(*change, /*over_iterations=*/false, in_iteration_after_);
-        for (const Node* reader : readers) FollowValue(*reader);
+        for (const Read& read : readers) FollowValue(read);
       }
     }
   }
 
  private:
+  struct Read {
+    const Node* node;
+    int input;
+  };
+
   // A set of nodes that is emptied without touching each: there may be as many changes as nodes.
   class NodeSet {
    public:
@@ -106,35 +112,46 @@ class AliasedReads::Finder {
     return waiting_[node.id()];
   }
 
-  // Goes along the nodes that hand on what `reader` has read. Those on the way to a node that runs
+  // An input that takes what a read has given.
+  struct Place {
+    const Node* node;
+    int input;
+    std::vector<size_t> from;  // the places whose nodes hand it on; none for the read itself
+  };
+
+  // Goes along the nodes that hand on what `read` has read. Those on a way to a node that runs
   // after the change, and not only after a reader that does so itself, pass the reference.
-  void FollowValue(const Node& reader) {
-    struct Step {
-      const Node* node;
-      int from;  // the step that it was reached by
-      int input;
-    };
-    std::vector<Step> steps = {{&reader, -1, 0}};
-    absl::flat_hash_set<int> seen = {reader.id()};
-    for (size_t at = 0; at < steps.size(); ++at) {
-      const Node& passing = *steps[at].node;
+  void FollowValue(const Read& read) {
+    std::vector<Place> places = {{read.node, read.input, {}}};
+    std::vector<size_t> wanted;  // places whose node has to pass the reference
+    absl::flat_hash_map<std::pair<int, int>, size_t> seen;  // node id, input
+    for (size_t at = 0; at < places.size(); ++at) {
+      const Node& passing = *places[at].node;
       for (const Node::Consumer& consumer : passing.consumers()) {
         const Node& user = *consumer.node;
         // What Merge says about its inputs is a value of its own.
         if (passing.op() == "Merge" && consumer.output != 0) continue;
-        if (passing.op() == "IdentityN" && steps[at].input != consumer.output) continue;
+        if (passing.op() == "IdentityN" && places[at].input != consumer.output) continue;
         if (consumer.input < NumPassedInputs(user)) {
-          if (seen.insert(user.id()).second)
-            steps.push_back({&user, static_cast<int>(at), consumer.input});
-          continue;
-        }
-        if (!RunsAfter(user, reader)) continue;
-        found_.again_.insert({user.id(), consumer.input});
-        for (int i = static_cast<int>(at); i >= 0; i = steps[i].from) {
-          found_.passes_[steps[i].node->id()] = true;
-          if (steps[i].from >= 0) found_.again_.insert({steps[i].node->id(), steps[i].input});
+          const auto [place, is_new] = seen.try_emplace({user.id(), consumer.input}, places.size());
+          if (is_new) places.push_back({&user, consumer.input, {}});
+          places[place->second].from.push_back(at);
+        } else if (RunsAfter(user, *read.node)) {
+          found_.again_.insert({user.id(), consumer.input});
+          wanted.push_back(at);
         }
       }
+    }
+    std::vector<bool> marked(places.size(), false);
+    while (!wanted.empty()) {
+      const size_t at = wanted.back();
+      wanted.pop_back();
+      if (marked[at]) continue;
+      marked[at] = true;
+      const Place& place = places[at];
+      found_.passes_[place.node->id()] = true;
+      if (!place.from.empty()) found_.again_.insert({place.node->id(), place.input});
+      wanted.insert(wanted.end(), place.from.begin(), place.from.end());
     }
   }
 

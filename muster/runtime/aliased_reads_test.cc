@@ -65,6 +65,34 @@ TEST_F(AliasedReadsTest, NodesOnTheWayHandTheReferenceOn) {
   EXPECT_FALSE(reads.reads_again(*other.node, 0));
 }
 
+// As a cond whose branches both hand on the same read.
+TEST_F(AliasedReadsTest, EveryWayHandsTheReferenceOn) {
+  const Output read = Read();
+  const Output left = scope_.Op("StopGradient", {read});
+  const Output right = scope_.Op("StopGradient", {read});
+  const Output merged = scope_.Op("Merge", {NodeInput(std::vector<Output>{left, right})});
+  const Output after = After(Change(merged)).Op("Neg", {merged});
+  const AliasedReads reads(graph_);
+  EXPECT_TRUE(reads.reads_again(*after.node, 0));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(reads.reads_again(*merged.node, i)) << i;
+  for (const Output& way : {left, right}) {
+    EXPECT_TRUE(reads.passes(*way.node));
+    EXPECT_TRUE(reads.reads_again(*way.node, 0));
+  }
+}
+
+TEST_F(AliasedReadsTest, OutputsOfANodeThatReadsSeveralVariablesAreToldApart) {
+  const Output other =
+      scope_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({})}});
+  const Output both = scope_.Op("IdentityN", {NodeInput(std::vector<Output>{other, variable_})});
+  const Scope later = After(Change(both));
+  const Output first = later.Op("Neg", {Output(both.node, 0)});
+  const Output second = later.Op("Neg", {Output(both.node, 1)});
+  const AliasedReads reads(graph_);
+  EXPECT_FALSE(reads.reads_again(*first.node, 0));
+  EXPECT_TRUE(reads.reads_again(*second.node, 0));
+}
+
 TEST_F(AliasedReadsTest, WhatIsComputedFromAReadIsAValue) {
   const Output computed = scope_.Op("Neg", {Read()});
   const Output after = After(Change(computed)).Op("Neg", {computed});

@@ -35,6 +35,23 @@ def test_every_way_of_updating_is_seen():
             assert list(sess.run(results[2])) == [16, 10]
 
 
+def test_both_branches_hand_a_read_on():
+    """The variable changes after the branch was taken and before its result is used."""
+    with tf.Graph().as_default():
+        v = tf.Variable(1.0)
+        p = tf.placeholder(tf.bool, [])
+        read = tf.identity(v)
+        chosen = tf.cond(p, lambda: tf.identity(read), lambda: tf.identity(read))
+        with tf.control_dependencies([chosen]):
+            update = tf.assign(v, 5.0)
+        with tf.control_dependencies([update]):
+            used = chosen + 10.0
+        for branch in (True, False):
+            with tf.Session() as sess:
+                sess.run(v.initializer)
+                assert sess.run(used, {p: branch}) == 15.0
+
+
 def test_other_nodes_see_one_value():
     with tf.Graph().as_default():
         v = tf.Variable([1.0, 2.0])
