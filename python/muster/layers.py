@@ -157,12 +157,13 @@ def _tuple(value, n, name):
         raise ValueError(complaint) from None
     if len(values) != n:
         raise ValueError(complaint)
-    for i, single in enumerate(values):
+    numbers = []
+    for single in values:
         try:
-            values = values[:i] + (int(single),) + values[i + 1:]
+            numbers.append(int(single))
         except (TypeError, ValueError):
             raise ValueError("%s including element %s of type %s" % (complaint, single, type(single))) from None
-    return values
+    return tuple(numbers)
 
 
 def _padding(padding):

@@ -27,7 +27,7 @@ absl::StatusOr<Variant> DecodeNumber(VariantParts parts) {
     return InvalidArgument("A number in a variant has ", parts.metadata.size(), " bytes, not ",
                            sizeof(T));
   }
-  std::remove_const_t<T> number;
+  T number;
   if constexpr (std::is_same_v<T, bool>) {
     number = parts.metadata[0] != 0;
   } else {
@@ -56,11 +56,11 @@ std::optional<Variant> AddNumbers(const Variant& a, const Variant& b) {
       std::make_shared<const T>(static_cast<T>(static_cast<Sum>(*x) + static_cast<Sum>(*y))));
 }
 
+// The zero of a number of type T; nothing where it is something else.
 template <typename T>
-bool IsNumber(const Variant& x, Variant& zero) {
-  if (x.get<T>() == nullptr) return false;
-  zero = Variant(std::make_shared<const T>(T(0)));
-  return true;
+std::optional<Variant> ZeroOf(const Variant& x) {
+  if (x.get<T>() == nullptr) return std::nullopt;
+  return Variant(std::make_shared<const T>(T(0)));
 }
 
 absl::StatusOr<Tensor> ZerosLike(KernelContext& c, const Tensor& x, int depth);
@@ -93,10 +93,9 @@ absl::StatusOr<Variant> ZerosLike(KernelContext& c, const Variant& x, int depth)
     }
     return Variant(std::make_shared<const TensorMap>(std::move(zeros)));
   }
-  Variant zero;
-  if (IsNumber<int32_t>(x, zero) || IsNumber<float>(x, zero) || IsNumber<double>(x, zero) ||
-      IsNumber<bool>(x, zero))
-    return zero;
+  for (const auto zero_of : {&ZeroOf<int32_t>, &ZeroOf<float>, &ZeroOf<double>, &ZeroOf<bool>}) {
+    if (std::optional<Variant> zero = zero_of(x)) return *std::move(zero);
+  }
   return InvalidArgument(
       "No unary variant unary_op function found for unary variant op enum: ZEROS_LIKE");
 }

@@ -202,7 +202,7 @@ class HashTable : public LookupTable {
     }
     const size_t bytes = rows_.row_bytes();
     for (int64_t i = 0; i < NumKeys(keys); ++i) {
-      const K key = KeyAt(keys, i);
+      const K& key = KeyAt(keys, i);
       const auto found = index_.find(key);
       const char* row = values.raw() + static_cast<size_t>(i) * bytes;
       if (found == index_.end()) {
@@ -222,11 +222,9 @@ class HashTable : public LookupTable {
  private:
   static constexpr bool kIsVector = !std::is_same_v<E, K>;
   int64_t key_width() const { return kIsVector ? key_shape().num_elements() : 1; }
-  int64_t NumKeys(const Tensor& keys) const {
-    const int64_t width = key_width();
-    return width == 0 ? 0 : keys.num_elements() / width;
-  }
-  K KeyAt(const Tensor& keys, int64_t i) const {
+  int64_t NumKeys(const Tensor& keys) const { return keys.num_elements() / key_width(); }
+  // An element itself, not a copy of it.
+  std::conditional_t<kIsVector, K, const E&> KeyAt(const Tensor& keys, int64_t i) const {
     const E* const first = keys.template data<E>() + i * key_width();
     if constexpr (kIsVector) {
       return K(first, first + key_width());
@@ -250,7 +248,7 @@ class HashTable : public LookupTable {
   absl::Status CheckReserved(const Tensor& keys) const {
     if (reserved_.empty()) return absl::OkStatus();
     for (int64_t i = 0; i < NumKeys(keys); ++i) {
-      const K key = KeyAt(keys, i);
+      const K& key = KeyAt(keys, i);
       if (key == reserved_[0])
         return InvalidArgument("Using the empty_key as a table key is not allowed");
       if (reserved_.size() > 1 && key == reserved_[1])
@@ -281,7 +279,7 @@ class HashTable : public LookupTable {
     num_deleted_ = 0;
     num_buckets_ = buckets;
     for (int64_t i = 0; i < buckets; ++i) {
-      const K key = KeyAt(keys, i);
+      const K& key = KeyAt(keys, i);
       if (std::find(reserved_.begin(), reserved_.end(), key) != reserved_.end()) continue;
       SetLocked(key, values.raw() + static_cast<size_t>(i) * rows_.row_bytes());
     }
