@@ -1,6 +1,8 @@
 #include "muster/graph/graph.h"
 
 #include <algorithm>
+#include <limits>
+#include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_join.h"
@@ -39,15 +41,40 @@ const AttrValue* Node::FindAttr(absl::string_view name) const {
   return attr != nullptr && attr->default_value ? &*attr->default_value : nullptr;
 }
 
+namespace {
+
+absl::StatusOr<int32_t> Narrowed(absl::string_view name, int64_t value) {
+  if (value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max())
+    return static_cast<int32_t>(value);
+  return InvalidArgument("Attr ", name, " has value ", value, " out of range for an int32");
+}
+
+}  // namespace
+
 template <typename T>
 absl::StatusOr<T> Node::Attr(absl::string_view name) const {
-  if (attrs_.find(name) != attrs_.end()) return GetAttr<T>(attrs_, name);
-  if (const AttrValue* value = FindAttr(name))
-    return GetAttr<T>({{std::string(name), *value}}, name);
-  return NotFound("No attr named '", name, "' in node '", name_, "' (op ", op(), ")");
+  // Attributes are kept as int64; ops may ask for them as int32, as TensorFlow's do.
+  if constexpr (std::is_same_v<T, int32_t>) {
+    ASSIGN_OR_RETURN(const int64_t value, Attr<int64_t>(name));
+    return Narrowed(name, value);
+  } else if constexpr (std::is_same_v<T, std::vector<int32_t>>) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> values, Attr<std::vector<int64_t>>(name));
+    std::vector<int32_t> narrowed;
+    for (const int64_t value : values) {
+      ASSIGN_OR_RETURN(const int32_t one, Narrowed(name, value));
+      narrowed.push_back(one);
+    }
+    return narrowed;
+  } else {
+    if (attrs_.find(name) != attrs_.end()) return GetAttr<T>(attrs_, name);
+    if (const AttrValue* value = FindAttr(name))
+      return GetAttr<T>({{std::string(name), *value}}, name);
+    return NotFound("No attr named '", name, "' in node '", name_, "' (op ", op(), ")");
+  }
 }
 template absl::StatusOr<std::string> Node::Attr(absl::string_view) const;
 template absl::StatusOr<int64_t> Node::Attr(absl::string_view) const;
+template absl::StatusOr<int32_t> Node::Attr(absl::string_view) const;
 template absl::StatusOr<float> Node::Attr(absl::string_view) const;
 template absl::StatusOr<bool> Node::Attr(absl::string_view) const;
 template absl::StatusOr<DType> Node::Attr(absl::string_view) const;
@@ -56,6 +83,7 @@ template absl::StatusOr<Tensor> Node::Attr(absl::string_view) const;
 template absl::StatusOr<FunctionRef> Node::Attr(absl::string_view) const;
 template absl::StatusOr<std::vector<std::string>> Node::Attr(absl::string_view) const;
 template absl::StatusOr<std::vector<int64_t>> Node::Attr(absl::string_view) const;
+template absl::StatusOr<std::vector<int32_t>> Node::Attr(absl::string_view) const;
 template absl::StatusOr<std::vector<float>> Node::Attr(absl::string_view) const;
 template absl::StatusOr<std::vector<bool>> Node::Attr(absl::string_view) const;
 template absl::StatusOr<std::vector<DType>> Node::Attr(absl::string_view) const;

@@ -130,7 +130,7 @@ std::optional<Tensor> ShapeContext::ConstantInput(int i) {
 }
 
 absl::StatusOr<PartialShape> ShapeContext::InputAsShape(int i) {
-  ASSIGN_OR_RETURN(PartialShape own, WithRankAtMost(input(i), 1));
+  RETURN_IF_ERROR(WithRank(input(i), 1).status());
   if (const std::optional<Tensor> value = ConstantInput(i)) return ShapeFromTensor(*value);
   return ShapeHeldBy(node_.input(i), 0).value_or(PartialShape());
 }

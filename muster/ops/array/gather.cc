@@ -1,4 +1,6 @@
 // Rows of a tensor picked by index: Gather, GatherV2.
+#include <limits>
+
 #include "muster/ops/array/indexing.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/op.h"
@@ -61,7 +63,7 @@ class GatherKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& s) override {
     if (s.node().FindAttr("batch_dims") != nullptr) {
-      ASSIGN_OR_RETURN(batch_dims_, s.Attr<int64_t>("batch_dims"));
+      ASSIGN_OR_RETURN(batch_dims_, s.Attr<int32_t>("batch_dims"));
     }
     return absl::OkStatus();
   }
@@ -75,6 +77,8 @@ class GatherKernel : public Kernel {
       if (!c.input(2).shape().is_scalar()) return InvalidArgument("axis must be scalar");
       ASSIGN_OR_RETURN(axis, ScalarInteger(c.input(2), "axis"));
     }
+    if (axis == std::numeric_limits<int64_t>::max())
+      return InvalidArgument("axis must be less than std::numeric_limits<int64_t>::max()");
     // Rank enough for the axis, in the words of the shape rule.
     if (axis < -params.rank() || axis >= params.rank()) {
       const uint64_t needed =
@@ -160,6 +164,7 @@ absl::Status GatherV2Shape(ShapeContext& c) {
     }
     return absl::OkStatus();
   }
+  RETURN_IF_ERROR(c.Attr<int32_t>("batch_dims").status());  // too large is refused
   int64_t axis = *axis_input;
   if (axis < -Shape::kMaxRank || axis >= Shape::kMaxRank)
     return InvalidArgument("axis ", axis, " is out of range");

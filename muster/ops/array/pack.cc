@@ -24,7 +24,7 @@ absl::Status PackShape(ShapeContext& c) {
     shape = *std::move(merged);
   }
   if (shape.known_rank()) {
-    ASSIGN_OR_RETURN(const int64_t axis_attr, c.Attr<int64_t>("axis"));
+    ASSIGN_OR_RETURN(const int64_t axis_attr, c.Attr<int32_t>("axis"));
     ASSIGN_OR_RETURN(const int axis, NewAxis(axis_attr, shape.rank() + 1));
     Dims dims = shape.dims();
     dims.insert(dims.begin() + axis, c.num_inputs());
@@ -37,7 +37,7 @@ absl::Status PackShape(ShapeContext& c) {
 class PackKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(axis_, setup.Attr<int64_t>("axis"));
+    ASSIGN_OR_RETURN(axis_, setup.Attr<int32_t>("axis"));
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
@@ -89,7 +89,7 @@ absl::Status PackGradient(GradientContext& c) {
 absl::Status UnpackShape(ShapeContext& c) {
   PartialShape shape = c.input(0);
   if (shape.known_rank()) {
-    ASSIGN_OR_RETURN(const int64_t axis_attr, c.Attr<int64_t>("axis"));
+    ASSIGN_OR_RETURN(const int64_t axis_attr, c.Attr<int32_t>("axis"));
     ASSIGN_OR_RETURN(const int axis, NewAxis(axis_attr, shape.rank()));
     if (shape.dim(axis) >= 0 && shape.dim(axis) != c.num_outputs()) {
       return InvalidArgument("Dimension must be ", c.num_outputs(), " but is ", shape.dim(axis));
@@ -105,7 +105,7 @@ absl::Status UnpackShape(ShapeContext& c) {
 class UnpackKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(axis_, setup.Attr<int64_t>("axis"));
+    ASSIGN_OR_RETURN(axis_, setup.Attr<int32_t>("axis"));
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {

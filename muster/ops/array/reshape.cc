@@ -1,6 +1,8 @@
 // Ops that give the same elements another shape or type; the result shares the input's memory.
 #include <limits>
 
+#include "absl/strings/str_join.h"
+
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/op.h"
 
@@ -76,8 +78,11 @@ absl::Status Reshape(KernelContext& c) {
       known.push_back(dims[i]);
     }
   }
-  ASSIGN_OR_RETURN(const muster::Shape known_shape, muster::Shape::Make(known));
-  const int64_t product = known_shape.num_elements();
+  const absl::StatusOr<muster::Shape> known_shape = muster::Shape::Make(known);
+  if (!known_shape.ok()) {
+    return InvalidArgument("Shape [", absl::StrJoin(dims, ", "), "] has too many elements");
+  }
+  const int64_t product = known_shape->num_elements();
   if (unknown >= 0) {
     if (product == 0 && elements == 0) {
       // Nothing tells the size; what the other dims leave over keeps [0,3] -> [0,-1] as it was.
@@ -146,9 +151,9 @@ absl::Status ExpandDims(KernelContext& c) {
 }
 
 // Which dims of a tensor of this rank the attribute names. Empty: every dim of size 1.
-absl::StatusOr<std::vector<bool>> SqueezedDims(absl::Span<const int64_t> squeeze_dims, int rank) {
+absl::StatusOr<std::vector<bool>> SqueezedDims(absl::Span<const int32_t> squeeze_dims, int rank) {
   std::vector<bool> squeezed(rank, false);
-  for (int64_t dim : squeeze_dims) {
+  for (int32_t dim : squeeze_dims) {
     if (dim < -rank || dim >= rank) {
       return InvalidArgument("Tried to squeeze dim index ", dim, " for tensor with ", rank,
                              " dimensions.");
@@ -158,7 +163,7 @@ absl::StatusOr<std::vector<bool>> SqueezedDims(absl::Span<const int64_t> squeeze
   return squeezed;
 }
 
-absl::StatusOr<Dims> SqueezeDims(const Dims& dims, absl::Span<const int64_t> squeeze_dims) {
+absl::StatusOr<Dims> SqueezeDims(const Dims& dims, absl::Span<const int32_t> squeeze_dims) {
   ASSIGN_OR_RETURN(const std::vector<bool> named,
                    SqueezedDims(squeeze_dims, static_cast<int>(dims.size())));
   Dims result;
@@ -175,11 +180,12 @@ absl::StatusOr<Dims> SqueezeDims(const Dims& dims, absl::Span<const int64_t> squ
 }
 
 absl::Status SqueezeShape(ShapeContext& c) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> squeeze_dims,
-                   c.Attr<std::vector<int64_t>>("squeeze_dims"));
   const PartialShape& input = c.input(0);
+  if (!input.known_rank()) return UnknownShape(c);
+  ASSIGN_OR_RETURN(const std::vector<int32_t> squeeze_dims,
+                   c.Attr<std::vector<int32_t>>("squeeze_dims"));
   // Without a list, an unknown dim may or may not go away.
-  if (!input.known_rank() || (squeeze_dims.empty() && !input.fully_known())) {
+  if (squeeze_dims.empty() && !input.fully_known()) {
     c.SetOutput(0, PartialShape());
     return absl::OkStatus();
   }
@@ -197,7 +203,7 @@ absl::Status SqueezeShape(ShapeContext& c) {
 class SqueezeKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(squeeze_dims_, setup.Attr<std::vector<int64_t>>("squeeze_dims"));
+    ASSIGN_OR_RETURN(squeeze_dims_, setup.Attr<std::vector<int32_t>>("squeeze_dims"));
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
@@ -208,7 +214,7 @@ class SqueezeKernel : public Kernel {
   }
 
  private:
-  std::vector<int64_t> squeeze_dims_;
+  std::vector<int32_t> squeeze_dims_;
 };
 
 // --- Bitcast -----------------------------------------------------------------------------------

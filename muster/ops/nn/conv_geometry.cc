@@ -44,10 +44,6 @@ absl::StatusOr<ConvGeometry> MakeSpatial(const ConvAttrs& attrs, const Shape& in
   g.stride_width = attrs.strides[2];
   g.dilation_height = attrs.dilations[1];
   g.dilation_width = attrs.dilations[2];
-  for (int64_t value : {g.stride_height, g.stride_width, g.dilation_height, g.dilation_width}) {
-    if (value > kLargestSize)
-      return InvalidArgument("Strides and dilations must be below 2^31, but got ", value);
-  }
   ASSIGN_OR_RETURN(const WindowSize rows,
                    WindowedOutputSize(g.height, g.filter_height, g.dilation_height, g.stride_height,
                                       attrs.padding, pad(2), pad(3)));
@@ -67,8 +63,8 @@ absl::StatusOr<ConvGeometry> MakeSpatial(const ConvAttrs& attrs, const Shape& in
 
 absl::StatusOr<ConvAttrs> ReadConvAttrs(const Node& node) {
   ConvAttrs attrs;
-  ASSIGN_OR_RETURN(attrs.strides, node.Attr<std::vector<int64_t>>("strides"));
-  ASSIGN_OR_RETURN(attrs.dilations, node.Attr<std::vector<int64_t>>("dilations"));
+  ASSIGN_OR_RETURN(attrs.strides, ReadSizes(node, "strides"));
+  ASSIGN_OR_RETURN(attrs.dilations, ReadSizes(node, "dilations"));
   ASSIGN_OR_RETURN(attrs.padding, node.Attr<std::string>("padding"));
   // The fused depthwise convolution has none.
   if (node.FindAttr("explicit_paddings") != nullptr) {
@@ -91,7 +87,7 @@ absl::Status CheckConvAttrs(const ConvAttrs& attrs) {
     return InvalidArgument("Row and column strides should be larger than 0.");
   }
   if (attrs.dilations[0] != 1 || attrs.dilations[3] != 1) {
-    return InvalidArgument(
+    return Unimplemented(
         "Current implementation does not yet support dilations in the batch and depth dimensions.");
   }
   if (attrs.dilations[1] <= 0 || attrs.dilations[2] <= 0) {

@@ -16,7 +16,7 @@ struct Plan {
 
 absl::StatusOr<std::vector<int64_t>> ReadFour(const Node& node, const char* attr,
                                               absl::string_view what) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, node.Attr<std::vector<int64_t>>(attr));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ReadSizes(node, attr));
   if (sizes.size() != 4) return InvalidArgument(what, " must specify 4 dimensions");
   if (sizes[0] != 1 || sizes[3] != 1)
     return Unimplemented(what, " is only supported across spatial dimensions.");
@@ -61,11 +61,6 @@ absl::StatusOr<Geometry> Measure(const Tensor& input, const Tensor& filter, cons
   }
   if (plan.rate_rows <= 0 || plan.rate_columns <= 0) {
     return InvalidArgument("Dilated rates should be larger than 0.");
-  }
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  if (plan.stride_rows > kMost || plan.stride_columns > kMost || plan.rate_rows > kMost ||
-      plan.rate_columns > kMost) {
-    return InvalidArgument("Strides and rates must not be above ", kMost);
   }
   if (input.dim(3) != filter.dim(2)) {
     return InvalidArgument("input and filter must have the same depth: ", input.dim(3), " vs ",
@@ -182,8 +177,8 @@ class DilationGradient : public DilationKernel {
 absl::Status DilationShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(c.input(0), 4));
   ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(c.input(1), 3));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> strides, c.Attr<std::vector<int64_t>>("strides"));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> rates, c.Attr<std::vector<int64_t>>("rates"));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> strides, ReadSizes(c.node(), "strides"));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> rates, ReadSizes(c.node(), "rates"));
   if (strides.size() != 4) {
     return InvalidArgument(
         "Dilation2D requires the stride attribute to contain 4 values, but got: ", strides.size());

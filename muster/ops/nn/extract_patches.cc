@@ -14,8 +14,8 @@ struct Patches {
   std::string padding;
 };
 
-absl::StatusOr<std::vector<int64_t>> ReadSizes(const Node& node, const char* attr) {
-  ASSIGN_OR_RETURN(std::vector<int64_t> sizes, node.Attr<std::vector<int64_t>>(attr));
+absl::StatusOr<std::vector<int64_t>> ReadFour(const Node& node, const char* attr) {
+  ASSIGN_OR_RETURN(std::vector<int64_t> sizes, ReadSizes(node, attr));
   if (sizes.size() != 4) {
     return InvalidArgument("ExtractImagePatches requires the ", attr,
                            " attribute to contain 4 values, but got: ", sizes.size());
@@ -24,16 +24,16 @@ absl::StatusOr<std::vector<int64_t>> ReadSizes(const Node& node, const char* att
 }
 
 absl::StatusOr<Patches> ReadPatches(const Node& node) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> ksizes, ReadSizes(node, "ksizes"));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> strides, ReadSizes(node, "strides"));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> rates, ReadSizes(node, "rates"));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> ksizes, ReadFour(node, "ksizes"));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> strides, ReadFour(node, "strides"));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> rates, ReadFour(node, "rates"));
   ASSIGN_OR_RETURN(std::string padding, node.Attr<std::string>("padding"));
   return Patches{ksizes[1], ksizes[2], strides[1],        strides[2],
                  rates[1],  rates[2],  std::move(padding)};
 }
 
 absl::Status CheckSizes(const Node& node, const char* attr) {
-  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ReadSizes(node, attr));
+  ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ReadFour(node, attr));
   if (sizes[0] != 1 || sizes[3] != 1) {
     return Unimplemented("Only support ", attr,
                          " across space: the first and the last value must be 1.");
@@ -52,8 +52,10 @@ absl::Status InferShape(ShapeContext& c) {
   }
   PartialShape output = PartialShape::OfRank(4);
   // Bad sizes are the kernel's to report.
-  if (p.window_height < 1 || p.window_width < 1 || p.stride_height < 1 || p.stride_width < 1 ||
-      p.rate_height < 1 || p.rate_width < 1) {
+  const bool has_strides = p.stride_height > 0 && p.stride_width > 0;
+  const bool is_sized = input.dim(1) >= 0 && input.dim(2) >= 0;
+  if (p.window_height < 1 || p.window_width < 1 || p.rate_height < 1 || p.rate_width < 1 ||
+      (!has_strides && !is_sized)) {
     c.SetOutput(0, std::move(output));
     return absl::OkStatus();
   }

@@ -13,14 +13,14 @@ absl::StatusOr<VolumeAttrs> ReadVolumeAttrs(const Node& node) {
   VolumeAttrs attrs;
   const OpDef& def = node.def();
   if (def.FindAttr("ksize") != nullptr) {
-    ASSIGN_OR_RETURN(attrs.window, node.Attr<std::vector<int64_t>>("ksize"));
+    ASSIGN_OR_RETURN(attrs.window, ReadSizes(node, "ksize"));
   }
   if (def.FindAttr("dilations") != nullptr) {
-    ASSIGN_OR_RETURN(attrs.dilations, node.Attr<std::vector<int64_t>>("dilations"));
+    ASSIGN_OR_RETURN(attrs.dilations, ReadSizes(node, "dilations"));
     if (attrs.dilations.size() != 5)
       return InvalidArgument("Dilation rates field must specify 5 dimensions");
   }
-  ASSIGN_OR_RETURN(attrs.strides, node.Attr<std::vector<int64_t>>("strides"));
+  ASSIGN_OR_RETURN(attrs.strides, ReadSizes(node, "strides"));
   ASSIGN_OR_RETURN(attrs.padding, node.Attr<std::string>("padding"));
   attrs.data_format = "NDHWC";
   if (def.FindAttr("data_format") != nullptr) {

@@ -1,19 +1,19 @@
 #include "muster/ops/nn/window.h"
 
+#include <algorithm>
+
+#include "absl/strings/str_join.h"
+
 namespace muster {
 namespace {
 
 // Sizes beyond this would overflow when multiplied with each other.
 constexpr int64_t kLargestSize = int64_t{1} << 31;
 
-absl::Status CheckPositive(absl::Span<const int64_t> values, absl::string_view what) {
-  for (int64_t value : values) {
-    if (value <= 0 || value >= kLargestSize) {
-      return InvalidArgument("Sliding window ", what, " for dimension must be positive, but got ",
-                             value);
-    }
-  }
-  return absl::OkStatus();
+// The first number that is not positive, or 1.
+int64_t FirstNotPositive(absl::Span<const int64_t> values) {
+  const auto found = std::find_if(values.begin(), values.end(), [](int64_t v) { return v <= 0; });
+  return found == values.end() ? 1 : *found;
 }
 
 }  // namespace
@@ -32,6 +32,11 @@ absl::StatusOr<int64_t> InferWindowedSize(int64_t input, int64_t filter, int64_t
                            padded);
   }
   return (padded - effective + stride) / stride;
+}
+
+absl::StatusOr<std::vector<int64_t>> ReadSizes(const Node& node, absl::string_view attr) {
+  ASSIGN_OR_RETURN(const std::vector<int32_t> sizes, node.Attr<std::vector<int32_t>>(attr));
+  return std::vector<int64_t>(sizes.begin(), sizes.end());
 }
 
 absl::StatusOr<ImageAxes> AxesOf(absl::string_view data_format) {
@@ -69,8 +74,8 @@ absl::StatusOr<PoolAttrs> ReadPoolAttrs(const Node& node) {
   PoolAttrs attrs;
   const OpDef& def = node.def();
   if (def.FindAttr("ksize") != nullptr) {
-    ASSIGN_OR_RETURN(attrs.ksize, node.Attr<std::vector<int64_t>>("ksize"));
-    ASSIGN_OR_RETURN(attrs.strides, node.Attr<std::vector<int64_t>>("strides"));
+    ASSIGN_OR_RETURN(attrs.ksize, ReadSizes(node, "ksize"));
+    ASSIGN_OR_RETURN(attrs.strides, ReadSizes(node, "strides"));
   }
   ASSIGN_OR_RETURN(attrs.padding, node.Attr<std::string>("padding"));
   if (def.FindAttr("explicit_paddings") != nullptr) {
@@ -90,10 +95,19 @@ absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& i
     return InvalidArgument("Sliding window ksize field must specify 4 dimensions");
   if (attrs.strides.size() != 4)
     return InvalidArgument("Sliding window stride field must specify 4 dimensions");
-  RETURN_IF_ERROR(CheckPositive(attrs.ksize, "ksize"));
-  RETURN_IF_ERROR(CheckPositive(attrs.strides, "stride"));
+  const int64_t ksize = FirstNotPositive(attrs.ksize);
+  if (ksize <= 0 && op == "MaxPoolingOp") {
+    return InvalidArgument(
+        "Sliding window ksize must be positive. The specified or inferred ksize is: ",
+        absl::StrJoin(attrs.ksize, ","));
+  }
   if (attrs.ksize[0] != 1 || attrs.strides[0] != 1) {
     return Unimplemented("Pooling is not yet supported on the batch dimension.");
+  }
+  if (ksize <= 0) return InvalidArgument("ksize must be a positive int32 value, got:", ksize);
+  if (const int64_t stride = FirstNotPositive(attrs.strides); stride <= 0) {
+    return InvalidArgument("Sliding window stride for dimension must be positive, but got ",
+                           stride);
   }
   // The last number is the data format, NHWC.
   if (input.rank() != 4)

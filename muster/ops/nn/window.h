@@ -13,6 +13,9 @@ absl::StatusOr<int64_t> InferWindowedSize(int64_t input, int64_t filter, int64_t
                                           int64_t stride, absl::string_view padding,
                                           int64_t before = 0, int64_t after = 0);
 
+// A list of numbers that have to fit an int32: strides, windows, dilations.
+absl::StatusOr<std::vector<int64_t>> ReadSizes(const Node& node, absl::string_view attr);
+
 // Where height, width and channels stand in a shape of rank 4.
 struct ImageAxes {
   int height = 1;
