@@ -145,9 +145,7 @@ class DiagKernel : public BandKernel {
           "The number of diagonals provided in the input does not match the lower_diag_index and "
           "upper_diag_index range.");
     }
-    if (c.input(4).num_elements() != 1)
-      return InvalidArgument("padding_value must have only one element, received ",
-                             c.input(4).num_elements(), " elements.");
+    if (c.input(4).rank() != 0) return InvalidArgument("padding_value must be a scalar");
     ASSIGN_OR_RETURN(int64_t rows, ScalarInteger(c.input(2), "num_rows"));
     ASSIGN_OR_RETURN(int64_t columns, ScalarInteger(c.input(3), "num_cols"));
     const int64_t longest = diagonals.dim(rank - 1);
@@ -193,9 +191,7 @@ class DiagPartKernel : public BandKernel {
     ASSIGN_OR_RETURN(const Band band, ReadBand(c.input(1)));
     const int64_t rows = input.dim(rank - 2), columns = input.dim(rank - 1);
     RETURN_IF_ERROR(CheckBand(band, rows, columns));
-    if (c.input(2).num_elements() != 1)
-      return InvalidArgument("padding_value must have only one element, received ",
-                             c.input(2).num_elements(), " elements.");
+    if (c.input(2).rank() != 0) return InvalidArgument("padding_value must be a scalar");
     const Geometry geometry(band, rows, columns, align_);
     const Dims batch(input.shape().dims().begin(), input.shape().dims().end() - 2);
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(DiagonalDims(batch, band, geometry.longest())));
@@ -254,8 +250,7 @@ class SetDiagKernel : public BandKernel {
   }
 };
 
-// --- Shapes: what constants tell; what does not fit is the kernel's to report
-// ---------------------
+// --- Shapes: what constants tell; what their values do not fit is the kernel's to report ---
 
 std::optional<Band> ConstantBand(ShapeContext& c, int i) {
   const std::optional<Tensor> k = c.ConstantInput(i);
@@ -266,6 +261,9 @@ std::optional<Band> ConstantBand(ShapeContext& c, int i) {
 }
 
 absl::Status DiagShape(ShapeContext& c) {
+  RETURN_IF_ERROR(c.WithRankAtLeast(c.input(0), 1).status());
+  RETURN_IF_ERROR(c.WithRankAtMost(c.input(1), 1).status());
+  for (const int i : {2, 3, 4}) RETURN_IF_ERROR(c.WithRank(c.input(i), 0).status());
   const std::optional<Band> band = ConstantBand(c, 1);
   const PartialShape& input = c.input(0);
   const int used = band && band->count() > 1 ? 2 : 1;
@@ -276,6 +274,8 @@ absl::Status DiagShape(ShapeContext& c) {
 
 absl::Status DiagPartShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape input, c.WithRankAtLeast(c.input(0), 2));
+  RETURN_IF_ERROR(c.WithRankAtMost(c.input(1), 1).status());
+  RETURN_IF_ERROR(c.WithRank(c.input(2), 0).status());
   const std::optional<Band> band = ConstantBand(c, 1);
   if (!band || !input.known_rank()) return UnknownShape(c);
   const int64_t rows = input.dim(input.rank() - 2), columns = input.dim(input.rank() - 1);
@@ -290,6 +290,7 @@ absl::Status DiagPartShape(ShapeContext& c) {
 absl::Status SetDiagShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape input, c.WithRankAtLeast(c.input(0), 2));
   RETURN_IF_ERROR(c.WithRankAtLeast(c.input(1), 1).status());
+  RETURN_IF_ERROR(c.WithRankAtMost(c.input(2), 1).status());
   c.SetOutput(0, std::move(input));
   return absl::OkStatus();
 }

@@ -43,7 +43,8 @@ absl::Status PaddedShapeRule(ShapeContext& c, int sign) {
   PartialShape input = c.input(0);
   int64_t rank = -1;
   if (paddings_shape.known_rank()) {
-    RETURN_IF_ERROR(c.MergeDims(paddings_shape.dim(1), 2).status());
+    if (paddings_shape.dim(1) >= 0 && paddings_shape.dim(1) != 2)
+      return InvalidArgument("Dimension must be 2 but is ", paddings_shape.dim(1));
     rank = paddings_shape.dim(0);
   }
   if (rank > Shape::kMaxRank) return InvalidArgument("paddings for ", rank, " dimensions");

@@ -108,16 +108,18 @@ absl::Status ReverseSequenceShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const int64_t seq_dim, c.Attr<int64_t>("seq_dim"));
   ASSIGN_OR_RETURN(const int64_t batch_dim, c.Attr<int64_t>("batch_dim"));
   if (input.known_rank()) {
-    if (batch_dim < 0 || batch_dim >= input.rank()) {
+    if (batch_dim >= input.rank()) {
       return InvalidArgument("batch_dim must be < input rank: ", batch_dim, " vs. ", input.rank());
     }
-    if (seq_dim < 0 || seq_dim >= input.rank()) {
+    if (seq_dim >= input.rank()) {
       return InvalidArgument("seq_dim must be < input rank: ", seq_dim, " vs. ", input.rank());
     }
     const int64_t count = lengths.known_rank() ? lengths.dim(0) : -1;
-    ASSIGN_OR_RETURN(const int64_t batch,
-                     c.MergeDims(input.dim(static_cast<int>(batch_dim)), count));
-    input.Set(static_cast<int>(batch_dim), batch);
+    if (batch_dim >= 0) {  // otherwise the kernel refuses it
+      ASSIGN_OR_RETURN(const int64_t batch,
+                       c.MergeDims(input.dim(static_cast<int>(batch_dim)), count));
+      input.Set(static_cast<int>(batch_dim), batch);
+    }
   }
   c.SetOutput(0, std::move(input));
   return absl::OkStatus();
@@ -138,14 +140,12 @@ class ReverseSequenceKernel : public Kernel {
       return InvalidArgument("seq_lengths must be 1-dim, not ", lengths_tensor.rank());
     }
     if (batch_dim_ == seq_dim_) return InvalidArgument("batch_dim == seq_dim == ", seq_dim_);
-    if (seq_dim_ < 0 || seq_dim_ >= rank) {
-      return InvalidArgument("seq_dim must be < input rank, but got seq_dim ", seq_dim_,
-                             " and rank ", rank);
-    }
-    if (batch_dim_ < 0 || batch_dim_ >= rank) {
-      return InvalidArgument("batch_dim must be < input rank, but got batch_dim ", batch_dim_,
-                             " and rank ", rank);
-    }
+    if (seq_dim_ < 0) return InvalidArgument("Invalid seq_dim ", seq_dim_);
+    if (batch_dim_ < 0) return InvalidArgument("Invalid batch_dim ", batch_dim_);
+    if (seq_dim_ >= rank)
+      return InvalidArgument("seq_dim must be < input rank ( ", seq_dim_, " vs. ", rank, ")");
+    if (batch_dim_ >= rank)
+      return InvalidArgument("batch_dim must be < input rank ( ", batch_dim_, " vs. ", rank, ")");
     const int seq = static_cast<int>(seq_dim_), batch = static_cast<int>(batch_dim_);
     if (lengths_tensor.num_elements() != input.dim(batch)) {
       return InvalidArgument("Length of seq_lengths != input.dims(", batch, "), (",
@@ -195,6 +195,7 @@ absl::Status RollShape(ShapeContext& c) {
   RETURN_IF_ERROR(c.WithRankAtLeast(c.input(0), 1).status());
   RETURN_IF_ERROR(c.WithRankAtMost(c.input(1), 1).status());
   RETURN_IF_ERROR(c.WithRankAtMost(c.input(2), 1).status());
+  RETURN_IF_ERROR(c.Merge(c.input(1), c.input(2)).status());
   c.SetOutput(0, c.input(0));
   return absl::OkStatus();
 }
@@ -213,7 +214,7 @@ absl::Status Roll(KernelContext& c) {
     return InvalidArgument("axis must be a scalar or a 1-D vector. Found: ",
                            axis_tensor.shape().ToString());
   }
-  if (shift_tensor.num_elements() != axis_tensor.num_elements()) {
+  if (shift_tensor.shape() != axis_tensor.shape()) {
     return InvalidArgument("shift and axis must have the same size");
   }
   ASSIGN_OR_RETURN(const Dims shifts, IntegerValues(shift_tensor));

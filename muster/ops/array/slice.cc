@@ -70,6 +70,10 @@ absl::Status Slice(KernelContext& c) {
   bool whole = true, rows = rank > 0;
   for (int i = 0; i < rank; ++i) {
     const int64_t dim = input.dim(i);
+    if (dim == 0 && (begin[i] != 0 || (size[i] != 0 && size[i] != -1))) {
+      return InvalidArgument("Expected begin[", i, "] == 0 (got ", begin[i], ") and size[", i,
+                             "] == 0 (got ", size[i], ") when input.dim_size(", i, ") == 0");
+    }
     if (begin[i] < 0 || begin[i] > dim) {
       return InvalidArgument("Expected begin[", i, "] in [0, ", dim, "], but got ", begin[i]);
     }

@@ -12,12 +12,7 @@ namespace {
 
 // The axis of a shape rule, non-negative; nothing while it is not known.
 absl::StatusOr<std::optional<int>> KnownAxis(ShapeContext& c, int input, int rank) {
-  // Reads the value before the shape is judged: a wrong value is then part of the error text.
   ASSIGN_OR_RETURN(const std::optional<int64_t> value, c.ScalarInput(input));
-  const PartialShape& shape = c.input(input);
-  if (shape.known_rank() && shape.rank() != 0) {
-    return InvalidArgument("Input must be scalar but has rank ", shape.rank());
-  }
   if (!value) return std::optional<int>();
   if (rank < 0) {
     return *value < 0 || *value > Shape::kMaxRank ? std::nullopt
@@ -85,6 +80,7 @@ absl::StatusOr<int64_t> SumOfSizes(const Dims& sizes, int* wildcard) {
 
 absl::Status SplitVShape(ShapeContext& c) {
   const PartialShape& input = c.input(0);
+  if (input.known_rank() && input.rank() == 0) return InvalidArgument("Can't split scalars");
   ASSIGN_OR_RETURN(const std::optional<int> axis, KnownAxis(c, 2, input.rank()));
   if (!axis || !input.known_rank()) {
     SetAllOutputs(c, UnknownLike(input));

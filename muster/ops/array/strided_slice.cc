@@ -21,8 +21,10 @@ absl::StatusOr<std::optional<Dims>> KnownIndices(ShapeContext& c, int input) {
 
 absl::Status StridedSliceShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape vector, c.WithRank(c.input(1), 1));
-  ASSIGN_OR_RETURN(vector, c.Merge(vector, c.input(2)));
-  ASSIGN_OR_RETURN(vector, c.Merge(vector, c.input(3)));
+  for (const int i : {2, 3}) {
+    ASSIGN_OR_RETURN(const PartialShape other, c.WithRank(c.input(i), 1));
+    ASSIGN_OR_RETURN(vector, c.Merge(vector, other));
+  }
   ASSIGN_OR_RETURN(const StridedSliceMasks masks, StridedSliceMasks::FromAttrs(c.node()));
   ASSIGN_OR_RETURN(const std::optional<Dims> strides, KnownIndices(c, 3));
   if (!c.input(0).known_rank() || !strides) {

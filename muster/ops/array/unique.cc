@@ -173,9 +173,12 @@ absl::Status RunListDiff(KernelContext& c) {
 }
 
 absl::Status UniqueShape(ShapeContext& c) {
+  // As in TensorFlow, where UniqueWithCounts leaves it to the kernel.
+  const bool has_counts = c.num_outputs() == 3;
+  if (!has_counts) RETURN_IF_ERROR(c.WithRank(c.input(0), 1).status());
   c.SetOutput(0, PartialShape::Vector(-1));
   c.SetOutput(1, c.input(0));
-  if (c.num_outputs() == 3) c.SetOutput(2, PartialShape::Vector(-1));
+  if (has_counts) c.SetOutput(2, PartialShape::Vector(-1));
   return absl::OkStatus();
 }
 

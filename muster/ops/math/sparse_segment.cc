@@ -40,8 +40,10 @@ absl::Status RunSparseSegment(KernelContext& c) {
   const std::vector<int64_t> ids = WideIndices(c.input(2));
   const int64_t rows = static_cast<int64_t>(ids.size());
   const int64_t last = rows > 0 ? ids[rows - 1] : -1;
-  if (last == std::numeric_limits<int64_t>::max())
-    return InvalidArgument("segment id ", last, " is too large");
+  constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
+  if (last >= kLimit) {
+    return InvalidArgument("Last segment id must be < kintmax, got ", last, " limit ", kLimit);
+  }
   int64_t segments = last + 1;
   if (has_count) {
     ASSIGN_OR_RETURN(segments, ScalarInteger(c.input(3), "num_segments"));

@@ -91,7 +91,7 @@ class Conv2DBackpropFilter : public Conv {
     const Tensor& sizes = c.input(1);
     const Tensor dy = c.input(2);
     if (attrs_.data_format != "NHWC") {
-      return Unimplemented("Conv2DCustomBackpropFilterOp only supports NHWC.");
+      return InvalidArgument("Conv2DCustomBackpropFilterOp only supports NHWC.");
     }
     if (sizes.rank() != 1) {
       return InvalidArgument("Conv2DBackpropFilter: filter_sizes input must be 1-dim, not ",

@@ -15,6 +15,12 @@ class Pool3DKernel : public Kernel {
       return InvalidArgument("Default ", setup.node().def().name,
                              " only supports NDHWC on device type CPU");
     }
+    for (const int64_t size : attrs_.window) {
+      if (size <= 0) return InvalidArgument("ksize must be positive, got: ", size);
+    }
+    for (const int64_t stride : attrs_.strides) {
+      if (stride <= 0) return InvalidArgument("strides must be positive, got: ", stride);
+    }
     if (attrs_.window[0] != 1 || attrs_.strides[0] != 1)
       return Unimplemented("Pooling is not yet supported on the batch dimension.");
     if (attrs_.window[4] != 1 || attrs_.strides[4] != 1)

@@ -1,9 +1,9 @@
 // EditDistance: how many insertions, deletions and replacements turn one row into another.
+#include <algorithm>
 #include <limits>
 #include <numeric>
 
 #include "absl/container/btree_map.h"
-#include "absl/strings/str_join.h"
 
 #include "muster/ops/sparse/sparse_input.h"
 
@@ -32,16 +32,22 @@ absl::StatusOr<Rows<T>> ReadRows(const KernelContext& c, int first, absl::string
                            "_shape should be a vector, but got shape: ", shape.shape().ToString());
   }
   if (values.num_elements() != indices.dim(0)) {
-    return InvalidArgument(what, "_values.shape[0] should be equal to ", what,
-                           "_indices.shape[0], but got ", values.num_elements(), " and ",
-                           indices.dim(0));
+    return InvalidArgument("Expected ", what, "_values.NumElements == #rows(", what,
+                           "_indices), their shapes are: ", values.shape().ToString(), " and ",
+                           indices.shape().ToString());
   }
   if (shape.num_elements() != indices.dim(1)) {
-    return InvalidArgument(what, "_shape should have ", indices.dim(1), " elements, but got ",
-                           shape.num_elements());
+    return InvalidArgument("Expected ", what, "_shape.NumElements == #cols(", what,
+                           "_indices), their shapes are: ", shape.shape().ToString(), " and ",
+                           indices.shape().ToString());
   }
-  if (shape.num_elements() < 1)
-    return InvalidArgument("Input tensor must have at least one dimension, but got 0");
+  if (shape.num_elements() < 1) {
+    return InvalidArgument("Input SparseTensors must have rank at least 1, but ", what,
+                           "_shape rank is: ", shape.num_elements());
+  }
+  for (const int64_t size : shape.values<int64_t>()) {
+    if (size < 0) return InvalidArgument("Dimension ", size, " must be >= 0");
+  }
   const int64_t rank = indices.dim(1);
   Rows<T> rows;
   for (int64_t i = 0; i < values.num_elements(); ++i) {
@@ -108,16 +114,14 @@ class EditDistanceKernel : public Kernel {
       // row's own as long as they lead to an element.
       __int128 place = 0;
       for (size_t d = 0; d < row.size(); ++d) {
-        place = place * dims[d] + row[d];
-        if (place > std::numeric_limits<int64_t>::max() ||
-            place < std::numeric_limits<int64_t>::min())
-          break;
+        place = std::clamp<__int128>(place * dims[d] + row[d], std::numeric_limits<int64_t>::min(),
+                                     std::numeric_limits<int64_t>::max());
       }
       if (place < 0 || place >= output->num_elements()) {
-        return Internal("Row [", absl::StrJoin(row, ","),
-                        "] would require writing to outside of the buffer for the output tensor: "
-                        "it has ",
-                        output->num_elements(), " elements");
+        return Internal("Got an inner product ", static_cast<int64_t>(place),
+                        " which would require writing to outside of the buffer for the output "
+                        "tensor (max elements ",
+                        output->num_elements(), ")");
       }
       auto distance = static_cast<float>(Distance(first, second));
       if (normalize_) {
@@ -142,11 +146,28 @@ class EditDistanceKernel : public Kernel {
   bool normalize_ = true;
 };
 
+// Whether indices, values and shape of a sparse tensor fit, as far as their sizes are known.
+absl::Status CheckSizes(const PartialShape& indices, const PartialShape& values,
+                        const PartialShape& shape) {
+  const auto size = [](const PartialShape& of, int i) { return of.known_rank() ? of.dim(i) : -1; };
+  const int64_t rows = size(indices, 0), count = size(values, 0);
+  if (rows >= 0 && count >= 0 && rows != count) {
+    return InvalidArgument("Number of elements in index (", rows, ") and values (", count,
+                           ") do not match.");
+  }
+  const int64_t columns = size(indices, 1), rank = size(shape, 0);
+  if (columns >= 0 && rank >= 0 && columns != rank) {
+    return InvalidArgument("Index rank (", columns, ") and shape rank (", rank, ") do not match.");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status EditDistanceShape(ShapeContext& c) {
   for (const int first : {0, 3}) {
     RETURN_IF_ERROR(c.WithRank(c.input(first), 2).status());
     RETURN_IF_ERROR(c.WithRank(c.input(first + 1), 1).status());
     RETURN_IF_ERROR(c.WithRank(c.input(first + 2), 1).status());
+    RETURN_IF_ERROR(CheckSizes(c.input(first), c.input(first + 1), c.input(first + 2)));
   }
   const std::optional<Tensor> a = c.ConstantInput(2);
   const std::optional<Tensor> b = c.ConstantInput(5);

@@ -314,8 +314,11 @@ absl::Status ResourceGatherNdKernel(KernelContext& c) {
   Dims dims = outer.dims();
   dims.insert(dims.end(), params.shape().dims().begin() + axes, params.shape().dims().end());
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  if (outer.num_elements() > 0 && params.num_elements() == 0) {
+    return InvalidArgument("Requested more than 0 entries, but params is empty.  Params shape: ",
+                           params.shape().ToString());
+  }
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-  if (shape.num_elements() == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const Dims values, IntegerValues(indices));
   const int64_t row_elements = params.shape().ElementsIn(axes, params.rank());
   const int64_t row_bytes = row_elements * static_cast<int64_t>(DTypeSize(params.dtype()));
