@@ -31,14 +31,22 @@ def describe(result):
     return "values"
 
 
+def said(result):
+    """What an error says, without where it happened, in the words of TensorFlow 1.15 for errors of shape rules."""
+    text = re.sub(r"^Graph execution error:.*?Node: '[^']*'", "", result[2], flags=re.DOTALL)
+    text = re.split(r"\n\t? ?\[\[", text)[0]
+    text = re.sub(r"'\{\{node (\S+?)\}\} = (\w+).*?\]?\(.*?\)' with", r"'\1' (op: '\2') with", text)
+    return " ".join(text.split())
+
+
 def missing_kernel(result):
     """Whether a result says that the op, or its kernel for these types, does not exist."""
     return result[0] == "error" and any(
         text in result[2] for text in ("No OpKernel was registered", "Op type not registered", "No registered"))
 
 
-def difference(expected, actual, tolerance):
-    """None where the results agree, otherwise what is different."""
+def difference(expected, actual, tolerance, with_text=False):
+    """None where the results agree, otherwise what is different. `with_text`: what errors say is compared too."""
     if expected[0] == "crash":
         return f"TensorFlow itself: {describe(expected)}"
     if expected[0] != actual[0]:
@@ -48,6 +56,8 @@ def difference(expected, actual, tolerance):
             return f"{describe(actual)}, TensorFlow: {describe(expected)}"
         if missing_kernel(actual) != missing_kernel(expected):
             return f"{describe(actual)}, TensorFlow: {describe(expected)}"
+        if with_text and said(expected) != said(actual):
+            return f"says {said(actual)!r}, TensorFlow {said(expected)!r}"
         return None
     if len(expected[1]) != len(actual[1]):
         return f"{len(actual[1])} outputs, TensorFlow has {len(expected[1])}"

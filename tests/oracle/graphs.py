@@ -54,6 +54,7 @@ class Case:
     shaped: bool = False  # placeholders have static shapes
     sliced: bool = False  # inputs are parts of larger tensors, so their memory starts anywhere
     gradient: bool = False
+    text: bool = False  # an error's message is compared, not only its code
     fetch: list = None  # indices of the outputs to compare; None: all that can be fetched
     nodes: Any = None  # instead of one op: a function that builds the graph (see Builder)
 

@@ -32,7 +32,7 @@ def evaluate(tf_python, ops=None, show_errors=False):
     outcomes = collections.defaultdict(list)
     for case, program in zip(table, programs):
         want, got = expected[program["key"]], actual[program["key"]]
-        found = compare.difference(want, got, case.tolerance)
+        found = compare.difference(want, got, case.tolerance, case.text)
         if case.gradient and want[0] == "error" and want[1] == -1:
             continue  # TensorFlow's Python cannot build this gradient (index types it does not expect)
         if found is None and case.kind == "error" and want[0] != "error":

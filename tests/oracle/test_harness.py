@@ -83,6 +83,15 @@ def _case(kind="normal", note=""):
     return graphs.Case("Op", kind, "T=float", {}, [], compare.EXACT, note=note)
 
 
+def test_texts_are_compared_where_asked():
+    theirs = ("error", 3, "Graph execution error:\n\nDetected at node 'c/op'\nNode: 'c/op'\nno\n\t [[{{node c/op}}]]", "run")
+    assert compare.difference(theirs, ("error", 3, "no\n\t [[node c/op]]", "run"), compare.EXACT, with_text=True) is None
+    assert compare.difference(theirs, ("error", 3, "yes", "run"), compare.EXACT, with_text=True)
+    built = ("error", 3, "no for '{{node c/op}} = Add[T=DT_FLOAT](x, y)' with input shapes: [], [].", "build")
+    ours = ("error", 3, "no for 'c/op' (op: 'Add') with input shapes: [], [].", "build")
+    assert compare.difference(built, ours, compare.EXACT, with_text=True) is None
+
+
 def test_a_missing_case_is_a_problem_unless_it_is_listed(tmp_path):
     key = ("Op", "T=float", "normal")
     problems, _ = coverage.judge([key], {}, *_lists(tmp_path))

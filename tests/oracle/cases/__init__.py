@@ -104,13 +104,13 @@ class Maker:
 
     # --- Cases. ---
     def _add(self, kind, inputs, note="", tolerance=None, nodes=None, gradient=None, sliced=None, fetch=None, shaped=None,
-             **attrs):
+             text=False, **attrs):
         settings = self._settings
         full = {**self.types, **settings["attrs"], **attrs}
         common = dict(op=self.op, typing=self.label, attrs=full, inputs=list(inputs), nodes=nodes,
                       tolerance=tolerance or self.tolerance, fetch=fetch or settings["fetch"],
                       shaped=settings["shaped"] if shaped is None else shaped)
-        self._out.append(Case(kind=kind, note=note, **common))
+        self._out.append(Case(kind=kind, note=note, text=text, **common))
         if kind != "normal":
             return
         if nodes is None and sliced is not False and inputs:
@@ -133,6 +133,11 @@ class Maker:
 
     def error(self, inputs, note="", **settings):
         self._add("error", inputs, note, **settings)
+
+    def refused(self, inputs, note, **settings):
+        """An error that says what TensorFlow says, with and without static shapes."""
+        for shaped in (False, True):
+            self._add("error", inputs, note + (" static" if shaped else ""), shaped=shaped, text=True, **settings)
 
     def type_error(self, inputs, note="an input of another type", **settings):
         """For ops that take any values: the first input that is no variable has a type that the op does not take."""
