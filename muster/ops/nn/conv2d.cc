@@ -71,7 +71,7 @@ class Conv2DBackpropInput : public Conv {
       return InvalidArgument("Conv2DCustomBackpropInputOp only supports NHWC.");
     ASSIGN_OR_RETURN(const Shape shape, InputShapeFrom(c.input(0), filter.shape(), dy.shape()));
     ASSIGN_OR_RETURN(const ConvGeometry g, MakeConvGeometry(attrs_, shape, filter.shape()));
-    RETURN_IF_ERROR(CheckOutBackprop(g, dy.shape(), "Conv2DBackpropInput"));
+    RETURN_IF_ERROR(CheckOutBackprop(attrs_, g, dy.shape()));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     T* const out = output->data<T>();
     if (output->num_elements() == 0) return absl::OkStatus();
@@ -101,7 +101,7 @@ class Conv2DBackpropFilter : public Conv {
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
     ASSIGN_OR_RETURN(const ConvGeometry g,
                      MakeConvGeometry(attrs_, input.shape(), shape, /*may_be_empty=*/true));
-    RETURN_IF_ERROR(CheckOutBackprop(g, dy.shape(), "Conv2DBackpropFilter"));
+    RETURN_IF_ERROR(CheckOutBackprop(attrs_, g, dy.shape()));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     T* const out = output->data<T>();

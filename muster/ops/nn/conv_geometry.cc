@@ -1,5 +1,8 @@
 #include "muster/ops/nn/conv_geometry.h"
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
 namespace muster {
 namespace {
 
@@ -59,10 +62,34 @@ absl::StatusOr<ConvGeometry> MakeSpatial(const ConvAttrs& attrs, const Shape& in
   return g;
 }
 
+// What TensorFlow's kernels call themselves in errors; empty for those that do not.
+absl::string_view KernelName(const ConvAttrs& attrs) {
+  if (attrs.op == "Conv2DBackpropInput") return "Conv2DCustomBackpropInput";
+  if (attrs.op == "Conv2DBackpropFilter") return "Conv2DCustomBackpropFilter";
+  if (attrs.op == "DepthwiseConv2dNativeBackpropInput") return "DepthwiseConv2DBackpropInput";
+  if (attrs.op == "DepthwiseConv2dNativeBackpropFilter") return "DepthwiseConv2DBackpropFilter";
+  return "";
+}
+
+bool IsDepthwise(const ConvAttrs& attrs) {
+  return absl::StartsWith(attrs.op, "DepthwiseConv2d");
+}
+
+// Of all kernels in TensorFlow, some say so with another code.
+absl::Status NotInSpace(const ConvAttrs& attrs, absl::string_view what) {
+  const bool is_invalid =
+      attrs.op == "Conv2DBackpropFilter" || (IsDepthwise(attrs) && what == "strides");
+  return absl::Status(
+      is_invalid ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kUnimplemented,
+      absl::StrCat("Current implementation does not yet support ", what,
+                   " in the batch and depth dimensions."));
+}
+
 }  // namespace
 
 absl::StatusOr<ConvAttrs> ReadConvAttrs(const Node& node) {
   ConvAttrs attrs;
+  attrs.op = node.op();
   ASSIGN_OR_RETURN(attrs.strides, ReadSizes(node, "strides"));
   ASSIGN_OR_RETURN(attrs.dilations, ReadSizes(node, "dilations"));
   ASSIGN_OR_RETURN(attrs.padding, node.Attr<std::string>("padding"));
@@ -79,17 +106,11 @@ absl::Status CheckConvAttrs(const ConvAttrs& attrs) {
     return InvalidArgument("Sliding window strides field must specify 4 dimensions");
   if (attrs.dilations.size() != 4)
     return InvalidArgument("Sliding window dilations field must specify 4 dimensions");
-  if (attrs.strides[0] != 1 || attrs.strides[3] != 1) {
-    return Unimplemented(
-        "Current implementation does not yet support strides in the batch and depth dimensions.");
-  }
+  if (attrs.strides[0] != 1 || attrs.strides[3] != 1) return NotInSpace(attrs, "strides");
   if (attrs.strides[1] <= 0 || attrs.strides[2] <= 0) {
     return InvalidArgument("Row and column strides should be larger than 0.");
   }
-  if (attrs.dilations[0] != 1 || attrs.dilations[3] != 1) {
-    return Unimplemented(
-        "Current implementation does not yet support dilations in the batch and depth dimensions.");
-  }
+  if (attrs.dilations[0] != 1 || attrs.dilations[3] != 1) return NotInSpace(attrs, "dilations");
   if (attrs.dilations[1] <= 0 || attrs.dilations[2] <= 0) {
     return InvalidArgument("Dilated rates should be larger than 0.");
   }
@@ -102,6 +123,8 @@ absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shap
   if (g.filter_channels == 0)
     return InvalidArgument("filter depth must be strictly greater than zero: ", filter.ToString());
   if (g.channels % g.filter_channels != 0) {
+    if (const absl::string_view kernel = KernelName(attrs); !kernel.empty())
+      return InvalidArgument(kernel, ": input depth must be evenly divisible by filter depth");
     return InvalidArgument("input depth must be evenly divisible by filter depth: ", g.channels,
                            " vs ", g.filter_channels);
   }
@@ -121,6 +144,8 @@ absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const
                                                    const Shape& filter) {
   ASSIGN_OR_RETURN(ConvGeometry g, MakeSpatial(attrs, input, filter, /*may_be_empty=*/false));
   if (g.channels != g.filter_channels) {
+    if (const absl::string_view kernel = KernelName(attrs); !kernel.empty())
+      return InvalidArgument(kernel, ": input and filter must have the same in_depth");
     return InvalidArgument("input and filter must have the same depth: ", g.channels, " vs ",
                            g.filter_channels);
   }
@@ -133,16 +158,22 @@ absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const
   return g;
 }
 
-absl::Status CheckOutBackprop(const ConvGeometry& g, const Shape& out_backprop,
-                              absl::string_view op) {
+absl::Status CheckOutBackprop(const ConvAttrs& attrs, const ConvGeometry& g,
+                              const Shape& out_backprop) {
+  const absl::string_view op = KernelName(attrs);
   if (out_backprop.rank() != 4) return InvalidArgument(op, ": out_backprop must be 4-dimensional");
   if (out_backprop.dim(0) != g.batch) {
-    return InvalidArgument(
-        op, ": input and out_backprop must have the same batch size. Input batch: ", g.batch,
-        ", outbackprop batch: ", out_backprop.dim(0), ", batch_dim: 0");
+    const std::string sizes =
+        IsDepthwise(attrs)
+            ? ""
+            : absl::StrCat(". Input batch: ", g.batch, ", outbackprop batch: ", out_backprop.dim(0),
+                           ", batch_dim: 0");
+    return InvalidArgument(op, ": input and out_backprop must have the same batch size", sizes);
   }
   if (out_backprop.dim(3) != g.out_channels) {
-    return InvalidArgument(op, ": filter and out_backprop must have the same out_depth");
+    return InvalidArgument(op, IsDepthwise(attrs)
+                                   ? ": depth_multiplier * in_depth not equal to out_depth"
+                                   : ": filter and out_backprop must have the same out_depth");
   }
   const struct {
     int axis;
@@ -152,6 +183,11 @@ absl::Status CheckOutBackprop(const ConvGeometry& g, const Shape& out_backprop,
   for (const auto& check : checks) {
     const int64_t actual = out_backprop.dim(check.axis);
     if (actual == check.computed) continue;
+    if (IsDepthwise(attrs)) {
+      return InvalidArgument(op, ": Number of ", check.axis == 1 ? "rows" : "cols",
+                             " of out_backprop doesn't match computed: actual = ", actual,
+                             ", computed = ", check.computed);
+    }
     return InvalidArgument(op, ": Size of out_backprop doesn't match computed: actual = ", actual,
                            ", computed = ", check.computed, " spatial_dim: ", check.axis,
                            " input: ", check.input, " filter: ", check.filter, " output: ", actual,

@@ -10,6 +10,7 @@ namespace muster {
 
 // The attributes that all convolutions have.
 struct ConvAttrs {
+  std::string op;
   std::vector<int64_t> strides;
   std::vector<int64_t> dilations;
   std::string padding;
@@ -17,7 +18,7 @@ struct ConvAttrs {
   std::string data_format;
 };
 absl::StatusOr<ConvAttrs> ReadConvAttrs(const Node& node);
-// What holds for every kernel: NHWC, strides and dilations of space only. `op` names the kernel.
+// What holds for every kernel: strides and dilations of space only.
 absl::Status CheckConvAttrs(const ConvAttrs& attrs);
 
 struct ConvGeometry {
@@ -55,10 +56,9 @@ absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shap
 // channels * multiplier.
 absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const Shape& input,
                                                    const Shape& filter);
-// InvalidArgument in TensorFlow's words when the gradient of the output does not fit; `op` names
-// the op.
-absl::Status CheckOutBackprop(const ConvGeometry& g, const Shape& out_backprop,
-                              absl::string_view op);
+// InvalidArgument in TensorFlow's words when the gradient of the output does not fit.
+absl::Status CheckOutBackprop(const ConvAttrs& attrs, const ConvGeometry& g,
+                              const Shape& out_backprop);
 
 // Shape rules.
 absl::Status InferConv2D(ShapeContext& c);

@@ -51,7 +51,7 @@ class DepthwiseBackpropInput : public Depthwise {
     ASSIGN_OR_RETURN(const Shape shape,
                      ShapeFrom(c.input(0), "Conv2DBackpropInput", "input_sizes"));
     ASSIGN_OR_RETURN(const ConvGeometry g, MakeDepthwiseGeometry(attrs_, shape, filter.shape()));
-    RETURN_IF_ERROR(CheckOutBackprop(g, dy.shape(), "DepthwiseConv2DBackpropInput"));
+    RETURN_IF_ERROR(CheckOutBackprop(attrs_, g, dy.shape()));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     T* const out = output->data<T>();
     if (output->num_elements() == 0) return absl::OkStatus();
@@ -72,7 +72,7 @@ class DepthwiseBackpropFilter : public Depthwise {
     ASSIGN_OR_RETURN(const Shape shape,
                      ShapeFrom(c.input(1), "Conv2DBackpropFilter", "filter_sizes"));
     ASSIGN_OR_RETURN(const ConvGeometry g, MakeDepthwiseGeometry(attrs_, input.shape(), shape));
-    RETURN_IF_ERROR(CheckOutBackprop(g, dy.shape(), "DepthwiseConv2DBackpropFilter"));
+    RETURN_IF_ERROR(CheckOutBackprop(attrs_, g, dy.shape()));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     T* const out = output->data<T>();
     if (input.num_elements() == 0 || dy.num_elements() == 0) {

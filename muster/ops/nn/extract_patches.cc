@@ -35,8 +35,7 @@ absl::StatusOr<Patches> ReadPatches(const Node& node) {
 absl::Status CheckSizes(const Node& node, const char* attr) {
   ASSIGN_OR_RETURN(const std::vector<int64_t> sizes, ReadFour(node, attr));
   if (sizes[0] != 1 || sizes[3] != 1) {
-    return Unimplemented("Only support ", attr,
-                         " across space: the first and the last value must be 1.");
+    return Unimplemented("Only support ", attr, " across space.");
   }
   if (sizes[1] < 1 || sizes[2] < 1)
     return OutOfRange(attr, " is out of range: ", sizes[1], "x", sizes[2]);

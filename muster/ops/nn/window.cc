@@ -59,13 +59,15 @@ absl::Status CheckExplicitPadding(absl::string_view padding,
   }
   for (int64_t value : explicit_paddings) {
     if (value < 0) return InvalidArgument("All elements of explicit_paddings must be nonnegative");
-    if (value >= kLargestSize) return InvalidArgument("explicit_paddings are too large: ", value);
   }
   const int c = axes.channels;
   if (explicit_paddings[0] != 0 || explicit_paddings[1] != 0 || explicit_paddings[2 * c] != 0 ||
       explicit_paddings[2 * c + 1] != 0) {
     return InvalidArgument(
         "Nonzero explicit padding in the batch or depth dimensions is not supported");
+  }
+  for (int64_t value : explicit_paddings) {
+    if (value >= kLargestSize) return InvalidArgument("explicit_paddings are too large: ", value);
   }
   return absl::OkStatus();
 }

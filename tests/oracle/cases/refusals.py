@@ -189,6 +189,26 @@ def backprop_filter(g):
             data_format="NCHW", text=True)
 
 
+BACKPROP_OF_INPUT = ("Conv2DBackpropInput", "DepthwiseConv2dNativeBackpropInput")
+
+
+@cases("Conv2DBackpropFilter", "DepthwiseConv2dNativeBackpropFilter", *BACKPROP_OF_INPUT, only=plain)
+def sizes_of_gradients(g):
+    depth = 4 if g.op.startswith("Depthwise") else 2
+
+    def error(note, image=(1, 5, 5, 2), filter=(3, 3, 2, 2), dy=(1, 5, 5, depth), **settings):
+        inputs = [list(image), g.values(*filter)] if g.op in BACKPROP_OF_INPUT else [g.values(*image), list(filter)]
+        g.error(inputs + [g.values(*dy)], note, **dict(dict(strides=[1, 1, 1, 1], padding="SAME", text=True), **settings))
+
+    error("another batch", dy=(3, 5, 5, depth))
+    error("another depth", dy=(1, 5, 5, 3))
+    error("another height", dy=(1, 4, 5, depth))
+    error("another width", dy=(1, 5, 6, depth))
+    error("another depth of the filter", filter=(3, 3, 3, 2))
+    error("strides over batches", strides=[2, 1, 1, 1])
+    error("strides over channels", strides=[1, 1, 1, 2])
+
+
 @cases("MaxPool3D", "AvgPool3D", only=plain)
 def windows_3d(g):
     right = dict(ksize=[1, 2, 2, 2, 1], strides=[1, 2, 2, 2, 1], padding="VALID")
