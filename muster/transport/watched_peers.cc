@@ -114,13 +114,19 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
 
   const LivenessOptions& options() const { return options_; }
 
-  void Closed(uint64_t number) {
+  // The call has ended; `is_answered`: the task has done what was asked of it.
+  void Closed(uint64_t number, bool is_answered) {
     OpenCall dropped;
-    MutexLock lock(mutex_);
-    const auto found = calls_.find(number);
-    if (found == calls_.end()) return;
-    dropped = std::move(found->second);
-    calls_.erase(found);
+    bool is_back = false;
+    {
+      MutexLock lock(mutex_);
+      const auto found = calls_.find(number);
+      if (found == calls_.end()) return;
+      dropped = std::move(found->second);
+      calls_.erase(found);
+      if (is_answered && dropped.renewals == renewals_) is_back = HeardLocked();
+    }
+    if (is_back) LOG(INFO) << task_ << " answers again";
   }
 
  private:
@@ -263,6 +269,15 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
     if (!failed.empty()) Fail(failed, Gone(status));
   }
 
+  // A sign of life. Whether the task was missed before.
+  bool HeardLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    absent_since_.reset();
+    unanswered_ = false;
+    silence_ = absl::ZeroDuration();
+    renew_after_ = options_.fail_after;
+    return std::exchange(warned_, false);
+  }
+
   void Heard(const absl::Status& status, uint64_t incarnation) {
     if (IsAbsence(status)) return Missed(status);
     if (absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
@@ -273,11 +288,7 @@ class TaskWatch : public std::enable_shared_from_this<TaskWatch> {
     Calls failed;
     {
       MutexLock lock(mutex_);
-      is_back = std::exchange(warned_, false);
-      absent_since_.reset();
-      unanswered_ = false;
-      silence_ = absl::ZeroDuration();
-      renew_after_ = options_.fail_after;
+      is_back = HeardLocked();
       if (incarnation != 0) failed = TakeOlderLocked(incarnation);
     }
     if (is_back) LOG(INFO) << task_ << " answers again";
@@ -387,7 +398,7 @@ void CallWatched(const std::shared_ptr<TaskWatch>& watch, Api& to, CallOptions o
   call(to, std::move(options),
        [watch, number = *number, caller, token,
         done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
-         watch->Closed(number);
+         watch->Closed(number, reply.ok());
          // Once it is cancelled the callback has run or is running, perhaps below us.
          if (caller != nullptr && !caller->cancelled()) caller->Deregister(token);
          if (absl::IsUnavailable(reply.status()))

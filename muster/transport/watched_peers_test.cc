@@ -42,7 +42,9 @@ class FakeTask : public ForwardingWorker<FakeTask>, public PeerApi {
     if (options.cancellation == nullptr) return;
     auto shared = std::make_shared<CallDone<Reply>>(std::move(done));
     finish = [shared](absl::Status status) {
-      if (*shared) std::exchange(*shared, nullptr)(std::move(status));
+      if (!*shared) return;
+      auto end = std::exchange(*shared, nullptr);
+      status.ok() ? std::move(end)(Reply()) : std::move(end)(std::move(status));
     };
     options.cancellation->Register(options.cancellation->NewToken(),
                                    [shared, from = options.cancellation.get()] {
@@ -280,6 +282,21 @@ TEST_F(WatchedPeersTest, AnAnswerToAnybodyIsASignOfLife) {
   EXPECT_TRUE(answered);
   Open();
   EXPECT_FALSE(answer_.has_value());
+}
+
+TEST_F(WatchedPeersTest, AReplyIsASignOfLife) {
+  // As when connections break every few seconds, with the questions that are asked meanwhile.
+  task_->answers = false;
+  for (int i = 0; i < 20; ++i) {
+    Open();
+    RunFor(absl::Seconds(10));
+    ASSERT_FALSE(answer_.has_value()) << i;
+    task_->finish(absl::OkStatus());
+    EXPECT_EQ(*answer_, absl::OkStatus());
+  }
+  Open();
+  RunFor(absl::Seconds(33));
+  EXPECT_TRUE(absl::IsUnavailable(*answer_));
 }
 
 TEST_F(WatchedPeersTest, StockTasksAreAskedForTheirStatus) {
