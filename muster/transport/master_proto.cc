@@ -180,6 +180,8 @@ absl::StatusOr<ReceivedRunStep> ReadRunStep(const WireBytes& bytes) {
     absl::StatusOr<NamedTensor> tensor = ReadNamedTensor(parts[i]);
     if (tensor.ok()) {
       request.feeds.push_back(*std::move(tensor));
+    } else if (absl::IsResourceExhausted(tensor.status())) {
+      result.bad_feed = AfterStart(tensor.status());
     } else {
       result.bad_feed = AfterStart(InvalidArgument("Invalid TensorProto for feed value ", i));
     }

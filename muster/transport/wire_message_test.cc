@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/tensor/memory_guard.h"
 #include "muster/tensor/tensor_proto.h"
 #include "muster/transport/master_proto.h"
 #include "muster/transport/session_config_proto.h"
@@ -175,6 +176,18 @@ TEST(WireMessageTest, HostileTensors) {
   variant.AppendVarintField(1, 21);
   variant.AppendBytesField(15, deep);
   EXPECT_FALSE(Read(variant.Text()).ok());
+}
+
+TEST(WireMessageTest, AFeedWithoutMemoryIsNotABadOne) {
+  RunStepRequest step;
+  const auto large = static_cast<int64_t>(MemoryGuard::kLargeBytes);
+  step.feeds = {{"a:0", Tensor::Make(DType::kBool, *Shape::Make({large})).value()}};
+  const std::string text = WriteRunStep(step)->Text();
+  MemoryGuard::Global().Limit(0);
+  const absl::StatusOr<ReceivedRunStep> read = ReadRunStep(WireBytes::Of(text));
+  MemoryGuard::Global().Limit(INT64_MAX);
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->bad_feed.code(), StatusCode::kResourceExhausted) << read->bad_feed;
 }
 
 // Whatever the bytes are, readers return.
