@@ -1,22 +1,12 @@
 """The conventions hold in this checkout, and the checker finds what it is there to find."""
 
-import importlib.util
 import pathlib
 import subprocess
 
 import pytest
+import tidy
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-
-
-def load_tidy():
-    spec = importlib.util.spec_from_file_location("tidy", ROOT / "tools" / "tidy.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-tidy = load_tidy()
 
 
 def test_checkout_is_tidy():

@@ -2,7 +2,8 @@
 """Reads the sources and says where they leave our conventions.
 
 Errors make the exit status 1: an include that goes up, a word we do not use, a layer without a README, a path of
-somebody's machine, a file at the root that is not known there. Remarks (sizes, names, missing tests) are printed with --remarks and fail nothing.
+somebody's machine, a file at the root that is not known there, a link, a path or a cited section that leads nowhere.
+Remarks (sizes, names, missing tests) are printed with --remarks and fail nothing.
 """
 
 import argparse
@@ -11,6 +12,8 @@ import re
 import subprocess
 import sys
 from typing import NamedTuple
+
+import tidy_docs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -78,7 +81,7 @@ AVOIDED_NAMES = set("util utils helper helpers common manager misc wrapper impl 
 FILE_LINES, FUNCTION_LINES, README_LINES, COLUMNS = 600, 70, 30, 100
 
 # This checker and its test hold the words they look for; golden data is TensorFlow's.
-UNCHECKED = re.compile(r"^tools/tidy\.py$|^tests/test_tidy\.py$|^tests/golden/|^data/|^LICENSE$")
+UNCHECKED = re.compile(r"^tools/tidy(_docs)?\.py$|^tests/test_tidy(_docs)?\.py$|^tests/golden/|^data/|^LICENSE$")
 
 
 def tracked_files(root):
@@ -154,15 +157,41 @@ def stray_errors(names):
             yield f"{name}: a stray file at the root; remove it, or add it to ROOT_FILES of tools/tidy.py"
 
 
-def errors(root=ROOT):
-    names = tracked_files(root)
-    found = list(readme_errors(set(names))) + list(stray_errors(names))
+def read_texts(root, names):
+    """{name: text} of the files that are text and ours."""
+    texts = {}
     for name in names:
-        if UNCHECKED.search(name):
+        if UNCHECKED.search(name) and not name.endswith(".md"):
             continue
         try:
-            text = (root / name).read_text(encoding="utf-8")
+            texts[name] = (root / name).read_text(encoding="utf-8")
         except UnicodeDecodeError:
+            continue
+    return texts
+
+
+def document_errors(texts, names):
+    """Links, paths and citations that lead nowhere."""
+    documents = {name: text for name, text in texts.items() if name.endswith(".md")}
+    references = {pathlib.PurePosixPath(name).stem: text for name, text in documents.items()
+                  if name.startswith(tidy_docs.REFERENCES)}
+    for name, text in documents.items():
+        yield from tidy_docs.link_errors(name, text, documents, names)
+        yield from tidy_docs.path_errors(name, text, names)
+    for name, text in texts.items():
+        if UNCHECKED.search(name):
+            continue
+        yield from tidy_docs.citation_errors(name, text, references)
+        if name not in documents:
+            yield from tidy_docs.mention_errors(name, text, names)
+
+
+def errors(root=ROOT):
+    names = tracked_files(root)
+    texts = read_texts(root, names)
+    found = list(readme_errors(set(names))) + list(stray_errors(names)) + list(document_errors(texts, set(names)))
+    for name, text in texts.items():
+        if UNCHECKED.search(name):
             continue
         if pathlib.PurePosixPath(name).suffix in CPP:
             found.extend(include_errors(name, text))

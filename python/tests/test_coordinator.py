@@ -1,4 +1,4 @@
-"""tf.train.Coordinator and LooperThread (recovery-semantics, section 3.2)."""
+"""tf.train.Coordinator and LooperThread (recovery-semantics §3.2)."""
 import gc
 import os
 import signal

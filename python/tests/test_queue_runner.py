@@ -1,4 +1,4 @@
-"""tf.train.QueueRunner and start_queue_runners (recovery-semantics, section 3.1)."""
+"""tf.train.QueueRunner and start_queue_runners (recovery-semantics §3.1)."""
 import re
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""tf.train.SessionManager (recovery-semantics, section 4)."""
+"""tf.train.SessionManager (recovery-semantics §4)."""
 import os
 import signal
 import threading

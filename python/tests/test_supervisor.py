@@ -1,4 +1,4 @@
-"""tf.train.Supervisor (recovery-semantics, section 5; case 14 of section 11)."""
+"""tf.train.Supervisor (recovery-semantics §5; case 14 of §11)."""
 import glob
 import os
 import threading
