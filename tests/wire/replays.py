@@ -1,4 +1,4 @@
-"""Runs ../shared/tools/wire against `muster serve` and reads what it reports."""
+"""Runs wire_replay.py, wire_record.py and wire_compare.py against `muster serve` and reads what they report."""
 import concurrent.futures
 import contextlib
 import fnmatch
@@ -10,9 +10,11 @@ import random
 import re
 import subprocess
 
+import wire_recordings
 from cluster_ports import free_ports, readable
 
 HERE = pathlib.Path(__file__).resolve().parent
+GOLDEN = HERE.parent / "golden" / "wire"
 VERSIONS = ["2.21", "1.15.5"]
 SCENARIOS = [
     "n_worker_errors", "n_register_graph", "n_master_errors", "a_session", "b_ps_worker", "b_three_tasks", "c_while",
@@ -53,7 +55,7 @@ class Difference(object):
 
 
 def read_differences(report):
-    """What follows the verdict in the report of replay.py or compare.py."""
+    """What follows the verdict in the report of wire_replay.py or wire_compare.py."""
     lines = report.splitlines()
     verdicts = [i for i, line in enumerate(lines) if line.endswith(("differs", "no difference"))]
     if not verdicts:
@@ -124,7 +126,7 @@ STEP = re.compile(r"^ {4}step_id: (\d+)", re.M)
 
 
 def comparable(transcript):
-    """A transcript without what compare.py cannot judge.
+    """A transcript without what wire_compare.py cannot judge.
 
     Which transfers a step has begun when it fails is chance, and they would be paired with those of others. Muster's
     tasks watch each other by calls of their own.
@@ -146,12 +148,12 @@ def comparable(transcript):
     return "".join(text for text, number, _ in blocks if number is None or number not in dropped)
 
 
-def roles(golden, version, scenario):
+def roles(version, scenario):
     """{task: "master" or "worker"} of the tasks that a replay can stand for."""
-    path = golden / version / "raw" / (scenario + ".jsonl")
-    if not path.exists():
+    events = wire_recordings.messages(GOLDEN / version, scenario)
+    if events is None:
         return {"ps:0": "worker", "worker:0": "master"}
-    requests = [e for e in map(json.loads, path.read_text().splitlines()) if e["ev"] == "request"]
+    requests = [e for e in events if e["ev"] == "request"]
     found = {e["dst"]: "worker" for e in requests}
     found.update({e["dst"]: "master" for e in requests if e["src"] == "client" and "Master" in e["method"]})
     return found
@@ -189,8 +191,8 @@ def live_cluster(muster, tasks, environment):
 class Tools(object):
     """The wire tools with a `muster serve`; replays run beside each other in clusters of their own."""
 
-    def __init__(self, python, shared, muster, golden):
-        self._python, self._tools, self._muster, self._golden = python, shared / "tools" / "wire", muster, golden
+    def __init__(self, python, muster):
+        self._python, self._muster = python, muster
         self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
         # The tools look for free ports from here on; those that run at once must not meet.
         self._bases = itertools.count(random.randrange(20000, 24000), 40)
@@ -229,9 +231,9 @@ class Tools(object):
         return self._pool.submit(self._replay, version, scenario, role).result()
 
     def _replay(self, version, scenario, role):
-        words = [self._tools / "replay.py", self._golden / version / scenario, "--as", role]
+        words = [HERE / "wire_replay.py", GOLDEN / version / scenario, "--as", role]
         environment = _environment(scenario)
-        if roles(self._golden, version, scenario)[role] == "worker":
+        if roles(version, scenario)[role] == "worker":
             words += ["--task", self._task_command(), "--base-port", next(self._bases)]
             return read_differences(self._run(REPLAY_SECONDS, words, environment))
         tasks = OTHER_CLUSTERS.get(scenario, ["ps:0", "worker:0", "worker:1"])
@@ -245,7 +247,7 @@ class Tools(object):
         return self._started[key]
 
     def record(self, scenario, folder):
-        words = [HERE / "record.py", self._tools, scenario, "--client", self._python, "--out", folder]
+        words = [HERE / "wire_record.py", scenario, "--client", self._python, "--out", folder]
         words += ["--task", self._task_command(), "--base-port", next(self._bases), "--limit", RECORD_SECONDS // 2]
         # The tasks use TensorFlow's calls among themselves, as those that were recorded did.
         self._run(RECORD_SECONDS, words, dict(_environment(), MUSTER_BATCHES="0"))
@@ -253,9 +255,9 @@ class Tools(object):
 
     def compare(self, version, scenario, folder):
         paths = []
-        for kind, source in ("golden", self._golden / version), ("new", folder):
+        for kind, source in ("golden", GOLDEN / version), ("new", folder):
             paths.append(folder / kind / (scenario + ".txt"))
             paths[-1].parent.mkdir(exist_ok=True)
-            paths[-1].write_text(comparable((source / (scenario + ".txt")).read_text()))
-        words = [self._tools / "compare.py"] + paths + ["--no-graphs", "--codes-only"]
+            paths[-1].write_text(comparable(wire_recordings.transcript(source, scenario)))
+        words = [HERE / "wire_compare.py"] + paths + ["--no-graphs", "--codes-only"]
         return read_differences(self._run(REPLAY_SECONDS, words, _environment()))

@@ -1,7 +1,6 @@
 """Muster answers the recorded requests of TensorFlow 1.15.5 and 2.21 as the recordings do.
 
-What differs on purpose is in deviations.txt. Golden messages, recordings and tools are in the folder ../shared
-(another place: MUSTER_SHARED), which is there in CI.
+What differs on purpose is in deviations.txt. The recordings are in tests/golden/wire, the tools beside this file.
 """
 import os
 import pathlib
@@ -14,25 +13,8 @@ import replays
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 PRESET = os.environ.get("MUSTER_BUILD", "release")
-SHARED = pathlib.Path(os.environ.get("MUSTER_SHARED") or ROOT.parent / "shared")
-GOLDEN = SHARED / "golden" / "wire"
-
-
-def _absent(message):
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    warnings.warn(message)
-    pytest.skip(message)
-
-
-def _cases():
-    if not GOLDEN.is_dir():
-        return [("2.21", "all", "all")]  # one test that says so
-    return [(version, scenario, role) for version in replays.VERSIONS for scenario in replays.SCENARIOS
-            for role in sorted(replays.roles(GOLDEN, version, scenario))]
-
-
-CASES = _cases()
+CASES = [(version, scenario, role) for version in replays.VERSIONS for scenario in replays.SCENARIOS
+         for role in sorted(replays.roles(version, scenario))]
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +24,11 @@ def deviations():
 
 @pytest.fixture(scope="module")
 def tools(tf_python, request, tmp_path_factory):
-    if not GOLDEN.is_dir() or not (SHARED / "tools" / "wire").is_dir():
-        _absent("%s has no recordings and wire tools: not compared with TensorFlow's traffic" % SHARED)
-    if subprocess.run([tf_python, "-c", "import grpc"], stderr=subprocess.DEVNULL).returncode != 0:
-        _absent("%s has no grpcio, which the wire tools need" % tf_python)
+    assert subprocess.run([tf_python, "-c", "import grpc"]).returncode == 0, "%s has no grpcio" % tf_python
     muster = ROOT / "build" / PRESET / "bin" / "muster"
     if not muster.exists():
         pytest.fail("%s is not built" % muster)
-    running = replays.Tools(tf_python, SHARED, str(muster), GOLDEN)
+    running = replays.Tools(tf_python, str(muster))
     try:
         # All that this run will ask for starts now, a few at once.
         wanted = [item.callspec.params for item in request.session.items
