@@ -10,7 +10,7 @@ import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 MUSTER = os.path.join(HERE, "..", "..", "build", "release", "bin", "muster")
-PROGRAMS = os.path.join(HERE, "..", "..", "..", "shared", "programs")
+PROGRAMS = os.path.join(HERE, "programs")
 
 SCRIPT = """
 import argparse, json, os, sys, time
@@ -135,7 +135,6 @@ def test_wrong_use_is_explained(words, why):
     assert why in done.stderr
 
 
-@pytest.mark.skipif(not os.path.isdir(PROGRAMS), reason="the shared programs are not on this machine")
 @pytest.mark.parametrize("tasks, program, result", [
     ((1, 1), "hello.py", "[worker 0] b'Hello, distributed TensorFlow!'"),
     ((2, 1), "model_parallel.py", "loss 1.1552 -> 0.3617"),
