@@ -4,10 +4,10 @@ import os
 import pathlib
 import signal
 import subprocess
-import warnings
 
 import pytest
 
+pytest_plugins = ["loud_skips"]
 ROOT = pathlib.Path(__file__).resolve().parent
 
 # A shell that starts the tests in the background lets them, and all they start, ignore Ctrl-C.
@@ -27,16 +27,12 @@ def _tensorflow_interpreter():
 def tf_python():
     """Path of the Python interpreter that has TensorFlow, the judge; it runs in a process of its own.
 
-    Without one the test is skipped with a warning, or fails where CI is set.
+    Without one the test is skipped, which fails where CI is set (tests/loud_skips.py).
     """
     path, missing = _tensorflow_interpreter()
     if missing is None:
         return path
-    message = f"TensorFlow's interpreter {path} cannot be used ({missing}): not compared with TensorFlow"
-    if os.environ.get("CI"):
-        pytest.fail(message)
-    warnings.warn(message)
-    pytest.skip(message)
+    pytest.skip(f"TensorFlow's interpreter {path} cannot be used ({missing}): not compared with TensorFlow")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Our protocol buffers against those of an installed TensorFlow, and the classes made from them.
 
-MUSTER_TF_PYTHON: an interpreter that has TensorFlow 2.21; without it the comparison is skipped, but
-under CI it fails.
 MUSTER_DESCRIPTORS: the descriptor set to test; by default that of the installed package.
 """
 
@@ -49,17 +47,6 @@ def our_files():
     data = pathlib.Path(_descriptor_path()).read_bytes()
     files = descriptor_pb2.FileDescriptorSet.FromString(data).file
     return {file.name: file for file in files if not file.name.startswith("google/protobuf/")}
-
-
-@pytest.fixture(scope="module")
-def tf_python():
-    python = os.environ.get("MUSTER_TF_PYTHON")
-    if not python:
-        message = "MUSTER_TF_PYTHON is not set: protocol buffers NOT compared with TensorFlow"
-        if os.environ.get("CI"):
-            pytest.fail(message)
-        pytest.skip(message)
-    return python
 
 
 @pytest.fixture(scope="module")

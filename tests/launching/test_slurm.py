@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from real_programs import expect_trained, find_programs, free_block, missing, run
+from real_programs import expect_trained, find_programs, free_block, run
 
 CONFIGURATION = """
 ClusterName=muster
@@ -100,7 +100,7 @@ class Slurm(object):
 @pytest.fixture(scope="module")
 def slurm(tmp_path_factory):
     if os.geteuid() != 0:
-        missing("Slurm's daemons are started by root only")
+        pytest.skip("Slurm's daemons are started by root only")
     cluster = Slurm(tmp_path_factory.mktemp("slurm"))
     yield cluster
     cluster.close()
