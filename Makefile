@@ -56,9 +56,9 @@ test: setup-tests build-tests ## run the C++ and the Python tests
 	@echo "test: Python tests, with TensorFlow at $(MUSTER_TF_PYTHON)"
 	@tools/test_python.sh $(python)
 
-# Training on the whole of MNIST takes a minute or two, too long for `make test`.
-test-cluster: setup-cluster build-tests ## run clusters over network namespaces (root), Slurm, mpirun and SSH, from installed packages, the soak test and full MNIST
-	@echo "test-cluster: several hosts on this machine, launchers, installed packages, 13,000 sessions, and full MNIST"
+# Training on the whole of MNIST, where DATA_DIR names its folder, takes a minute or two, too long for `make test`.
+test-cluster: setup-cluster build-tests ## run clusters over network namespaces (root), Slurm, mpirun and SSH, from installed packages, the soak test, and training on MNIST; DATA_DIR= for the whole of it
+	@echo "test-cluster: several hosts on this machine, launchers, installed packages, 13,000 sessions, and MNIST"
 	@$(python) -m pytest -s tests/netns tests/launching tests/packaging tests/soak tests/convergence/test_mnist.py
 
 # What goes between tasks of Muster, once more as it goes between machines. Stock peers do not know the fast plane:
