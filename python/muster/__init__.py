@@ -32,8 +32,8 @@ _LAZY_MODULES = ("variable_scopes", "partitioned", "random_ops", "init_ops", "cl
                  "tensor_util", "session_ops", "special_ops", "custom_gradients", "ctc_ops", "old_names")
 # Sub-modules, loaded when they are first named: tf's name -> module here.
 _SUBMODULES = {name: name for name in (
-    "nn", "train", "layers", "losses", "metrics", "data", "image", "summary", "saved_model", "gfile", "logging", "app",
-    "flags", "test", "python_io", "graph_util", "contrib", "compat", "nest", "lookup", "resource_loader", "sysconfig",
+    "nn", "train", "layers", "losses", "metrics", "data", "image", "summary", "saved_model", "gfile", "app", "flags",
+    "test", "python_io", "graph_util", "contrib", "compat", "nest", "lookup", "resource_loader", "sysconfig",
     "estimator", "distributions")}
 _SUBMODULES["logging"] = "tf_logging"
 _SUBMODULES["linalg"] = "linalg_ops"
@@ -55,12 +55,7 @@ for _module in _MODULES:
 
 
 def _load(module):
-    try:
-        return _importlib.import_module("muster." + module)
-    except ModuleNotFoundError as e:
-        if e.name == "muster." + module or isinstance(e, _absent.Missing):
-            return None
-        raise
+    return _importlib.import_module("muster." + module)
 
 
 _sys.meta_path.append(_absent.Finder())
@@ -78,9 +73,9 @@ def __getattr__(name):
         value = _load(_SUBMODULES[name])
     else:
         for module in _LAZY_MODULES:
-            loaded = _load(module)
-            if loaded is not None and name in _public(loaded):
-                for key, member in _public(loaded).items():
+            public = _public(_load(module))
+            if name in public:
+                for key, member in public.items():
                     globals().setdefault(key, member)
                 return globals()[name]
     if value is None:
@@ -92,7 +87,5 @@ def __getattr__(name):
 def __dir__():
     names = set(globals()) | set(_NAMESPACES) | set(_SUBMODULES) | set(_proto_names.TF_NAMES)
     for module in _LAZY_MODULES:
-        loaded = _load(module)
-        if loaded is not None:
-            names.update(_public(loaded))
+        names.update(_public(_load(module)))
     return sorted(names)

@@ -1,17 +1,12 @@
 """Op definitions as plain data, to compare our registry with TensorFlow's definition by definition.
 
-As a program: op_def_list.py dump OUT writes the ops of this interpreter's TensorFlow to OUT as a
-serialized OpList. op_def_list.py missing prints tests/missing_ops.txt for the built extension.
+As a program: op_def_list.py OUT writes the ops of this interpreter's TensorFlow to OUT as a serialized OpList.
 """
 
 import json
 import pathlib
 import re
 import sys
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-MISSING = ROOT / "tests" / "missing_ops.txt"
-GOLDEN = ROOT / "tests" / "golden" / "op_defs.txt"
 
 FLAGS = (
     "is_stateful",
@@ -21,11 +16,6 @@ FLAGS = (
     "is_distributed_communication",
 )
 _GOLDEN_FLAGS = dict(zip("SCAU", FLAGS))
-_HEADER = """\
-# Ops of TensorFlow 1.15.5 (tests/golden/op_defs.txt) that our registry does not have yet, one per line.
-# test_op_defs.py fails when an op listed here exists, or when one that is not listed here is missing: the list may
-# only shrink. To write it anew: python python/tests/op_def_list.py missing > tests/missing_ops.txt
-"""
 
 
 def _type_name(number, data_types):
@@ -148,15 +138,6 @@ def _read_golden_attr(line):
     }
 
 
-def read_missing(text):
-    return [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("#")]
-
-
-def missing_text(our_names):
-    names = sorted(set(read_golden(GOLDEN.read_text(encoding="utf-8"))) - set(our_names))
-    return _HEADER + "".join(f"{name}\n" for name in names)
-
-
 def dump_tensorflow(path):
     from tensorflow.python.client import pywrap_tf_session
 
@@ -165,10 +146,4 @@ def dump_tensorflow(path):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "dump":
-        dump_tensorflow(sys.argv[2])
-    else:
-        from muster import _muster, _protos
-
-        ours = _protos.get("tensorflow.OpList").FromString(_muster.op_list())
-        sys.stdout.write(missing_text(op.name for op in ours.op))
+    dump_tensorflow(sys.argv[1])

@@ -21,13 +21,7 @@ def _build(code):
 @pytest.mark.parametrize("index", range(len(_CASES)))
 def test_own_round_trip(index):
     """What we export, imported without a prefix, exports as the same bytes' content."""
-    try:
-        first = _build(_CASES[index]["code"]).as_graph_def()
-    except Exception:
-        reason = golden_cases.waiting("graph_names").get(str(index))
-        if reason is None:
-            raise
-        pytest.xfail(reason)
+    first = _build(_CASES[index]["code"]).as_graph_def()
     with tf.Graph().as_default() as graph:
         tf.import_graph_def(first, name="")
     second = graph.as_graph_def()

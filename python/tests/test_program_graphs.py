@@ -149,7 +149,7 @@ def _check(program, folder):
 
 @pytest.mark.parametrize("program", sorted(_PROGRAMS))
 def test_nodes(program, tmp_path):
-    golden_cases.check("program_graphs", program, lambda: _check(program, tmp_path))
+    _check(program, tmp_path)
 
 
 def _item_name(item):
@@ -181,10 +181,8 @@ def _check_list(name, folder):
 
 @pytest.mark.parametrize("name", _LISTS)
 def test_lists(name, tmp_path):
-    golden_cases.check("graphs", name, lambda: _check_list(name, tmp_path))
+    _check_list(name, tmp_path)
 
 
 def test_every_program_is_built():
     assert set(_PROGRAMS) == set(_GOLDEN)
-    golden_cases.check_list("program_graphs", _PROGRAMS)
-    golden_cases.check_list("graphs", _LISTS)

@@ -50,7 +50,8 @@ def train(mnist, workers, *arguments):
 def test_training_converges(mnist, workers, mode):
     found = train(mnist, workers, "--epochs=%d" % mnist.epochs, *mode)
     steps = mnist.batches * mnist.epochs // (workers if mode else 1)
-    assert found["begin"][0] == 0 and found["begin"][1] < 0.3
+    # Other workers may have made steps before the chief measures.
+    assert found["begin"][0] < steps / 10 and found["begin"][1] < found["end"][1]
     # Workers that see the last step a little late have made another one or two by then.
     assert steps <= found["end"][0] <= steps + 2 * workers
     assert found["end"][1] >= mnist.wanted
