@@ -56,6 +56,8 @@ def test_accepts_include(name, line):
     ("tools/a.py", "# FIXME"),
     ("tools/a.py", 'open("/home/me/x")'),
     ("Makefile", "cp x /tmp/y"),
+    ("tests/test_a.py", '# The programs lie in ../shared.'),
+    ("tests/test_a.py", 'folder = ROOT.parent / "shared" / "data"'),
 ])
 def test_refuses_word(name, text):
     assert len(list(tidy.word_errors(name, text))) == 1
@@ -84,6 +86,22 @@ def test_asks_for_readme(tmp_path):
 def test_finds_what_programs_leave_at_the_root():
     assert not list(tidy.stray_errors(["README.md", "muster/base/.index", "docs/x.md"]))
     assert [error.split(":")[0] for error in tidy.stray_errors([".index", "core", "README.md"])] == [".index", "core"]
+    assert [error.split(":")[0] for error in tidy.stray_errors(["out/x.txt", "docs/x.md"])] == ["out"]
+
+
+def test_finds_a_checkout_that_is_too_large(tmp_path):
+    with open(tmp_path / "large.bin", "wb") as file:
+        file.truncate((tidy.TRACKED_MIB << 20) - 10)
+    (tmp_path / "small.txt").write_text("x" * 10)
+    assert not list(tidy.size_errors(tmp_path, ["large.bin", "small.txt"]))
+    (tmp_path / "small.txt").write_text("x" * 11)
+    assert "the largest is large.bin" in list(tidy.size_errors(tmp_path, ["large.bin", "small.txt"]))[0]
+
+
+def test_the_readme_of_the_tests_names_every_folder():
+    readme = (ROOT / "tests" / "README.md").read_text(encoding="utf-8")
+    folders = {name.split("/")[1] for name in tidy.tracked_files(ROOT) if name.startswith("tests/") and name.count("/") > 1}
+    assert not [folder for folder in sorted(folders) if f"`tests/{folder}`" not in readme]
 
 
 def test_measures_functions():

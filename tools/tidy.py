@@ -2,7 +2,7 @@
 """Reads the sources and says where they leave our conventions.
 
 Errors make the exit status 1: an include that goes up, a word we do not use, a layer without a README, a path of
-somebody's machine, a file at the root that is not known there, a link, a path or a cited section that leads nowhere.
+somebody's machine, a file or folder at the root that is not known there, a link, a path or a cited section that leads nowhere.
 Remarks (sizes, names, missing tests) are printed with --remarks and fail nothing.
 """
 
@@ -69,13 +69,16 @@ WORDS = [
 ]
 MARKS = Rule(r"\b(TO" r"DO|FIX" r"ME|XXX)\b", "do it, or open an issue", frozenset(CODE))
 MACHINE_PATHS = Rule(r"(?<![\w.$}\)])/(work|root|home|tmp)/", "no path of one machine; ask for a folder")
+OUTSIDE = Rule(r"\.\./shared\b|(/|\"\.\.\",) \"shared\"", "the repository needs nothing beside it")
 
 # Only conversion files, transport/grpc and transport/messages, the bindings and tests see proto classes.
 MAY_SEE_PROTOS = re.compile(r"_proto\.(cc|h)$|_(test|bench|fuzz)\.cc$|_test\.h$|^muster/(transport/(grpc|messages)|cli)/|^python/bindings/|^tools/")
 
-# Files of the repository's root; whatever else lies there was left by a program that ran there.
+# Files and folders of the repository's root; whatever else lies there was left by a program that ran there.
 ROOT_FILES = set(".clang-format .clang-tidy .dockerignore .editorconfig .gitignore CHANGELOG.md CMakeLists.txt CMakePresets.json "
                  "CONTRIBUTING.md LICENSE Makefile README.md conftest.py pyproject.toml".split())
+ROOT_FOLDERS = set(".ci benchmarks cmake data deploy docs examples muster python tests tools".split())
+TRACKED_MIB = 20
 
 AVOIDED_NAMES = set("util utils helper helpers common manager misc wrapper impl data info".split())
 FILE_LINES, FUNCTION_LINES, README_LINES, COLUMNS = 600, 70, 30, 100
@@ -133,8 +136,8 @@ def word_errors(name, text):
     """Words we do not use, each with what to write instead."""
     suffix = pathlib.PurePosixPath(name).suffix
     searched = without_comments(text) if suffix in CPP else text
-    everywhere = MACHINE_PATHS._replace(suffixes=frozenset({suffix}))
-    for rule, content in [(rule, searched) for rule in WORDS] + [(MARKS, text), (everywhere, text)]:
+    everywhere = [rule._replace(suffixes=frozenset({suffix})) for rule in (MACHINE_PATHS, OUTSIDE)]
+    for rule, content in [(rule, searched) for rule in WORDS] + [(rule, text) for rule in [MARKS] + everywhere]:
         if suffix not in rule.suffixes or re.search(rule.except_in, name):
             continue
         for match in re.finditer(rule.pattern, content):
@@ -151,10 +154,20 @@ def readme_errors(names):
 
 
 def stray_errors(names):
-    """Files at the root that are not known there."""
+    """Files and folders at the root that are not known there."""
     for name in names:
         if "/" not in name and name not in ROOT_FILES:
             yield f"{name}: a stray file at the root; remove it, or add it to ROOT_FILES of tools/tidy.py"
+    for folder in sorted({name.partition("/")[0] for name in names if "/" in name} - ROOT_FOLDERS):
+        yield f"{folder}: a stray folder at the root; remove it, or add it to ROOT_FOLDERS of tools/tidy.py"
+
+
+def size_errors(root, names):
+    """More than a checkout should weigh."""
+    sizes = {name: (root / name).stat().st_size for name in names}
+    if sum(sizes.values()) > TRACKED_MIB << 20:
+        largest = max(sizes, key=sizes.get)
+        yield f"the files are {sum(sizes.values()) >> 20} MiB in all, of {TRACKED_MIB} at most; the largest is {largest}"
 
 
 def read_texts(root, names):
@@ -189,7 +202,8 @@ def document_errors(texts, names):
 def errors(root=ROOT):
     names = tracked_files(root)
     texts = read_texts(root, names)
-    found = list(readme_errors(set(names))) + list(stray_errors(names)) + list(document_errors(texts, set(names)))
+    found = list(readme_errors(set(names))) + list(stray_errors(names)) + list(size_errors(root, names))
+    found += document_errors(texts, set(names))
     for name, text in texts.items():
         if UNCHECKED.search(name):
             continue
