@@ -36,6 +36,11 @@ absl::StatusOr<Shape> ValuesShape(const LookupTable& table, const Shape& keys) {
   return Shape::Make(dims);
 }
 
+// Dimensions beside a zero may be of any size, so that their products do not fit.
+bool HasRows(const Tensor& tensor, int64_t count, const Shape& row) {
+  return MultiplyWithoutOverflow(count, row.num_elements()) == tensor.num_elements();
+}
+
 // A dense table takes keys in a row, and a single one where that is a scalar.
 absl::Status CheckKeys(const LookupTable& table, const Tensor& keys) {
   if (table.kind() != LookupTable::Kind::kDense) return absl::OkStatus();
@@ -45,7 +50,7 @@ absl::Status CheckKeys(const LookupTable& table, const Tensor& keys) {
                            " must end with the table's key shape ", key.ToString());
   }
   const int64_t count = keys.rank() == 0 ? 1 : keys.dim(0);
-  if (keys.num_elements() == count * key.num_elements()) return absl::OkStatus();
+  if (HasRows(keys, count, key)) return absl::OkStatus();
   return InvalidArgument("Expected key shape [", count,
                          key.rank() == 0 ? "" : absl::StrCat(",", key[0]), "] got ",
                          keys.shape().ToString());
@@ -89,8 +94,7 @@ absl::Status CheckBuckets(KernelContext& c, const LookupTable& table) {
   const Tensor& keys = c.input(1);
   const Tensor& values = c.input(2);
   const int64_t count = keys.rank() == 0 ? 1 : keys.dim(0);
-  if (keys.num_elements() == count * table.key_shape().num_elements() &&
-      values.num_elements() == count * table.value_shape().num_elements() &&
+  if (HasRows(keys, count, table.key_shape()) && HasRows(values, count, table.value_shape()) &&
       (values.rank() == 0 ? 1 : values.dim(0)) == count)
     return absl::OkStatus();
   return InvalidArgument(
