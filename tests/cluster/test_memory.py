@@ -76,6 +76,20 @@ def test_a_variable_that_must_be_copied_to_change_keeps_to_the_limit(start_clust
         assert session.run(element) == 2.0
 
 
+def test_a_dataset_keeps_to_the_limit(start_cluster):
+    cluster = start_cluster(ps=1, flags=["--max-memory-bytes", str(100 * MEGA)])
+    with tf.device("/job:ps/task:0"):
+        size = tf.placeholder(tf.int64, [])
+        iterator = tf.data.Dataset.range(2**60).batch(size).make_initializable_iterator()
+        total = tf.reduce_sum(iterator.get_next())
+    with tf.Session(cluster.target("ps")) as session:
+        session.run(iterator.initializer, {size: 2**40})
+        with pytest.raises(tf.errors.ResourceExhaustedError, match="may take 104857600 bytes"):
+            session.run(total)
+        session.run(iterator.initializer, {size: 4})
+        assert session.run(total) == 6
+
+
 def test_a_session_keeps_to_its_limit(start_cluster):
     cluster = start_cluster(ps=1, environment={"MUSTER_MAX_SESSION_MEMORY_BYTES": str(50 * MEGA)})
     with tf.device("/job:ps/task:0"):
