@@ -52,19 +52,25 @@ MemoryGuard& MemoryGuard::Global() {
   return *guard;
 }
 
+bool MemoryGuard::TakeFromLimit(int64_t bytes, absl::FunctionRef<void()> give_back) {
+  const auto exceeds_limit = [&] { return held_bytes() > limit_bytes(); };
+  held_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  if (!exceeds_limit()) return true;
+  give_back();
+  if (!exceeds_limit()) return true;
+  held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  Shortage() = absl::StrCat("the tensors of this process may take ", limit_bytes(),
+                            " bytes and have ", held_bytes());
+  return false;
+}
+
+bool MemoryGuard::Adopt(size_t bytes, absl::FunctionRef<void()> give_back) {
+  return TakeFromLimit(static_cast<int64_t>(bytes), give_back);
+}
+
 bool MemoryGuard::Take(size_t bytes, absl::FunctionRef<void()> give_back) {
   const auto wanted = static_cast<int64_t>(bytes);
-  const auto exceeds_limit = [&] { return held_bytes() > limit_bytes(); };
-  held_bytes_.fetch_add(wanted, std::memory_order_relaxed);
-  if (exceeds_limit()) {
-    give_back();
-    if (exceeds_limit()) {
-      held_bytes_.fetch_sub(wanted, std::memory_order_relaxed);
-      Shortage() = absl::StrCat("the tensors of this process may take ", limit_bytes(),
-                                " bytes and have ", held_bytes());
-      return false;
-    }
-  }
+  if (!TakeFromLimit(wanted, give_back)) return false;
   if (bytes < kLargeBytes && TakeCredit(wanted)) return true;
   if (TakeFromSystem(wanted, /*is_last=*/false)) return true;
   give_back();

@@ -37,16 +37,20 @@ class MemoryGuard {
   // Whether so many bytes more may be taken. If not, `give_back` is called once, which may return
   // what nobody uses. Taken or returned bytes below kLargeBytes cost an addition or two, mostly.
   bool Take(size_t bytes, absl::FunctionRef<void()> give_back);
+  // Whether so many bytes more may be taken that the process has already: what has come over the
+  // network and becomes a tensor where it lies. Only the limit is asked.
+  bool Adopt(size_t bytes, absl::FunctionRef<void()> give_back);
   // For callers that cannot do without.
   void TakeAnyway(size_t bytes);
   // Where the bytes are that were taken; until then they count as not written to.
   void Placed(const void* base, size_t bytes);
-  // Before the memory goes; `base` is null where it was never placed.
+  // Before the memory goes; `base` is null where it was taken and never placed.
   void Return(const void* base, size_t bytes);
 
   static constexpr size_t kLargeBytes = size_t{32} << 20;
 
  private:
+  bool TakeFromLimit(int64_t bytes, absl::FunctionRef<void()> give_back);
   bool TakeCredit(int64_t bytes);
   bool TakeFromSystem(int64_t bytes, bool is_last);
   // Of the large ones, what nobody has written to: the system does not count it yet.

@@ -29,6 +29,9 @@ struct Guarded {
   bool Take(int64_t bytes) {
     return guard.Take(static_cast<size_t>(bytes), [this] { ++given_back; });
   }
+  bool Adopt(int64_t bytes) {
+    return guard.Adopt(static_cast<size_t>(bytes), [this] { ++given_back; });
+  }
 };
 
 TEST(MemoryGuardTest, ALimitHoldsForAllTogether) {
@@ -46,6 +49,21 @@ TEST(MemoryGuardTest, ALimitHoldsForAllTogether) {
   // Who cannot do without gets it, and it counts.
   g.guard.TakeAnyway(kMega);
   EXPECT_EQ(g.guard.held_bytes(), 101 * kMega);
+}
+
+TEST(MemoryGuardTest, WhatTheProcessHasAlreadyKeepsToTheLimitOnly) {
+  Guarded g;
+  g.room.available_bytes = 0;
+  g.guard.Limit(100 * kMega);
+  const char there = 0;
+  EXPECT_TRUE(g.Adopt(60 * kMega));
+  EXPECT_FALSE(g.Adopt(60 * kMega));
+  EXPECT_EQ(g.given_back, 1);
+  EXPECT_THAT(TakeShortage(), HasSubstr("may take 104857600 bytes and have 62914560"));
+  g.guard.Return(&there, 60 * kMega);
+  EXPECT_EQ(g.guard.held_bytes(), 0);
+  EXPECT_TRUE(g.Adopt(60 * kMega));
+  EXPECT_EQ(g.looks, 0);
 }
 
 TEST(MemoryGuardTest, WhatTheSystemDoesNotHaveIsRefused) {

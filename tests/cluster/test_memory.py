@@ -76,6 +76,19 @@ def test_a_variable_that_must_be_copied_to_change_keeps_to_the_limit(start_clust
         assert session.run(element) == 2.0
 
 
+def test_feeds_keep_to_the_limit(start_cluster, monkeypatch):
+    monkeypatch.setenv("MUSTER_FAST", "0")  # on the fast plane they stay in the client's memory
+    cluster = start_cluster(ps=1, flags=["--max-memory-bytes", str(100 * MEGA)])
+    fed = tf.placeholder(tf.float32, [None])
+    with tf.device("/job:ps/task:0"):
+        first = fed[0]
+    with tf.Session(cluster.target("ps")) as session:
+        for _ in range(2):
+            assert session.run(first, {fed: np.ones([40 * MEGA // 4], np.float32)}) == 1.0
+            with pytest.raises(tf.errors.ResourceExhaustedError, match="may take 104857600 bytes"):
+                session.run(first, {fed: np.ones([120 * MEGA // 4], np.float32)})
+
+
 def test_a_dataset_keeps_to_the_limit(start_cluster):
     cluster = start_cluster(ps=1, flags=["--max-memory-bytes", str(100 * MEGA)])
     with tf.device("/job:ps/task:0"):

@@ -1,5 +1,8 @@
 #include "muster/transport/grpc/grpc_bytes.h"
 
+#include "absl/strings/str_cat.h"
+
+#include "muster/tensor/memory_guard.h"
 #include "muster/tensor/unused_memory.h"
 #include "muster/transport/status_proto.h"
 
@@ -8,6 +11,17 @@ namespace {
 
 // Shorter texts are copied into the slice.
 constexpr size_t kShareFromBytes = 2048;
+
+// Tensors may lie in what has come for as long as they live.
+constexpr size_t kCountedFromBytes = size_t{1} << 20;
+
+struct Received {
+  ~Received() {
+    if (counted_bytes > 0) MemoryGuard::Global().Return(this, counted_bytes);
+  }
+  std::vector<grpc::Slice> slices;
+  size_t counted_bytes = 0;
+};
 
 // A slice over memory that `owner` keeps alive.
 template <typename Owner>
@@ -30,15 +44,23 @@ grpc::Slice ToSlice(WireMessage::Piece& piece) {
 
 }  // namespace
 
-WireBytes FromByteBuffer(const grpc::ByteBuffer& buffer) {
-  auto slices = std::make_shared<std::vector<grpc::Slice>>();
+absl::StatusOr<WireBytes> FromByteBuffer(const grpc::ByteBuffer& buffer) {
+  auto received = std::make_shared<Received>();
   WireBytes bytes;
-  if (!buffer.Valid() || !buffer.Dump(slices.get()).ok()) return bytes;
-  for (const grpc::Slice& slice : *slices) {
+  if (!buffer.Valid() || !buffer.Dump(&received->slices).ok()) return bytes;
+  for (const grpc::Slice& slice : received->slices) {
     bytes.pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
-  if (bytes.size_bytes() >= kLargeUseBytes) NoteLargeUse();
-  bytes.owner = std::move(slices);
+  const size_t size = bytes.size_bytes();
+  if (size >= kLargeUseBytes) NoteLargeUse();
+  if (size >= kCountedFromBytes) {
+    if (!MemoryGuard::Global().Adopt(size, ReleaseUnusedMemory)) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat("OOM when receiving a message of ", size, " bytes: ", TakeShortage()));
+    }
+    received->counted_bytes = size;
+  }
+  bytes.owner = std::move(received);
   return bytes;
 }
 

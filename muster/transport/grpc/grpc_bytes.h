@@ -17,8 +17,8 @@ inline size_t NeighbourLimit(int max_message_bytes) {
   return max_message_bytes == INT32_MAX ? SIZE_MAX : static_cast<size_t>(max_message_bytes);
 }
 
-// Shares the memory of `buffer`.
-WireBytes FromByteBuffer(const grpc::ByteBuffer& buffer);
+// Shares the memory of `buffer`. ResourceExhausted where that is more than the process may have.
+absl::StatusOr<WireBytes> FromByteBuffer(const grpc::ByteBuffer& buffer);
 // Shares the memory of attached tensors.
 grpc::ByteBuffer ToByteBuffer(WireMessage message);
 

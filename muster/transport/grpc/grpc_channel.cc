@@ -99,13 +99,12 @@ struct OutgoingCall {
     // Once it is cancelled the callback has run or is running, perhaps below us on this thread.
     if (cancellation != nullptr && !cancellation->cancelled()) cancellation->Deregister(token);
     const absl::Status outcome = Outcome(status);
-    if (!outcome.ok()) {
-      std::move(done)(outcome);
-    } else if (context.GetServerInitialMetadata().contains(kPartsHeader)) {
-      FetchReply(FromByteBuffer(response));
-    } else {
-      std::move(done)(FromByteBuffer(response));
-    }
+    if (!outcome.ok()) return std::move(done)(outcome);
+    absl::StatusOr<WireBytes> reply = FromByteBuffer(response);
+    response.Clear();
+    if (reply.ok() && context.GetServerInitialMetadata().contains(kPartsHeader))
+      return FetchReply(*reply);
+    std::move(done)(std::move(reply));
   }
 
   // The reply was longer than a message.

@@ -147,8 +147,10 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
     StopWaiting();
     service_.connections->NoteServed(context_.peer());
     IncomingCall call;
-    call.request = FromByteBuffer(request_);
+    absl::StatusOr<WireBytes> request = FromByteBuffer(request_);
     request_.Clear();
+    if (!request.ok()) return Reply(request.status());
+    call.request = *std::move(request);
     if (context_.client_metadata().find(kPartsHeader) != context_.client_metadata().end()) {
       absl::StatusOr<WireBytes> joined = TakeUpload(call.request);
       if (!joined.ok()) return Reply(joined.status());

@@ -64,7 +64,7 @@ class GrpcWorkerTest : public testing::Test {
     grpc::GenericStub(channel).UnaryCall(&context, path, grpc::StubOptions(), &in, &out,
                                          [&](grpc::Status status) { done.set_value(status); });
     const grpc::Status status = done.get_future().get();
-    const WireBytes bytes = FromByteBuffer(out);
+    const WireBytes bytes = FromByteBuffer(out).value();
     if (reply != nullptr) *reply = WireReader(bytes).Text();
     return status;
   }
