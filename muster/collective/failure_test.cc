@@ -305,7 +305,7 @@ TEST(MeshFailure, ARankSilentFromAnyPhaseOnIsNamedByTheOthers) {
       for (const int64_t bytes : {16, 200000, 700000, 1500000}) {
         threads.emplace_back([wire, culprit, bytes] {
           for (const absl::Status& result : RunFaulty(wire, Algorithm::kRing, Fault::kSilence,
-                                                      culprit, bytes, absl::Seconds(15))) {
+                                                      culprit, bytes, absl::Seconds(30))) {
             EXPECT_TRUE(absl::IsUnavailable(result)) << bytes << ": " << result;
             EXPECT_THAT(std::string(result.message()), HasSubstr(absl::StrCat("rank ", culprit)));
           }
