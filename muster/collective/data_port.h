@@ -3,8 +3,8 @@
 // Who connects says which group and ranks it means and shows the port's token, which it got where
 // tasks are authenticated already. The higher rank connects to the lower one. The lower one knocks:
 // it says that it waits for the channel, and learns from the reply, or from a connection that is
-// refused or breaks, whether the other one is there; again every second until the channel comes. An encrypted port speaks TLS from the first
-// byte on, with the token as the secret of both sides.
+// refused or breaks, whether the other one is there; again every second until the channel comes. An
+// encrypted port speaks TLS from the first byte on, with the token as the secret of both sides.
 //
 // A port that is not encrypted has a second door for processes of the same user on this machine,
 // where a hello brings memory to share and the reply comes through that. Who connects tries it

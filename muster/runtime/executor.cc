@@ -581,6 +581,8 @@ void StepRun::RunAsync(const PlanNode& item, const Ready& at, Entry* inputs, Rea
   call->context->set_input_dead(at.is_dead);
   const Starting before = std::exchange(starting, {this, &ready});
   const auto finish = [this, call](const absl::Status& status) {
+    // What follows, up to the reply of the step, is no part of the kernel.
+    const CatchesLackOfMemory not_here(false);
     if (!call->is_finished.exchange(true)) FinishAsync(*call, status);
   };
   const absl::Status lacking = EndedByLackOfMemory([&] {

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/graph/scope.h"
+#include "muster/runtime/lack_of_memory.h"
 #include "muster/runtime/rendezvous.h"
 #include "muster/tensor/memory_guard.h"
 
@@ -23,7 +24,9 @@ class TooLarge : public Kernel {
   const std::exception_ptr failure_;
 };
 
-absl::Status StepWith(std::shared_ptr<Kernel> kernel) {
+// `meanwhile` runs when the step has been started.
+absl::Status StepWith(
+    std::shared_ptr<Kernel> kernel, absl::FunctionRef<void()> meanwhile = [] {}) {
   Graph graph;
   Scope scope(graph);
   scope.Add("NoOp", {}, {}, "n");
@@ -42,7 +45,11 @@ absl::Status StepWith(std::shared_ptr<Kernel> kernel) {
   step.step_resources = &step_resources;
   step.scheduler = &DefaultScheduler();
   absl::Status status = absl::InternalError("the step has not ended");
-  executor->Run(step, [&](absl::Status result) { status = std::move(result); });
+  executor->Run(step, [&](absl::Status result) {
+    const Tensor of_the_reply(DType::kUint8, Shape({2000}));  // must not throw into the kernel
+    status = std::move(result);
+  });
+  meanwhile();
   return status;
 }
 
@@ -79,6 +86,32 @@ TEST(ExecutorTest, AnAsyncKernelThatFindsNoMemoryEndsItsStepOnce) {
   EXPECT_NE(status.message().find("tensors of this test may take 1000 bytes"), std::string::npos)
       << status;
   EXPECT_EQ(StepWith(std::make_shared<TooLargeLater>(true)), absl::OkStatus());
+}
+
+class FinishedByAnother : public Kernel {
+ public:
+  bool is_async() const override { return true; }
+  absl::Status Compute(KernelContext&) override { return absl::InternalError("not asked for"); }
+  void ComputeAsync(KernelContext&, Done done) override { done_ = std::move(done); }
+  void Finish() { std::move(done_)(absl::OkStatus()); }
+
+ private:
+  Done done_;
+};
+
+// As a receiver whose step ends with what the kernel of another step sends.
+TEST(ExecutorTest, AKernelDoesNotCatchWhatAnotherStepLacks) {
+  const auto kernel = std::make_shared<FinishedByAnother>();
+  const auto account = MakeRef<MemoryAccount>("this test", 1000);
+  const auto send = [&] {
+    const MemoryAccount::Scope scope(account.get());
+    EXPECT_EQ(EndedByLackOfMemory([&] {
+                kernel->Finish();
+                return absl::OkStatus();
+              }),
+              absl::OkStatus());
+  };
+  EXPECT_EQ(StepWith(kernel, send), absl::OkStatus());
 }
 
 }  // namespace

@@ -126,10 +126,11 @@ class LackOfMemory : public std::bad_alloc {
   std::shared_ptr<const absl::Status> status_;  // copies of exceptions must not throw
 };
 
-// While one lives, its thread catches LackOfMemory: constructors keep to the limits too.
+// While one lives, its thread catches LackOfMemory: constructors keep to the limits too. Not `on`:
+// it does not, as where the work of somebody else is called in between.
 class CatchesLackOfMemory {
  public:
-  CatchesLackOfMemory() : before_(is_on_) { is_on_ = true; }
+  explicit CatchesLackOfMemory(bool on = true) : before_(is_on_) { is_on_ = on; }
   ~CatchesLackOfMemory() { is_on_ = before_; }
   CatchesLackOfMemory(const CatchesLackOfMemory&) = delete;
   CatchesLackOfMemory& operator=(const CatchesLackOfMemory&) = delete;

@@ -12,9 +12,7 @@ namespace {
 // Shorter texts are copied into the slice.
 constexpr size_t kShareFromBytes = 2048;
 
-// Tensors may lie in what has come for as long as they live.
-constexpr size_t kCountedFromBytes = size_t{1} << 20;
-
+// Tensors may lie in it for as long as they live, so large ones count.
 struct Received {
   ~Received() {
     if (counted_bytes > 0) MemoryGuard::Global().Return(this, counted_bytes);
@@ -52,8 +50,8 @@ absl::StatusOr<WireBytes> FromByteBuffer(const grpc::ByteBuffer& buffer) {
     bytes.pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
   }
   const size_t size = bytes.size_bytes();
-  if (size >= kLargeUseBytes) NoteLargeUse();
-  if (size >= kCountedFromBytes) {
+  if (size >= kLargeUseBytes) {
+    NoteLargeUse();
     if (!MemoryGuard::Global().Adopt(size, ReleaseUnusedMemory)) {
       return absl::ResourceExhaustedError(
           absl::StrCat("OOM when receiving a message of ", size, " bytes: ", TakeShortage()));
