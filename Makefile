@@ -1,8 +1,8 @@
 # One command for each thing a developer does. `make help` lists them.
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
-# Of `make train`: full MNIST lies anywhere. Its own folder is made anew each time; in one that LOGDIR names training
-# goes on from what is there.
+# For `make train`: DATA_DIR names the folder of full MNIST. The default LOGDIR is emptied each time; in another folder
+# training continues from its last checkpoint.
 DATA_DIR ?= data/digits
 LOGDIR ?= build/train
 TRAIN_STEPS ?= 1500
@@ -16,7 +16,7 @@ export MUSTER_TF_PYTHON ?= $(CURDIR)/.venv-tf/bin/python
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-tests setup-bench setup-cluster setup-lint setup-clang build build-tests test test-cluster \
-  test-plain test-sanitizers fuzz train bench bench-scaling install format tidy analyze lint clean
+  test-plain test-sanitizers fuzz train bench bench-scaling bench-change install format tidy analyze lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -61,8 +61,8 @@ test-cluster: setup-cluster build-tests ## run clusters over network namespaces 
 	@echo "test-cluster: several hosts on this machine, launchers, installed packages, 13,000 sessions, and MNIST"
 	@$(python) -m pytest -s tests/netns tests/launching tests/packaging tests/soak tests/convergence/test_mnist.py
 
-# What goes between tasks of Muster, once more as it goes between machines. Stock peers do not know the fast plane:
-# `make test` has them.
+# Calls between tasks of Muster once more, as they go between machines. Stock peers do not use the fast plane:
+# `make test` covers them.
 plain_tests := tests/cluster/test_failures.py tests/cluster/test_servers.py tests/cluster/test_client.py \
   tests/interop/test_interop_lost_tasks.py tests/interop/test_interop_cpp.py
 test-plain: setup-tests build-tests ## run the tests of failures and of calls between tasks over plain gRPC (MUSTER_FAST=0)
@@ -92,6 +92,10 @@ bench: setup-tests setup-bench build ## print Muster and TensorFlow side by side
 bench-scaling: setup build ## print how cost grows with workers, nodes, bytes and variables; BENCH_FLAGS=--save keeps and draws it
 	@echo "bench-scaling: benchmarks/scaling.py"
 	@$(python) benchmarks/scaling.py $(BENCH_FLAGS)
+
+bench-change: build ## compare speed with another checkout that is built: BEFORE=its folder, ROWS= for some rows only
+	@echo "bench-change: benchmarks/before_after.py"
+	@$(python) benchmarks/before_after.py "$(BEFORE)" $(BENCH_FLAGS) $(ROWS)
 
 install: build ## install under PREFIX (default /usr/local)
 	@echo "install: under $(PREFIX)"

@@ -20,8 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "muster/collective/data_port.h"
-#include "muster/collective/mesh.h"
+#include "muster/collective/mesh/data_port.h"
+#include "muster/collective/mesh/mesh.h"
 
 #ifdef MUSTER_HAS_GLOO
 #include <gloo/allreduce.h>
@@ -67,8 +67,8 @@ void Barrier(int ranks) {
     shared->round.store(round + 1);
     return;
   }
-  // As MPI's barrier, between whose calls that is measured, it yields only for the sake of many
-  // ranks on few cores.
+  // Like MPI's barrier, between whose calls allreduce_mpi.cc measures, it spins; it yields only for
+  // the sake of many ranks on few cores.
   for (int tries = 1; shared->round.load() == round; ++tries) {
     if (tries % 1024 == 0) sched_yield();
   }
@@ -218,7 +218,7 @@ int main(int argc, char** argv) {
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);  // nobody is left behind
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // no child outlives its parent
       RunRank(rank, ranks, sizes, folder);
       std::_Exit(0);
     }

@@ -27,8 +27,8 @@ def _commands(ranks, tensorflow):
 
 
 def _times(command, folder):
-    """A row per size, and whether the command came to its end: Gloo has been seen to wait for ever with 4 ranks. What is
-    there after some minutes counts."""
+    """A row per size, and whether the command ended by itself: Gloo has been seen to hang with 4 ranks. After some minutes
+    the command is killed, and the rows that it has printed are used."""
     process = subprocess.Popen(command, env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3"), stdout=subprocess.PIPE,
                                stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=folder)
     is_stuck = False
@@ -45,7 +45,7 @@ def _times(command, folder):
 
 
 def _measure(names, ranks, tensorflow, rounds, folder):
-    """The times of each side, by size. Who did not come to an end is not asked again."""
+    """The times of each side, by size. A side that did not finish is not run again."""
     found, failed = {}, set()
     for _ in range(rounds):
         for command in _commands(ranks, tensorflow):

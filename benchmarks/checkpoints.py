@@ -20,7 +20,7 @@ def _save(prefix, variables):
 
 
 def checkpoint_write():
-    """Muster's includes the wait until the data is on the disk; TensorFlow leaves that to chance."""
+    """Muster's includes the wait until the data is on the disk; TensorFlow does not wait for the disk."""
     def measure(session, variables, folder):
         save = _save(os.path.join(folder, "m"), variables)
 

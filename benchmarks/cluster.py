@@ -1,4 +1,4 @@
-"""One ps process, and a worker that is this process, or a client that is no task."""
+"""One ps process, and a worker that is this process, or a client that is not a task."""
 import json
 import os
 import subprocess

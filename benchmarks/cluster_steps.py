@@ -1,4 +1,4 @@
-"""Steps between a ps process and this one. What is moved changes before every timed step, and its consumer reads all
+"""Steps between a ps process and this one. The data changes before every timed step, and its consumer reads all
 of it: the bits of both sides, taken as integers, must have the same sum (modulo 2^32, whatever the order)."""
 import numpy as np
 
@@ -41,7 +41,7 @@ def _pull(shapes, repeats):
     with on_ps():
         delta = tf.placeholder(tf.float32, [])
         variables = [tf.Variable(tf.random_uniform(shape, seed=i)) for i, shape in enumerate(shapes)]
-        # A group only waits for them: all are targets, so that no optimizer drops one.
+        # All of them are targets, so that the optimizer drops none.
         change = [tf.assign_add(v, tf.fill(shape, delta)).op for v, shape in zip(variables, shapes)]
         wanted = _checksum(variables[0] if len(shapes) == 1 else tf.add_n(variables))
     with on_worker():

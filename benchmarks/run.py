@@ -33,9 +33,9 @@ def parse_flags():
     return flags
 
 
-def measure(interpreter, row, side):
+def measure(interpreter, row, side, programs=HERE):
     environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", **({"MUSTER_FAST": "0"} if row.plain else {}))
-    done = subprocess.run([interpreter, os.path.join(HERE, row.program), side + ":" + row.name], env=environment,
+    done = subprocess.run([interpreter, os.path.join(programs, row.program), side + ":" + row.name], env=environment,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit("benchmark %s of %s failed:\n%s" % (row.name, side, done.stderr[-2000:]))
@@ -68,9 +68,9 @@ def machine():
             "python": platform.python_version(), "load_before": os.getloadavg()[0]}
 
 
-def commit():
+def commit(folder=ROOT):
     def git(*arguments):
-        return subprocess.run(["git", "-C", ROOT, *arguments], stdout=subprocess.PIPE, text=True).stdout.strip()
+        return subprocess.run(["git", "-C", folder, *arguments], stdout=subprocess.PIPE, text=True).stdout.strip()
     changed = git("status", "--porcelain", "--untracked-files=no")
     return git("rev-parse", "--short=12", "HEAD") + (" with changes" if changed else "")
 

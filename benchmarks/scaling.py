@@ -26,7 +26,7 @@ NODES = (10, 30, 100, 300, 1000, 3000, 10000)
 BYTES = tuple(4 << shift for shift in (0, 4, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26))
 VARIABLES = (1, 10, 100, 1000, 10000, 100000)
 SECONDS = 2.0  # of steps, with each number of workers
-# Above this a doubling of the size is dearer than it should be; only where a step takes long enough to tell.
+# An exponent above this is marked, where a step takes long enough to measure it.
 STEEP, LONG = 1.25, 2e-3
 ONCE = 10.0  # seconds
 

@@ -42,7 +42,7 @@ def _nodes(chain, device):
 
 def _graph(chain, device, make_session):
     with tf.Graph().as_default():
-        tf.add_n([tf.tanh(tf.placeholder(tf.float32) * 0.5)])  # what is loaded with the first op is no part of it
+        tf.add_n([tf.tanh(tf.placeholder(tf.float32) * 0.5)])  # loads libraries outside of the measurement
     begin = time.perf_counter()
     x, y = _nodes(chain, device)
     build = time.perf_counter() - begin
@@ -140,7 +140,7 @@ def worker():
             count += 1
         rate = count / (time.perf_counter() - begin)
         print(json.dumps({"value": rate}), flush=True)
-        sys.stdin.readline()  # the others may still be at it
+        sys.stdin.readline()  # other workers may still be measuring
     return rate
 
 

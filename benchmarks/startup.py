@@ -1,4 +1,4 @@
-"""What it takes to be there: time until a server is ready, memory that it holds while nothing happens."""
+"""Startup: the time until a server is ready, and the memory that it holds while idle."""
 import resource
 import subprocess
 import sys

@@ -14,7 +14,7 @@ def _powers(low, high):
 
 
 class _Axis(object):
-    """Where a value lies between two ends, by its logarithm."""
+    """The position of a value between two ends, by its logarithm."""
 
     def __init__(self, values, begin, end, tight=False):
         low, high = min(values), max(values)

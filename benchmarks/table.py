@@ -2,7 +2,7 @@
 import collections
 
 # amount: 1 for a time, else what one step moves, and the row is a rate. target: Muster's number divided by
-# TensorFlow's, at most for times and sizes, at least for rates; earlier: what an earlier stage has asked for; plain:
+# TensorFlow's, at most for times and sizes, at least for rates; earlier: the target of an earlier stage; plain:
 # without Muster's fast plane.
 Row = collections.namedtuple("Row", "name program unit scale target earlier rate plain", defaults=[None, False, False])
 GIB = 1.0 / (1 << 30)

@@ -1,5 +1,6 @@
-# muster_sources(RESULT TARGET FILE...): what to compile for these files of a target: themselves, or sources that include
-# several of them. Files that have settings of their own by then stay themselves: included by others they would lose them.
+# muster_sources(RESULT TARGET FILE...): the sources to compile for these files of a target: the files themselves, or unity
+# sources that include several of them. Files with compile options of their own are never included, since they would lose
+# these options.
 function(muster_sources result target)
   set(sources)
   set(alone)
@@ -25,7 +26,7 @@ endfunction()
 
 # muster_layer(name [LIBRARIES ...]): one layer is one folder of muster/. Its sources become an OBJECT
 # library that is linked into libmuster; x_test.cc files beside them become one test binary per layer, x_bench.cc files
-# one benchmark. Layers without sources of their own (yet) are fine.
+# one benchmark. A layer may have no sources.
 function(muster_layer name)
   cmake_parse_arguments(LAYER "" "" "LIBRARIES" ${ARGN})
   set(folder ${PROJECT_SOURCE_DIR}/muster/${name})
@@ -56,6 +57,18 @@ function(muster_layer name)
   endif()
 endfunction()
 
+# muster_test_program(name FILE...): the test binary <name>_test, one of muster_tests and of ctest's label `unit`.
+function(muster_test_program name)
+  add_executable(${name}_test EXCLUDE_FROM_ALL ${ARGN})
+  target_link_libraries(${name}_test PRIVATE muster GTest::gmock GTest::gtest_main)
+  # Tests are not worth optimizing: without, they compile in half the time.
+  target_compile_options(${name}_test PRIVATE -O0)
+  add_dependencies(muster_tests ${name}_test)
+  add_test(NAME ${name} COMMAND ${name}_test)
+  # A skipped test counts as failed: tools/setup.sh installs everything that the tests need.
+  set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 600 FAIL_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+endfunction()
+
 # Called once, after all layers: libmuster, and the tests and benchmarks that need the whole of it.
 function(muster_library)
   get_property(layers GLOBAL PROPERTY MUSTER_LAYERS)
@@ -66,8 +79,8 @@ function(muster_library)
     target_sources(muster PRIVATE $<TARGET_OBJECTS:${layer}>)
   endforeach()
   target_link_libraries(muster PUBLIC muster_settings ${libraries})
-  # Calls inside the library go straight to their function. What runs before main lies together: a server that idles
-  # would else hold a page around each of hundreds of constructors. (GNU's linker does so by itself.)
+  # Calls inside the library are direct. Static constructors are grouped in one section: an idle server
+  # would otherwise keep a page around each of hundreds of them. (GNU's linker does so by default.)
   target_link_options(muster PRIVATE -Wl,-Bsymbolic-functions)
   if(LLD)
     target_link_options(muster PRIVATE -Wl,-z,keep-text-section-prefix)
@@ -79,12 +92,7 @@ function(muster_library)
     add_custom_target(muster_test_programs)
     foreach(name ${tested})
       get_property(tests GLOBAL PROPERTY MUSTER_TESTS_${name})
-      add_executable(${name}_test EXCLUDE_FROM_ALL ${tests})
-      target_link_libraries(${name}_test PRIVATE muster GTest::gmock GTest::gtest_main)
-      add_dependencies(muster_tests ${name}_test)
-      add_test(NAME ${name} COMMAND ${name}_test)
-      # A skipped test counts as one that failed: all that the tests need is installed by tools/setup.sh.
-      set_tests_properties(${name} PROPERTIES LABELS unit TIMEOUT 600 FAIL_REGULAR_EXPRESSION "\\[  SKIPPED \\]")
+      muster_test_program(${name} ${tests})
     endforeach()
   endif()
   if(MUSTER_BENCHES)

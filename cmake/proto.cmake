@@ -25,7 +25,14 @@ if(MUSTER_PROTOS)
   add_dependencies(muster_proto muster_descriptors)
   target_include_directories(muster_proto SYSTEM PUBLIC ${proto_out})
   target_link_libraries(muster_proto PUBLIC protobuf::libprotobuf)
-  target_compile_options(muster_proto PRIVATE -w)
+  target_compile_options(muster_proto PRIVATE -w $<$<CONFIG:Release>:-O1>)
+  if(MUSTER_UNITY)
+    # Most of the time goes into protobuf's headers, so files are compiled in batches. Each has two tables of the same names.
+    set_target_properties(muster_proto PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10 UNITY_BUILD_UNIQUE_ID MUSTER_FILE
+      UNITY_BUILD_CODE_BEFORE_INCLUDE "#undef schemas\n#undef file_default_instances
+#define MUSTER_NAME_OF(name, file) name##_##file\n#define MUSTER_NAME(name, file) MUSTER_NAME_OF(name, file)
+#define schemas MUSTER_NAME(schemas_of, MUSTER_FILE)\n#define file_default_instances MUSTER_NAME(instances_of, MUSTER_FILE)")
+  endif()
   set_property(GLOBAL APPEND PROPERTY MUSTER_LAYERS muster_proto)
   set_property(GLOBAL APPEND PROPERTY MUSTER_LIBRARIES protobuf::libprotobuf)
 endif()

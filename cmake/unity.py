@@ -1,8 +1,13 @@
 """unity.py FOLDER FILE...: puts sources together that can be compiled as one, writes FOLDER/<group>.cc, which include them,
-and prints what to compile instead of the files (relative to the current folder, which the includes are relative to as well).
+and prints the sources to compile instead of the files (relative to the current folder, which the includes are relative to as well).
 
 Most of what a file takes to compile is headers and templates that its neighbours use too. Files of one group share their unnamed
 namespaces, so one that declares a name for itself does not meet another that declares it, or includes a header that does.
+
+CMake's own UNITY_BUILD puts any neighbours together. Of the 4,248 names that our files declare in unnamed namespaces 274 are declared
+by several files of one target (678 declarations, 546 of them in ops, most often InferShape, Differentiate and Run), and all
+of them would need longer names that say no more. The patterns below need not be right about C++: a name that they miss is an error of the
+compiler, one that they see where there is none costs a group.
 """
 import collections
 import os

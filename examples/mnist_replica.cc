@@ -90,7 +90,7 @@ struct Network {
   muster::Model model;  // variables, summaries, the global step
 };
 
-// Errors of single nodes are kept by the scope and come out in the end.
+// The scope keeps errors of single nodes; they are returned at the end.
 absl::StatusOr<Network> Build(const Scope& scope, int num_workers) {
   Network net;
   net.model.AddGlobalStep(scope);
@@ -249,7 +249,7 @@ absl::Status Train(muster::Server& server, int index, int num_ps, int num_worker
 
   muster::MonitoredTrainingSessionOptions options;
   options.graph = &graph;
-  // Workers need the parameter servers, not each other: one that dies does not stop the rest.
+  // Workers need the parameter servers, not each other: the death of one does not stop the others.
   muster::SessionConfig config;
   config.device_filters = {"/job:ps", own};
   ASSIGN_OR_RETURN(options.session, muster::OptionsForTarget(server.target(), config));

@@ -116,7 +116,7 @@ def main():
 
     test_feed = {images: digits.test.images, labels: digits.test.labels}
     progress = Progress(loss, accuracy, test_feed, every_steps=max(1, flags.train_steps // 15))
-    # Workers need the parameter servers, not each other: one that dies does not stop the rest.
+    # Workers need the parameter servers, not each other: the death of one does not stop the others.
     config = tf.ConfigProto(device_filters=["/job:ps", own])
     with tf.train.MonitoredTrainingSession(
             master=server.target, is_chief=is_chief, checkpoint_dir=flags.logdir, hooks=hooks,

@@ -9,7 +9,7 @@ add_library(muster INTERFACE)
 add_subdirectory(%s benchmarks)
 """
 
-# Open MPI's compiler without libopenmpi-dev: it names a folder for headers that nobody has installed.
+# Open MPI's compiler without libopenmpi-dev: it names a folder of headers that are not installed.
 COMPILER = """#!/bin/sh
 for word; do
   case $word in

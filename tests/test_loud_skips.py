@@ -1,4 +1,4 @@
-"""What is skipped fails in CI, and is said aloud elsewhere."""
+"""A skipped test fails in CI, and is reported at the end of other runs."""
 import os
 import pathlib
 import subprocess

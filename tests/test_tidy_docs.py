@@ -1,4 +1,4 @@
-"""The checker of documents finds links, paths and citations that lead nowhere."""
+"""The checker of documents finds links, paths, identifiers and citations that lead nowhere."""
 
 import pytest
 import tidy_docs
@@ -43,6 +43,38 @@ def test_paths_in_backquotes():
     assert not list(tidy_docs.path_errors("README.md", "`muster/base`, `muster/*/log.h`, `a/b`, `muster/<layer>/x`", NAMES))
     assert list(tidy_docs.path_errors("README.md", "`docs/guide.md` and\n`muster/bass/`", NAMES)) == [
         "README.md:2: there is no muster/bass"]
+
+
+KNOWN = tidy_docs.known_identifiers({
+    "a.h": "class ABSL_LOCKABLE FastLink {\n  void Call();\n};\nnamespace muster::fast {}\nstruct Packet {};\n",
+    "a_test.cc": "// a Link\nTEST_F(LinkTest, AKilledTaskFailsTheStep) {}\n", "b.py": "class ShardQueue(object):\n"})
+
+
+@pytest.mark.parametrize("text", ["`FastLink::Call`", "`fast::Packet`", "`tf.data.ShardQueue`", "`AKilledTask...`", "`std::vector`",
+                                  "`Call()`", "`snake_case`", "`--Flag`", "`ABORTED`", "```\n`Nothing`\n```"])
+def test_identifiers_that_the_sources_have(text):
+    assert not list(tidy_docs.identifier_errors("README.md", text, KNOWN))
+
+
+@pytest.mark.parametrize("text, missing", [
+    ("`Evaluator`", "Evaluator"), ("`Link::Call`", "Link"), ("`tf.data.ShardList`", "ShardList"), ("`AStoppedTask...`", "AStoppedTask"),
+    ("`AKilled`", "AKilled")])
+def test_identifiers_that_they_do_not_have(text, missing):
+    assert list(tidy_docs.identifier_errors("README.md", "\n" + text, KNOWN)) == [f"README.md:2: the sources have no {missing}"]
+
+
+def test_headings_need_a_space():
+    assert not list(tidy_docs.heading_errors("README.md", "# a\n## b\n```\n#!/bin/bash\n```\n see #12"))
+    assert list(tidy_docs.heading_errors("README.md", "\n#dashboard\n")) == [
+        "README.md:2: no heading without a space after '#'"]
+
+
+def test_modules_that_the_bindings_name():
+    names = {"python/muster/train/hooks.py", "python/muster/data/__init__.py"}
+    text = '#include "muster/muster.h"  // muster.train.hooks, muster.train.hooks.Saver, muster.data.Dataset'
+    assert not list(tidy_docs.module_errors("python/bindings/a.cc", text, names))
+    assert list(tidy_docs.module_errors("python/bindings/a.cc", "// see\n// muster.hooks", names)) == [
+        "python/bindings/a.cc:2: there is no module muster.hooks"]
 
 
 def test_files_that_code_names():

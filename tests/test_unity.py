@@ -1,4 +1,4 @@
-"""Files that are compiled together do not meet each other's names, and every file is compiled once."""
+"""Files that are compiled together declare no name twice, and every file is compiled once."""
 
 import importlib.util
 import pathlib

@@ -1,8 +1,8 @@
 #!/bin/bash
-# tools/fuzz.sh COMMAND: libFuzzer over what peers and users send. Needs the preset asan (clang).
+# tools/fuzz.sh COMMAND: libFuzzer over input from peers and users. Needs the preset asan (clang).
 #
 #   run [JOBS]     every target for FUZZ_RUNS inputs or FUZZ_SECONDS, whichever ends first; FUZZ_TARGETS names some
-#   merge          adds to tests/fuzz/corpus what build/fuzz-corpus covers beyond it, smallest inputs first
+#   merge          adds inputs of build/fuzz-corpus that increase coverage to tests/fuzz/corpus, smallest first
 #   repeat FILE... runs inputs again; their folder or FUZZ_TARGETS says with which target
 #
 # New inputs that cover more go to build/fuzz-corpus/TARGET, inputs that fail to build/fuzz-failures/TARGET-*.
@@ -16,7 +16,7 @@ found=$PWD/build/fuzz-corpus
 failures=$PWD/build/fuzz-failures
 
 # The targets refuse tensors of more than 16 MB (fuzz_input.cc); anything of 512 MB ends the program.
-# gRPC, protobuf and abseil are Debian's, which know nothing of the sanitizer's marks inside containers.
+# gRPC, protobuf and abseil are Debian's, built without the sanitizer's container annotations.
 export ASAN_OPTIONS=allocator_may_return_null=1:max_allocation_size_mb=512:detect_container_overflow=0:strict_string_checks=1:quarantine_size_mb=64
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1
 limits=(-rss_limit_mb=2048 -timeout=20 -max_len=8192)
@@ -25,13 +25,13 @@ if [ -n "${FUZZ_TARGETS:-}" ]; then read -ra targets <<<"$FUZZ_TARGETS"; else
   mapfile -t targets < <(cd "$corpus" && printf '%s\n' *)
 fi
 
-# fuzz TARGET: its last lines say how many inputs, how fast, and how much they cover.
+# fuzz TARGET: its last lines show the number of inputs, the speed and the coverage.
 fuzz() {
   local target=$1 log=$PWD/build/fuzz-logs/$1.log status=0
   local leaks=()
   # Their cluster lives on from input to input: leaks are looked for at the end only.
   case $target in *_service) leaks=(-detect_leaks=0) ;; esac
-  # What a graph writes without a path must not lie about here.
+  # Files that a graph writes without a path must not end up here.
   mkdir -p "$found/$target" "$failures" build/fuzz-logs build/fuzz-scratch
   env -C build/fuzz-scratch "$bin/${target}_fuzz" "${limits[@]}" "${leaks[@]}" -runs="$runs" -max_total_time="$seconds" -print_final_stats=1 \
     -artifact_prefix="$failures/$target-" "$found/$target" "$corpus/$target" >"$log" 2>&1 || status=$?

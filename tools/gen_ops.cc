@@ -202,7 +202,7 @@ constexpr char kHead[] =
 #include <utility>
 #include <vector>
 
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 
 namespace muster::ops {
 namespace internal {

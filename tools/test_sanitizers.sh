@@ -4,11 +4,11 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=${1:-$(nproc)}
 
-# Layers whose own code is all the threading there is: packaged libraries are invisible to TSAN. `links` is the part of
+# Layers in which only our own code uses threads: TSAN does not see packaged libraries. `links` is the part of
 # transport without gRPC.
-threaded_layers=(base params runtime collective worker master client links)
+threaded_layers=(base params runtime collective task worker master client links)
 
-# Debian's libraries know nothing of the marks that the sanitizer sets inside containers.
+# Debian's libraries are built without the sanitizer's container annotations.
 export ASAN_OPTIONS=detect_container_overflow=0:detect_stack_use_after_return=1:strict_string_checks=1
 export LSAN_OPTIONS=suppressions=$PWD/tools/lsan_suppressions.txt:print_suppressions=0
 export UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1

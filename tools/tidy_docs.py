@@ -1,4 +1,4 @@
-"""What documents name exists: the targets of links, their headings, paths in backquotes, and cited sections.
+"""What documents name exists: the targets of links, their headings, paths and identifiers in backquotes, cited sections.
 
 Used by tools/tidy.py.
 """
@@ -15,6 +15,12 @@ _BACKQUOTED = re.compile(r"`([^`\s]+)`")
 # A path from the root in a comment or a text, where it names a file that people read or run.
 _MENTIONED = re.compile(r"(?<![\w./\\{}$-])((?:docs|tests|tools|python|muster|benchmarks|examples)/[\w./-]+\.(?:md|py|sh|txt))\b(?![\w/]|\.\w)")
 _SECTION = re.compile(r"§ ?(\d+(?:\.\d+)*)")
+# Names in backquotes: CamelCase words, alone or qualified; "..." stands for the rest of a long one.
+_IDENTIFIER = re.compile(r"`((?:\w+(?:::|\.))*\w+)(\.\.\.)?(?:\(\))?`")
+_TYPE = re.compile(r"\b(?:class|struct|enum|using|namespace)[ \t]+(?:class[ \t]+)?(?:[A-Z_]{4,}(?:\([^)]*\))?[ \t]+)?(?:\w+::)*(\w+)")
+_FOREIGN = {"std", "absl", "LockSupport", "Thread", "PascalCase"}  # of other libraries, and a word
+# A module of the Python package, as comments of the bindings name it.
+_MODULE = re.compile(r"(?<![\w.\"/])muster\.([a-z]\w*(?:\.\w+)*)")
 
 
 def _prose(text):
@@ -86,6 +92,46 @@ def path_errors(name, text, names):
         if path in names or path in folders or any(fnmatch.fnmatchcase(there, path) for there in names | folders):
             continue
         yield f"{name}:{_line(prose, match.start())}: there is no {path}"
+
+
+def known_identifiers(sources):
+    """(all words, all types of C++) of {name: text of a source}."""
+    words, types = set(), set(_FOREIGN)
+    for name, text in sources.items():
+        words.update(re.findall(r"\w+", text))
+        if name.endswith((".h", ".cc")):
+            types.update(_TYPE.findall(text))
+    return words | _FOREIGN, types
+
+
+def identifier_errors(name, text, known):
+    """CamelCase names in backquotes that no source has, and qualifiers that are not types. `known`: known_identifiers()."""
+    words, types = known
+    prose = _prose(text)
+    for match in _IDENTIFIER.finditer(prose):
+        missing = [word for word in re.findall(r"(\w+)::", match[1]) if word not in types]
+        for word in re.findall(r"\b[A-Z]+[a-z]\w*", match[1]):
+            is_cut = match[2] and match[1].endswith(word)
+            if word not in words and not (is_cut and any(other.startswith(word) for other in words)):
+                missing.append(word)
+        for word in dict.fromkeys(missing):
+            yield f"{name}:{_line(prose, match.start())}: the sources have no {word}"
+
+
+def heading_errors(name, text):
+    """Lines that look like a heading and are none: a space is missing after the marks."""
+    prose = _prose(text)
+    for match in re.finditer(r"^#+[^#\s]", prose, re.M):
+        yield f"{name}:{_line(prose, match.start())}: no heading without a space after '#'"
+
+
+def module_errors(name, text, names):
+    """Modules of the Python package that C++ names and that are not there."""
+    for match in _MODULE.finditer(text):
+        modules = {match[1], match[1].rpartition(".")[0]} - {""}  # the last word may be a name in its module
+        paths = {"python/muster/" + module.replace(".", "/") for module in modules}
+        if not names & {path + end for path in paths for end in (".py", "/__init__.py")}:
+            yield f"{name}:{_line(text, match.start())}: there is no module {match[0]}"
 
 
 def mention_errors(name, text, names):

@@ -1,4 +1,4 @@
-// CHECK guards invariants in all builds, DCHECK hot paths in debug builds. Bad input never reaches
+// CHECK guards invariants in all builds, DCHECK hot paths in debug builds. Bad input never triggers
 // one.
 #pragma once
 

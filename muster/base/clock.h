@@ -1,4 +1,4 @@
-// Time as an injected thing: production code asks a Clock, tests turn a virtual one by hand.
+// Time as a dependency: production code asks a Clock, tests advance a virtual one.
 #pragma once
 
 #include "absl/time/time.h"

@@ -1,5 +1,5 @@
-// Walking hash maps in the order of their keys: whatever leaves a simulation must not depend on how
-// memory was laid out.
+// Iterates hash maps in the order of their keys: results of a simulation must not depend on the
+// layout of memory.
 #pragma once
 
 #include <algorithm>

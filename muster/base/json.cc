@@ -1,208 +1,131 @@
 #include "muster/base/json.h"
 
-#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
+// RapidJSON adds to null pointers, which is undefined: the sanitizer ends the process there.
+#ifdef __clang__
+#pragma clang attribute push(__attribute__((no_sanitize("pointer-overflow"))), apply_to = function)
+#endif
+#include <rapidjson/error/en.h>
+#include <rapidjson/memorystream.h>
+#include <rapidjson/reader.h>
+#ifdef __clang__
+#pragma clang attribute pop
+#endif
 
 namespace muster {
 namespace {
 
 constexpr int kMaxDepth = 64;
+// RapidJSON's own conversion to the nearest double is undefined for some zeros ("0e92").
+constexpr unsigned kFlags = rapidjson::kParseNumbersAsStringsFlag;
 
-void AppendUtf8(uint32_t code, std::string& out) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-    return;
-  }
-  const int more = code < 0x800 ? 1 : code < 0x10000 ? 2 : 3;
-  constexpr uint8_t kFirst[] = {0, 0xC0, 0xE0, 0xF0};
-  out += static_cast<char>(kFirst[more] | (code >> (6 * more)));
-  for (int i = more - 1; i >= 0; --i) out += static_cast<char>(0x80 | ((code >> (6 * i)) & 0x3F));
-}
-
-class Reader {
+// Builds values out of what RapidJSON finds. False ends the reading; status() says why.
+class Builder : public rapidjson::BaseReaderHandler<rapidjson::UTF8<>, Builder> {
  public:
-  explicit Reader(absl::string_view text) : text_(text) {}
-
-  absl::StatusOr<Json> Document() {
-    ASSIGN_OR_RETURN(Json value, Value(0));
-    SkipSpace();
-    if (at_ != text_.size()) return Expected("the end of the text");
-    return value;
+  bool Null() { return Add(Json()); }
+  bool Bool(bool value) { return Add(Json(value)); }
+  bool RawNumber(const char* text, rapidjson::SizeType size, bool /*copy*/) {
+    double value = 0;
+    if (absl::SimpleAtod({text, size}, &value) && std::isfinite(value)) return Add(Json(value));
+    status_ = InvalidArgument("not JSON: the number ", absl::string_view(text, size),
+                              " does not fit into a double");
+    return false;
   }
+  bool String(const char* text, rapidjson::SizeType size, bool /*copy*/) {
+    return IsText({text, size}) && Add(Json(std::string(text, size)));
+  }
+  bool Key(const char* text, rapidjson::SizeType size, bool /*copy*/) {
+    if (!IsText({text, size})) return false;
+    Open& object = open_.back();
+    object.name.assign(text, size);
+    if (object.names.insert(object.name).second) return true;
+    status_ =
+        InvalidArgument("the name ", JsonQuoted(object.name), " stands twice in one JSON object");
+    return false;
+  }
+  bool StartObject() { return Start(/*is_object=*/true); }
+  bool StartArray() { return Start(/*is_object=*/false); }
+  bool EndObject(rapidjson::SizeType /*count*/) {
+    Json::Object members = std::move(open_.back().members);
+    open_.pop_back();
+    return Add(Json(std::move(members)));
+  }
+  bool EndArray(rapidjson::SizeType /*count*/) {
+    Json::List items = std::move(open_.back().items);
+    open_.pop_back();
+    return Add(Json(std::move(items)));
+  }
+
+  const absl::Status& status() const { return status_; }
+  Json TakeValue() { return std::move(value_); }
 
  private:
-  absl::Status Expected(absl::string_view what) const {
-    return InvalidArgument(
-        "not JSON: at byte ", at_, ", ", what, " was expected, but found ",
-        at_ < text_.size() ? absl::StrCat("'", text_.substr(at_, 10), "'") : "the end of the text");
-  }
-  void SkipSpace() {
-    while (at_ < text_.size() && absl::StrContains(" \t\r\n", text_[at_])) ++at_;
-  }
-  bool Take(char c) {
-    SkipSpace();
-    if (at_ >= text_.size() || text_[at_] != c) return false;
-    ++at_;
-    return true;
-  }
-  bool TakeWord(absl::string_view word) {
-    if (text_.substr(at_, word.size()) != word) return false;
-    at_ += word.size();
-    return true;
-  }
-
-  absl::StatusOr<Json> Value(int depth) {
-    if (depth > kMaxDepth)
-      return InvalidArgument("not read: JSON nested deeper than ", kMaxDepth, " levels");
-    SkipSpace();
-    if (at_ >= text_.size()) return Expected("a value");
-    switch (text_[at_]) {
-      case '{':
-        return Object(depth);
-      case '[':
-        return List(depth);
-      case '"': {
-        ASSIGN_OR_RETURN(std::string text, String());
-        return Json(std::move(text));
-      }
-      default:
-        break;
-    }
-    if (TakeWord("true")) return Json(true);
-    if (TakeWord("false")) return Json(false);
-    if (TakeWord("null")) return Json();
-    return Number();
-  }
-
-  absl::StatusOr<Json> Object(int depth) {
+  // An object or list whose end has not come.
+  struct Open {
     Json::Object members;
-    Take('{');
-    if (Take('}')) return Json(std::move(members));
-    do {
-      SkipSpace();
-      if (at_ >= text_.size() || text_[at_] != '"') return Expected("a name in quotes");
-      ASSIGN_OR_RETURN(std::string name, String());
-      if (std::any_of(members.begin(), members.end(),
-                      [&](const Json::Member& m) { return m.first == name; })) {
-        return InvalidArgument("the name ", JsonQuoted(name), " stands twice in one JSON object");
-      }
-      if (!Take(':')) return Expected("':'");
-      ASSIGN_OR_RETURN(Json value, Value(depth + 1));
-      members.emplace_back(std::move(name), std::move(value));
-    } while (Take(','));
-    if (!Take('}')) return Expected("',' or '}'");
-    return Json(std::move(members));
-  }
-
-  absl::StatusOr<Json> List(int depth) {
+    absl::flat_hash_set<std::string> names;
+    std::string name;  // of the member that comes next
     Json::List items;
-    Take('[');
-    if (Take(']')) return Json(std::move(items));
-    do {
-      ASSIGN_OR_RETURN(Json value, Value(depth + 1));
-      items.push_back(std::move(value));
-    } while (Take(','));
-    if (!Take(']')) return Expected("',' or ']'");
-    return Json(std::move(items));
+    bool is_object = false;
+  };
+
+  // RapidJSON lets the second half of a surrogate pair (\udc00) stand alone, which no text has.
+  bool IsText(absl::string_view text) {
+    for (size_t i = 0; i + 1 < text.size(); ++i) {
+      if (text[i] != '\xED' || static_cast<uint8_t>(text[i + 1]) < 0xA0) continue;
+      status_ = InvalidArgument("not JSON: a string has half of a surrogate pair");
+      return false;
+    }
+    return true;
+  }
+  bool Start(bool is_object) {
+    if (open_.size() >= kMaxDepth) {
+      status_ = InvalidArgument("not read: JSON nested deeper than ", kMaxDepth, " levels");
+      return false;
+    }
+    open_.emplace_back().is_object = is_object;
+    return true;
+  }
+  bool Add(Json value) {
+    if (open_.empty()) {
+      value_ = std::move(value);
+    } else if (Open& open = open_.back(); open.is_object) {
+      open.members.emplace_back(std::move(open.name), std::move(value));
+    } else {
+      open.items.push_back(std::move(value));
+    }
+    return true;
   }
 
-  absl::StatusOr<Json> Number() {
-    const size_t start = at_;
-    size_t end = at_;
-    const auto digits = [&] {
-      const size_t from = end;
-      while (end < text_.size() && absl::ascii_isdigit(text_[end])) ++end;
-      return end > from;
-    };
-    const auto next_is = [&](absl::string_view any) {
-      return end < text_.size() && absl::StrContains(any, text_[end]);
-    };
-    if (next_is("-")) ++end;
-    const size_t first = end;
-    bool good = digits() && (text_[first] != '0' || end == first + 1);
-    if (good && next_is(".")) {
-      ++end;
-      good = digits();
-    }
-    if (good && next_is("eE")) {
-      ++end;
-      if (next_is("+-")) ++end;
-      good = digits();
-    }
-    double value;
-    if (!good || !absl::SimpleAtod(text_.substr(start, end - start), &value))
-      return Expected("a value");
-    at_ = end;
-    return Json(value);
-  }
-
-  absl::StatusOr<std::string> String() {
-    std::string out;
-    ++at_;  // the quote
-    while (at_ < text_.size() && text_[at_] != '"') {
-      const char c = text_[at_];
-      if (static_cast<uint8_t>(c) < 0x20) return Expected("no control character in a string");
-      ++at_;
-      if (c != '\\') {
-        out += c;
-        continue;
-      }
-      RETURN_IF_ERROR(Escape(out));
-    }
-    if (at_ >= text_.size()) return Expected("'\"'");
-    ++at_;
-    return out;
-  }
-
-  absl::Status Escape(std::string& out) {
-    constexpr absl::string_view kNames = "\"\\/bfnrt";
-    constexpr absl::string_view kMeanings = "\"\\/\b\f\n\r\t";
-    const char c = at_ < text_.size() ? text_[at_] : '\0';
-    if (const size_t which = kNames.find(c); c != '\0' && which != absl::string_view::npos) {
-      out += kMeanings[which];
-      ++at_;
-      return absl::OkStatus();
-    }
-    if (c != 'u') return Expected("an escape");
-    ASSIGN_OR_RETURN(uint32_t code, FourHexDigits());
-    if (code >= 0xD800 && code < 0xDC00) {  // the first half of a pair
-      if (text_.substr(at_, 2) != "\\u") return Expected("the second half of a surrogate pair");
-      ++at_;
-      ASSIGN_OR_RETURN(const uint32_t low, FourHexDigits());
-      if (low < 0xDC00 || low > 0xDFFF) return Expected("the second half of a surrogate pair");
-      code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-    } else if (code >= 0xDC00 && code < 0xE000) {
-      return Expected("the first half of a surrogate pair");
-    }
-    AppendUtf8(code, out);
-    return absl::OkStatus();
-  }
-
-  // Stands at the 'u'.
-  absl::StatusOr<uint32_t> FourHexDigits() {
-    const absl::string_view digits = text_.substr(std::min(at_ + 1, text_.size()), 4);
-    uint32_t code = 0;
-    if (digits.size() != 4 || !std::all_of(digits.begin(), digits.end(), absl::ascii_isxdigit) ||
-        !absl::SimpleHexAtoi(digits, &code)) {
-      return Expected("four hexadecimal digits");
-    }
-    at_ += 5;
-    return code;
-  }
-
-  absl::string_view text_;
-  size_t at_ = 0;
+  std::vector<Open> open_;  // the innermost last
+  Json value_;
+  absl::Status status_;
 };
+
+absl::Status NotJson(absl::string_view text, size_t at, absl::string_view why) {
+  return InvalidArgument("not JSON: at byte ", at, ", ",
+                         at < text.size() ? absl::StrCat("'", text.substr(at, 10), "'") : "the end",
+                         ": ", why);
+}
 
 }  // namespace
 
 absl::StatusOr<Json> Json::Parse(absl::string_view text) {
-  return Reader(text).Document();
+  rapidjson::MemoryStream stream(text.data(), text.size());
+  rapidjson::Reader reader;
+  Builder builder;
+  const rapidjson::ParseResult result = reader.Parse<kFlags>(stream, builder);
+  RETURN_IF_ERROR(builder.status());
+  if (result.IsError())
+    return NotJson(text, result.Offset(), rapidjson::GetParseError_En(result.Code()));
+  // RapidJSON takes a byte of zeros for the end of the text.
+  if (stream.Tell() < text.size()) return NotJson(text, stream.Tell(), "The text must end here.");
+  return builder.TakeValue();
 }
 
 const Json* Json::Find(absl::string_view name) const {

@@ -1,4 +1,5 @@
-// Reads JSON (RFC 8259) as it stands: no comments, no trailing commas, no name twice in an object.
+// Reads JSON (RFC 8259) as it stands: no comments, no trailing commas, no name twice in an object,
+// no more than 64 levels. RapidJSON finds the values; this is what the rest of Muster sees of it.
 #pragma once
 
 #include <string>

@@ -1,5 +1,9 @@
 #include "muster/base/json.h"
 
+#include <utility>
+#include <vector>
+
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 namespace muster {
@@ -17,6 +21,23 @@ TEST(JsonTest, ReadsEveryKindOfValue) {
   EXPECT_TRUE(list[4].is_null());
   EXPECT_EQ(*json->Find("b")->Find("c")->string(), "x\n\xC3\xA9\xF0\x9F\x98\x80");
   EXPECT_EQ(json->Find("d"), nullptr);
+}
+
+TEST(JsonTest, NumbersAreTheNearestDoubles) {
+  for (const auto& [text, value] : std::vector<std::pair<const char*, double>>{
+           {"0e92", 0},
+           {"-0.0", -0.0},
+           {"0.1", 0.1},
+           {"9007199254740993", 9007199254740992},
+           {"18446744073709551616", 18446744073709551616.0},
+           {"1.7976931348623157e308", 1.7976931348623157e308},
+           {"1e-400", 0},
+           {"2.2250738585072011e-308", 2.2250738585072011e-308},
+           {"123456789012345678901234567890.5", 123456789012345678901234567890.5}}) {
+    const auto json = Json::Parse(text);
+    ASSERT_TRUE(json.ok()) << json.status();
+    EXPECT_EQ(*json->number(), value) << text;
+  }
 }
 
 TEST(JsonTest, RefusesWhatIsNoJson) {
@@ -49,6 +70,15 @@ TEST(JsonTest, RefusesWhatIsNoJson) {
     EXPECT_FALSE(Json::Parse(text).ok()) << text;
   }
   EXPECT_FALSE(Json::Parse(std::string(100000, '[')).ok());
+  EXPECT_FALSE(Json::Parse("1e400").ok()) << "no double";
+  EXPECT_FALSE(Json::Parse(absl::string_view("1\0002", 3)).ok()) << "zeros do not end the text";
+}
+
+TEST(JsonTest, AnErrorNamesThePlace) {
+  EXPECT_THAT(std::string(Json::Parse("{\"a\": x}").status().message()),
+              testing::StartsWith("not JSON: at byte 6, 'x}': "));
+  EXPECT_THAT(std::string(Json::Parse("[1").status().message()),
+              testing::StartsWith("not JSON: at byte 2, the end: "));
 }
 
 TEST(JsonTest, QuotesWhatItReads) {

@@ -21,6 +21,18 @@ class Philox {
   // Moves the counter on by `blocks`.
   void Skip(uint64_t blocks);
 
+  // Key and counter: where the generator is.
+  using Position = std::array<uint32_t, 6>;
+  Position position() const {
+    return {key_[0], key_[1], counter_[0], counter_[1], counter_[2], counter_[3]};
+  }
+  static Philox At(const Position& position) {
+    Philox philox;
+    philox.key_ = {position[0], position[1]};
+    philox.counter_ = {position[2], position[3], position[4], position[5]};
+    return philox;
+  }
+
  private:
   std::array<uint32_t, 2> key_{};
   Block counter_{};

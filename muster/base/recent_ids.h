@@ -1,4 +1,4 @@
-// A memory of numbers that forgets the oldest.
+// A set of recent numbers, of limited size: the oldest are evicted.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,5 @@
-// Who runs a piece of work, and when: the work-stealing pool in production, a seeded
-// single-threaded scheduler with virtual time in simulations. Nothing may block on a scheduler's
-// threads.
+// Where and when a task runs: on the work-stealing pool in production, on a seeded single-threaded
+// scheduler with virtual time in simulations. Nothing may block on a scheduler's threads.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +31,12 @@ class Scheduler {
   virtual int parallelism() const = 0;
   virtual Clock& clock() = 0;
 
-  // Runs tasks on the calling thread until `done` holds; for threads that would only wait
-  // otherwise. Whoever makes `done` true on another thread calls Wake afterwards. Requires: the
-  // caller holds no lock that a task could want.
-  virtual void HelpUntil(absl::FunctionRef<bool()> done) = 0;
-  virtual void Wake() = 0;
+  // Waits until `done` holds: true. The calling thread runs tasks meanwhile. False: `limit` has
+  // passed by this scheduler's clock, or nothing can happen any more, which only a simulation
+  // knows. What makes `done` true on another thread wakes the one that waits (WaitingThread::Wake
+  // in base/threads/waiting_thread.h). Requires: the caller holds no lock that a task could want.
+  virtual bool HelpUntil(absl::FunctionRef<bool()> done,
+                         absl::Duration limit = absl::InfiniteDuration()) = 0;
 
   // Calls body(begin, end) over disjoint ranges that cover [0, count), partly on other threads, and
   // returns when all have returned. `cost_per_item` is a rough number of nanoseconds: little work

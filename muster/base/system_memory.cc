@@ -42,7 +42,7 @@ int64_t Field(absl::string_view text, absl::string_view name) {
   return 0;
 }
 
-// Pages of files, which the system drops before it kills anybody.
+// Page cache, which the system drops before it kills a process.
 int64_t Reclaimable(absl::string_view stat, absl::string_view prefix) {
   return Field(stat, absl::StrCat(prefix, "inactive_file ")) +
          Field(stat, absl::StrCat(prefix, "active_file "));
@@ -120,12 +120,14 @@ void SystemMemory::Narrow(const Group& group, Room& room) const {
   const int64_t reclaimable = Reclaimable(contents("memory.stat"), is_2 ? "" : "total_");
   const int64_t available = std::max<int64_t>(*limit - *used + std::min(reclaimable, *used), 0);
   if (available >= room.available_bytes) return;
-  room = {available, *limit, absl::StrCat("the cgroup ", group.folder)};
+  room = {available, *limit, absl::StrCat("the cgroup ", group.folder),
+          absl::StrCat(root_, group.folder)};
 }
 
 SystemMemory::Room SystemMemory::Available() const {
   Room room;
-  const std::string machine = Contents(absl::StrCat(root_, "/proc/meminfo"));
+  room.path = absl::StrCat(root_, "/proc/meminfo");
+  const std::string machine = Contents(room.path);
   if (const int64_t total = Field(machine, "MemTotal:"); total > 0) {
     room.available_bytes = (Field(machine, "MemAvailable:") + Field(machine, "SwapFree:")) * 1024;
     room.limit_bytes = total * 1024;

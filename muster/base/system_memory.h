@@ -8,19 +8,20 @@
 
 namespace muster {
 
-// Thread-compatible: reads files, and keeps nothing but where they are.
+// Thread-compatible: reads files, and keeps only their paths.
 class SystemMemory {
  public:
-  // `root` stands before every path, so that tests can have a system of their own.
+  // `root` is prepended to every path, so that tests can use files of their own.
   explicit SystemMemory(std::string root = "");
 
   struct Room {
-    int64_t available_bytes = INT64_MAX;  // what is free, and what the system would give up for it
-    int64_t limit_bytes = INT64_MAX;      // of the one that has least left
+    int64_t available_bytes = INT64_MAX;  // free, or used by caches that the system can drop
+    int64_t limit_bytes = INT64_MAX;      // of the machine or group that has least left
     std::string holder;                   // "the machine" or "the cgroup PATH"
+    std::string path;                     // a file or folder that every process in it can open
   };
-  // Of the machine and every group on the way up, the one that has least left. Where nothing can be
-  // read nothing is known to be short.
+  // Of the machine and every group on the way up, the one that has least left. Unlimited where
+  // nothing can be read.
   Room Available() const;
 
  private:

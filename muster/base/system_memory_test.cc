@@ -98,7 +98,7 @@ TEST_F(FakeSystem, AContainerSeesItsPartOnly) {
   Write("/sys/fs/cgroup/memory/inner/memory.limit_in_bytes", absl::StrCat(10 * kMega));
   Write("/sys/fs/cgroup/memory/inner/memory.usage_in_bytes", absl::StrCat(kMega));
   EXPECT_EQ(Available().available_bytes, 9 * kMega);
-  // A path that is not seen from here: what is seen holds.
+  // A path that is not mounted here: the limits of the visible part hold.
   Write("/proc/self/cgroup", "4:memory:/elsewhere\n");
   Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", absl::StrCat(5 * kMega));
   Write("/sys/fs/cgroup/memory/memory.usage_in_bytes", absl::StrCat(kMega));

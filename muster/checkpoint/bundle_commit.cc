@@ -6,13 +6,13 @@
 
 #include "muster/base/log.h"
 #include "muster/checkpoint/bundle_proto.h"
-#include "muster/checkpoint/table_reader.h"
+#include "muster/checkpoint/table/table_reader.h"
 
 namespace muster {
 namespace {
 
-// The number of shards that the index of `prefix` speaks of; 0 when it cannot be read: nothing is
-// lost then.
+// The number of shards that the index of `prefix` names; 0 when it cannot be read, so that nothing
+// is lost by replacing it.
 int ShardsInUse(const std::string& prefix) {
   const absl::StatusOr<std::unique_ptr<TableReader>> table =
       TableReader::Open(IndexFileName(prefix));
@@ -30,7 +30,8 @@ void RemoveShards(const std::string& prefix, int num_shards, FileSystem& files) 
                                                           num_shards);
   for (const std::string& name : MatchFiles(pattern)) {
     const absl::Status status = files.Remove(name);
-    if (!status.ok()) LOG(WARNING) << "An old file of a checkpoint stays: " << status.message();
+    if (!status.ok())
+      LOG(WARNING) << "An old file of a checkpoint was not removed: " << status.message();
   }
 }
 
@@ -64,7 +65,7 @@ absl::Status CommitBundle(const std::string& prefix, const std::vector<std::stri
   RETURN_IF_ERROR(WriteFileAtomically(IndexFileName(prefix), make_index(first), files));
   if (first == shards) return absl::OkStatus();
 
-  // The new checkpoint holds. What is left is to give it the usual names.
+  // The new checkpoint is committed. It remains to give it the usual names.
   for (int i = 0; i < shards; ++i) {
     const std::string usual = DataFileName(prefix, i, shards);
     const std::string temporary = TemporaryName(usual);

@@ -4,7 +4,7 @@
 #include "tensorflow/core/framework/tensor_slice.pb.h"
 #include "tensorflow/core/protobuf/tensor_bundle.pb.h"
 
-#include "muster/checkpoint/coding.h"
+#include "muster/checkpoint/table/coding.h"
 #include "muster/tensor/message_proto.h"
 #include "muster/tensor/tensor_proto.h"
 #include "muster/tensor/variant_codec.h"
@@ -98,13 +98,13 @@ absl::StatusOr<BundleEntry> BundleEntry::Parse(absl::string_view bytes) {
   BundleEntry entry;
   const int number = proto.dtype();
   if (!IsValidDType(number) || number > 100) {
-    return absl::DataLossError(absl::StrCat("the entry's type ", number, " is none"));
+    return absl::DataLossError(absl::StrCat("the entry's type ", number, " does not exist"));
   }
   entry.dtype = static_cast<DType>(number);
   const absl::StatusOr<Shape> shape = ShapeFromProto(proto.shape());
   if (!shape.ok()) {
     return absl::DataLossError(
-        absl::StrCat("the entry's shape is none: ", shape.status().message()));
+        absl::StrCat("the entry's shape is not valid: ", shape.status().message()));
   }
   entry.shape = *shape;
   entry.shard = proto.shard_id();
@@ -113,7 +113,7 @@ absl::StatusOr<BundleEntry> BundleEntry::Parse(absl::string_view bytes) {
   entry.masked_crc = proto.crc32c();
   if (entry.shard < 0 || entry.offset < 0 || entry.size < 0) {
     return absl::DataLossError(absl::StrCat("the entry's place (shard ", entry.shard, ", offset ",
-                                            entry.offset, ", size ", entry.size, ") is none"));
+                                            entry.offset, ", size ", entry.size, ") is not valid"));
   }
   for (const tensorflow::TensorSliceProto& slice : proto.slices()) {
     entry.slices.push_back(SliceFromProto(slice));

@@ -24,11 +24,11 @@ struct BundleHeader {
   int min_consumer = 0;
 
   std::string Serialize() const;
-  // InvalidArgument for a file that a later format's readers only can read.
+  // InvalidArgument for a file that only readers of a later format can read.
   static absl::StatusOr<BundleHeader> Parse(absl::string_view bytes);
 };
 
-// Where a tensor lies; for a tensor that is stored in slices, which these are.
+// Where a tensor is in the data files; for a tensor stored in slices, the list of these.
 struct BundleEntry {
   DType dtype = DType::kInvalid;
   Shape shape;
@@ -49,7 +49,7 @@ TensorSlice SliceFromProto(const tensorflow::TensorSliceProto& proto);
 // for types without a field, InvalidArgument where they may be more than a message can have.
 absl::Status ElementsToProto(const Tensor& tensor, tensorflow::TensorProto& proto);
 
-// So many bytes at most, by the type alone where it is not text.
+// An upper bound on its bytes, by the type alone where it is not text.
 int64_t MostElementBytes(const Tensor& tensor);
 
 // One element of a variant tensor.

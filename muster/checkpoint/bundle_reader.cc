@@ -4,8 +4,8 @@
 #include <bit>
 
 #include "muster/checkpoint/bundle_commit.h"
-#include "muster/checkpoint/coding.h"
 #include "muster/checkpoint/crc32c.h"
+#include "muster/checkpoint/table/coding.h"
 
 namespace muster {
 namespace {
@@ -55,7 +55,7 @@ uint32_t DecodeWriter32(absl::string_view bytes, bool big_endian) {
   return DecodeFixed32(copy.data());
 }
 
-// Where `piece` begins in the memory of `wanted` if it lies there in one run.
+// Where `piece` begins in the memory of `wanted` if it is contiguous there.
 std::optional<int64_t> RunWithin(const TensorSlice& piece, const TensorSlice& wanted) {
   for (size_t d = 1; d < wanted.extents.size(); ++d) {
     if (!(piece.extents[d] == wanted.extents[d])) return std::nullopt;
@@ -371,7 +371,7 @@ absl::Status BundleReader::ReadAll(absl::Span<const Request> requests, Allocate 
   pieces.reserve(requests.size());
   for (size_t i = 0; i < requests.size(); ++i)
     RETURN_IF_ERROR(Plan(requests[i], i, allocate, pieces));
-  // Only now: short strings lie in their pieces, which moved while the list grew.
+  // Only now: short strings are stored inside their pieces, which moved while the list grew.
   for (Piece& piece : pieces) {
     if (!piece.encoded.empty()) piece.into = piece.encoded.data();
   }

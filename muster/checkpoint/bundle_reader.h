@@ -15,7 +15,7 @@
 #include "muster/base/status.h"
 #include "muster/checkpoint/bundle_proto.h"
 #include "muster/checkpoint/file.h"
-#include "muster/checkpoint/table_reader.h"
+#include "muster/checkpoint/table/table_reader.h"
 #include "muster/tensor/tensor.h"
 
 namespace muster {
@@ -56,7 +56,7 @@ class BundleReader {
     const InputFile* file = nullptr;
     char* into = nullptr;
     std::string encoded;  // strings and variants
-    Tensor own;           // where the piece does not lie in one run of the wanted tensor
+    Tensor own;           // where the piece is not contiguous in the wanted tensor
     Tensor* wanted = nullptr;
     TensorSlice piece_slice, wanted_slice;
     uint32_t crc = 0;
@@ -65,7 +65,7 @@ class BundleReader {
   BundleReader(std::string prefix, std::unique_ptr<TableReader> index, BundleHeader header)
       : prefix_(std::move(prefix)), index_(std::move(index)), header_(header) {}
   absl::StatusOr<const InputFile*> DataFile(int shard) const;
-  // The entry's place lies in its file and its size is that of its shape.
+  // The entry is within its file and its size is that of its shape.
   absl::StatusOr<const InputFile*> CheckPlace(absl::string_view name,
                                               const BundleEntry& entry) const;
   absl::Status Plan(const Request& request, size_t i, Allocate allocate,

@@ -11,7 +11,7 @@
 #include "muster/checkpoint/checkpoint_test.h"
 #include "muster/checkpoint/crc32c.h"
 #include "muster/checkpoint/merge.h"
-#include "muster/checkpoint/table_writer.h"
+#include "muster/checkpoint/table/table_writer.h"
 #include "muster/checkpoint/v1_proto.h"
 #include "muster/tensor/untouched_tensor_test.h"
 
@@ -223,7 +223,7 @@ TEST(Bundle, ReadsTheOtherByteOrder) {
 
 // --- TensorFlow's own files.
 
-// Writes what a checkpoint of TensorFlow holds anew, shard by shard, and merges the shards.
+// Writes the tensors of a TensorFlow checkpoint again, shard by shard, and merges the shards.
 void WriteAnew(const std::string& original, const std::string& copy) {
   const absl::StatusOr<std::unique_ptr<BundleReader>> reader = BundleReader::Open(original);
   ASSERT_TRUE(reader.ok()) << reader.status();
@@ -315,7 +315,7 @@ TEST(GoldenFiles, V1IsReadAndWrittenByteForByte) {
 }
 
 TEST(V1, TensorsLargerThanAMessageAreRefused) {
-  // How many of each type are one too many, and what is then said, TensorFlow has told.
+  // The limits per type, and the error texts, are TensorFlow's.
   const struct {
     DType dtype;
     int64_t elements;
@@ -554,7 +554,7 @@ TEST(Crash, LeavesAMergedPrefixReadable) {
 
 TEST(Crash, OfAFailedSaveLeavesNothing) {
   TestFolder folder;
-  // The disk says no once, but goes on working: what was begun is cleared away.
+  // The disk fails once, but goes on working: partial files are removed.
   class FullDisk : public StoppingFiles {
    public:
     FullDisk() : StoppingFiles(2) {}

@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "muster/checkpoint/bundle_commit.h"
-#include "muster/checkpoint/coding.h"
 #include "muster/checkpoint/crc32c.h"
-#include "muster/checkpoint/table_writer.h"
+#include "muster/checkpoint/table/coding.h"
+#include "muster/checkpoint/table/table_writer.h"
 
 namespace muster {
 namespace {

@@ -15,7 +15,7 @@
 
 namespace muster {
 
-// Thread-compatible. Tensors are held until Finish and written from where they lie.
+// Thread-compatible. Tensors are held until Finish and written without a copy.
 class BundleWriter {
  public:
   struct Options {

@@ -6,7 +6,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "muster/checkpoint/record_format.h"
+#include "muster/checkpoint/records/record_format.h"
 
 namespace muster {
 

@@ -145,7 +145,7 @@ absl::Status RemoveCheckpoint(const std::string& prefix, const std::string& meta
   const std::string meta = MetaGraphFileName(prefix, meta_suffix);
   if (FileExists(meta)) remove(meta);
   if (const std::string index = IndexFileName(prefix); FileExists(index)) {
-    // The index first: without it nobody looks for the data.
+    // The index first: without it the data is not found.
     remove(index);
     for (const std::string& name : MatchFiles(DataFilePattern(prefix))) remove(name);
   } else {

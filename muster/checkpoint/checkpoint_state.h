@@ -23,7 +23,7 @@ struct CheckpointState {
 
 // The text of the file, as TensorFlow prints it.
 std::string CheckpointStateToText(const CheckpointState& state);
-// InvalidArgument for a text that is no such state.
+// InvalidArgument for a text that is not such a state.
 absl::StatusOr<CheckpointState> CheckpointStateFromText(absl::string_view text);
 // The serialized message, for those that hand it on.
 std::string SerializeCheckpointState(const CheckpointState& state);
@@ -37,7 +37,7 @@ absl::StatusOr<CheckpointState> MakeCheckpointState(
     bool save_relative_paths = false);
 
 // `latest_filename` "" stands for "checkpoint". Paths come back joined to the folder when they are
-// relative. NotFound when the file is missing, InvalidArgument when it is no state or names no
+// relative. NotFound when the file is missing, InvalidArgument when it is not a state or names no
 // checkpoint.
 absl::StatusOr<CheckpointState> ReadCheckpointState(const std::string& directory,
                                                     const std::string& latest_filename = "");

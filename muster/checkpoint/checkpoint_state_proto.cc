@@ -78,7 +78,7 @@ absl::StatusOr<CheckpointState> CheckpointStateFromText(absl::string_view text) 
   FirstError error;
   parser.RecordErrorsTo(&error);
   if (!parser.ParseFromString(std::string(text), &proto)) {
-    return InvalidArgument("This is no checkpoint state (", error.text(), ")");
+    return InvalidArgument("This is not a checkpoint state (", error.text(), ")");
   }
   CheckpointState state;
   state.model_checkpoint_path = proto.model_checkpoint_path();

@@ -33,9 +33,9 @@ class TestFolder {
   std::string path_;
 };
 
-// Writes a file quickly: what happens to tests that lose power does not matter.
+// Writes a file without fsync: tests need not survive a loss of power.
 inline void WriteQuickly(const std::string& name, absl::string_view contents) {
-  LocalFiles().Remove(name).IgnoreError();  // ext4 flushes files that are emptied and written anew
+  LocalFiles().Remove(name).IgnoreError();  // ext4 flushes files that are truncated and rewritten
   const absl::StatusOr<std::unique_ptr<OutputFile>> file = LocalFiles().Create(name);
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_TRUE((*file)->WriteAt(0, {contents}).ok());

@@ -66,7 +66,7 @@ class LocalOutputFile : public OutputFile {
   }
 
   // Without room for the whole file the system grows it piece by piece. A file system that cannot
-  // make room, or has none, says so when the bytes come.
+  // make room, or has none, reports it when the bytes are written.
   void Reserve(uint64_t bytes) override {
     if (bytes > 0) static_cast<void>(::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes)));
   }
@@ -110,7 +110,7 @@ class LocalFileSystem : public FileSystem {
     return StatusOf(::rmdir(LocalPath(name).c_str()), name);
   }
   absl::Status MakeDirectory(const std::string& name) override {
-    // A file of that name: whoever creates something in it is told.
+    // A file of that name: creating something in it reports the error.
     if (::mkdir(LocalPath(name).c_str(), 0777) == 0 || errno == EEXIST) return absl::OkStatus();
     return FileError(name, errno);
   }
@@ -260,7 +260,7 @@ absl::string_view BaseName(absl::string_view name) {
 }
 
 std::string TemporaryName(absl::string_view name) {
-  // Several processes may write side by side on shared storage: the start is drawn anew in each.
+  // Several processes may write side by side on shared storage: each starts at a random number.
   static std::atomic<uint64_t> next = [] {
     std::random_device device;
     return (uint64_t{device()} << 32) ^ device();

@@ -24,7 +24,7 @@ absl::Status FileError(absl::string_view name, int error);
 class OutputFile {
  public:
   virtual ~OutputFile() = default;
-  // The file will have so many bytes, and has them from now on. A hint.
+  // Announces the final size of the file, so that space can be allocated. A hint.
   virtual void Reserve(uint64_t /*bytes*/) {}
   // Writes the pieces one after the other, from `offset` on.
   virtual absl::Status WriteAt(uint64_t offset, absl::Span<const absl::string_view> pieces) = 0;
@@ -84,10 +84,10 @@ std::string EscapePattern(absl::string_view text);
 std::string DirectoryOf(absl::string_view name);
 absl::string_view BaseName(absl::string_view name);
 
-// `name` with an ending nobody else uses: "<name>.tempstate<number>".
+// `name` with a unique ending: "<name>.tempstate<number>".
 std::string TemporaryName(absl::string_view name);
 
-// Whoever reads `name` sees the old contents or the new ones, also after a loss of power.
+// Readers of `name` see the old contents or the new ones, also after a loss of power.
 absl::Status WriteFileAtomically(const std::string& name, absl::string_view contents,
                                  FileSystem& files = LocalFiles());
 

@@ -7,8 +7,8 @@
 #include "muster/checkpoint/bundle_commit.h"
 #include "muster/checkpoint/bundle_proto.h"
 #include "muster/checkpoint/bundle_reader.h"
-#include "muster/checkpoint/table_reader.h"
-#include "muster/checkpoint/table_writer.h"
+#include "muster/checkpoint/table/table_reader.h"
+#include "muster/checkpoint/table/table_writer.h"
 
 namespace muster {
 namespace {
@@ -102,7 +102,7 @@ absl::Status MergeCheckpoints(const std::vector<std::string>& prefixes,
   };
   RETURN_IF_ERROR(CommitBundle(destination, merged.data_files, make_index, files));
 
-  // The new checkpoint holds: what cannot be cleared away is left.
+  // The new checkpoint is committed: what cannot be removed is left.
   for (const std::string& prefix : prefixes) {
     if (prefix != destination) files.Remove(IndexFileName(prefix)).IgnoreError();
   }
@@ -113,7 +113,7 @@ absl::Status MergeCheckpoints(const std::vector<std::string>& prefixes,
     const absl::Status status = files.RemoveEmptyDirectory(old);
     // The first of several inputs in one folder has removed it.
     if (!status.ok() && !absl::IsNotFound(status))
-      LOG(INFO) << "A folder of merged checkpoints stays: " << status.message();
+      LOG(INFO) << "A folder of merged checkpoints was not removed: " << status.message();
   }
   return absl::OkStatus();
 }

@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 
 #include "muster/base/json.h"
-#include "muster/checkpoint/coding.h"
+#include "muster/checkpoint/table/coding.h"
 
 namespace muster {
 namespace {

@@ -31,8 +31,8 @@ struct TensorSlice {
   // "0,2:-" : start,length of each dimension, or - for all of it.
   static absl::StatusOr<TensorSlice> Parse(absl::string_view text);
   std::string ToString() const;
-  // The same part of a tensor of that shape with every length written out. InvalidArgument when it
-  // lies outside, Internal when the ranks differ, as in TensorFlow.
+  // The same part of a tensor of that shape with explicit lengths. InvalidArgument when it is out
+  // of bounds, Internal when the ranks differ, as in TensorFlow.
   absl::StatusOr<TensorSlice> Resolved(const Shape& full) const;
   // The shape of the part.
   absl::StatusOr<Shape> ShapeWithin(const Shape& full) const;
@@ -56,7 +56,7 @@ int64_t ElementsIn(const TensorSlice& resolved);
 absl::StatusOr<std::optional<std::vector<size_t>>> Cover(const std::vector<TensorSlice>& stored,
                                                          const TensorSlice& wanted);
 
-// Copies what `from`, which lies at `from_slice`, and `to`, at `to_slice`, have in common.
+// Copies what `from`, at `from_slice` of the whole, and `to`, at `to_slice`, have in common.
 // Requires: resolved slices of one tensor with the tensors' shapes, equal types, no resources.
 void CopyOverlap(const Tensor& from, const TensorSlice& from_slice, const TensorSlice& to_slice,
                  Tensor& to);

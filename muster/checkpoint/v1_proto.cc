@@ -5,7 +5,7 @@
 #include "tensorflow/core/util/saved_tensor_slice.pb.h"
 
 #include "muster/checkpoint/bundle_proto.h"
-#include "muster/checkpoint/table_writer.h"
+#include "muster/checkpoint/table/table_writer.h"
 #include "muster/tensor/message_proto.h"
 #include "muster/tensor/tensor_proto.h"
 
@@ -60,8 +60,8 @@ absl::Status V1Reader::AddFile(const std::string& name) {
   for (const tensorflow::SavedSliceMeta& meta : message.meta().tensor()) {
     const absl::StatusOr<Shape> shape = ShapeFromProto(meta.shape());
     if (!shape.ok() || !IsValidDType(meta.type()) || meta.type() > 100) {
-      return absl::DataLossError(
-          absl::StrCat("the description of its type or shape is none", ForTensor(meta.name())));
+      return absl::DataLossError(absl::StrCat("the description of its type or shape is not valid",
+                                              ForTensor(meta.name())));
     }
     const auto dtype = static_cast<DType>(meta.type());
     const auto [place, is_new] = tensors_.try_emplace(meta.name());

@@ -9,7 +9,7 @@
 
 #include "muster/base/status.h"
 #include "muster/checkpoint/file.h"
-#include "muster/checkpoint/table_reader.h"
+#include "muster/checkpoint/table/table_reader.h"
 #include "muster/checkpoint/tensor_slice.h"
 #include "muster/tensor/tensor.h"
 

@@ -3,28 +3,24 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <map>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include <fcntl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
-extern char** environ;
+#include "muster/base/settings.h"
 
 namespace muster {
 namespace {
 
 std::vector<std::string> FullEnvironment(
     const std::vector<std::pair<std::string, std::string>>& added) {
+  std::map<std::string, std::string> environment = WholeEnvironment();
+  for (const auto& [name, value] : added) environment[name] = value;
   std::vector<std::string> all;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    bool replaced = false;
-    for (const auto& [name, value] : added)
-      replaced |= absl::StartsWith(*variable, absl::StrCat(name, "="));
-    if (!replaced) all.emplace_back(*variable);
-  }
-  for (const auto& [name, value] : added) all.push_back(absl::StrCat(name, "=", value));
+  for (const auto& [name, value] : environment) all.push_back(absl::StrCat(name, "=", value));
   return all;
 }
 

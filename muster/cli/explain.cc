@@ -17,8 +17,8 @@
 #include <google/protobuf/text_format.h>
 
 #include "muster/cli/commands.h"
-#include "muster/graph/graph_proto.h"
-#include "muster/transport/cluster.h"
+#include "muster/graph/proto/graph_proto.h"
+#include "muster/transport/api/cluster.h"
 
 namespace muster {
 namespace {
@@ -43,20 +43,20 @@ absl::StatusOr<tensorflow::GraphDef> ReadGraph(const std::string& path) {
              : meta.ParseFromString(contents)) {
       return meta.graph_def();
     }
-    return InvalidArgument("'", path, "' is no MetaGraphDef");
+    return InvalidArgument("'", path, "' is not a MetaGraphDef");
   }
   if (text ? google::protobuf::TextFormat::ParseFromString(contents, &graph)
            : graph.ParseFromString(contents)) {
     return graph;
   }
   return InvalidArgument("'", path,
-                         "' is no GraphDef (a name that ends in 'txt' means text, one "
+                         "' is not a GraphDef (a name that ends in 'txt' means text, one "
                          "with '.meta' a MetaGraphDef)");
 }
 
 struct Devices {
   std::vector<std::string> names;
-  std::string master;  // what nobody asks to be elsewhere runs there
+  std::string master;  // nodes without a device request run there
 };
 
 absl::StatusOr<Devices> DevicesOf(const ExplainFlags& flags) {

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "muster/base/settings.h"
 #include "muster/cli/child_process.h"
 #include "muster/cli/launch_plan.h"
 
@@ -48,7 +49,7 @@ bool IsExecutable(const std::string& path) {
 }
 
 std::string FromPath(const char* name) {
-  for (const absl::string_view folder : absl::StrSplit(Variable("PATH"), ':')) {
+  for (const absl::string_view folder : absl::StrSplit(EnvironmentVariable("PATH"), ':')) {
     const std::string path = absl::StrCat(folder.empty() ? "." : folder, "/", name);
     if (IsExecutable(path)) return path;
   }
@@ -89,11 +90,11 @@ class Search {
 
   absl::StatusOr<std::string> Run() {
     // Set for this process by the command that pip installs; scripts start others.
-    std::string own = Variable("MUSTER_INSTALLED_PYTHON");
+    std::string own = EnvironmentVariable("MUSTER_INSTALLED_PYTHON");
     unsetenv("MUSTER_INSTALLED_PYTHON");
     if (own.empty()) own = MUSTER_DEFAULT_PYTHON;
     const bool own_is_there = IsExecutable(own);
-    if (const std::string environment = Variable("VIRTUAL_ENV"); !environment.empty()) {
+    if (const std::string environment = EnvironmentVariable("VIRTUAL_ENV"); !environment.empty()) {
       const std::string python = environment + "/bin/python";
       if (own_is_there && SameEnvironment(python, own)) return python;
       if (Works(python, "the activated virtual environment's")) return python;
@@ -131,7 +132,7 @@ class Search {
 
 absl::StatusOr<std::string> FindInterpreter(const std::string& given, const std::string& package) {
   if (!given.empty()) return given;
-  if (const std::string named = Variable("MUSTER_PYTHON"); !named.empty()) return named;
+  if (const std::string named = EnvironmentVariable("MUSTER_PYTHON"); !named.empty()) return named;
   // A launcher asks for every task.
   static const absl::StatusOr<std::string>& found =
       *new absl::StatusOr<std::string>(Search(package).Run());

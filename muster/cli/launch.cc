@@ -37,7 +37,7 @@ void AddClusterOptions(CLI::App& command, LaunchFlags& flags) {
                    "all tasks in one process, as threads, without sockets between them");
   command
       .add_option("--processes", flags.processes,
-                  "all tasks in so many processes; those of one process call each other directly")
+                  "all tasks in this many processes; those of one process call each other directly")
       ->check(CLI::PositiveNumber);
   command
       .add_option("--port", flags.port,
@@ -50,10 +50,10 @@ void AddClusterOptions(CLI::App& command, LaunchFlags& flags) {
       ->check(CLI::Range(1, 65535));
   command
       .add_option("--environment", flags.environment,
-                  "who says which task this is (auto): auto, local, slurm, mpi, tf_config")
+                  "where cluster and task come from (auto): auto, local, slurm, mpi, tf_config")
       ->check(CLI::IsMember({"auto", "local", "slurm", "mpi", "tf_config"}));
   command.add_flag("--dry-run,--dry_run", flags.dry_run,
-                   "print what the tasks would be told, start nothing");
+                   "print arguments and TF_CONFIG of each task, start nothing");
 }
 
 void AddHostOptions(CLI::App& command, LaunchFlags& flags) {
@@ -61,7 +61,7 @@ void AddHostOptions(CLI::App& command, LaunchFlags& flags) {
                      "tasks run by SSH on the hosts of this file, lines of [USER@]HOST [slots=N]");
   command.add_option("--ssh", flags.ssh, "the command for it (ssh -o BatchMode=yes)");
   command.add_option("--remote-muster", flags.remote_muster,
-                     "where `muster` lies on those hosts; default: where it lies here");
+                     "the path of `muster` on those hosts; default: its path here");
   command
       .add_option("--env", flags.variables,
                   "carry this variable too, NAME or NAME=VALUE; may be repeated")

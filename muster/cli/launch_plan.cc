@@ -1,6 +1,5 @@
 #include "muster/cli/launch_plan.h"
 
-#include <cstdlib>
 #include <fstream>
 
 #include "absl/strings/match.h"
@@ -13,7 +12,8 @@
 #include <unistd.h>
 
 #include "muster/base/json.h"
-#include "muster/transport/cluster_json.h"
+#include "muster/base/settings.h"
+#include "muster/transport/api/cluster_json.h"
 
 namespace muster {
 namespace {
@@ -46,7 +46,7 @@ absl::StatusOr<std::vector<std::string>> DenseAddresses(const std::string& job,
 // The number at the end of a pod's name: "digits-ps-2".
 absl::StatusOr<int> TaskIndexHere() {
   int index = -1;
-  const std::string completion = Variable("JOB_COMPLETION_INDEX");
+  const std::string completion = EnvironmentVariable("JOB_COMPLETION_INDEX");
   if (!completion.empty()) {
     if (!absl::SimpleAtoi(completion, &index) || index < 0)
       return InvalidArgument("JOB_COMPLETION_INDEX is '", completion, "', not a number");
@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<HostLine>> ReadHosts(const std::string& path) {
     }
     // It becomes a word of a command.
     if (absl::StartsWith(host.ssh_host, "-"))
-      return InvalidArgument(path, ", line ", number, ": '", host.ssh_host, "' is no host");
+      return InvalidArgument(path, ", line ", number, ": '", host.ssh_host, "' is not a host");
     hosts.push_back(std::move(host));
   }
   if (hosts.empty()) return InvalidArgument("the file of hosts '", path, "' names none");
@@ -97,11 +97,6 @@ absl::StatusOr<std::vector<HostLine>> ReadHosts(const std::string& path) {
 }
 
 }  // namespace
-
-std::string Variable(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  return value == nullptr ? "" : value;
-}
 
 absl::StatusOr<LaunchPlan> PlanLocal(const LaunchFlags& flags) {
   LaunchPlan plan;
@@ -139,7 +134,7 @@ absl::StatusOr<LaunchPlan> PlanTfConfig(const std::string& tf_config) {
   plan.keeps_tf_config = true;
   int chiefs = 0;
   for (const auto& [job, tasks] : config.cluster.jobs()) {
-    if (job == "evaluator") continue;  // reads checkpoints; nobody calls it
+    if (job == "evaluator") continue;  // reads checkpoints; no task calls it
     ASSIGN_OR_RETURN(const std::vector<std::string> addresses, DenseAddresses(job, tasks));
     if (job == "ps") {
       plan.ps = addresses;
@@ -234,15 +229,15 @@ absl::StatusOr<LaunchPlan> MakePlan(const LaunchFlags& flags) {
   if (flags.standalone || flags.processes > 0) return PlanLocal(flags);
   const auto several = [](const char* name) {
     int size = 0;
-    return absl::SimpleAtoi(Variable(name), &size) && size > 1;
+    return absl::SimpleAtoi(EnvironmentVariable(name), &size) && size > 1;
   };
   std::string where = flags.environment;
   if (where == "auto") {
-    const std::string tf_config = Variable("TF_CONFIG");
+    const std::string tf_config = EnvironmentVariable("TF_CONFIG");
     // mpirun inside an allocation starts its daemons by srun: its own variables come first.
     if (several("OMPI_COMM_WORLD_SIZE")) {
       where = "mpi";
-    } else if (!Variable("SLURM_STEP_ID").empty() && several("SLURM_STEP_NUM_TASKS")) {
+    } else if (!EnvironmentVariable("SLURM_STEP_ID").empty() && several("SLURM_STEP_NUM_TASKS")) {
       where = "slurm";
     } else if (several("PMI_SIZE")) {
       where = "mpi";
@@ -255,7 +250,7 @@ absl::StatusOr<LaunchPlan> MakePlan(const LaunchFlags& flags) {
   }
   if (where == "slurm") return PlanSlurm(flags);
   if (where == "mpi") return PlanMpi(flags);
-  if (where == "tf_config") return PlanTfConfig(Variable("TF_CONFIG"));
+  if (where == "tf_config") return PlanTfConfig(EnvironmentVariable("TF_CONFIG"));
   return PlanLocal(flags);
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "muster/base/status.h"
-#include "muster/transport/local_address.h"
+#include "muster/transport/api/local_address.h"
 
 namespace muster {
 
@@ -22,23 +22,23 @@ struct LaunchFlags {
   int metrics_port = 0;  // of the first task of the cluster, the others follow; 0: none
   std::string environment = "auto";
   bool dry_run = false;
-  std::string python;  // for scripts; empty: FindInterpreter
+  std::string python = {};  // for scripts; empty: FindInterpreter
   // On other hosts, by SSH.
-  std::string hosts_file;
+  std::string hosts_file = {};
   std::string ssh = "ssh -o BatchMode=yes";
-  std::string remote_muster;
-  std::vector<std::string> variables;
+  std::string remote_muster = {};
+  std::vector<std::string> variables = {};
   // Tasks that share processes.
   bool standalone = false;
   int processes = 0;
   // One task, whose place is given by Slurm, MPI or these.
   int port = 0;
-  std::string rendezvous;
-  std::string host;
-  std::string job_name;
+  std::string rendezvous = {};
+  std::string host = {};
+  std::string job_name = {};
   int task_index = -1;
-  std::string ps_address;
-  std::string worker_address;
+  std::string ps_address = {};
+  std::string worker_address = {};
 };
 
 struct LaunchedTask {
@@ -54,12 +54,12 @@ struct PlannedProcess {
 };
 
 // Where launchers that each have one task of the cluster tell each other of its end.
-struct LinkPlan {
+struct PeersPlan {
   std::string host;  // of rank 0
   int port = 0;
   int rank = 0;
   int size = 0;
-  int ps = 0;          // so many of the first ranks do not count as workers
+  int ps = 0;          // the first ranks, this many, are not workers
   std::string key;     // names the job, so that launchers of different ones do not mix
   std::string folder;  // in which they have met; rank 0 takes it away when all are connected
 };
@@ -70,12 +70,9 @@ struct LaunchPlan {
   bool shares_processes = false;
   bool closed = false;           // the cluster is one process: addresses are names
   bool keeps_tf_config = false;  // the environment's own says it all
-  std::optional<LinkPlan> link;
+  std::optional<PeersPlan> peers;
   std::vector<ReservedPort> reserved;  // until the tasks listen on them
 };
-
-// Value of an environment variable; empty where it is not set.
-std::string Variable(const std::string& name);
 
 // The whole cluster on this machine, on free ports; or in one process; or in several shared ones.
 absl::StatusOr<LaunchPlan> PlanLocal(const LaunchFlags& flags);

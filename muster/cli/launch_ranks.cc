@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "muster/base/settings.h"
 #include "muster/cli/launch_plan.h"
 #include "muster/cli/node_list.h"
 
@@ -26,14 +27,14 @@ constexpr absl::Duration kRendezvousTime = absl::Minutes(5);
 
 absl::StatusOr<int> Number(const std::string& name) {
   int value = -1;
-  if (!absl::SimpleAtoi(Variable(name), &value) || value < 0)
-    return InvalidArgument(name, " is '", Variable(name), "': a number expected");
+  if (!absl::SimpleAtoi(EnvironmentVariable(name), &value) || value < 0)
+    return InvalidArgument(name, " is '", EnvironmentVariable(name), "': a number expected");
   return value;
 }
 
 std::string FirstOf(const std::vector<std::string>& names) {
   for (const std::string& name : names)
-    if (std::string value = Variable(name); !value.empty()) return value;
+    if (std::string value = EnvironmentVariable(name); !value.empty()) return value;
   return "";
 }
 
@@ -49,17 +50,17 @@ absl::Status CheckSizes(const LaunchFlags& flags, int size, absl::string_view wh
 }
 
 LaunchPlan PlanRank(const LaunchFlags& flags, const std::vector<std::string>& addresses, int rank,
-                    LinkPlan link) {
+                    PeersPlan peers) {
   LaunchPlan plan;
   plan.ps.assign(addresses.begin(), addresses.begin() + flags.ps);
   plan.workers.assign(addresses.begin() + flags.ps, addresses.end());
   const LaunchedTask task =
       rank < flags.ps ? LaunchedTask{"ps", rank} : LaunchedTask{"worker", rank - flags.ps};
   plan.processes.push_back({{task}, "", 0});
-  link.rank = rank;
-  link.size = static_cast<int>(addresses.size());
-  link.ps = flags.ps;
-  plan.link = std::move(link);
+  peers.rank = rank;
+  peers.size = static_cast<int>(addresses.size());
+  peers.ps = flags.ps;
+  plan.peers = std::move(peers);
   return plan;
 }
 
@@ -83,7 +84,7 @@ absl::StatusOr<std::vector<int>> NodesOfRanks(const std::vector<int>& counts,
   return nodes;
 }
 
-// When the process that started this one began: its number alone comes again.
+// When the process that started this one began: process ids alone are reused.
 std::string ParentStart() {
   std::ifstream file(absl::StrCat("/proc/", getppid(), "/stat"));
   std::string line;
@@ -104,7 +105,7 @@ struct Rank {
 absl::StatusOr<Rank> FindRank() {
   Rank found;
   int local_size = 0;
-  if (!Variable("OMPI_COMM_WORLD_RANK").empty()) {
+  if (!EnvironmentVariable("OMPI_COMM_WORLD_RANK").empty()) {
     ASSIGN_OR_RETURN(found.rank, Number("OMPI_COMM_WORLD_RANK"));
     ASSIGN_OR_RETURN(found.size, Number("OMPI_COMM_WORLD_SIZE"));
     ASSIGN_OR_RETURN(local_size, Number("OMPI_COMM_WORLD_LOCAL_SIZE"));
@@ -112,7 +113,7 @@ absl::StatusOr<Rank> FindRank() {
   } else {
     ASSIGN_OR_RETURN(found.rank, Number("PMI_RANK"));
     ASSIGN_OR_RETURN(found.size, Number("PMI_SIZE"));
-    const std::string local = Variable("MPI_LOCALNRANKS");
+    const std::string local = EnvironmentVariable("MPI_LOCALNRANKS");
     if (!absl::SimpleAtoi(local, &local_size)) local_size = 0;
     found.job = FirstOf({"PMI_ID_JOB", "PMI_KVSNAME", "HYDRA_JOBID"});
   }
@@ -202,7 +203,7 @@ absl::StatusOr<LaunchPlan> PlanSlurm(const LaunchFlags& flags) {
     return InvalidArgument("Slurm names ", names.size(), " nodes, and tasks for ", counts.size());
   }
   ASSIGN_OR_RETURN(const std::vector<int> nodes,
-                   NodesOfRanks(counts, Variable("SLURM_DISTRIBUTION")));
+                   NodesOfRanks(counts, EnvironmentVariable("SLURM_DISTRIBUTION")));
   const int size = static_cast<int>(nodes.size());
   RETURN_IF_ERROR(CheckSizes(flags, size, "the job step"));
   if (rank >= size) return InvalidArgument("SLURM_PROCID ", rank, " of ", size, " tasks");
@@ -223,11 +224,11 @@ absl::StatusOr<LaunchPlan> PlanSlurm(const LaunchFlags& flags) {
     const std::string& name = names[static_cast<size_t>(nodes[static_cast<size_t>(i)])];
     addresses.push_back(absl::StrCat(names.size() == 1 ? "localhost" : name, ":", base + i));
   }
-  LinkPlan link;
-  link.host = names.size() == 1 ? "localhost" : names[static_cast<size_t>(nodes[0])];
-  link.port = base + size;
-  link.key = absl::StrCat("slurm-", job, ".", step);
-  return PlanRank(flags, addresses, rank, std::move(link));
+  PeersPlan peers;
+  peers.host = names.size() == 1 ? "localhost" : names[static_cast<size_t>(nodes[0])];
+  peers.port = base + size;
+  peers.key = absl::StrCat("slurm-", job, ".", step);
+  return PlanRank(flags, addresses, rank, std::move(peers));
 }
 
 absl::StatusOr<LaunchPlan> PlanMpi(const LaunchFlags& flags) {
@@ -237,7 +238,7 @@ absl::StatusOr<LaunchPlan> PlanMpi(const LaunchFlags& flags) {
     return InvalidArgument(
         "the ranks are on several nodes: give --rendezvous a folder that all of them share");
   }
-  const std::string parent = Variable("TMPDIR");
+  const std::string parent = EnvironmentVariable("TMPDIR");
   const std::string folder =
       flags.rendezvous.empty()
           ? absl::StrCat(parent.empty() ? "/tmp" : parent, "/muster-mpi-", geteuid(), "-", here.job)
@@ -248,28 +249,28 @@ absl::StatusOr<LaunchPlan> PlanMpi(const LaunchFlags& flags) {
   const std::string bind = here.one_node ? "localhost" : "";
   const int given = flags.port > 0 ? flags.port + here.rank : 0;
   ASSIGN_OR_RETURN(ReservedPort port, ReservedPort::Take(bind, given));
-  ReservedPort link_port;
+  ReservedPort peers_port;
   std::string line = absl::StrCat(host, ":", port.port());
   if (here.rank == 0) {
-    ASSIGN_OR_RETURN(link_port, ReservedPort::Take(bind, 0));
-    absl::StrAppend(&line, " ", link_port.port());
+    ASSIGN_OR_RETURN(peers_port, ReservedPort::Take(bind, 0));
+    absl::StrAppend(&line, " ", peers_port.port());
   }
   Rendezvous rendezvous(folder, here.size);
   RETURN_IF_ERROR(rendezvous.Open());
   RETURN_IF_ERROR(rendezvous.Leave(here.rank, line));
   ASSIGN_OR_RETURN(std::vector<std::string> addresses, rendezvous.WaitForAll());
   const std::vector<std::string> leader = absl::StrSplit(addresses[0], ' ');
-  LinkPlan link;
-  if (leader.size() != 2 || !absl::SimpleAtoi(leader[1], &link.port))
+  PeersPlan peers;
+  if (leader.size() != 2 || !absl::SimpleAtoi(leader[1], &peers.port))
     return InvalidArgument("rank 0 has left '", addresses[0], "' in ", folder);
   addresses[0] = leader[0];
   ASSIGN_OR_RETURN(const HostPort first, ParseHostPort(addresses[0]));
-  link.host = first.host;
-  link.key = absl::StrCat("mpi-", here.job);
-  link.folder = folder;
-  LaunchPlan plan = PlanRank(flags, addresses, here.rank, std::move(link));
+  peers.host = first.host;
+  peers.key = absl::StrCat("mpi-", here.job);
+  peers.folder = folder;
+  LaunchPlan plan = PlanRank(flags, addresses, here.rank, std::move(peers));
   plan.reserved.push_back(std::move(port));
-  plan.reserved.push_back(std::move(link_port));
+  plan.reserved.push_back(std::move(peers_port));
   return plan;
 }
 

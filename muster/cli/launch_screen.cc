@@ -177,7 +177,7 @@ void LaunchScreen::ShowProgress(const std::string& text, absl::Time now) {
   Erase();
   shown_ = absl::StrCat("muster: ", text);
   winsize size{};
-  // A line that wraps could not be taken back.
+  // A line that wraps could not be erased.
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
     shown_ = shown_.substr(0, size.ws_col - 1u);
   std::fputs(shown_.c_str(), stdout);

@@ -26,22 +26,22 @@ struct TaskProgress {
   void NoteLine(absl::string_view line);
   // A report of its server (see server/status_report.h); what is not one is ignored.
   void NoteReport(absl::string_view json, absl::Time now);
-  // It begins anew.
+  // It has been restarted.
   void NoteRestart();
 
  private:
   absl::Time last_report_ = absl::InfinitePast();
 };
 
-// The number of steps that a script was told to train, where an argument says it.
+// The number of training steps that the arguments of a script ask for, if they do.
 std::optional<int64_t> StepsAskedFor(const std::vector<std::string>& arguments);
 
 // "step 1200/5000  worker 0: 310 steps/s  worker 1: 305 steps/s  loss 0.214  6 s left".
 std::string ProgressLine(const std::vector<TaskProgress>& tasks, std::optional<int64_t> last_step,
                          absl::Duration elapsed, int64_t first_step);
 
-// Writes to standard output. On a terminal the progress line stays last and is drawn anew;
-// elsewhere it comes as a line of its own, seldom.
+// Writes to standard output. On a terminal the progress line stays last and is redrawn; elsewhere
+// it is printed now and then as a line of its own.
 class LaunchScreen {
  public:
   LaunchScreen(bool is_terminal, bool colours);

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "muster/base/json.h"
+#include "muster/base/settings.h"
 #include "muster/cli/remote_task.h"
 #include "muster/cli/script.h"
 #include "muster/server/status_report.h"
@@ -31,7 +32,7 @@ std::string NameOf(const LaunchedTask& task) {
   return absl::StrCat(task.job, " ", task.index);
 }
 
-// What a Python process with several tasks is told.
+// The argument of a Python process that runs several tasks.
 std::string SharedSpec(const LaunchPlan& plan, const PlannedProcess& process) {
   std::vector<std::string> tasks;
   for (const LaunchedTask& task : process.tasks) {
@@ -70,9 +71,9 @@ Launcher::Launcher(const LaunchFlags& flags, LaunchPlan plan, std::string script
       arguments_(std::move(arguments)),
       last_step_(StepsAskedFor(arguments_)),
       // Launchers of several tasks share what mpirun and srun give them, which may be a terminal.
-      screen_(isatty(STDOUT_FILENO) != 0 && !flags.no_status && !plan_.link,
-              isatty(STDOUT_FILENO) != 0 && !flags.no_colour && !plan_.link &&
-                  std::getenv("NO_COLOR") == nullptr) {
+      screen_(isatty(STDOUT_FILENO) != 0 && !flags.no_status && !plan_.peers,
+              isatty(STDOUT_FILENO) != 0 && !flags.no_colour && !plan_.peers &&
+                  EnvironmentVariable("NO_COLOR").empty()) {
   for (const PlannedProcess& planned : plan_.processes) {
     Process process;
     process.plan = planned;
@@ -97,7 +98,7 @@ int Launcher::Show() const {
       const std::string name = NameOf(task);
       std::printf("%s: %s\n", name.c_str(), absl::StrJoin(ClusterFlags(plan_, task), " ").c_str());
       const std::string config =
-          plan_.keeps_tf_config ? Variable("TF_CONFIG") : TfConfigText(plan_, task);
+          plan_.keeps_tf_config ? EnvironmentVariable("TF_CONFIG") : TfConfigText(plan_, task);
       std::printf("%s: TF_CONFIG=%s\n", name.c_str(), config.c_str());
       if (!process.ssh_host.empty())
         std::printf("%s: on %s\n", name.c_str(), process.ssh_host.c_str());
@@ -124,7 +125,7 @@ int Launcher::Run() {
     StartDue();
     StopWhenDone();
     PingRemotes();
-    const bool shows = !flags_.no_status && (!plan_.link || progress_[0].is_worker);
+    const bool shows = !flags_.no_status && (!plan_.peers || progress_[0].is_worker);
     if (shows && !stopping_) ShowProgress();
   }
   screen_.Finish();
@@ -136,13 +137,13 @@ bool Launcher::AllEnded() const {
   const bool ended = std::all_of(processes_.begin(), processes_.end(), [](const Process& process) {
     return process.reaped && process.restart_at == absl::InfiniteFuture();
   });
-  return ended && (interrupted_ || link_ == nullptr || link_->finished());
+  return ended && (interrupted_ || peers_ == nullptr || peers_->finished());
 }
 
 absl::Status Launcher::StartAll() {
-  if (plan_.link) {
-    ASSIGN_OR_RETURN(link_, LaunchLink::Open(*plan_.link));
-    if (plan_.link->rank == 0) {
+  if (plan_.peers) {
+    ASSIGN_OR_RETURN(peers_, LaunchPeers::Open(*plan_.peers));
+    if (plan_.peers->rank == 0) {
       screen_.Say(absl::StrCat(plan_.ps.size(), " ps and ", plan_.workers.size(), " workers run ",
                                script_));
     }
@@ -250,7 +251,7 @@ void Launcher::WaitForEvents() {
   if (reports_.fd() >= 0) waiting.push_back({reports_.fd(), POLLIN, 0});
   for (const Process& process : processes_)
     if (process.child.output >= 0) waiting.push_back({process.child.output, POLLIN, 0});
-  if (link_ != nullptr) link_->AddTo(waiting);
+  if (peers_ != nullptr) peers_->AddTo(waiting);
   (void)poll(waiting.data(), waiting.size(), 200);
 }
 
@@ -374,7 +375,7 @@ void Launcher::NoteEnd(size_t i, int code) {
     return;
   }
   for (const size_t task : process.tasks) progress_[task].ended = true;
-  if (link_ != nullptr) link_->TellEnded(stopping_ ? 0 : code);
+  if (peers_ != nullptr) peers_->TellEnded(stopping_ ? 0 : code);
   if (code == 0 || stopping_) return;
   failed_ = static_cast<int>(i);
   status_ = code;
@@ -407,15 +408,15 @@ void Launcher::StartDue() {
 }
 
 void Launcher::UpdateLink() {
-  if (link_ == nullptr) return;
+  if (peers_ == nullptr) return;
   if (progress_[0].joined && !told_joined_) {
     told_joined_ = true;
-    link_->TellJoined();
+    peers_->TellJoined();
   }
-  link_->Update();
-  if (!link_->stop() || stopping_) return;
-  if (status_ == 0) status_ = *link_->stop();
-  if (!link_->reason().empty()) screen_.Say(link_->reason());
+  peers_->Update();
+  if (!peers_->stop() || stopping_) return;
+  if (status_ == 0) status_ = *peers_->stop();
+  if (!peers_->reason().empty()) screen_.Say(peers_->reason());
   Stop(SIGTERM, absl::Seconds(flags_.stop_seconds));
 }
 
@@ -436,7 +437,7 @@ void Launcher::StopWhenDone() {
     }
     return;
   }
-  if (link_ != nullptr) return;  // rank 0 decides
+  if (peers_ != nullptr) return;  // rank 0 decides
   bool one_ended = false;
   for (const TaskProgress& progress : progress_) {
     if (!progress.is_worker) continue;
@@ -447,7 +448,7 @@ void Launcher::StopWhenDone() {
 }
 
 bool Launcher::WorkersEnded() const {
-  if (link_ != nullptr && !link_->stop()) return false;
+  if (peers_ != nullptr && !peers_->stop()) return false;
   return std::all_of(progress_.begin(), progress_.end(), [](const TaskProgress& progress) {
     return !progress.is_worker || progress.joined || progress.ended;
   });

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 
 #include "muster/cli/child_process.h"
-#include "muster/cli/launch_link.h"
+#include "muster/cli/launch_peers.h"
 #include "muster/cli/launch_plan.h"
 #include "muster/cli/launch_screen.h"
 #include "muster/cli/report_socket.h"
@@ -30,7 +30,7 @@ class Launcher {
   Launcher(const LaunchFlags& flags, LaunchPlan plan, std::string script,
            std::vector<std::string> arguments);
   int Run();  // the exit status
-  // Prints what each task would be told, and starts nothing.
+  // Prints the arguments and TF_CONFIG of each task, and starts nothing.
   int Show() const;
 
  private:
@@ -83,7 +83,7 @@ class Launcher {
   const std::optional<int64_t> last_step_;
   LaunchScreen screen_;
   ReportSocket reports_;
-  std::unique_ptr<LaunchLink> link_;
+  std::unique_ptr<LaunchPeers> peers_;
   int signals_ = -1;
   std::vector<Process> processes_;
   std::vector<TaskProgress> progress_;  // one for each task

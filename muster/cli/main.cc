@@ -1,8 +1,7 @@
-#include <cstdlib>
-
 #include <CLI/CLI.hpp>
 
 #include "muster/base/log.h"
+#include "muster/base/settings.h"
 #include "muster/cli/commands.h"
 
 int main(int argc, char** argv) {
@@ -17,9 +16,9 @@ int main(int argc, char** argv) {
   muster::AddStatusCommand(app, chosen);
   muster::AddExplainCommand(app, chosen);
   muster::AddCheckpointCommand(app, chosen);
-  if (const char* level = std::getenv("TF_CPP_MIN_LOG_LEVEL")) {
-    muster::SetLogLevel(static_cast<muster::LogLevel>(std::atoi(level)));
-  }
+  const absl::StatusOr<int> level = muster::ReadLogLevel();
+  if (!level.ok()) LOG(WARNING) << level.status().message() << "; all lines are shown";
+  muster::SetLogLevel(static_cast<muster::LogLevel>(level.value_or(0)));
   CLI11_PARSE(app, argc, argv);
   return chosen ? chosen() : 0;
 }

@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<std::string>> ExpandRanges(absl::string_view text) {
     if (ends.size() > 2 || !absl::SimpleAtoi(ends.front(), &first) ||
         !absl::SimpleAtoi(ends.back(), &last) || last < first ||
         last - first >= kMaxNodes - numbers.size()) {
-      return InvalidArgument("'", range, "' is no range of numbers");
+      return InvalidArgument("'", range, "' is not a range of numbers");
     }
     const int width = static_cast<int>(ends.front().size());
     for (uint32_t number = first; number <= last; ++number)
@@ -104,7 +104,7 @@ absl::StatusOr<std::vector<int>> ExpandTaskCounts(absl::string_view text) {
     if (!good || !absl::SimpleAtoi(part, &count) || count > kMaxNodes || times < 1 ||
         times > kMaxNodes - counts.size()) {
       return InvalidArgument("the tasks per node '", text, "': '", whole,
-                             "' is none of N and N(xTIMES)");
+                             "' is neither N nor N(xTIMES)");
     }
     counts.insert(counts.end(), times, static_cast<int>(count));
   }

@@ -22,13 +22,12 @@
 #include <unistd.h>
 
 #include "muster/base/json.h"
+#include "muster/base/settings.h"
 #include "muster/cli/child_process.h"
 #include "muster/cli/launcher.h"
 #include "muster/cli/report_socket.h"
 #include "muster/server/status_report.h"
-#include "muster/transport/local_address.h"
-
-extern char** environ;
+#include "muster/transport/api/local_address.h"
 
 namespace muster {
 namespace {
@@ -165,7 +164,7 @@ class RemoteTask {
     code_ = WIFEXITED(how) ? WEXITSTATUS(how) : 128 + WTERMSIG(how);
   }
 
-  // Nobody is there any more who wants the task.
+  // The launcher is gone: no one needs the task any more.
   void End() {
     if (ending_) return;
     ending_ = true;
@@ -209,19 +208,17 @@ std::vector<std::string> RemoteCommand(const std::string& ssh, const std::string
 std::string RemoteStart(const std::vector<std::string>& words,
                         const std::vector<std::pair<std::string, std::string>>& given,
                         const std::vector<std::string>& variables, double stop_seconds) {
+  const std::map<std::string, std::string> own = WholeEnvironment();
   std::map<std::string, std::string> environment;
-  for (char** at = environ; *at != nullptr; ++at) {
-    const std::string variable = *at;
-    const std::string name = variable.substr(0, variable.find('='));
-    if (IsCarried(name)) environment[name] = variable.substr(name.size() + 1);
+  for (const auto& [name, value] : own) {
+    if (IsCarried(name)) environment[name] = value;
   }
   for (const std::string& variable : variables) {
     const std::string name = variable.substr(0, variable.find('='));
-    const char* here = std::getenv(name.c_str());
     if (name.size() < variable.size()) {
       environment[name] = variable.substr(name.size() + 1);
-    } else if (here != nullptr) {
-      environment[name] = here;
+    } else if (const auto here = own.find(name); here != own.end()) {
+      environment[name] = here->second;
     }
   }
   for (const auto& [name, value] : given) environment[name] = value;

@@ -15,7 +15,7 @@ inline constexpr absl::Duration kPingInterval = absl::Seconds(5);
 inline constexpr absl::Duration kSilenceTime = absl::Seconds(60);
 
 // The words that run `muster launch-task` on a host, in the folder that this process is in.
-// `muster` empty: it lies there where it lies here. `port` 0: any free one.
+// `muster` empty: its path there is the same as here. `port` 0: any free one.
 std::vector<std::string> RemoteCommand(const std::string& ssh, const std::string& host,
                                        const std::string& muster, int port);
 

@@ -8,11 +8,13 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "muster/base/settings.h"
+
 namespace muster {
 
 ReportSocket::ReportSocket() {
-  const char* parent = std::getenv("TMPDIR");
-  std::string folder = absl::StrCat(parent != nullptr ? parent : "/tmp", "/muster-XXXXXX");
+  const std::string parent = EnvironmentVariable("TMPDIR");
+  std::string folder = absl::StrCat(parent.empty() ? "/tmp" : parent, "/muster-XXXXXX");
   if (mkdtemp(folder.data()) == nullptr) return;
   folder_ = folder;
   sockaddr_un address{};

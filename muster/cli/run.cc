@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "muster/base/settings.h"
 #include "muster/cli/commands.h"
 #include "muster/cli/interpreter.h"
 #include "muster/cli/launch_plan.h"
@@ -35,7 +36,7 @@ bool Exists(const std::string& path) {
   return access(path.c_str(), R_OK) == 0;
 }
 
-// Where the package lies relative to the program: build tree, installation, wheel.
+// Where the package is relative to the program: build tree, installation, wheel.
 std::string PackageFolder(const std::string& program_folder) {
   for (const char* candidate : {"/../python", "/../lib/muster/python", "/../.."}) {
     const std::string folder = program_folder + candidate;
@@ -72,7 +73,7 @@ int Run(const std::string& script, const std::vector<std::string>& arguments,
 
 // The arguments of a script, those that TF_CONFIG stands for before its own.
 absl::StatusOr<std::vector<std::string>> WithClusterFlags(std::vector<std::string> words) {
-  ASSIGN_OR_RETURN(const LaunchPlan plan, PlanTfConfig(Variable("TF_CONFIG")));
+  ASSIGN_OR_RETURN(const LaunchPlan plan, PlanTfConfig(EnvironmentVariable("TF_CONFIG")));
   const std::vector<std::string> flags = ClusterFlags(plan, plan.processes[0].tasks[0]);
   words.insert(words.begin(), flags.begin(), flags.end());
   return words;
@@ -92,9 +93,8 @@ absl::StatusOr<std::vector<std::string>> ScriptCommand(const std::string& script
   const std::string package = PackageFolder(FolderOfThisProgram());
   ASSIGN_OR_RETURN(const std::string interpreter, FindInterpreter(python, package));
   if (!package.empty()) {
-    const char* old = std::getenv("PYTHONPATH");
-    const std::string path =
-        old != nullptr && *old != '\0' ? absl::StrCat(package, ":", old) : package;
+    const std::string old = EnvironmentVariable("PYTHONPATH");
+    const std::string path = old.empty() ? package : absl::StrCat(package, ":", old);
     setenv("PYTHONPATH", path.c_str(), 1);
   }
   std::vector<std::string> words = {interpreter, "-m", "muster._run", script};

@@ -2,7 +2,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -15,17 +14,17 @@
 #include <unistd.h>
 
 #include "muster/cli/commands.h"
+#include "muster/cli/security_flags.h"
 #include "muster/server/server.h"
-#include "muster/server/server_environment.h"
 #include "muster/server/server_options_proto.h"
-#include "muster/transport/cluster_json.h"
-#include "muster/transport/security.h"
+#include "muster/server/server_settings.h"
+#include "muster/transport/api/cluster_json.h"
 
 namespace muster {
 namespace {
 
 struct ServeFlags {
-  std::string cluster, job, config, bind, token_file;
+  std::string cluster, job, config, bind;
   int task = -1;
   int port = -1;
   int metrics_port = -1;
@@ -43,7 +42,7 @@ struct ServeFlags {
   int64_t max_session_memory_bytes = -1;
   int max_connections = -1;
   int max_connections_per_peer = -1;
-  SecurityOptions security;
+  SecurityFlags security;
 };
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
@@ -65,8 +64,8 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   }
   if (!flags.cluster.empty()) {
     ASSIGN_OR_RETURN(options.cluster, ClusterSpec::Parse(flags.cluster));
-  } else if (const char* variable = std::getenv("TF_CONFIG");
-             variable != nullptr && flags.config.empty()) {
+  } else if (const std::string variable = EnvironmentVariable("TF_CONFIG");
+             !variable.empty() && flags.config.empty()) {
     ASSIGN_OR_RETURN(TfConfig config, ParseTfConfig(variable));
     if (config.job == "evaluator")
       return InvalidArgument("TF_CONFIG: an evaluator reads checkpoints and serves nothing");
@@ -83,13 +82,11 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   if (flags.task >= 0) options.task = flags.task;
   if (flags.port >= 0) options.port = flags.port;
   options.bind = flags.bind;
-  options.security = flags.security;
-  if (!flags.token_file.empty()) {
-    ASSIGN_OR_RETURN(options.security.token, ReadAuthToken(flags.token_file));
-  }
+  ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
+  ASSIGN_OR_RETURN(options.security, SecurityOf(flags.security, settings));
   if (flags.cpu_devices > 0) options.config.cpu_devices = flags.cpu_devices;
   if (flags.grace_seconds >= 0) options.stop_grace = absl::Seconds(flags.grace_seconds);
-  RETURN_IF_ERROR(ReadServerEnvironment(options));
+  ApplySettings(settings, options);
   const auto seconds = [](double flag, absl::Duration& option) {
     if (flag >= 0) option = absl::Seconds(flag);
   };
@@ -108,10 +105,6 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   if (flags.max_connections > 0) options.max_connections = flags.max_connections;
   if (flags.max_connections_per_peer > 0)
     options.max_connections_per_peer = flags.max_connections_per_peer;
-  for (const char* name : {"MUSTER_CACHE_RPC_RESPONSE", "WIRE_CACHE_RPC_RESPONSE"}) {
-    const char* value = std::getenv(name);
-    if (value != nullptr && std::strcmp(value, "1") == 0) options.cache_rpc_response = true;
-  }
   return options;
 }
 
@@ -203,7 +196,7 @@ void AddServeCommand(CLI::App& app, Command& chosen) {
   number("--orphan-grace", flags->orphan_seconds,
          "Seconds that a vanished client has to come back (MUSTER_ORPHAN_GRACE, 10)");
   number("--master-timeout", flags->master_seconds,
-         "Seconds after which a session goes whose master is not heard of any more "
+         "Seconds without contact to its master after which a session is removed "
          "(MUSTER_MASTER_TIMEOUT, 600)");
   command
       ->add_option("--max-message-bytes", flags->max_message_bytes,
@@ -223,16 +216,7 @@ void AddServeCommand(CLI::App& app, Command& chosen) {
   number("--max-connections-per-peer", flags->max_connections_per_peer,
          "The same for those from one address (MUSTER_MAX_CONNECTIONS_PER_PEER; three quarters of "
          "all)");
-  command->add_option("--tls-cert", flags->security.certificate_file, "Our certificate (PEM)")
-      ->envname("MUSTER_TLS_CERT");
-  command->add_option("--tls-key", flags->security.key_file, "Its private key (PEM)")
-      ->envname("MUSTER_TLS_KEY");
-  command->add_option("--tls-ca", flags->security.ca_file, "Who may have signed others' (PEM)")
-      ->envname("MUSTER_TLS_CA");
-  command
-      ->add_option("--auth-token-file", flags->token_file,
-                   "A file with a secret that every caller must know")
-      ->envname("MUSTER_AUTH_TOKEN_FILE");
+  AddSecurityFlags(*command, flags->security);
   command->callback([flags, &chosen] { chosen = [flags] { return Serve(*flags); }; });
 }
 

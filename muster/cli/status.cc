@@ -1,4 +1,4 @@
-// muster status --target HOST:PORT: how the tasks of a cluster do.
+// muster status --target HOST:PORT: the health of the tasks of a cluster.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -15,18 +15,18 @@
 
 #include "muster/base/mutex.h"
 #include "muster/cli/commands.h"
+#include "muster/cli/security_flags.h"
 #include "muster/cli/status_table.h"
 #include "muster/server/task_report.h"
-#include "muster/transport/local_address.h"
-#include "muster/transport/security.h"
-#include "muster/transport/task_status.h"
+#include "muster/transport/api/local_address.h"
+#include "muster/transport/api/task_status.h"
 
 namespace muster {
 namespace {
 
 struct StatusFlags {
-  std::string target, token_file;
-  SecurityOptions security;
+  std::string target;
+  SecurityFlags security;
   bool json = false;
   bool watch = false;
   double interval_seconds = 1;
@@ -65,13 +65,13 @@ class Target {
     target->address_ = std::string(absl::StripPrefix(flags.target, "grpc://"));
     const absl::StatusOr<HostPort> parsed = ParseHostPort(target->address_);
     if (!parsed.ok() || parsed->port == 0)
-      return InvalidArgument("'", flags.target, "' is no target: HOST:PORT expected");
+      return InvalidArgument("'", flags.target, "' is not a target: HOST:PORT expected");
     GrpcOptions options;
     options.scheduler = &DefaultScheduler();
-    options.security = flags.security;
-    if (!flags.token_file.empty()) {
-      ASSIGN_OR_RETURN(options.security.token, ReadAuthToken(flags.token_file));
-    }
+    options.role = Caller::Role::kOperator;
+    ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
+    ASSIGN_OR_RETURN(options.security, SecurityOf(flags.security, settings));
+    options.fast = settings.fast;
     target->transport_ = NewGrpcTransport(std::move(options));
     target->worker_ =
         target->transport_->Connect(ClusterSpec({{"target", {{0, target->address_}}}}), {}, nullptr)
@@ -203,7 +203,7 @@ class WatchedOutput {
   }
 
   // Up over what was shown last; all below is erased. Where the terminal has another size since
-  // then, its lines lie otherwise: the screen begins anew.
+  // then, its lines wrap differently: the screen is cleared.
   void Replace(const std::string& text, const TableSpace& space) {
     const bool resized = space.columns != last_.columns || space.rows != last_.rows;
     std::string up;
@@ -265,16 +265,7 @@ void AddStatusCommand(CLI::App& app, Command& chosen) {
   command
       ->add_option("--timeout", flags->timeout_seconds, "Seconds that the target has to answer (5)")
       ->check(CLI::PositiveNumber);
-  command->add_option("--tls-cert", flags->security.certificate_file, "Our certificate (PEM)")
-      ->envname("MUSTER_TLS_CERT");
-  command->add_option("--tls-key", flags->security.key_file, "Its private key (PEM)")
-      ->envname("MUSTER_TLS_KEY");
-  command->add_option("--tls-ca", flags->security.ca_file, "Who may have signed others' (PEM)")
-      ->envname("MUSTER_TLS_CA");
-  command
-      ->add_option("--auth-token-file", flags->token_file,
-                   "A file with the secret that the tasks want to see")
-      ->envname("MUSTER_AUTH_TOKEN_FILE");
+  AddSecurityFlags(*command, flags->security);
   command->callback([flags, &chosen] { chosen = [flags] { return Run(*flags); }; });
 }
 

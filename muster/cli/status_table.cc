@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <numeric>
 #include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+
+#include "muster/base/settings.h"
 
 namespace muster {
 namespace {
@@ -87,7 +88,7 @@ std::string LineOf(const JobRates& job) {
   return line;
 }
 
-// The more somebody should look at a task, the less.
+// The more urgent a task's state, the lower the number.
 int Urgency(TaskHealth health) {
   switch (health) {
     case TaskHealth::kLost:
@@ -137,7 +138,7 @@ Shares Share(size_t rows, Shares wanted) {
   return shares;
 }
 
-// Of `lines` as many as `share` says; the last of these tells how many are left out.
+// The first `share` of `lines`; the last one tells how many are left out.
 void AddPart(std::vector<std::string> lines, size_t share, size_t columns, std::string& text) {
   if (share == 0) return;
   if (lines.size() > share) {
@@ -158,7 +159,7 @@ std::vector<std::string> TableLines(const std::vector<const TaskView*>& tasks,
   for (const Row& row : rows) {
     for (size_t i = 0; i < kColumns; ++i) widths[i] = std::max(widths[i], row[i].size());
   }
-  const bool colours = space.colours && std::getenv("NO_COLOR") == nullptr;
+  const bool colours = space.colours && EnvironmentVariable("NO_COLOR").empty();
   const std::vector<size_t> shown = ShownColumns(widths, space.columns);
   std::vector<std::string> lines;
   for (size_t r = 0; r < rows.size(); ++r) {

@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 
-#include "muster/transport/task_status.h"
+#include "muster/transport/api/task_status.h"
 
 namespace muster {
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/client/session.h"
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 
 namespace muster {
 namespace {

@@ -3,10 +3,11 @@
 #include "absl/strings/match.h"
 
 #include "muster/base/mutex.h"
+#include "muster/base/settings.h"
 #include "muster/transport/grpc/grpc_transport.h"
-#include "muster/transport/local_masters.h"
-#include "muster/transport/security.h"
-#include "muster/transport/watched_peers.h"
+#include "muster/transport/grpc/security.h"
+#include "muster/transport/inproc/local_masters.h"
+#include "muster/transport/watch/watched_peers.h"
 
 namespace muster {
 namespace {
@@ -19,10 +20,13 @@ absl::StatusOr<Transport*> ClientTransport() {
   static const absl::StatusOr<Transport*> transport = []() -> absl::StatusOr<Transport*> {
     GrpcOptions options;
     options.scheduler = &DefaultScheduler();
-    ASSIGN_OR_RETURN(options.security, SecurityFromEnvironment());
-    ASSIGN_OR_RETURN(const LivenessOptions liveness, LivenessFromEnvironment());
+    ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
+    ASSIGN_OR_RETURN(options.security, SecurityFrom(settings));
+    options.fast = settings.fast;
     Scheduler& scheduler = *options.scheduler;
-    return NewWatchedTransport(NewGrpcTransport(std::move(options)), scheduler, liveness).release();
+    return NewWatchedTransport(NewGrpcTransport(std::move(options)), scheduler,
+                               LivenessFrom(settings))
+        .release();
   }();
   return transport;
 }

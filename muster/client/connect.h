@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "muster/client/session.h"
-#include "muster/transport/master_api.h"
+#include "muster/transport/api/master_api.h"
 
 namespace muster {
 

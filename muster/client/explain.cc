@@ -1,6 +1,6 @@
 #include "muster/client/explain.h"
 
-#include "muster/graph/place.h"
+#include "muster/graph/place/place.h"
 
 namespace muster {
 

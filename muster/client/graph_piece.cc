@@ -1,5 +1,5 @@
 #include "muster/client/remote_session.h"
-#include "muster/graph/function_proto.h"
+#include "muster/graph/proto/function_proto.h"
 
 namespace muster {
 
@@ -31,7 +31,7 @@ absl::Status GraphPiece::AddTo(Graph& graph) const {
   for (const auto& node : nodes_.nodes()) {
     graph.AddCopy(*node, node->name(), std::vector<Output>(node->num_inputs()), {});
   }
-  // All at once, since loops make nodes read what comes later.
+  // After all nodes exist, since nodes of loops read later ones.
   for (const auto& node : nodes_.nodes()) {
     Node& copy = *graph.FindNode(node->name());
     const Links& links = links_[node->id()];

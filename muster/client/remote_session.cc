@@ -7,18 +7,16 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
-#include <sched.h>
 
-#include "muster/base/attention.h"
+#include "muster/base/cancel_callback.h"
 #include "muster/base/log.h"
-#include "muster/base/pace.h"
-#include "muster/client/linked_cancellation.h"
-#include "muster/client/plan.h"
+#include "muster/base/threads/waiting_thread.h"
 #include "muster/client/step_links.h"
+#include "muster/client/step_plan.h"
 #include "muster/device/device.h"
 #include "muster/runtime/trace.h"
-#include "muster/transport/waiter.h"
-#include "muster/transport/watched_peers.h"
+#include "muster/task/feeds.h"
+#include "muster/transport/watch/watched_peers.h"
 
 namespace muster {
 namespace {
@@ -27,11 +25,11 @@ constexpr int kMaxRetries = 10;
 // A master that does not answer must not hold up a program that wants to end. Longer than a master
 // waits for its own tasks: its answer comes first.
 constexpr absl::Duration kCloseTimeout = absl::Seconds(2);
-// How long it may then take to hear of the session that it need not keep; nobody waits for it.
+// Deadline of the CloseSession call that is sent after that; no thread waits for it.
 constexpr absl::Duration kLateCloseTimeout = absl::Minutes(5);
 constexpr absl::Duration kInterruptInterval = absl::Milliseconds(100);
 // A step that does little takes some 200 us over gRPC, and being woken for its answer a fifth more.
-constexpr int64_t kAwakeNanos = 300'000;
+constexpr int64_t kLongestSpinNanos = 300'000;
 
 // About 1 ms * 1.3^n, at most 10 s, spread so that clients do not come back all at once.
 absl::Duration Backoff(int attempt) {
@@ -74,10 +72,7 @@ class RemoteSession : public Session {
                                           const RunOptions& options,
                                           RunMetadata* metadata) override {
     const StepSignature& signature = plan.signature;
-    if (feeds.size() != signature.feeds.size()) {
-      return InvalidArgument("The step takes ", signature.feeds.size(), " fed tensors, got ",
-                             feeds.size());
-    }
+    RETURN_IF_ERROR(CheckFeeds(signature.feeds, feeds));
     RunStepRequest request;
     for (size_t i = 0; i < feeds.size(); ++i)
       request.feeds.push_back({signature.feeds[i].name(), std::move(feeds[i])});
@@ -92,7 +87,7 @@ class RemoteSession : public Session {
     const auto either = std::make_shared<Cancellation>();
     const LinkedCancellation caller(options.cancellation, either);
     // A call that ends with Unavailable would tell the master that its client is lost.
-    const LinkedCancellation link(ended, either, absl::CancelledError("The step was given up"));
+    const LinkedCancellation link(ended, either, absl::CancelledError("The step was cancelled"));
     auto results = RunStep(std::move(request), signature.fetches, either, metadata);
     if (absl::IsCancelled(results.status()) && ended->cancelled()) return ended->reason();
     return results;
@@ -125,6 +120,7 @@ class RemoteSession : public Session {
   absl::StatusOr<std::vector<Tensor>> PartialRun(
       const std::string& handle, const std::vector<std::pair<Output, Tensor>>& feeds,
       const std::vector<Output>& fetches) override {
+    RETURN_IF_ERROR(CheckFeeds(feeds));
     RunStepRequest request;
     request.partial_run = handle;
     for (const auto& [output, tensor] : feeds) request.feeds.push_back({output.name(), tensor});
@@ -151,7 +147,7 @@ class RemoteSession : public Session {
       if (absl::IsDeadlineExceeded(status)) CloseLater(session);
       if (absl::IsDeadlineExceeded(status) && timeout == absl::ZeroDuration()) {
         LOG(WARNING) << "The master at '" << options_.target << "' did not answer: session "
-                     << session << " is given up";
+                     << session << " is abandoned";
         status = absl::OkStatus();
       }
     }
@@ -285,7 +281,7 @@ class RemoteSession : public Session {
     MutexLock lock(mutex_);
     sending_ = false;
     sent_.NotifyAll();
-    // What the master did not take is sent again before the next run, as TensorFlow's clients do.
+    // Nodes that the master refused are sent again before the next run, as TensorFlow's clients do.
     RETURN_IF_ERROR(status);
     pieces_.erase(pieces_.begin(), pieces_.begin() + static_cast<std::ptrdiff_t>(pieces.size()));
     session_ = session;
@@ -298,7 +294,7 @@ class RemoteSession : public Session {
                                               const std::shared_ptr<Cancellation>& cancellation,
                                               RunMetadata* metadata) {
     ASSIGN_OR_RETURN(request.session, SendGraph(request.options.timeout, cancellation));
-    // What is fed and fetched too is known here; masters refuse it.
+    // Masters refuse to fetch a fed tensor; its value is known here.
     absl::flat_hash_map<std::string, Tensor> values;
     for (const NamedTensor& feed : request.feeds) values[feed.name] = feed.tensor;
     for (const Output& fetch : fetches) {
@@ -333,8 +329,8 @@ class RemoteSession : public Session {
   template <typename Reply>
   using Start = absl::FunctionRef<void(CallOptions, CallDone<Reply>)>;
 
-  // Makes a call, and makes it again where the master could not be reached. Cancelling it is what a
-  // client does that gives up: the master ends what it does for it.
+  // Makes a call, and retries it where the master could not be reached. Cancelling it makes the
+  // master end the work that it does for the call.
   template <typename Reply>
   absl::StatusOr<Reply> Call(absl::Duration timeout, Start<Reply> start,
                              const std::shared_ptr<Cancellation>& cancellation = nullptr) const {
@@ -352,20 +348,9 @@ class RemoteSession : public Session {
   template <typename Reply>
   struct Pending {
     Mutex mutex;
-    CondVar arrived;
     std::optional<absl::StatusOr<Reply>> reply ABSL_GUARDED_BY(mutex);
     bool ready() {
       MutexLock lock(mutex);
-      return reply.has_value();
-    }
-    // Whether the reply has come within `timeout`.
-    bool WaitFor(absl::Duration timeout) {
-      MutexLock lock(mutex);
-      if (timeout == absl::InfiniteDuration()) {
-        while (!reply) arrived.Wait(mutex);
-      } else if (!reply) {
-        arrived.WaitFor(mutex, timeout);
-      }
       return reply.has_value();
     }
   };
@@ -389,19 +374,19 @@ class RemoteSession : public Session {
       MutexLock lock(mutex_);
       calls_.insert(call.cancellation);
     }
-    const std::shared_ptr<Waiter> waiter = helps_ ? nullptr : Waiter::OfThisThread();
-    auto arrived = [pending, waiter, scheduler = &scheduler_](absl::StatusOr<Reply> reply) {
+    WaitingThread& thread = WaitingThread::Current();
+    auto arrived = [pending, waiting = thread.Share()](absl::StatusOr<Reply> reply) {
       {
         MutexLock lock(pending->mutex);
         pending->reply = std::move(reply);
-        pending->arrived.NotifyAll();
       }
-      waiter != nullptr ? waiter->Wake() : scheduler->Wake();
+      waiting->Wake();
     };
+    thread.ForgetCall();
     {
       // This thread would only wait: what a master in this process does for it, it may do itself.
       const auto nothing = [] {};
-      const Attention attention(nothing);
+      const Duty duty(nothing);
       start(call, std::move(arrived));
     }
     const absl::Status interruption = Wait(*pending, call.cancellation);
@@ -415,36 +400,27 @@ class RemoteSession : public Session {
     return *std::move(pending->reply);
   }
 
-  // The error with which somebody interrupted the wait; the call is cancelled then, and its reply,
-  // if one still comes, goes nowhere.
+  // The error with which the wait was interrupted; the call is cancelled then, and a reply that
+  // still arrives is dropped.
   template <typename Reply>
   absl::Status Wait(Pending<Reply>& pending,
                     const std::shared_ptr<Cancellation>& cancellation) const {
     if (!helps_) {
-      Waiter::OfThisThread()->WaitUntil([&pending] { return pending.ready(); }, kInterruptInterval);
-      if (pending.ready()) return absl::OkStatus();
-      const int64_t begin = scheduler_.clock().NowNanos();
-      const bool is_awake = pace_.is_quick() && Awake::TryBegin();
-      if (is_awake) {
-        while (!pending.ready() && scheduler_.clock().NowNanos() - begin < kAwakeNanos)
-          sched_yield();
-        Awake::End();
-        pace_.NoteAwake(pending.ready());
-      }
-      while (
-          !pending.WaitFor(options_.interrupted ? kInterruptInterval : absl::InfiniteDuration())) {
+      const absl::Duration limit =
+          options_.interrupted ? kInterruptInterval : absl::InfiniteDuration();
+      while (!WaitingThread::Current().WaitForAnswer([&pending] { return pending.ready(); }, pace_,
+                                                     limit)) {
         const absl::Status interruption = options_.interrupted();
         if (interruption.ok()) continue;
         cancellation->Cancel(absl::CancelledError("The client was interrupted"));
         return interruption;
       }
-      if (!is_awake) pace_.NoteSleep(scheduler_.clock().NowNanos() - begin);
       return absl::OkStatus();
     }
     scheduler_.HelpUntil([&pending] { return pending.ready(); });
     if (pending.ready()) return absl::OkStatus();
-    // Only a simulation can run out of work: what the call waits for never comes.
-    cancellation->Cancel(absl::InternalError("The call waits for something that never comes"));
+    // Only a simulation can run out of work: no answer can follow.
+    cancellation->Cancel(absl::InternalError("No task is left that could answer the call"));
     scheduler_.HelpUntil([&pending] { return pending.ready(); });
     MutexLock lock(pending.mutex);
     if (!pending.reply) pending.reply = cancellation->reason();
@@ -453,13 +429,12 @@ class RemoteSession : public Session {
 
   absl::Status Pause(absl::Duration duration) const {
     auto pending = std::make_shared<Pending<Empty>>();
-    scheduler_.ScheduleAfter(duration, [pending, scheduler = &scheduler_] {
+    scheduler_.ScheduleAfter(duration, [pending, waiting = WaitingThread::Current().Share()] {
       {
         MutexLock lock(pending->mutex);
         pending->reply = Empty();
-        pending->arrived.NotifyAll();
       }
-      scheduler->Wake();
+      waiting->Wake();
     });
     return Wait(*pending, std::make_shared<Cancellation>());
   }
@@ -469,14 +444,14 @@ class RemoteSession : public Session {
   const std::shared_ptr<MasterApi> master_;
   const bool helps_;
   Scheduler& scheduler_;
-  mutable Pace pace_{kAwakeNanos};  // of answers that others have to read for who waits
+  mutable Pace pace_{kLongestSpinNanos};  // of answers that other threads read
 
   StepLinks links_;
   mutable Mutex mutex_;
   CondVar sent_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   bool sending_ ABSL_GUARDED_BY(mutex_) = false;
-  int taken_ ABSL_GUARDED_BY(mutex_) = -1;  // so many nodes are in pieces or at the master
+  int taken_ ABSL_GUARDED_BY(mutex_) = -1;  // the number of nodes in pieces or at the master
   std::deque<std::shared_ptr<const GraphPiece>> pieces_ ABSL_GUARDED_BY(mutex_);
   std::string session_ ABSL_GUARDED_BY(mutex_);
   int64_t version_ ABSL_GUARDED_BY(mutex_) = 0;

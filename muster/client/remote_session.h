@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "muster/client/session.h"
-#include "muster/transport/master_api.h"
+#include "muster/transport/api/master_api.h"
 
 namespace muster {
 

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "muster/device/device.h"
-#include "muster/graph/scope.h"
-#include "muster/graph/while_context.h"
+#include "muster/graph/build/scope.h"
+#include "muster/graph/control_flow/while_context.h"
 #include "muster/master/master.h"
 #include "muster/transport/inproc/in_process_transport.h"
 #include "muster/transport/simulated/simulated_network.h"
@@ -125,7 +125,7 @@ TEST_P(SimulatedClusterTest, RunsStepsOverTwoTasks) {
   // The graph grows.
   const Output more = program_.scope.WithDevice("/job:ps/task:0").Op("Neg", {p.read}, {}, "more");
   EXPECT_EQ(Value(session->Run({}, {more})), -11);
-  // A step that has nothing to do asks nobody.
+  // A step that has nothing to do makes no call.
   EXPECT_TRUE(session->Run({}, {}).ok());
   EXPECT_EQ(Value(session->Run({{p.x, Tensor::Scalar<float>(7)}}, {p.x})), 7);
   EXPECT_THAT(session->ListDevices().value(), SizeIs(2));

@@ -13,9 +13,9 @@
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 #include "muster/base/status.h"
-#include "muster/graph/prune.h"
+#include "muster/graph/rewrite/prune.h"
 #include "muster/tensor/tensor.h"
-#include "muster/transport/session_config.h"
+#include "muster/transport/api/session_config.h"
 
 namespace muster {
 
@@ -93,8 +93,8 @@ class Session {
       const std::vector<Output>& fetches) = 0;
 
   // Steps that run `node`, those under way too, end with the reason of `cancellation` once that is
-  // cancelled: for who knows that what they wait for never comes. A later call for the same node
-  // takes its place for steps that begin from then on.
+  // cancelled: for callers that know that the steps would wait for ever. A later call for the same
+  // node replaces it for steps that begin from then on.
   virtual void EndStepsWith(const Node* node, std::shared_ptr<Cancellation> cancellation) = 0;
 
   // Cancels steps under way; every later call fails.

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/client/session.h"
-#include "muster/graph/graph_proto.h"
+#include "muster/graph/proto/graph_proto.h"
 
 namespace muster {
 namespace {

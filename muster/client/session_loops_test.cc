@@ -1,9 +1,9 @@
-// Loops that are put together wrongly: a status says so, and nothing waits for what never comes.
+// Malformed loops: each is an error, and no step waits for ever.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "muster/client/session.h"
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 
 namespace muster {
 namespace {
@@ -16,7 +16,7 @@ class SessionLoopsTest : public testing::Test {
   Output Enter(const std::string& frame) {
     return scope_.Op("Enter", {Number(1)}, {{"frame_name", frame}}, "enter");
   }
-  // A Merge of `first` and what comes back from it.
+  // A Merge of `first` and its own back edge.
   Output Merge(Output first, Output* next) {
     NodeSpec spec;
     spec.name = "merge";

@@ -4,12 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include "muster/base/cancellation.h"
 #include "muster/device/device.h"
-#include "muster/graph/cond_context.h"
-#include "muster/graph/gradients.h"
-#include "muster/graph/scope.h"
-#include "muster/graph/while_context.h"
-#include "muster/runtime/cancellation.h"
+#include "muster/graph/build/scope.h"
+#include "muster/graph/control_flow/cond_context.h"
+#include "muster/graph/control_flow/while_context.h"
+#include "muster/graph/gradients/gradients.h"
 #include "muster/runtime/resource_manager.h"
 #include "muster/runtime/trace.h"
 
@@ -186,7 +186,7 @@ TEST_F(SessionTest, PartialRunsTakeFeedsOneByOne) {
   EXPECT_FALSE(session->PartialRun("no such handle", {}, {}).ok());
 }
 
-// A step that waits for something that never comes.
+// A step that waits for ever.
 Output Forever(const Scope& scope) {
   return scope.Op("_Recv", {},
                   {{"tensor_type", DType::kFloat},

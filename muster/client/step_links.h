@@ -1,4 +1,4 @@
-// Ends the steps that wait for somebody who has given up.
+// Ends steps that wait for work that was cancelled elsewhere.
 #pragma once
 
 #include <atomic>
@@ -6,9 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "muster/base/cancellation.h"
 #include "muster/base/mutex.h"
-#include "muster/client/plan.h"
-#include "muster/runtime/cancellation.h"
+#include "muster/client/step_plan.h"
 
 namespace muster {
 

@@ -6,7 +6,7 @@
 namespace muster::collective {
 namespace {
 
-// Memory of the network may lie anywhere; the compiler turns these into unaligned vector loads.
+// Bytes from the network may be unaligned; the compiler turns these into unaligned vector loads.
 template <typename T>
 T Load(const void* base, size_t index) {
   T value;
@@ -47,7 +47,7 @@ struct Mul {
     return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
   }
 };
-// A NaN wins: what hides one would depend on the order of the ranks.
+// A NaN wins: otherwise the result would depend on the order of the ranks.
 struct Min {
   template <typename T>
   static T Apply(T a, T b) {
@@ -87,7 +87,7 @@ void Divide(void* data, size_t count, int64_t divisor) {
       Store<T>(data, i, T(value.real() / by, value.imag() / by));
     }
   } else {
-    const auto by = static_cast<Compute<T>>(divisor);
+    const auto by = static_cast<Compute<T>>(static_cast<T>(static_cast<Compute<T>>(divisor)));
 #pragma GCC ivdep
     for (size_t i = 0; i < count; ++i) {
       Store<T>(data, i, static_cast<T>(static_cast<Compute<T>>(Load<T>(data, i)) / by));
@@ -99,19 +99,19 @@ template <typename T>
 absl::StatusOr<ReduceKernel> KernelFor(const Reduction& reduction) {
   ReduceKernel kernel{.divide = &Divide<T>, .element_bytes = sizeof(T)};
   switch (reduction.op) {
-    case ReduceOp::kAdd:
+    case MergeOp::kAdd:
       kernel.combine = &Combine<T, Add>;
       return kernel;
-    case ReduceOp::kMul:
+    case MergeOp::kMul:
       kernel.combine = &Combine<T, Mul>;
       return kernel;
-    case ReduceOp::kMin:
-    case ReduceOp::kMax:
+    case MergeOp::kMin:
+    case MergeOp::kMax:
       if constexpr (std::is_same_v<T, Complex64> || std::is_same_v<T, Complex128>) {
         return InvalidArgument("Min and Max of ", DTypeName(reduction.dtype),
                                ": complex numbers have no order");
       } else {
-        kernel.combine = reduction.op == ReduceOp::kMin ? &Combine<T, Min> : &Combine<T, Max>;
+        kernel.combine = reduction.op == MergeOp::kMin ? &Combine<T, Min> : &Combine<T, Max>;
         return kernel;
       }
   }

@@ -5,20 +5,21 @@
 #include <cstdint>
 
 #include "muster/base/status.h"
+#include "muster/runtime/collectives.h"
 #include "muster/tensor/dtype.h"
 
 namespace muster::collective {
 
-enum class ReduceOp : uint8_t { kAdd, kMul, kMin, kMax };
-
 struct Reduction {
   DType dtype = DType::kFloat;
-  ReduceOp op = ReduceOp::kAdd;
-  bool mean = false;  // divides by the number of ranks at the end; integers towards zero
+  MergeOp op = MergeOp::kAdd;
+  bool mean = false;  // divides by the number of ranks at the end
 };
 
-// The inner loops for one Reduction. Pointers need no alignment; `out` may be `a` or `b`. Where the
-// elements stand in a call does not change their result, and the order of a and b is kept.
+// The inner loops for one Reduction. Pointers need no alignment; `out` may be `a` or `b`. The
+// position of an element in a call does not change its result, and the order of a and b is kept.
+// Integers wrap around, and quotients of theirs are cut towards zero. A divisor is rounded to the
+// type of the elements first, as TensorFlow does.
 struct ReduceKernel {
   void (*combine)(void* out, const void* a, const void* b, size_t count) = nullptr;
   void (*divide)(void* data, size_t count, int64_t divisor) = nullptr;

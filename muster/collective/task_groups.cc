@@ -9,11 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "muster/base/cancel_callback.h"
 #include "muster/base/mutex.h"
 #include "muster/base/random.h"
-#include "muster/collective/data_port.h"
-#include "muster/collective/memory_channel.h"
-#include "muster/collective/mesh.h"
+#include "muster/collective/mesh/data_port.h"
+#include "muster/collective/mesh/memory_channel.h"
+#include "muster/collective/mesh/mesh.h"
 
 namespace muster::collective {
 namespace {
@@ -58,7 +59,7 @@ absl::StatusOr<Address> FromText(const std::string& text) {
   return address;
 }
 
-// The same number at all ranks: no hash of a process's own.
+// The same number at all ranks, so not a per-process seeded hash.
 uint64_t Mix(uint64_t a, uint64_t b) {
   uint64_t x = a ^ (b + 0x9e3779b97f4a7c15 + (a << 6) + (a >> 2));
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
@@ -71,8 +72,9 @@ uint64_t Mix(uint64_t a, absl::string_view text) {
   return a;
 }
 
-// A group. Owned by the task's list and, for the length of a call, by whoever starts or aborts a
-// collective; never by what the mesh keeps or calls, because its thread cannot wait for itself.
+// A group. Owned by the task's list and, for the length of a call, by the caller that starts or
+// aborts a collective; never by what the mesh keeps or calls, because its thread cannot wait for
+// itself.
 struct Member {
   DirectGroup group;
   std::shared_ptr<DataPort> port;  // outlives the mesh
@@ -93,10 +95,10 @@ struct Member {
 struct Running {
   CollectiveCall call;
   muster::Done done;
-  Cancellation::Token token = 0;
+  CancelCallback on_cancel;
 
   void End(absl::Status status) {
-    if (token != 0) call.cancellation->Deregister(token);
+    on_cancel.Release();
     muster::Done then = std::move(done);
     call.input = call.output = Tensor();
     std::move(then)(std::move(status));
@@ -128,7 +130,7 @@ class TaskGroups : public DirectGroups {
     for (size_t i = 0; i < group.endpoints.size(); ++i) {
       ASSIGN_OR_RETURN(Address address, FromText(group.endpoints[i]));
       if (address.process != ThisProcess() && (address.endpoint.port == 0 || options_.host.empty()))
-        return InvalidArgument(group.tasks[i], " is in another process, and no port leads there");
+        return InvalidArgument(group.tasks[i], " is in another process and has no port");
       if (address.process != ThisProcess() && address.endpoint.encrypted != options_.encrypted) {
         return absl::FailedPreconditionError(
             absl::StrCat(group.tasks[i], options_.encrypted ? " does not encrypt" : " encrypts",
@@ -211,7 +213,8 @@ class TaskGroups : public DirectGroups {
 
   absl::Status ListenLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (port_ != nullptr || options_.host.empty()) return absl::OkStatus();
-    const DataPort::Options listening{.encrypted = options_.encrypted};
+    const DataPort::Options listening{.encrypted = options_.encrypted,
+                                      .shared_memory = options_.shared_memory};
     absl::StatusOr<std::unique_ptr<DataPort>> port = DataPort::Listen(options_.host, listening);
     // An address that is not this machine's own, as behind NAT: any of its own will do.
     if (!port.ok()) port = DataPort::Listen("0.0.0.0", listening);
@@ -224,17 +227,11 @@ class TaskGroups : public DirectGroups {
                     Scheduler* scheduler) {
     CollectiveCall& call = running->call;
     // A step that ends must get its tensors back: the others cannot go on without this rank.
-    if (call.cancellation != nullptr) {
-      const Cancellation::Token token = call.cancellation->NewToken();
-      const bool registered = call.cancellation->Register(
-          token, [used = std::weak_ptr<Member>(member), scheduler, step = call.cancellation] {
-            scheduler->Schedule([used, reason = step->reason()] {
-              if (const auto found = used.lock(); found != nullptr) found->mesh->Abort(reason);
-            });
-          });
-      if (!registered) return running->End(call.cancellation->reason());
-      running->token = token;
-    }
+    if (call.cancellation != nullptr && call.cancellation->cancelled())
+      return running->End(call.cancellation->reason());
+    running->on_cancel.StartScheduled(
+        call.cancellation, *scheduler, std::weak_ptr<Member>(member),
+        [](Member& used, const absl::Status& reason) { used.mesh->Abort(reason); });
     Mesh& mesh = *member->mesh;
     const CollectiveParams params = call.params;
     const uint64_t tag = member->NextTag(params);
@@ -254,7 +251,7 @@ class TaskGroups : public DirectGroups {
       case CollectiveType::kReduce: {
         Reduction reduction;
         reduction.dtype = params.dtype;
-        reduction.op = static_cast<ReduceOp>(params.merge);
+        reduction.op = params.merge;
         reduction.mean = params.final == FinalOp::kDiv;
         return mesh.AllReduce(tag, reduction, data, count, std::move(ended));
       }

@@ -13,6 +13,7 @@ struct TaskGroupsOptions {
   // Where other processes reach this task; empty: they cannot, and no port is opened.
   std::string host;
   bool encrypted = false;          // what leaves this machine's memory
+  bool shared_memory = true;       // between processes of this machine, unless encrypted
   Scheduler* scheduler = nullptr;  // runs what waits for a collective; outlives the object
   absl::Duration silence = absl::Seconds(30);
   absl::Duration lateness = absl::Seconds(60);

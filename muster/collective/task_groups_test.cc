@@ -55,7 +55,7 @@ class KeepingScheduler : public Scheduler {
     ran.WaitFor(kPatience);
     if (kept.is_given()) return;
     kept.Give();
-    // Nobody lets it go who waits for this thread to end, as is right.
+    // Times out when the releasing thread waits for this thread to end, which is correct.
     let_go.WaitFor(absl::Milliseconds(300));
   }
   TimerId ScheduleAfter(absl::Duration delay, Task task) override {
@@ -64,8 +64,9 @@ class KeepingScheduler : public Scheduler {
   bool CancelTimer(TimerId timer) override { return pool_->CancelTimer(timer); }
   int parallelism() const override { return 1; }
   Clock& clock() override { return pool_->clock(); }
-  void HelpUntil(absl::FunctionRef<bool()> done) override { pool_->HelpUntil(done); }
-  void Wake() override { pool_->Wake(); }
+  bool HelpUntil(absl::FunctionRef<bool()> done, absl::Duration limit) override {
+    return pool_->HelpUntil(done, limit);
+  }
   void ParallelFor(int64_t count, double cost,
                    absl::FunctionRef<void(int64_t, int64_t)> body) override {
     pool_->ParallelFor(count, cost, body);

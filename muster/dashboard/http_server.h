@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 
-#include "muster/base/acceptor.h"
+#include "muster/base/net/acceptor.h"
 #include "muster/base/status.h"
 
 namespace muster {
@@ -30,8 +30,8 @@ struct HttpServerOptions {
   absl::Duration patience = absl::Seconds(5);
 };
 
-// Serves until it is destroyed. Every connection has one request; what is no such request gets an
-// error and the connection ends. Thread-safe.
+// Serves until it is destroyed. Every connection has one request; any other input gets an error and
+// the connection ends. Thread-safe.
 class HttpServer {
  public:
   static constexpr size_t kMaxRequestBytes = 8192;

@@ -10,7 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "muster/base/socket_fakes_test.h"
+#include "muster/base/net/socket_fakes_test.h"
 
 namespace muster {
 namespace {

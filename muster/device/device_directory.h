@@ -1,4 +1,4 @@
-// The devices of this process that are alive, so that whoever gets a value can tell where it lies.
+// The live devices of this process: they tell the receiver of a value in which memory it is.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace muster {
 
-// Thread-safe. Devices enter themselves when they are made and leave when they go.
+// Thread-safe. Devices register when constructed and unregister when destroyed.
 class DeviceDirectory {
  public:
   static DeviceDirectory& Global();

@@ -1,6 +1,7 @@
 #include "muster/device/device_name.h"
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -11,8 +12,9 @@ namespace muster {
 namespace {
 
 absl::Status Malformed(absl::string_view text, absl::string_view part) {
-  return InvalidArgument("'", text, "' is not a device name: '", part,
-                         "' is none of job:NAME, replica:N, task:N, device:TYPE:N, cpu:N, gpu:N");
+  return InvalidArgument(
+      "'", text, "' is not a device name: '", part,
+      "' is not one of job:NAME, replica:N, task:N, device:TYPE:N, cpu:N, gpu:N");
 }
 
 // "3" or "*"; anything else is malformed.
@@ -79,6 +81,15 @@ bool DeviceName::Matches(const DeviceName& full) const {
   return (!job || job == full.job) && (!replica || replica == full.replica) &&
          (!task || task == full.task) && (!type || type == full.type) &&
          (!index || index == full.index);
+}
+
+absl::string_view TaskOf(absl::string_view device) {
+  constexpr absl::string_view kTask = "/task:";
+  const size_t at = device.find(kTask);
+  if (at == absl::string_view::npos || !absl::StartsWith(device, "/job:")) return {};
+  size_t end = at + kTask.size();
+  while (end < device.size() && absl::ascii_isdigit(device[end])) ++end;
+  return end == at + kTask.size() ? absl::string_view() : device.substr(0, end);
 }
 
 }  // namespace muster

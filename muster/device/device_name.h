@@ -28,4 +28,8 @@ struct DeviceName {
   friend bool operator==(const DeviceName&, const DeviceName&) = default;
 };
 
+// "/job:worker/replica:0/task:1" of the name of one of its devices; empty for a name without a
+// task.
+absl::string_view TaskOf(absl::string_view device);
+
 }  // namespace muster

@@ -30,5 +30,13 @@ TEST(DeviceNameTest, InnerPartsWin) {
   EXPECT_FALSE(inner.Matches(*DeviceName::Parse("/job:a/replica:0/task:2/device:CPU:0")));
 }
 
+TEST(TaskOfTest, IsThePartBeforeTheDevice) {
+  EXPECT_EQ(TaskOf("/job:a/replica:0/task:12/device:CPU:0"), "/job:a/replica:0/task:12");
+  EXPECT_EQ(TaskOf("/job:a/replica:0/task:1"), "/job:a/replica:0/task:1");
+  EXPECT_EQ(TaskOf("/device:CPU:0"), "");
+  EXPECT_EQ(TaskOf("/job:a/task:/device:CPU:0"), "");
+  EXPECT_EQ(TaskOf(""), "");
+}
+
 }  // namespace
 }  // namespace muster

@@ -56,7 +56,7 @@ class Evaluation {
     if (evaluator == nullptr || !IsFoldable(node) || node.num_inputs() == 0) return {};
     std::vector<Tensor> inputs;
     for (const Output& input : node.inputs()) {
-      if (!input) return {};  // not copied yet: graphs with functions written out are not in order
+      if (!input) return {};  // not copied yet: graphs with inlined functions are not in order
       const std::vector<Tensor>* values = Outputs(*input.node, input.index);
       if (values == nullptr) return {};
       inputs.push_back((*values)[input.index]);
@@ -91,7 +91,7 @@ std::optional<Tensor> EvaluateFromShape(const Node& node, int index) {
   const std::optional<Shape> shape = input.ToShape();
   if (!shape) return std::nullopt;
   if (dtype == DType::kInt32) {
-    // Sizes that do not fit are the kernel's to complain about.
+    // Sizes that do not fit are reported by the kernel.
     constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
     if (op == "Size" && shape->num_elements() > kMax) return std::nullopt;
     for (int64_t size : shape->dims()) {

@@ -1,5 +1,5 @@
 // How graph/ computes a node whose inputs are known, without knowing kernels: runtime/ installs the
-// real thing.
+// implementation.
 #pragma once
 
 #include <optional>
@@ -27,8 +27,8 @@ class ConstantEvaluator {
 // followed.
 std::optional<Tensor> EvaluateConstant(Output output, int64_t max_elements = 4096);
 
-// The value of output `index` of a Shape, ShapeN, Size or Rank node whose input's static shape says
-// it.
+// The value of output `index` of a Shape, ShapeN, Size or Rank node whose input has a sufficient
+// static shape.
 std::optional<Tensor> EvaluateFromShape(const Node& node, int index);
 
 // Whether a node may be computed ahead of time when all its inputs are known.

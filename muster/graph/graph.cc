@@ -10,7 +10,7 @@
 
 #include "muster/base/check.h"
 #include "muster/base/status.h"
-#include "muster/graph/control_flow.h"
+#include "muster/graph/control_flow/control_flow.h"
 #include "muster/graph/infer.h"
 #include "muster/graph/op_registry.h"
 

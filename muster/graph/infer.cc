@@ -147,8 +147,8 @@ absl::Status ResolveAttrs(const OpDef& op, const std::vector<NodeInput>& inputs,
     RETURN_IF_ERROR(UnifyFromInput(op, node_name, op.inputs[i], inputs[i], attrs));
   }
   RETURN_IF_ERROR(CompleteAttrs(op, node_name, attrs));
-  // What the inputs decided may be unknown to TensorFlow 1.15: it stays out of the node while it is
-  // the default.
+  // An attribute that the inputs decided may be unknown to TensorFlow 1.15: it is left out of the
+  // node while it has its default value.
   for (const AttrDef& attr : op.attrs) {
     if (!attr.since_2x || !attr.default_value) continue;
     const auto found = attrs.find(attr.name);

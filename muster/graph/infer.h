@@ -24,9 +24,9 @@ absl::Status CheckInputs(const Node& node);
 // Runs the op's shape rule; the error names node, op and input shapes as TensorFlow does.
 absl::Status InferShapes(Node& node);
 
-// While one lives, nodes that this thread adds keep what their shape rule says against them, as the
-// attribute kShapeError, and have unknown shapes: for those who hold somebody else's graph, where a
-// bad node matters to the steps that run it only.
+// While one exists, a node that this thread adds and that its shape rule rejects keeps the error as
+// the attribute kShapeError and has unknown shapes: for servers that hold the graphs of their
+// clients, where a bad node concerns only the steps that run it.
 class KeepShapeErrors {
  public:
   KeepShapeErrors();

@@ -1,11 +1,11 @@
-// GraphDefs whose parts contradict each other: what importing or writing out says.
+// GraphDefs whose parts contradict each other: the errors of import and export.
 #include "google/protobuf/text_format.h"
 #include "tensorflow/core/framework/graph.pb.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "muster/graph/graph_proto.h"
-#include "muster/graph/lower.h"
+#include "muster/graph/proto/graph_proto.h"
+#include "muster/graph/rewrite/lower.h"
 
 namespace muster {
 namespace {

@@ -24,8 +24,8 @@ OpEntry::OpEntry(const char* op_name, void (*define_op)(const char*))
 
 namespace {
 
-// One op that a file has linked in; its definition runs when somebody first asks for it. Most
-// programs use few ops, and running them all touches every part of the library.
+// One op that is linked in; its definition runs at the first lookup. Most programs use few ops, and
+// running all definitions would touch every page of the library.
 struct Slot {
   const OpEntry* entry = nullptr;
   std::atomic<const OpRegistration*> registration{nullptr};
@@ -37,7 +37,7 @@ using Slots = absl::node_hash_map<absl::string_view, Slot>;
   std::abort();
 }
 
-// Which ops there are; never changes once it is there.
+// All ops; immutable once built.
 Slots& AllSlots() {
   static Slots* const slots = [] {
     auto* made = new Slots;

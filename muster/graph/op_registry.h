@@ -8,7 +8,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 #include "muster/graph/op_def.h"
 #include "muster/graph/shape_context.h"
 

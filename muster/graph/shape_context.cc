@@ -323,8 +323,6 @@ absl::StatusOr<WindowSize> WindowedOutputSize(int64_t input, int64_t filter, int
   size.padding_after = explicit_after;
   const int64_t padded = input + explicit_before + explicit_after;
   size.output = (padded - effective + stride) / stride;
-  if (padded - effective + stride < 0)
-    size.output = (padded - effective + stride - (stride - 1)) / stride;
   if (size.output < 0) {
     return InvalidArgument("Computed output size would be negative: ", size.output,
                            " [input_size: ", input, ", effective_filter_size: ", effective,

@@ -246,7 +246,7 @@ void ClusterWatch::Ask(size_t i, bool again) {
     worker = peer.worker;
     api = peer.is_stock ? nullptr : peer.api;
   }
-  if (worker == nullptr) return Answered(i, true, Internal("no way to the task"));
+  if (worker == nullptr) return Answered(i, true, Internal("the task cannot be reached"));
   if (api == nullptr) return AskForDevices(i, again);
   CallOptions call;
   call.timeout = options_.answer_within;
@@ -264,7 +264,7 @@ void ClusterWatch::Ask(size_t i, bool again) {
         }
         if (!answer.ok()) return self->Answered(i, again, answer.status());
         if (answer->tasks.size() != 1)
-          return self->Answered(i, again, Internal("an answer about no task"));
+          return self->Answered(i, again, Internal("an answer without a task"));
         self->Answered(i, again, answer->tasks[0].status);
       });
 }
@@ -318,27 +318,27 @@ void ClusterWatch::Answered(size_t i, bool again, const absl::StatusOr<TaskStatu
 void ClusterWatch::HeardLocked(Peer& peer, TaskStatus status, Log& log) {
   const bool is_new = peer.view.heard && status.incarnation != peer.view.status.incarnation;
   if (is_new) {
-    peer.is_stock = false;  // whoever it is now
+    peer.is_stock = false;  // a new process may be Muster's
     peer.view.straggler = false;
     peer.behind = 0;
   }
   status.task = peer.name;
   const bool says_so = status.stopping;
-  // What was under way when it said goodbye is no news.
+  // An answer that was in flight when the task said goodbye changes nothing.
   const bool has_left = peer.view.health == TaskHealth::kLeft && !is_new;
   peer.view.status = std::move(status);
   peer.view.heard = true;
   peer.silence = absl::ZeroDuration();
   if (says_so || has_left) return EnterLocked(peer, TaskHealth::kLeft, "has stopped", log);
   if (peer.view.straggler) return EnterLocked(peer, TaskHealth::kSlow, peer.view.explanation, log);
-  // A new life begins a new state, even where the end of the old one was not noticed.
+  // A restarted process begins a new state, even where the end of the old one was not noticed.
   if (is_new && peer.view.health == TaskHealth::kHealthy)
     peer.since_nanos = scheduler_.clock().NowNanos();
   EnterLocked(peer, TaskHealth::kHealthy, "", log);
 }
 
 void ClusterWatch::UnansweredLocked(Peer& peer, const absl::Status& why, Log& log) {
-  // A time in which this process itself stood still is not the task's silence.
+  // Time during which this process itself was stopped does not count as the task's silence.
   const absl::Duration most =
       2 * (kIdleBeats * options_.liveness.heartbeat + options_.answer_within);
   const absl::Duration since = absl::Nanoseconds(scheduler_.clock().NowNanos() - peer.heard_nanos);
@@ -440,7 +440,7 @@ void ClusterWatch::NoteGoodbye(const Goodbye& goodbye) {
     MutexLock lock(mutex_);
     for (Peer& peer : peers_) {
       if (peer.name != goodbye.task) continue;
-      // An earlier life of the task says nothing about this one.
+      // A goodbye of an earlier process of the task says nothing about this one.
       if (peer.view.heard && peer.view.status.incarnation != goodbye.incarnation &&
           peer.view.health == TaskHealth::kHealthy) {
         continue;

@@ -1,4 +1,4 @@
-// How the tasks of a cluster do, as one of them sees it.
+// The health of the tasks of a cluster, as one of them sees it.
 #pragma once
 
 #include <deque>
@@ -13,9 +13,9 @@
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 #include "muster/device/device.h"
-#include "muster/transport/peers.h"
-#include "muster/transport/task_status.h"
-#include "muster/transport/watched_peers.h"
+#include "muster/transport/api/peers.h"
+#include "muster/transport/api/task_status.h"
+#include "muster/transport/watch/watched_peers.h"
 
 namespace muster {
 
@@ -29,29 +29,30 @@ struct ClusterWatchOptions {
   TaskName self;
   std::shared_ptr<Peers> peers;
   Scheduler* scheduler = nullptr;  // outlives the watch
-  // What the task says of itself, without its rate. Called when somebody asks: it counts variables.
+  // What the task says of itself, without its rate. Called only on request, since it counts
+  // variables.
   std::function<TaskStatus()> own;
   // Of that, what every heartbeat needs. Null: taken from `own`.
   std::function<TaskPulse()> pulse;
   // `heartbeat`: how often the others are asked while there are sessions; otherwise kIdleBeats
-  // times as long. `fail_after`: a task that has been silent for so long is lost.
+  // times as long. `fail_after`: a task that has been silent for that long is lost.
   LivenessOptions liveness;
-  // A question that takes longer is not answered in time.
+  // The time within which a heartbeat must be answered.
   absl::Duration answer_within = absl::Seconds(1);
-  // Nobody looks after the tasks of a larger cluster all the time.
+  // The tasks of a larger cluster are not watched all the time.
   size_t max_watched = 64;
 };
 
-// Asks the other tasks how they do and keeps what they have said: all the time at the first task of
-// the cluster, which looks after them for all; elsewhere for a minute after somebody wanted to
-// know. So tasks never ask each other all to all. The states, see TaskHealth:
+// Polls the other tasks and keeps their answers: all the time at the first task of the cluster,
+// which watches them for all; elsewhere for a minute after a request for the status. So tasks never
+// poll each other all to all. The states, see TaskHealth:
 //   starting  has not answered yet.
 //   healthy   has answered the last question.
 //   slow      has not answered it within `answer_within`; or is a straggler: its steps per second
 //             were below half of the median of its job (of the tasks that run steps for clients, if
 //             there are two at least) kBehind times in a row, and not as often since above it.
 //   lost      has refused the connection twice in a row, or not answered for `fail_after`.
-//   left      has said that it stops, and not been heard of anew.
+//   left      has said that it stops, and has not answered since.
 // A line is logged when a task is lost or becomes a straggler, and when it is well again.
 // Stock tasks are asked by GetStatus. Thread-safe.
 class ClusterWatch : public StatusApi, public std::enable_shared_from_this<ClusterWatch> {
@@ -62,12 +63,12 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
   static std::shared_ptr<ClusterWatch> Create(ClusterWatchOptions options);
   explicit ClusterWatch(ClusterWatchOptions options);
 
-  // From here on the others are asked.
+  // Starts polling the others.
   void Start();
-  // Those who look after this task are told that it stops; `done` when they know, or after a
-  // moment. Nobody is asked any more.
+  // Tells the tasks that watch this one that it stops; `done` when they know, or after a moment.
+  // Ends polling.
   void Leave(absl::AnyInvocable<void() &&> done);
-  // Nobody is asked any more, nor told.
+  // Ends polling without telling the others.
   void Stop();
   // The task as it is, with its rate.
   TaskStatus Own() const;
@@ -80,7 +81,7 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
   struct Peer {
     TaskName name;
     std::shared_ptr<WorkerApi> worker;
-    StatusApi* api = nullptr;  // of the worker; null: there is no way
+    StatusApi* api = nullptr;  // of the worker; null: it cannot be reached
     bool is_stock = false;     // asked by GetStatus, until it restarts
     bool asking = false;
     std::vector<absl::AnyInvocable<void() &&>> waiting;  // for the answer
@@ -88,7 +89,7 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
     TaskView view;
     int64_t since_nanos = 0;  // when the state began
     int64_t heard_nanos = 0;  // when something was last known: an answer, or its lack
-    absl::Duration silence;   // for so long
+    absl::Duration silence;   // how long it has been silent
     bool told = false;        // that it is not well
     int behind = 0;           // observations in a row that speak for the other side
   };
@@ -129,10 +130,10 @@ class ClusterWatch : public StatusApi, public std::enable_shared_from_this<Clust
   bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
   bool is_watcher_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<int64_t> wanted_nanos_
-      ABSL_GUARDED_BY(mutex_);             // when somebody last wanted to know
+      ABSL_GUARDED_BY(mutex_);             // when the status was last requested
   int beats_ ABSL_GUARDED_BY(mutex_) = 0;  // since the others were asked
   std::deque<std::pair<int64_t, int64_t>> samples_ ABSL_GUARDED_BY(mutex_);  // time, steps
-  // By task: when it last asked this one, and wants to be told when it stops.
+  // Tasks that have polled this one, with the last time; each is notified when this task stops.
   std::map<std::string, int64_t> askers_ ABSL_GUARDED_BY(mutex_);
   mutable bool knows_peers_ ABSL_GUARDED_BY(mutex_) = false;
   // Sorted; once they are known, their number and names are constant.

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "muster/graph/scope.h"
+#include "muster/base/cancel_callback.h"
+#include "muster/graph/build/scope.h"
 #include "muster/master/master.h"
 
 namespace muster {
@@ -114,18 +116,17 @@ class FakeWorker : public WorkerApi {
   }
   // `end` gets the reason when the call is cancelled.
   template <typename End>
-  static void Hang(const CallOptions& options, End end) {
-    auto shared = std::make_shared<End>(std::move(end));
-    if (options.cancellation == nullptr) return;
-    options.cancellation->Register(
-        options.cancellation->NewToken(),
-        [shared, from = options.cancellation.get()] { std::move (*shared)(from->reason()); });
+  void Hang(const CallOptions& options, End end) {
+    hanging_.emplace_back().Start(
+        options.cancellation,
+        [end = std::move(end)](const absl::Status& reason) mutable { std::move(end)(reason); });
   }
 
   const std::string task_;
   const uint64_t incarnation_;
   std::vector<std::string>& log_;
   std::vector<CallDone<std::vector<DeviceAttributes>>> waiting_;
+  std::list<CancelCallback> hanging_;
 };
 
 class FakePeers : public Peers {

@@ -9,7 +9,7 @@ namespace {
 constexpr absl::Duration kTimeout = absl::Seconds(10);
 constexpr absl::Duration kFirstWait = absl::Seconds(10);
 constexpr absl::Duration kLongestWait = absl::Minutes(10);
-// A task that stays away for longer is not expected back with what it had.
+// A task that stays away for longer is not expected to come back with its state.
 constexpr absl::Duration kGivenUpAfter = absl::Hours(24);
 constexpr size_t kMostForAWorker = 10'000;
 

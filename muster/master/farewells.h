@@ -1,4 +1,4 @@
-// Sessions that are over, of which workers are told.
+// Tells workers which sessions are closed.
 #pragma once
 
 #include <deque>
@@ -8,13 +8,13 @@
 
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
-#include "muster/transport/worker_api.h"
+#include "muster/transport/api/worker_api.h"
 
 namespace muster {
 
-// A worker that was stopped or cut off when a session was closed still has it when it is back, and
-// as its master lives nobody else would take it away. It is told again, at growing intervals and
-// for a day. Thread-safe.
+// A worker that was stopped or cut off when a session was closed still has it when it comes back,
+// and because its master is alive nothing else would remove it. The call is repeated at growing
+// intervals for a day. Thread-safe.
 class Farewells : public std::enable_shared_from_this<Farewells> {
  public:
   explicit Farewells(Scheduler& scheduler) : scheduler_(scheduler) {}
@@ -22,9 +22,9 @@ class Farewells : public std::enable_shared_from_this<Farewells> {
   // Tells `worker` that `session` is over; `done` with the answer, or when there is none.
   void Say(const std::shared_ptr<WorkerApi>& worker, const std::string& session,
            CallDone<Empty> done);
-  // From now on nothing is said again.
+  // From now on no call is repeated.
   void Stop();
-  // Those that have not arrived.
+  // Farewells that have not been answered.
   size_t unsaid() const;
 
  private:

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "muster/transport/forwarding.h"
+#include "muster/transport/api/forwarding.h"
 
 namespace muster {
 namespace {
@@ -50,7 +50,7 @@ TEST_F(FarewellsTest, WhatArrivesIsSaidOnce) {
   Say("a");
   RunFor(absl::Hours(1));
   EXPECT_EQ(worker_->calls, 1);
-  // So is what the worker does not like.
+  // A farewell that the worker refuses is not repeated.
   worker_->status = absl::InvalidArgumentError("");
   Say("b");
   RunFor(absl::Hours(1));
@@ -80,7 +80,7 @@ TEST_F(FarewellsTest, NotForEver) {
   const int calls = worker_->calls;
   RunFor(absl::Hours(25));
   EXPECT_EQ(worker_->calls, calls);
-  // Nobody keeps the worker.
+  // There is no other reference to the worker.
   EXPECT_EQ(worker_.use_count(), 1);
 }
 

@@ -9,7 +9,7 @@ namespace {
 // Not soon: a call to a task that has just gone makes gRPC wait before it connects again, and the
 // task may be back before that.
 constexpr absl::Duration kLongestWait = absl::Seconds(5);
-// So many are worth a call of their own.
+// This many are worth a call of their own.
 constexpr size_t kMostUntold = 64;
 
 }  // namespace

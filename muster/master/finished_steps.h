@@ -1,4 +1,4 @@
-// Steps that are over, of which workers are told.
+// Tells workers which steps are over.
 #pragma once
 
 #include <memory>
@@ -7,24 +7,24 @@
 
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
-#include "muster/transport/worker_api.h"
+#include "muster/transport/api/worker_api.h"
 
 namespace muster {
 
-// Tasks of Muster hear of them with the next step that they run, or soon after where there is none;
-// others at once. A session that is closed takes its steps along. What is lost with a call that
-// fails a worker forgets by itself, later.
+// Muster's tasks learn of it with the next step that they run, or a little later if there is none;
+// stock tasks at once. Closing a session ends its steps. If the call fails, the worker evicts the
+// steps by itself, later.
 // Thread-safe.
 class FinishedSteps : public std::enable_shared_from_this<FinishedSteps> {
  public:
   explicit FinishedSteps(Scheduler& scheduler) : scheduler_(scheduler) {}
 
   void Add(const std::shared_ptr<WorkerApi>& worker, int64_t step_id);
-  // Those of which `worker` has not heard.
+  // The steps that `worker` has not been told of.
   std::vector<int64_t> Take(WorkerApi& worker);
-  // Nobody needs to hear of those that are untold.
+  // Drops the steps that workers have not been told of.
   void Forget();
-  // Says it now.
+  // Tells the worker now.
   static void Tell(const std::shared_ptr<WorkerApi>& worker, int64_t step_id);
 
  private:

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "muster/transport/forwarding.h"
+#include "muster/transport/api/forwarding.h"
 
 namespace muster {
 namespace {

@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "muster/base/mutex.h"
-#include "muster/base/scheduler.h"
-#include "muster/transport/call.h"
+#include "muster/transport/api/call.h"
 
 namespace muster {
 
@@ -62,17 +61,5 @@ absl::Status FirstError(const Replies<Reply>& replies) {
   }
   return first;
 }
-
-// A cancellation that follows `parent` (null: none) and can be cancelled by itself. What follows
-// runs on the scheduler, so that nobody is called back inside of Cancel.
-std::shared_ptr<Cancellation> Follow(const std::shared_ptr<Cancellation>& parent,
-                                     Scheduler& scheduler);
-// Calls `then` with the reason, on the scheduler, when `cancellation` is cancelled; soon, if it is
-// already. `then` must not keep alive what `cancellation` belongs to.
-void OnCancel(const std::shared_ptr<Cancellation>& cancellation, Scheduler& scheduler,
-              absl::AnyInvocable<void(absl::Status) &&> then);
-// Cancels on the scheduler.
-void CancelSoon(std::shared_ptr<Cancellation> cancellation, Scheduler& scheduler,
-                absl::Status reason);
 
 }  // namespace muster

@@ -3,6 +3,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 
+#include "muster/base/cancel_callback.h"
 #include "muster/base/in_order.h"
 #include "muster/master/farewells.h"
 #include "muster/master/gather.h"
@@ -27,11 +28,16 @@ bool IsLost(const std::shared_ptr<Cancellation>& cancellation) {
   return absl::IsUnavailable(cancellation->reason());
 }
 
+// Null where the transport does not know when it ends.
+std::shared_ptr<Cancellation> ConnectionOf(const CallOptions& call) {
+  return call.caller == nullptr ? nullptr : call.caller->connection;
+}
+
 // `done` that also tells the session that its client's call has ended.
 template <typename Reply>
 CallDone<Reply> Tracked(const std::shared_ptr<MasterSession>& session, const CallOptions& call,
                         CallDone<Reply> done) {
-  session->BeginCall(call.connection);
+  session->BeginCall(ConnectionOf(call));
   return [session, cancellation = call.cancellation,
           done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
     session->EndCall(IsLost(cancellation));
@@ -43,25 +49,12 @@ CallDone<Reply> Tracked(const std::shared_ptr<MasterSession>& session, const Cal
 template <typename Reply>
 CallDone<Reply> Interruptible(const std::shared_ptr<Cancellation>& cancellation,
                               Scheduler& scheduler, CallDone<Reply> done) {
-  struct State {
-    explicit State(CallDone<Reply> d) : done(std::move(d)) {}
-    Mutex mutex;
-    CallDone<Reply> done ABSL_GUARDED_BY(mutex);
-  };
-  auto state = std::make_shared<State>(std::move(done));
-  const auto finish = [](State& shared, absl::StatusOr<Reply> reply) {
-    CallDone<Reply> first;
-    {
-      MutexLock lock(shared.mutex);
-      first = std::exchange(shared.done, nullptr);
-    }
-    if (first) std::move(first)(std::move(reply));
-  };
-  OnCancel(cancellation, scheduler,
-           [weak = std::weak_ptr<State>(state), finish](absl::Status reason) {
-             if (const auto strong = weak.lock()) finish(*strong, std::move(reason));
-           });
-  return [state, finish](absl::StatusOr<Reply> reply) { finish(*state, std::move(reply)); };
+  using Call = AnswerOnce<absl::StatusOr<Reply>>;
+  const auto call = std::make_shared<Call>(std::move(done));
+  call->on_cancel.StartScheduled(
+      cancellation, scheduler, std::weak_ptr<Call>(call),
+      [](Call& self, const absl::Status& reason) { self.Answer(reason); });
+  return [call](absl::StatusOr<Reply> reply) { call->Answer(std::move(reply)); };
 }
 
 class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl> {
@@ -83,11 +76,11 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
     if (!refused.ok()) return std::move(done)(std::move(refused));
     const auto weak = weak_from_this();
     MasterSession::Create(
-        options_, cancellation, std::move(request),
+        options_, OwnerOf(options), cancellation, std::move(request),
         [weak](const std::string& handle) {
           if (const auto self = weak.lock()) self->Drop(handle);
         },
-        [self = shared_from_this(), cancellation, connection = options.connection,
+        [self = shared_from_this(), cancellation, connection = ConnectionOf(options),
          done = std::move(done)](absl::StatusOr<std::shared_ptr<MasterSession>> session) mutable {
           self->Created(cancellation, connection, std::move(session), std::move(done));
         });
@@ -243,6 +236,16 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
     return Interruptible(admission.cancellation, scheduler_, std::move(admission.done));
   }
 
+  // The caller with the limits that this task sets. To the workers of the session a client without
+  // a transport is known by the task in whose process it is.
+  std::shared_ptr<const Caller> OwnerOf(const CallOptions& call) const {
+    auto owner = std::make_shared<Caller>(*OrThisProcess(call.caller.get()));
+    if (call.caller == nullptr) owner->name = owner->host = options_->self.ToString();
+    owner->role = Caller::Role::kClient;
+    owner->limits = options_->limits;
+    return owner;
+  }
+
   void Created(const std::shared_ptr<Cancellation>& cancellation,
                const std::shared_ptr<Cancellation>& connection,
                absl::StatusOr<std::shared_ptr<MasterSession>> session,
@@ -264,7 +267,7 @@ class MasterImpl : public Master, public std::enable_shared_from_this<MasterImpl
       });
       return;
     }
-    // A client that is gone by now never hears of its session.
+    // A client that is gone by now never learns of its session.
     (*session)->BeginCall(connection);
     (*session)->EndCall(IsLost(cancellation));
     std::move(done)(CreateSessionReply{(*session)->handle(), 0});

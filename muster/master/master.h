@@ -3,10 +3,10 @@
 
 #include <memory>
 
-#include "muster/transport/master_api.h"
-#include "muster/transport/peers.h"
-#include "muster/transport/step_sequences.h"
-#include "muster/transport/watched_peers.h"
+#include "muster/transport/api/master_api.h"
+#include "muster/transport/api/peers.h"
+#include "muster/transport/api/step_sequences.h"
+#include "muster/transport/watch/watched_peers.h"
 
 namespace muster {
 
@@ -32,7 +32,7 @@ struct MasterOptions {
   absl::Duration missing_report_limit = absl::Seconds(60);
   // How tasks are watched whose part of a step is over.
   LivenessOptions liveness;
-  int64_t max_graph_nodes = 10'000'000;  // of a session
+  CallerLimits limits;  // of every caller
   // Replies of finished steps, for requests that are sent again: bytes of all sessions, and how
   // many each session has.
   size_t reply_cache_bytes = 64 << 20;

@@ -4,8 +4,6 @@
 
 #include "absl/hash/hash.h"
 
-#include "muster/master/gather.h"
-
 namespace muster {
 namespace {
 
@@ -18,7 +16,7 @@ absl::Status Twice(absl::string_view method, absl::string_view session, int64_t 
                                          session, "\" request_id: ", request_id));
 }
 
-// Two requests with one id that ask for different things are no repetition.
+// Two requests with one id that ask for different things are not repetitions.
 size_t Fingerprint(const RunStepRequest& request) {
   std::vector<std::string> feeds;
   for (const NamedTensor& feed : request.feeds) feeds.push_back(feed.name);
@@ -179,17 +177,16 @@ std::optional<RequestLog::Admission<RunStepReply>> RequestLog::Begin(Asked asked
 void RequestLog::Wait(const std::shared_ptr<Session>& session, Step& step,
                       const std::shared_ptr<Cancellation>& cancellation,
                       CallDone<RunStepReply> done) {
-  const int64_t number = next_waiter_++;
-  step.waiters.push_back({number, std::move(done)});
+  Waiter& waiter = step.waiters.emplace_back();
+  waiter.number = next_waiter_++;
+  waiter.done = std::move(done);
   if (step.grace) scheduler_.CancelTimer(*std::exchange(step.grace, std::nullopt));
-  OnCancel(cancellation, scheduler_,
-           [weak = weak_from_this(), of = std::weak_ptr<Session>(session),
-            request_id = step.asked.request_id, number](absl::Status reason) {
-             const auto self = weak.lock();
-             const auto its = of.lock();
-             if (self != nullptr && its != nullptr)
-               self->Lost(*its, request_id, number, std::move(reason));
-           });
+  waiter.on_cancel.StartScheduled(
+      cancellation, scheduler_, weak_from_this(),
+      [of = std::weak_ptr<Session>(session), request_id = step.asked.request_id,
+       number = waiter.number](RequestLog& self, const absl::Status& reason) {
+        if (const auto its = of.lock()) self.Lost(*its, request_id, number, reason);
+      });
 }
 
 void RequestLog::Lost(Session& session, int64_t request_id, int64_t waiter, absl::Status reason) {
@@ -233,7 +230,7 @@ void RequestLog::Finished(Session& session, int64_t request_id,
     step.waiters.clear();
     if (step.grace) scheduler_.CancelTimer(*std::exchange(step.grace, std::nullopt));
     step.finished = true;
-    // Whoever asks again after all callers had gone must hear that this step is lost.
+    // A retry that comes after all callers had gone must get the error that this step is lost.
     step.reply = step.cancellation->cancelled()
                      ? Twice(step.asked.method, step.asked.session, request_id)
                      : reply;

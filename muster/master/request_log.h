@@ -1,4 +1,4 @@
-// Requests that were sent before: a step that is asked for twice runs once.
+// Deduplicates requests: a step that is requested twice runs once.
 #pragma once
 
 #include <deque>
@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 
+#include "muster/base/cancel_callback.h"
 #include "muster/base/mutex.h"
 #include "muster/base/recent_ids.h"
 #include "muster/master/master.h"
@@ -61,8 +62,9 @@ class RequestLog : public std::enable_shared_from_this<RequestLog> {
     bool operator==(const Asked&) const = default;
   };
   struct Waiter {
-    int64_t number;
+    int64_t number = 0;
     CallDone<RunStepReply> done;
+    CancelCallback on_cancel;
   };
   struct Step {
     Asked asked;

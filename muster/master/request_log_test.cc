@@ -10,7 +10,7 @@ using testing::HasSubstr;
 
 class RequestLogTest : public testing::Test {
  protected:
-  // A log whose replies of all sessions take at most so many bytes.
+  // A log whose replies of all sessions take at most `bytes` bytes.
   std::shared_ptr<RequestLog> MakeLog(size_t bytes = 64 << 20) {
     auto options = std::make_shared<MasterOptions>();
     options->scheduler = scheduler_.get();
@@ -21,7 +21,7 @@ class RequestLogTest : public testing::Test {
     return log;
   }
 
-  // What a client hears that asks for a step, and how often steps have run.
+  // The answer to a client that requests a step; counts how often steps have run.
   std::string Ask(RequestLog& log, const std::string& session, int64_t request_id,
                   size_t reply_bytes = 8) {
     RunStepRequest request;
@@ -78,7 +78,7 @@ TEST_F(RequestLogTest, SessionsThatHoldMostForgetFirst) {
   EXPECT_EQ(Ask(*log, "quiet", 2), "reply 2");
   EXPECT_EQ(Ask(*log, "busy", 199), "reply 199");
   EXPECT_THAT(Ask(*log, "busy", 190), HasSubstr("ABORTED"));
-  // What is too large to be kept is given once.
+  // A reply that is too large for the cache is given once.
   EXPECT_EQ(Ask(*log, "busy", 300, 200'000), "reply 300");
   EXPECT_THAT(Ask(*log, "busy", 300), HasSubstr("ABORTED"));
   EXPECT_EQ(Ask(*log, "quiet", 2), "reply 2");

@@ -1,7 +1,9 @@
 #include "muster/master/session.h"
 
+#include "muster/base/cancel_callback.h"
 #include "muster/base/in_order.h"
 #include "muster/base/log.h"
+#include "muster/device/device_name.h"
 #include "muster/master/farewells.h"
 #include "muster/master/gather.h"
 
@@ -26,15 +28,16 @@ absl::Status ClosedByCall() {
   return absl::CancelledError("Step was cancelled by an explicit call to `Session::Close()`.");
 }
 
-MasterSession::MasterSession(Options options, SessionConfig config, std::string handle,
-                             Expired expired)
+MasterSession::MasterSession(Options options, std::shared_ptr<const Caller> owner,
+                             SessionConfig config, std::string handle, Expired expired)
     : options_(std::move(options)),
+      owner_(std::move(owner)),
       scheduler_(*options_->scheduler),
       config_(std::move(config)),
       handle_(std::move(handle)),
       sequences_(options_->step_sequences),
       finished_steps_(std::make_shared<FinishedSteps>(scheduler_)),
-      graph_(GraphOptions(config_, options_->max_graph_nodes)),
+      graph_(GraphOptions(config_, owner_->limits.session_nodes)),
       expired_(std::move(expired)) {}
 
 std::vector<SessionTask> MasterSession::tasks() const {
@@ -42,8 +45,8 @@ std::vector<SessionTask> MasterSession::tasks() const {
   return tasks_;
 }
 
-std::vector<std::shared_ptr<StepRun>> MasterSession::RunsLocked() const {
-  std::vector<std::shared_ptr<StepRun>> runs;
+std::vector<std::shared_ptr<ClusterStep>> MasterSession::RunsLocked() const {
+  std::vector<std::shared_ptr<ClusterStep>> runs;
   for (const auto& [key, run] : runs_) runs.push_back(run);
   std::sort(runs.begin(), runs.end(), [](const auto& a, const auto& b) {
     return a->options().step_id < b->options().step_id;
@@ -57,7 +60,7 @@ ListDevicesReply MasterSession::Devices() const {
   for (size_t i = 0; i < devices.size(); ++i) {
     // With a cluster of its own, only the client's device counts as local.
     const bool is_local =
-        has_own_cluster_ ? i == 0 : TaskOfDevice(devices[i].name) == TaskOfDevice(devices[0].name);
+        has_own_cluster_ ? i == 0 : TaskOf(devices[i].name) == TaskOf(devices[0].name);
     (is_local ? reply.local : reply.remote).push_back(devices[i]);
   }
   return reply;
@@ -76,31 +79,20 @@ void MasterSession::BeginCall(const std::shared_ptr<Cancellation>& connection) {
   }
   if (timer) scheduler_.CancelTimer(*timer);
   if (!is_new) return;
-  LeaveConnection();
-  const Cancellation::Token token = connection->NewToken();
-  {
-    MutexLock lock(mutex_);
-    connection_ = connection;
-    connection_token_ = token;
-  }
-  // Only scheduled: leaving the connection waits for callbacks.
-  const auto ended = [weak = weak_from_this(), from = connection.get(), &scheduler = scheduler_] {
-    scheduler.Schedule([weak, from] {
-      if (const auto self = weak.lock()) self->ConnectionEnded(from);
-    });
-  };
-  if (!connection->Register(token, ended)) ended();
+  MutexLock lock(mutex_);
+  connection_ = connection;
+  connection_ended_ = std::make_unique<CancelCallback>();
+  connection_ended_->StartScheduled(
+      connection, scheduler_, weak_from_this(),
+      [from = connection.get()](MasterSession& self, const absl::Status&) {
+        self.ConnectionEnded(from);
+      });
 }
 
 void MasterSession::LeaveConnection() {
-  std::shared_ptr<Cancellation> left;
-  Cancellation::Token token;
-  {
-    MutexLock lock(mutex_);
-    left = std::exchange(connection_, nullptr);
-    token = connection_token_;
-  }
-  if (left != nullptr) left->Deregister(token);
+  MutexLock lock(mutex_);
+  connection_ = nullptr;
+  connection_ended_ = nullptr;
 }
 
 void MasterSession::ConnectionEnded(const Cancellation* connection) {
@@ -130,7 +122,8 @@ void MasterSession::AwaitClientLocked() {
       MutexLock expire_lock(self->mutex_);
       if (!self->client_lost_ || self->open_calls_ > 0 || !self->closed_.ok()) return;
     }
-    LOG(WARNING) << "Session " << self->handle_ << " is closed: its client vanished "
+    LOG(WARNING) << "Session " << self->handle_ << " of " << self->owner_->ToString()
+                 << " is closed: its client vanished "
                  << absl::FormatDuration(self->options_->orphan_grace)
                  << " ago and has not come back";
     self->Expire();
@@ -156,10 +149,10 @@ int64_t MasterSession::steps_run() const {
 }
 
 void MasterSession::Close(absl::Status reason, Done done) {
-  std::vector<std::shared_ptr<StepRun>> runs;
+  std::vector<std::shared_ptr<ClusterStep>> runs;
   std::vector<PlanDone> waiting;
   absl::flat_hash_map<std::string, PlanEntry> plans;
-  absl::flat_hash_map<std::string, PartialRun> partial_runs;
+  absl::flat_hash_map<std::string, PartialStep> partial_runs;
   absl::flat_hash_map<int64_t, Callable> callables;
   bool is_over;
   bool was_closed;
@@ -194,7 +187,7 @@ void MasterSession::Close(absl::Status reason, Done done) {
   for (PlanDone& waiter : waiting) std::move(waiter)(reason);
   for (const auto& run : runs) run->Cancel(reason);
   for (const auto* entry : InOrder(partial_runs)) {
-    const PartialRun& partial = entry->second;
+    const PartialStep& partial = entry->second;
     if (!partial.started) continue;
     for (const PlanPart& part : partial.plan->parts) {
       part.worker->CleanupGraph({}, partial.step_id,
@@ -233,8 +226,8 @@ void MasterSession::FinishClose() {
   for (Done& done : dones) std::move(done)(absl::OkStatus());
 }
 
-void MasterSession::Leave(const StepRun* run) {
-  std::shared_ptr<StepRun> last;  // dropped without the lock
+void MasterSession::Leave(const ClusterStep* run) {
+  std::shared_ptr<ClusterStep> last;  // dropped without the lock
   {
     MutexLock lock(mutex_);
     const auto found = runs_.find(run);

@@ -11,10 +11,11 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 
+#include "muster/base/cancel_callback.h"
 #include "muster/base/mutex.h"
+#include "muster/master/cluster_step.h"
 #include "muster/master/master.h"
 #include "muster/master/session_graph.h"
-#include "muster/master/step_run.h"
 #include "muster/master/step_watch.h"
 #include "muster/master/tasks.h"
 
@@ -24,13 +25,14 @@ namespace muster {
 class MasterSession : public std::enable_shared_from_this<MasterSession> {
  public:
   using Options = std::shared_ptr<const MasterOptions>;
-  // Called, once, when the session must be closed although nobody asked: its client has vanished.
+  // Called, once, when the session must be closed without a request: its client has vanished.
   using Expired = absl::AnyInvocable<void(const std::string& handle) &&>;
 
   // Asks all tasks for their devices, places the graph and opens the session at the workers.
-  static void Create(Options options, std::shared_ptr<Cancellation> cancellation,
-                     CreateSessionRequest request, Expired expired,
-                     CallDone<std::shared_ptr<MasterSession>> done);
+  // The session belongs to `owner`.
+  static void Create(Options options, std::shared_ptr<const Caller> owner,
+                     std::shared_ptr<Cancellation> cancellation, CreateSessionRequest request,
+                     Expired expired, CallDone<std::shared_ptr<MasterSession>> done);
 
   const std::string& handle() const { return handle_; }
 
@@ -66,13 +68,17 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
     std::vector<PlanDone> waiting;
     std::list<std::string>::iterator use;  // valid once the plan is there
   };
-  struct PartialRun {
+  struct PartialStep {
     std::shared_ptr<ClusterPlan> plan;
     int64_t step_id = 0;
-    absl::flat_hash_map<std::string, bool> feeds;                       // whether fed
-    absl::flat_hash_map<std::string, bool> fetches;                     // whether fetched
-    absl::flat_hash_map<std::string, std::vector<std::string>> behind;  // feeds of a fetch
+    PartialRun parts;
     bool started = false;
+  };
+  // One part of it.
+  struct Part {
+    std::shared_ptr<ClusterPlan> plan;
+    int64_t step_id = 0;
+    bool is_last = false;
   };
   struct Callable {
     std::shared_ptr<ClusterPlan> plan;
@@ -81,30 +87,34 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
     StepOptions options;
   };
 
-  MasterSession(Options options, SessionConfig config, std::string handle, Expired expired);
+  MasterSession(Options options, std::shared_ptr<const Caller> owner, SessionConfig config,
+                std::string handle, Expired expired);
 
   // --- session_steps.cc
   void GetPlan(const StepNames& names, int64_t collective_graph_key, PlanDone done);
   void MakePlan(std::string key, StepNames names, int64_t collective_graph_key);
-  void Register(std::string key, std::shared_ptr<ClusterPlan> plan, std::vector<TaskGraph> graphs,
+  void Register(std::string key, std::shared_ptr<ClusterPlan> plan, std::vector<GraphPart> graphs,
                 int64_t collective_graph_key);
   void PlanReady(const std::string& key, absl::StatusOr<std::shared_ptr<ClusterPlan>> plan);
   void RunPartial(const CallOptions& call, RunStepRequest request, CallDone<RunStepReply> done);
-  absl::StatusOr<PartialRun> TakePart(const RunStepRequest& request, bool& is_last);
+  absl::StatusOr<Part> TakePart(const RunStepRequest& request);
   // Null, and `finished` called, when the session is closed.
-  std::shared_ptr<StepRun> NewRun(const CallOptions& call, StepRunOptions options,
-                                  StepRun::Finished finished);
+  std::shared_ptr<ClusterStep> NewRun(const CallOptions& call, ClusterStepOptions options,
+                                      ClusterStep::Finished finished);
   // Starts the step, with an id that all masters of its collectives share.
-  void StartRun(std::shared_ptr<StepRun> run, absl::StatusOr<std::shared_ptr<ClusterPlan>> plan);
-  void AskForStepId(std::shared_ptr<StepRun> run, std::shared_ptr<ClusterPlan> plan, int attempt);
+  void StartRun(std::shared_ptr<ClusterStep> run,
+                absl::StatusOr<std::shared_ptr<ClusterPlan>> plan);
+  void AskForStepId(std::shared_ptr<ClusterStep> run, std::shared_ptr<ClusterPlan> plan,
+                    int attempt);
   bool LeadsCollectives() const;
-  void RetireStepId(const StepRunOptions& run, bool ok);
+  void RetireStepId(const ClusterStepOptions& run, bool ok);
   absl::Duration TimeoutOf(const StepOptions& options) const;
-  void Leave(const StepRun* run);
+  void Leave(const ClusterStep* run);
 
   std::vector<SessionTask> tasks() const;
   // The steps under way.
-  std::vector<std::shared_ptr<StepRun>> RunsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<std::shared_ptr<ClusterStep>> RunsLocked() const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // --- session_create.cc
   // Of `all`, those that nodes of the graph name and the session does not have yet.
   std::vector<SessionTask> NewTasks(std::vector<SessionTask> all) const;
@@ -124,6 +134,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   void FinishClose();
 
   const Options options_;
+  const std::shared_ptr<const Caller> owner_;
   Scheduler& scheduler_;
   const SessionConfig config_;
   const std::string handle_;
@@ -152,15 +163,16 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   struct Extension {
     int64_t from_version = -1;
     size_t fingerprint = 0;
-    std::vector<CallDone<int64_t>> done;  // of all who asked for it
+    std::vector<CallDone<int64_t>> done;  // of all callers that requested it
   };
   bool extending_ ABSL_GUARDED_BY(mutex_) = false;
   Extension extension_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, PlanEntry> plans_ ABSL_GUARDED_BY(mutex_);
   std::list<std::string> plan_uses_ ABSL_GUARDED_BY(mutex_);  // the latest first
-  absl::flat_hash_map<const StepRun*, std::shared_ptr<StepRun>> runs_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<const ClusterStep*, std::shared_ptr<ClusterStep>> runs_
+      ABSL_GUARDED_BY(mutex_);
   std::atomic<int64_t> steps_run_{0};  // without those that only fill queues
-  absl::flat_hash_map<std::string, PartialRun> partial_runs_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, PartialStep> partial_runs_ ABSL_GUARDED_BY(mutex_);
   int64_t next_partial_run_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::flat_hash_map<int64_t, Callable> callables_ ABSL_GUARDED_BY(mutex_);
   int64_t next_callable_ ABSL_GUARDED_BY(mutex_) = 0;
@@ -168,7 +180,7 @@ class MasterSession : public std::enable_shared_from_this<MasterSession> {
   int64_t open_calls_ ABSL_GUARDED_BY(mutex_) = 0;
   bool client_lost_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<Cancellation> connection_ ABSL_GUARDED_BY(mutex_);
-  Cancellation::Token connection_token_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<CancelCallback> connection_ended_ ABSL_GUARDED_BY(mutex_);
   absl::Time last_call_ ABSL_GUARDED_BY(mutex_);
   std::optional<Scheduler::TimerId> orphan_timer_ ABSL_GUARDED_BY(mutex_);
   Expired expired_ ABSL_GUARDED_BY(mutex_);

@@ -19,7 +19,7 @@ absl::string_view AddressOf(absl::string_view target) {
   return target.substr(scheme + 3);
 }
 
-// Who the master is in a cluster that the client brought.
+// // The master's own task in a cluster that the client brought.
 absl::StatusOr<TaskName> FindSelf(const MasterOptions& options, const ClusterSpec& cluster,
                                   absl::string_view target) {
   RETURN_IF_ERROR(cluster.Validate());
@@ -144,7 +144,7 @@ class SessionCreation : public std::enable_shared_from_this<SessionCreation> {
   }
 
   void Finish(absl::Status status) {
-    // Nobody would close a session whose client has gone meanwhile.
+    // No client is left to close a session whose client has gone meanwhile.
     if (status.ok() && cancellation_ != nullptr && cancellation_->cancelled())
       status = cancellation_->reason();
     if (status.ok()) return std::move(done_)(session_);
@@ -161,13 +161,14 @@ class SessionCreation : public std::enable_shared_from_this<SessionCreation> {
   absl::Status graph_status_;
 };
 
-void MasterSession::Create(Options options, std::shared_ptr<Cancellation> cancellation,
-                           CreateSessionRequest request, Expired expired,
-                           CallDone<std::shared_ptr<MasterSession>> done) {
+void MasterSession::Create(Options options, std::shared_ptr<const Caller> owner,
+                           std::shared_ptr<Cancellation> cancellation, CreateSessionRequest request,
+                           Expired expired, CallDone<std::shared_ptr<MasterSession>> done) {
   SessionConfig config = MergeConfigs(options->default_config, std::move(request.config));
   std::string handle = absl::StrFormat("%016x", static_cast<uint64_t>(NewRequestId()));
-  std::shared_ptr<MasterSession> session(new MasterSession(std::move(options), std::move(config),
-                                                           std::move(handle), std::move(expired)));
+  std::shared_ptr<MasterSession> session(new MasterSession(std::move(options), std::move(owner),
+                                                           std::move(config), std::move(handle),
+                                                           std::move(expired)));
   const std::weak_ptr<MasterSession> weak = session;
   StepWatch::Options watch;
   watch.scheduler = &session->scheduler_;
@@ -246,6 +247,7 @@ void MasterSession::AddTasks(std::vector<SessionTask> added,
     request.task = added[i].name;
     request.master_task = self_.ToString();
     request.master_incarnation = incarnation;
+    request.owner = owner_;
     CallOptions call;
     call.cancellation = cancellation;
     added[i].worker->CreateWorkerSession(std::move(call), std::move(request), std::move(dones[i]));

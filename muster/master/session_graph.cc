@@ -4,9 +4,7 @@
 #include "absl/strings/match.h"
 
 #include "muster/base/log.h"
-#include "muster/graph/function_gradient.h"
-#include "muster/graph/lower.h"
-#include "muster/graph/place.h"
+#include "muster/device/device_name.h"
 
 namespace muster {
 
@@ -44,17 +42,8 @@ absl::Status SessionGraph::Place() {
 }
 
 absl::Status SessionGraph::PlaceLocked() {
-  std::unique_ptr<Graph> lowered;
-  absl::flat_hash_map<Output, Output> moved;
-  if (!graph_.functions().empty() || HasSymbolicGradient(graph_)) {
-    ASSIGN_OR_RETURN(LoweredGraph result, LowerFunctions(graph_, graph_));
-    for (const auto& [original, output] : result.outputs) {
-      const Output same(result.nodes.at(original.node), original.index);
-      if (same != output) moved.emplace(same, output);
-    }
-    lowered = std::move(result.graph);
-  }
-  const Graph& next = lowered != nullptr ? *lowered : graph_;
+  ASSIGN_OR_RETURN(std::shared_ptr<const LoweredGraph> lowered, LowerIfNeeded(graph_));
+  const Graph& next = lowered != nullptr ? *lowered->graph : graph_;
   absl::flat_hash_map<std::string, size_t> before;
   for (size_t i = 0; i < device_of_.size(); ++i) before[run_graph().nodes()[i]->name()] = i;
 
@@ -76,8 +65,8 @@ absl::Status SessionGraph::PlaceLocked() {
     }
   }
   num_placed_ = graph_.num_nodes();
+  moved_ = lowered != nullptr ? lowered->Moved() : MovedOutputs();
   lowered_ = std::move(lowered);
-  moved_ = std::move(moved);
   device_of_ = std::move(devices);
   return absl::OkStatus();
 }
@@ -106,7 +95,7 @@ std::vector<std::string> SessionGraph::RequestedDevices() const {
   return result;
 }
 
-absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(
+absl::StatusOr<std::vector<GraphPart>> SessionGraph::Plan(
     const StepNames& names, absl::FunctionRef<bool(absl::string_view task)> is_muster,
     ClusterPlan& plan) {
   std::unique_ptr<Graph> step;
@@ -122,14 +111,14 @@ absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(
       plan.fills_queues &= node != nullptr && absl::StartsWith(node->op(), "QueueEnqueue");
     }
   }
-  absl::StatusOr<std::vector<TaskGraph>> split = absl::UnknownError("");
+  absl::StatusOr<std::vector<GraphPart>> split = absl::UnknownError("");
   {
     MutexLock lock(split_mutex_);
     split = SplitStep(std::move(step), devices, options_.split, is_muster, next_name_);
   }
   if (!split.ok()) return std::move(split).status();
-  std::vector<TaskGraph>& parts = *split;
-  const absl::string_view client_task = TaskOfDevice(devices.front().name);
+  std::vector<GraphPart>& parts = *split;
+  const absl::string_view client_task = TaskOf(devices.front().name);
   for (size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].task != client_task) continue;
     plan.client_part = static_cast<int>(i);
@@ -138,10 +127,10 @@ absl::StatusOr<std::vector<TaskGraph>> SessionGraph::Plan(
   return split;
 }
 
-absl::StatusOr<std::vector<std::vector<std::string>>> SessionGraph::FeedsBehind(
-    const StepNames& names) const {
+absl::StatusOr<PartialRun> SessionGraph::NewPartialRun(const StepNames& names) const {
   MutexLock lock(mutex_);
-  return FeedsBehindFetches(run_graph(), moved_, names);
+  ASSIGN_OR_RETURN(const StepEnds ends, FindEnds(run_graph(), moved_, names));
+  return PartialRun(names.feeds, names.fetches, FeedsBehind(ends.feeds, ends.fetches));
 }
 
 std::vector<std::string> SessionGraph::DeviceNamesLocked() const {
@@ -153,7 +142,7 @@ std::vector<std::string> SessionGraph::DeviceNamesLocked() const {
 PlaceOptions SessionGraph::PlaceOptionsLocked() const {
   PlaceOptions place;
   place.allow_soft_placement = options_.allow_soft_placement;
-  place.local_task = std::string(TaskOfDevice(devices_.front().name));
+  place.local_task = std::string(TaskOf(devices_.front().name));
   return place;
 }
 

@@ -6,9 +6,11 @@
 #include <vector>
 
 #include "muster/base/mutex.h"
-#include "muster/graph/place.h"
-#include "muster/master/step_plan.h"
-#include "muster/transport/master_api.h"
+#include "muster/graph/place/place.h"
+#include "muster/graph/rewrite/lower.h"
+#include "muster/master/cluster_plan.h"
+#include "muster/task/partial_run.h"
+#include "muster/transport/api/master_api.h"
 
 namespace muster {
 
@@ -36,15 +38,16 @@ class SessionGraph {
 
   // Parts of device names that nodes ask for, each once.
   std::vector<std::string> RequestedDevices() const;
-  absl::StatusOr<std::vector<TaskGraph>> Plan(
+  absl::StatusOr<std::vector<GraphPart>> Plan(
       const StepNames& names, absl::FunctionRef<bool(absl::string_view task)> is_muster,
       ClusterPlan& plan);
-  absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehind(const StepNames& names) const;
+  // The book of a partial run with these names, which are canonical.
+  absl::StatusOr<PartialRun> NewPartialRun(const StepNames& names) const;
 
  private:
   // What is placed and run.
   const Graph& run_graph() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return lowered_ != nullptr ? *lowered_ : graph_;
+    return lowered_ != nullptr ? *lowered_->graph : graph_;
   }
   void RevertLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PlaceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -55,10 +58,10 @@ class SessionGraph {
   mutable Mutex mutex_;
   Graph graph_ ABSL_GUARDED_BY(mutex_);  // as the client sent it
   int num_placed_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The same with calls and functional control flow written out; null where there are no functions.
-  std::unique_ptr<Graph> lowered_ ABSL_GUARDED_BY(mutex_);
-  // Outputs of nodes that were written out, and what their readers read instead.
-  absl::flat_hash_map<Output, Output> moved_ ABSL_GUARDED_BY(mutex_);
+  // The same with calls inlined and functional control flow lowered; null where there are no
+  // functions.
+  std::shared_ptr<const LoweredGraph> lowered_ ABSL_GUARDED_BY(mutex_);
+  MovedOutputs moved_ ABSL_GUARDED_BY(mutex_);
   std::vector<DeviceAttributes> devices_ ABSL_GUARDED_BY(mutex_);
   // By id of the nodes that are run, as far as they have been placed.
   std::vector<std::string> device_of_ ABSL_GUARDED_BY(mutex_);

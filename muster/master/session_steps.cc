@@ -49,9 +49,9 @@ std::vector<NamedTensor> Named(const std::vector<std::string>& asked, StepResult
   return tensors;
 }
 
-// Takes the fed tensors out of the request: whoever reads them then holds them alone.
-StepRunOptions RunOptionsFor(RunStepRequest& request) {
-  StepRunOptions options;
+// Takes the fed tensors out of the request: their reader then is the only owner.
+ClusterStepOptions RunOptionsFor(RunStepRequest& request) {
+  ClusterStepOptions options;
   for (NamedTensor& feed : request.feeds)
     options.feeds[FullTensorName(feed.name)] = std::move(feed.tensor);
   StepNames names;
@@ -104,9 +104,9 @@ void MasterSession::MakePlan(std::string key, StepNames names, int64_t collectiv
     const auto worker = workers.find(task);
     return worker != workers.end() && worker->second->IsMuster();
   };
-  absl::StatusOr<std::vector<TaskGraph>> graphs = graph_.Plan(names, is_muster, *plan);
+  absl::StatusOr<std::vector<GraphPart>> graphs = graph_.Plan(names, is_muster, *plan);
   if (!graphs.ok()) return PlanReady(key, graphs.status());
-  for (const TaskGraph& graph : *graphs) {
+  for (const GraphPart& graph : *graphs) {
     const auto worker = workers.find(graph.task);
     if (worker == workers.end())
       return PlanReady(key, Internal("No task ", graph.task, " in this session"));
@@ -118,7 +118,7 @@ void MasterSession::MakePlan(std::string key, StepNames names, int64_t collectiv
 }
 
 void MasterSession::Register(std::string key, std::shared_ptr<ClusterPlan> plan,
-                             std::vector<TaskGraph> graphs, int64_t collective_graph_key) {
+                             std::vector<GraphPart> graphs, int64_t collective_graph_key) {
   const std::vector<PlanPart> parts = plan->parts;
   auto dones = Gather<std::string>(parts.size(), [self = shared_from_this(), key = std::move(key),
                                                   plan](Replies<std::string> replies) {
@@ -152,7 +152,7 @@ void MasterSession::PlanReady(const std::string& key,
   {
     MutexLock lock(mutex_);
     const auto found = plans_.find(key);
-    if (found == plans_.end()) return;  // closed: whoever waited has been told
+    if (found == plans_.end()) return;  // closed: the waiting callers have been answered
     waiting = std::move(found->second.waiting);
     found->second.waiting.clear();
     if (plan.ok()) {
@@ -179,23 +179,25 @@ absl::Duration MasterSession::TimeoutOf(const StepOptions& options) const {
   return options.timeout > absl::ZeroDuration() ? options.timeout : config_.operation_timeout;
 }
 
-std::shared_ptr<StepRun> MasterSession::NewRun(const CallOptions& call, StepRunOptions options,
-                                               StepRun::Finished finished) {
+std::shared_ptr<ClusterStep> MasterSession::NewRun(const CallOptions& call,
+                                                   ClusterStepOptions options,
+                                                   ClusterStep::Finished finished) {
   {
     MutexLock lock(mutex_);
     if (closed_.ok()) {
       options.finished_steps = finished_steps_;
-      // Filled in before anybody can call back: that takes the lock first.
-      auto own = std::make_shared<const StepRun*>(nullptr);
-      auto run = StepRun::Create(scheduler_, std::move(options), call.cancellation,
-                                 [self = shared_from_this(), own, finished = std::move(finished)](
-                                     absl::StatusOr<StepResult> result) mutable {
-                                   self->RetireStepId((*own)->options(), result.ok());
-                                   if (!(*own)->fills_queues())
-                                     self->steps_run_.fetch_add(1, std::memory_order_relaxed);
-                                   std::move(finished)(std::move(result));
-                                   self->Leave(*own);
-                                 });
+      // Filled in before a callback can read it: that takes the lock first.
+      auto own = std::make_shared<const ClusterStep*>(nullptr);
+      auto run =
+          ClusterStep::Create(scheduler_, std::move(options), call.cancellation,
+                              [self = shared_from_this(), own, finished = std::move(finished)](
+                                  absl::StatusOr<StepResult> result) mutable {
+                                self->RetireStepId((*own)->options(), result.ok());
+                                if (!(*own)->fills_queues())
+                                  self->steps_run_.fetch_add(1, std::memory_order_relaxed);
+                                std::move(finished)(std::move(result));
+                                self->Leave(*own);
+                              });
       *own = run.get();
       runs_.emplace(run.get(), run);
       watch_->Wake();
@@ -210,7 +212,7 @@ void MasterSession::Run(const CallOptions& call, RunStepRequest request,
                         CallDone<RunStepReply> done) {
   if (request.options.has_debug_watches) return std::move(done)(NoDebugger());
   if (!request.partial_run.empty()) return RunPartial(call, std::move(request), std::move(done));
-  StepRunOptions options = RunOptionsFor(request);
+  ClusterStepOptions options = RunOptionsFor(request);
   options.step_id = NewStepId();
   options.timeout = TimeoutOf(request.options);
   StepNames names;
@@ -238,7 +240,7 @@ void MasterSession::Run(const CallOptions& call, RunStepRequest request,
 
 // --- Steps that other masters run too
 
-void MasterSession::StartRun(std::shared_ptr<StepRun> run,
+void MasterSession::StartRun(std::shared_ptr<ClusterStep> run,
                              absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) {
   const int64_t key = plan.ok() ? (*plan)->collective_graph_key : 0;
   if (key == 0) return run->Start(std::move(plan));
@@ -260,8 +262,8 @@ bool MasterSession::LeadsCollectives() const {
          config_.collective_group_leader == self_.ToString();
 }
 
-void MasterSession::AskForStepId(std::shared_ptr<StepRun> run, std::shared_ptr<ClusterPlan> plan,
-                                 int attempt) {
+void MasterSession::AskForStepId(std::shared_ptr<ClusterStep> run,
+                                 std::shared_ptr<ClusterPlan> plan, int attempt) {
   const std::shared_ptr<WorkerApi> leader = peers_->Worker(config_.collective_group_leader);
   if (leader == nullptr) {
     return run->Start(InvalidArgument("collective_group_leader ", config_.collective_group_leader,
@@ -298,7 +300,7 @@ void MasterSession::AskForStepId(std::shared_ptr<StepRun> run, std::shared_ptr<C
 
 // Every try has an id of its own. A follower that has failed asks the leader, which may have gone
 // on or not.
-void MasterSession::RetireStepId(const StepRunOptions& run, bool ok) {
+void MasterSession::RetireStepId(const ClusterStepOptions& run, bool ok) {
   const int64_t key = run.collective_graph_key;
   if (key == 0) return;
   if (ok || LeadsCollectives()) {
@@ -319,22 +321,15 @@ void MasterSession::PartialRunSetup(PartialRunSetupRequest request, CallDone<std
           [self = shared_from_this(), names = names.Canonical(),
            done = std::move(done)](absl::StatusOr<std::shared_ptr<ClusterPlan>> plan) mutable {
             if (!plan.ok()) return std::move(done)(plan.status());
-            auto behind = self->graph_.FeedsBehind(names);
-            if (!behind.ok()) return std::move(done)(behind.status());
-            PartialRun partial;
-            partial.plan = *std::move(plan);
-            partial.step_id = NewStepId();
-            for (const std::string& feed : names.feeds) partial.feeds[feed] = false;
-            for (size_t i = 0; i < names.fetches.size(); ++i) {
-              partial.fetches[names.fetches[i]] = false;
-              partial.behind[names.fetches[i]] = std::move((*behind)[i]);
-            }
+            absl::StatusOr<PartialRun> parts = self->graph_.NewPartialRun(names);
+            if (!parts.ok()) return std::move(done)(parts.status());
+            PartialStep partial{*std::move(plan), NewStepId(), *std::move(parts)};
             std::string handle;
             {
               MutexLock lock(self->mutex_);
               if (self->closed_.ok()) {
                 handle = absl::StrCat(self->next_partial_run_++);
-                self->partial_runs_[handle] = std::move(partial);
+                self->partial_runs_.emplace(handle, std::move(partial));
               }
             }
             if (handle.empty()) return std::move(done)(FailedPrecondition("Session is closed."));
@@ -342,54 +337,30 @@ void MasterSession::PartialRunSetup(PartialRunSetupRequest request, CallDone<std
           });
 }
 
-absl::StatusOr<MasterSession::PartialRun> MasterSession::TakePart(const RunStepRequest& request,
-                                                                  bool& is_last) {
+absl::StatusOr<MasterSession::Part> MasterSession::TakePart(const RunStepRequest& request) {
+  std::vector<std::string> feeds;
+  std::vector<std::string> fetches;
+  for (const NamedTensor& feed : request.feeds) feeds.push_back(FullTensorName(feed.name));
+  for (const std::string& fetch : request.fetches) fetches.push_back(FullTensorName(fetch));
   MutexLock lock(mutex_);
   const auto found = partial_runs_.find(request.partial_run);
   if (found == partial_runs_.end())
     return InvalidArgument("Must run PartialRunSetup before performing partial runs");
-  // A part that is refused leaves everything as it was.
-  PartialRun next = found->second;
-  for (const NamedTensor& feed : request.feeds) {
-    const auto given = next.feeds.find(FullTensorName(feed.name));
-    if (given == next.feeds.end())
-      return InvalidArgument("The feed ", feed.name, " was not specified in partial_run_setup.");
-    if (std::exchange(given->second, true))
-      return InvalidArgument("The feed ", feed.name, " has already been fed.");
-  }
-  absl::flat_hash_set<std::string> asked;
-  for (const std::string& fetch : request.fetches) {
-    const std::string name = FullTensorName(fetch);
-    if (!asked.insert(name).second) continue;
-    const auto taken = next.fetches.find(name);
-    if (taken == next.fetches.end())
-      return InvalidArgument("The fetch ", fetch, " was not specified in partial_run_setup.");
-    if (std::exchange(taken->second, true))
-      return InvalidArgument("The fetch ", fetch, " has already been fetched.");
-    // TensorFlow, too, names the feed that is missing.
-    for (const std::string& feed : next.behind[name]) {
-      if (!next.feeds[feed]) {
-        return InvalidArgument("Fetch ", feed,
-                               " can't be computed from the feeds that have been fed so far.");
-      }
-    }
-  }
-  is_last = true;
-  for (const auto& [name, used] : next.feeds) is_last &= used;
-  for (const auto& [name, used] : next.fetches) is_last &= used;
-  next.started = true;
-  found->second = next;
-  if (is_last) partial_runs_.erase(found);
-  return next;
+  PartialStep& partial = found->second;
+  RETURN_IF_ERROR(partial.parts.Take(feeds, fetches));
+  partial.started = true;
+  Part part{partial.plan, partial.step_id, partial.parts.is_over()};
+  if (part.is_last) partial_runs_.erase(found);
+  return part;
 }
 
 void MasterSession::RunPartial(const CallOptions& call, RunStepRequest request,
                                CallDone<RunStepReply> done) {
-  bool is_last = false;
-  absl::StatusOr<PartialRun> partial = TakePart(request, is_last);
-  if (!partial.ok()) return std::move(done)(partial.status());
-  StepRunOptions options = RunOptionsFor(request);
-  options.step_id = partial->step_id;
+  absl::StatusOr<Part> part = TakePart(request);
+  if (!part.ok()) return std::move(done)(part.status());
+  const bool is_last = part->is_last;
+  ClusterStepOptions options = RunOptionsFor(request);
+  options.step_id = part->step_id;
   options.timeout = TimeoutOf(request.options);
   options.is_partial = true;
   options.is_last_partial = is_last;
@@ -408,7 +379,7 @@ void MasterSession::RunPartial(const CallOptions& call, RunStepRequest request,
                             reply.has_metadata = is_last || !reply.metadata.empty();
                             std::move(done)(std::move(reply));
                           });
-  if (run != nullptr) run->Start(std::shared_ptr<const ClusterPlan>(partial->plan));
+  if (run != nullptr) run->Start(std::shared_ptr<const ClusterPlan>(part->plan));
 }
 
 // --- Callables
@@ -462,7 +433,7 @@ void MasterSession::RunCallable(const CallOptions& call, RunCallableRequest requ
     return std::move(done)(InvalidArgument("Expected ", callable->feeds.size(),
                                            " feed tensors, but got ", request.feeds.size()));
   }
-  StepRunOptions options;
+  ClusterStepOptions options;
   options.step_id = NewStepId();
   options.timeout = TimeoutOf(callable->options);
   options.trace = callable->options.trace;

@@ -1,25 +1,19 @@
 #include "muster/master/step_graph.h"
 
-#include <algorithm>
-
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 
 #include "muster/base/status.h"
-#include "muster/graph/fetch_order.h"
-#include "muster/graph/function_proto.h"
-#include "muster/graph/graph_proto.h"
+#include "muster/device/device_name.h"
 #include "muster/graph/infer.h"
-#include "muster/transport/cluster.h"
+#include "muster/graph/proto/function_proto.h"
+#include "muster/graph/proto/graph_proto.h"
+#include "muster/graph/rewrite/fetch_order.h"
+#include "muster/graph/rewrite/step_copy.h"
+#include "muster/transport/api/cluster.h"
 
 namespace muster {
 namespace {
-
-bool IsPlaceholder(const Node& node) {
-  return node.op() == "Placeholder" || node.op() == "PlaceholderV2";
-}
 
 absl::StatusOr<Output> FindFeed(const Graph& graph, const MovedOutputs& moved,
                                 absl::string_view text) {
@@ -62,35 +56,37 @@ class Builder {
         moved_(moved),
         names_(names),
         client_(client),
-        result_(std::make_unique<Graph>()) {}
+        step_(graph) {}
 
   absl::StatusOr<std::unique_ptr<Graph>> Run() {
     RETURN_IF_ERROR(Check());
     RETURN_IF_ERROR(Find());
-    FindNeeded();
-    result_->versions() = graph_.versions();
-    CopyFunctions(graph_, *result_);
+    step_.Need(fetches_, targets_);
+    CopyFunctions(graph_, step_.copy());
     RETURN_IF_ERROR(AddFeeds());
-    RETURN_IF_ERROR(CopyNodes());
+    RETURN_IF_ERROR(step_.CopyNodes(
+        [this](const Node& original, Node& copy) { return Place(original, copy); }));
     RETURN_IF_ERROR(AddConnections());
-    RETURN_IF_ERROR(CloseGaps());
+    RETURN_IF_ERROR(step_.CloseGaps());
     RETURN_IF_ERROR(AddFetches());
-    return std::move(result_);
+    return step_.Take();
   }
 
  private:
+  static absl::Status FedTwice(absl::string_view endpoint) {
+    return InvalidArgument("Endpoint \"", endpoint, "\" fed more than once.");
+  }
+
   absl::Status Check() const {
     if (names_.fetches.empty() && names_.targets.empty()) {
       return InvalidArgument("Must specify at least one target to fetch or execute.");
     }
     absl::flat_hash_set<std::string> given;
     for (const std::string& feed : names_.feeds) {
-      if (!given.insert(feed).second)
-        return InvalidArgument("Endpoint \"", feed, "\" fed more than once.");
+      if (!given.insert(feed).second) return FedTwice(feed);
     }
     for (const auto& [from, to] : names_.connections) {
-      if (!given.insert(to).second)
-        return InvalidArgument("Endpoint \"", to, "\" fed more than once.");
+      if (!given.insert(to).second) return FedTwice(to);
     }
     for (const std::string& fetch : names_.fetches) {
       if (given.contains(fetch)) return InvalidArgument(fetch, " is both fed and fetched.");
@@ -101,7 +97,7 @@ class Builder {
   absl::Status Find() {
     for (const std::string& feed : names_.feeds) {
       ASSIGN_OR_RETURN(feeds_.emplace_back(), FindFeed(graph_, moved_, feed));
-      fed_.emplace(feeds_.back(), feeds_.size() - 1);
+      if (!step_.Replace(feeds_.back())) return FedTwice(feed);
     }
     for (const auto& [from, to] : names_.connections) {
       ASSIGN_OR_RETURN(const Output source, FindFetch(graph_, from));
@@ -111,7 +107,7 @@ class Builder {
                                " cannot be connected to ", to, " of type ",
                                DTypeName(replaced.base_dtype()));
       }
-      connected_.emplace(replaced, source);
+      if (!step_.Connect(replaced, source)) return FedTwice(to);
     }
     for (const std::string& fetch : names_.fetches) {
       ASSIGN_OR_RETURN(fetches_.emplace_back(), FindFetch(graph_, fetch));
@@ -128,46 +124,6 @@ class Builder {
     return absl::OkStatus();
   }
 
-  // Reading `output` needs its node, unless something else stands in for it.
-  void Need(const Output& output) {
-    const auto fed = fed_.find(output);
-    if (fed != fed_.end()) {
-      used_feeds_.insert(fed->second);
-      return;
-    }
-    const auto connection = connected_.find(output);
-    if (connection != connected_.end()) {
-      if (used_connections_.insert(output).second) Need(connection->second);
-      return;
-    }
-    Need(output.node);
-  }
-  void Need(const Node* node) {
-    if (needed_.insert(node).second) open_.push_back(node);
-  }
-  // What takes the place of a placeholder when others wait for it.
-  bool IsReplaced(const Node& node) const {
-    const Output only(const_cast<Node*>(&node), 0);
-    return IsPlaceholder(node) && (fed_.contains(only) || connected_.contains(only));
-  }
-
-  void FindNeeded() {
-    for (const Output& fetch : fetches_) Need(fetch);
-    for (const Node* target : targets_) Need(target);
-    while (!open_.empty()) {
-      const Node* node = open_.back();
-      open_.pop_back();
-      for (const Output& input : node->inputs()) Need(input);
-      for (const Node* before : node->control_inputs()) {
-        if (IsReplaced(*before)) {
-          Need(Output(const_cast<Node*>(before), 0));
-        } else {
-          Need(before);
-        }
-      }
-    }
-  }
-
   AttrMap ClientAttrs(const std::string& tensor) const {
     return {{"tensor_name", tensor},
             {"send_device", client_.name},
@@ -177,43 +133,26 @@ class Builder {
   }
 
   std::string FreshName(absl::string_view prefix, const Output& output) const {
-    std::string name = absl::StrCat(prefix, output.node->name(), "_", output.index);
-    while (graph_.FindNode(name) != nullptr || result_->FindNode(name) != nullptr) name += "_";
-    return name;
+    return step_.FreshName(absl::StrCat(prefix, output.node->name(), "_", output.index));
   }
 
   absl::Status AddFeeds() {
     for (size_t i = 0; i < feeds_.size(); ++i) {
-      if (!used_feeds_.contains(i)) continue;
+      if (!step_.IsRead(feeds_[i])) continue;
       NodeSpec spec;
       spec.name = FreshName("_recv_", feeds_[i]);
       spec.op = "_Recv";
       spec.attrs = ClientAttrs(names_.feeds[i]);
       spec.attrs.emplace("tensor_type", feeds_[i].base_dtype());
       spec.device = client_.name;
-      ASSIGN_OR_RETURN(Node * node, result_->AddNode(std::move(spec)));
+      ASSIGN_OR_RETURN(Node * node, step_.copy().AddNode(std::move(spec)));
       // Its shape stays unknown: callables may feed another one than the graph says.
-      stand_ins_[feeds_[i]] = Output(node, 0);
+      step_.SetStandIn(feeds_[i], Output(node, 0));
     }
     return absl::OkStatus();
   }
 
-  // No node while what stands for it is not there yet.
-  Output Mapped(const Output& output) const {
-    if (fed_.contains(output) || connected_.contains(output)) {
-      const auto found = stand_ins_.find(output);
-      return found == stand_ins_.end() ? Output() : found->second;
-    }
-    const auto copy = copies_.find(output.node);
-    return copy == copies_.end() ? Output() : Output(copy->second, output.index);
-  }
-  Node* MappedControl(const Node& before) const {
-    if (IsReplaced(before)) return Mapped(Output(const_cast<Node*>(&before), 0)).node;
-    const auto copy = copies_.find(&before);
-    return copy == copies_.end() ? nullptr : copy->second;
-  }
-
-  // What was known of shapes may not hold for what is fed.
+  // Inferred shapes may not hold for fed values.
   void InferAgain(const Node& original, Node& copy) const {
     bool is_open = false;
     bool differs = false;
@@ -228,38 +167,23 @@ class Builder {
     for (int i = 0; i < copy.num_outputs(); ++i) copy.set_output_shape(i, PartialShape());
   }
 
-  absl::Status CopyNodes() {
-    for (const auto& node : graph_.nodes()) {
-      if (!needed_.contains(node.get())) continue;
-      RETURN_IF_ERROR(KeptShapeError(*node));
-      if (node->id() >= static_cast<int>(devices_.size()) || devices_[node->id()].empty()) {
-        return absl::UnavailableError(
-            absl::StrCat("Node '", node->name(), "' is being added and not placed yet"));
-      }
-      std::vector<Output> inputs;
-      for (const Output& input : node->inputs()) inputs.push_back(Mapped(input));
-      std::vector<Node*> control;
-      for (const Node* before : node->control_inputs()) {
-        if (Node* mapped = MappedControl(*before)) {
-          control.push_back(mapped);
-        } else {
-          late_control_.emplace_back(node.get(), before);
-        }
-      }
-      Node* copy = result_->AddCopy(*node, node->name(), std::move(inputs), std::move(control));
-      copy->set_device(devices_[node->id()]);
-      InferAgain(*node, *copy);
-      copies_[node.get()] = copy;
-      order_.push_back(node.get());
+  absl::Status Place(const Node& original, Node& copy) const {
+    RETURN_IF_ERROR(KeptShapeError(original));
+    if (original.id() >= static_cast<int>(devices_.size()) || devices_[original.id()].empty()) {
+      return absl::UnavailableError(
+          absl::StrCat("Node '", original.name(), "' is being added and not placed yet"));
     }
+    copy.set_device(devices_[original.id()]);
+    InferAgain(original, copy);
     return absl::OkStatus();
   }
 
   absl::Status AddConnections() {
     for (const auto& [from, to] : names_.connections) {
       ASSIGN_OR_RETURN(const Output replaced, FindFeed(graph_, moved_, to));
-      if (!used_connections_.contains(replaced)) continue;
-      const Output source = Mapped(connected_.at(replaced));
+      if (!step_.IsRead(replaced)) continue;
+      ASSIGN_OR_RETURN(const Output original, FindFetch(graph_, from));
+      const Output source = step_.Mapped(original);
       if (!source) {
         return InvalidArgument("Tensor ", from, ", connected to ", to,
                                ", is itself replaced by another connection");
@@ -269,33 +193,17 @@ class Builder {
       spec.op = "Identity";
       spec.inputs = {source};
       spec.device = devices_[replaced.node->id()];
-      ASSIGN_OR_RETURN(Node * node, result_->AddNode(std::move(spec)));
-      stand_ins_[replaced] = Output(node, 0);
-    }
-    return absl::OkStatus();
-  }
-
-  // Inputs that come later in the order: back edges of loops, connections, graphs that were
-  // imported unordered.
-  absl::Status CloseGaps() {
-    for (const Node* original : order_) {
-      Node& copy = *copies_[original];
-      for (int i = 0; i < original->num_inputs(); ++i) {
-        if (copy.input(i)) continue;
-        RETURN_IF_ERROR(result_->UpdateInput(copy, i, Mapped(original->input(i))));
-      }
-    }
-    for (const auto& [node, before] : late_control_) {
-      result_->AddControlInput(*copies_[node], *MappedControl(*before));
+      ASSIGN_OR_RETURN(Node * node, step_.copy().AddNode(std::move(spec)));
+      step_.SetStandIn(replaced, Output(node, 0));
     }
     return absl::OkStatus();
   }
 
   // A variable of the client's task is read at the end of the step; one of another task is on its
   // way by then, in TensorFlow too.
-  bool IsReadAtTheEnd(const Node& fetch) const {
-    const Node* variable = FetchedVariable(fetch, *result_);
-    return variable != nullptr && TaskOfDevice(variable->device()) == TaskOfDevice(client_.name);
+  bool IsReadAtTheEnd(const Node& fetch) {
+    const Node* variable = FetchedVariable(fetch, step_.copy());
+    return variable != nullptr && TaskOf(variable->device()) == TaskOf(client_.name);
   }
 
   absl::Status AddFetches() {
@@ -304,15 +212,15 @@ class Builder {
       NodeSpec spec;
       spec.name = FreshName("_send_", fetches_[i]);
       spec.op = "_Send";
-      spec.inputs = {Mapped(fetches_[i])};
+      spec.inputs = {step_.Mapped(fetches_[i])};
       spec.attrs = ClientAttrs(names_.fetches[i]);
       spec.attrs.emplace("T", fetches_[i].base_dtype());
       spec.device = client_.name;
-      ASSIGN_OR_RETURN(Node * fetch, result_->AddNode(std::move(spec)));
+      ASSIGN_OR_RETURN(Node * fetch, step_.copy().AddNode(std::move(spec)));
       if (IsReadAtTheEnd(*fetch)) last.push_back(fetch);
     }
-    // What a partial run fetches must not wait for what it is fed later.
-    if (!names_.is_partial) FetchAfterUpdates(*result_, last);
+    // Fetches of a partial run must not wait for feeds of a later part.
+    if (!names_.is_partial) FetchAfterUpdates(step_.copy(), last);
     return absl::OkStatus();
   }
 
@@ -321,53 +229,13 @@ class Builder {
   const MovedOutputs& moved_;
   const StepNames& names_;
   const DeviceAttributes& client_;
-  std::unique_ptr<Graph> result_;
+  StepCopy step_;
   std::vector<Output> feeds_;
   std::vector<Output> fetches_;
   std::vector<Node*> targets_;
-  absl::flat_hash_map<Output, size_t> fed_;
-  absl::flat_hash_map<Output, Output> connected_;  // by what is replaced
-  absl::flat_hash_set<size_t> used_feeds_;
-  absl::flat_hash_set<Output> used_connections_;
-  absl::flat_hash_set<const Node*> needed_;
-  std::vector<const Node*> open_;
-  absl::flat_hash_map<Output, Output> stand_ins_;
-  absl::flat_hash_map<const Node*, Node*> copies_;
-  std::vector<const Node*> order_;
-  std::vector<std::pair<const Node*, const Node*>> late_control_;
 };
 
 }  // namespace
-
-std::string FullTensorName(absl::string_view name) {
-  const TensorName parsed = ParseTensorName(name);
-  return parsed.is_control() ? std::string(name) : parsed.ToString();
-}
-
-StepNames StepNames::Canonical() const {
-  StepNames result = *this;
-  for (std::string& feed : result.feeds) feed = FullTensorName(feed);
-  for (std::string& fetch : result.fetches) fetch = FullTensorName(fetch);
-  for (auto& [from, to] : result.connections) {
-    from = FullTensorName(from);
-    to = FullTensorName(to);
-  }
-  std::sort(result.feeds.begin(), result.feeds.end());
-  std::sort(result.connections.begin(), result.connections.end());
-  for (std::vector<std::string>* names : {&result.fetches, &result.targets}) {
-    std::sort(names->begin(), names->end());
-    names->erase(std::unique(names->begin(), names->end()), names->end());
-  }
-  return result;
-}
-
-std::string StepNames::ToString() const {
-  std::string text = absl::StrCat(absl::StrJoin(feeds, ","), "->", absl::StrJoin(fetches, ","), "/",
-                                  absl::StrJoin(targets, ","));
-  for (const auto& [from, to] : connections) absl::StrAppend(&text, "/", from, "=>", to);
-  if (is_partial) absl::StrAppend(&text, "/partial");
-  return text;
-}
 
 std::string ClientKey(const DeviceAttributes& client, absl::string_view tensor) {
   return absl::StrFormat("%s;%016x;%s;%s;0:0", client.name, client.incarnation, client.name,
@@ -382,37 +250,16 @@ absl::StatusOr<std::unique_ptr<Graph>> BuildStepGraph(const Graph& graph,
   return Builder(graph, devices, moved, names, client).Run();
 }
 
-absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehindFetches(const Graph& graph,
-                                                                         const MovedOutputs& moved,
-                                                                         const StepNames& names) {
-  absl::flat_hash_map<Output, std::string> feeds;
+absl::StatusOr<StepEnds> FindEnds(const Graph& graph, const MovedOutputs& moved,
+                                  const StepNames& names) {
+  StepEnds ends;
   for (const std::string& feed : names.feeds) {
-    ASSIGN_OR_RETURN(const Output output, FindFeed(graph, moved, feed));
-    feeds.emplace(output, feed);
+    ASSIGN_OR_RETURN(ends.feeds.emplace_back(), FindFeed(graph, moved, feed));
   }
-  std::vector<std::vector<std::string>> result;
   for (const std::string& fetch : names.fetches) {
-    ASSIGN_OR_RETURN(const Output output, FindFetch(graph, fetch));
-    absl::flat_hash_set<Output> seen_feeds;
-    absl::flat_hash_set<const Node*> seen = {output.node};
-    std::vector<const Node*> open = {output.node};
-    std::vector<std::string>& behind = result.emplace_back();
-    while (!open.empty()) {
-      const Node* node = open.back();
-      open.pop_back();
-      const auto visit = [&](const Output& input) {
-        const auto feed = feeds.find(input);
-        if (feed == feeds.end()) {
-          if (seen.insert(input.node).second) open.push_back(input.node);
-        } else if (seen_feeds.insert(input).second) {
-          behind.push_back(feed->second);
-        }
-      };
-      for (const Output& input : node->inputs()) visit(input);
-      for (Node* before : node->control_inputs()) visit(Output(before, 0));
-    }
+    ASSIGN_OR_RETURN(ends.fetches.emplace_back(), FindFetch(graph, fetch));
   }
-  return result;
+  return ends;
 }
 
 }  // namespace muster

@@ -12,27 +12,9 @@
 
 #include "muster/device/device.h"
 #include "muster/graph/graph.h"
+#include "muster/master/step_names.h"
 
 namespace muster {
-
-// What a client asks of a step. Tensors are "node:k".
-struct StepNames {
-  std::vector<std::string> feeds;
-  std::vector<std::string> fetches;
-  std::vector<std::string> targets;
-  // The second is replaced by the first.
-  std::vector<std::pair<std::string, std::string>> connections;
-  // Feeds and fetches come and go while the step runs.
-  bool is_partial = false;
-
-  // Sorted, tensor names in full ("y" is "y:0"), each fetch and target once. Steps with equal texts
-  // share a plan.
-  StepNames Canonical() const;
-  std::string ToString() const;
-};
-
-// "y:0" for "y" and for "y:0".
-std::string FullTensorName(absl::string_view name);
 
 // The rendezvous key under which the client's end of a tensor is known.
 std::string ClientKey(const DeviceAttributes& client, absl::string_view tensor);
@@ -49,9 +31,12 @@ absl::StatusOr<std::unique_ptr<Graph>> BuildStepGraph(const Graph& graph,
                                                       const StepNames& names,
                                                       const DeviceAttributes& client);
 
-// For each fetch the feeds that it is computed from.
-absl::StatusOr<std::vector<std::vector<std::string>>> FeedsBehindFetches(const Graph& graph,
-                                                                         const MovedOutputs& moved,
-                                                                         const StepNames& names);
+// What the names of feeds and fetches stand for.
+struct StepEnds {
+  std::vector<Output> feeds;
+  std::vector<Output> fetches;
+};
+absl::StatusOr<StepEnds> FindEnds(const Graph& graph, const MovedOutputs& moved,
+                                  const StepNames& names);
 
 }  // namespace muster

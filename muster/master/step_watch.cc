@@ -80,7 +80,7 @@ absl::Status StepWatch::LostLocked(const SessionTask& task, Asked& asked,
   }
   if (absl::IsDeadlineExceeded(devices.status()) || absl::IsCancelled(devices.status())) {
     asked.refusals = 0;
-    // A time in which this process itself stood still is not the task's silence.
+    // Time during which this process itself was stopped does not count as the task's silence.
     const int64_t now = options_.scheduler->clock().NowNanos();
     const absl::Duration since = absl::Nanoseconds(now - std::exchange(asked.since_nanos, now));
     asked.silence += std::min(since, 2 * options_.liveness.heartbeat);

@@ -1,4 +1,4 @@
-// Looks after tasks that have done their part of a step while other tasks still run theirs.
+// Watches tasks that have done their part of a step while other tasks still run theirs.
 #pragma once
 
 #include <atomic>
@@ -10,24 +10,24 @@
 
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
-#include "muster/master/step_run.h"
+#include "muster/master/cluster_step.h"
 #include "muster/master/tasks.h"
-#include "muster/transport/watched_peers.h"
+#include "muster/transport/watch/watched_peers.h"
 
 namespace muster {
 
-// A step needs all of its tasks until it ends: the parts that still run may wait for something that
-// only came about with what a lost task kept, as a synchronous worker waits for the update to which
-// its gradients were given. Calls that are open are watched by the transport; a task whose part is
-// over has none. So while steps last, such tasks are asked for their devices once a heartbeat.
-// Steps fail with Aborted when a task has restarted since the session was made, with Unavailable
-// when it has refused kRefusals times in a row or has not answered for `fail_after`. Steps without
-// a part at the lost task go on. Thread-safe.
+// A step needs all of its tasks until it ends: the parts that still run may depend on state that a
+// lost task held, as a synchronous worker waits for the update that its gradients went into. Calls
+// that are open are watched by the transport; a task whose part is over has none. So while steps
+// last, such tasks are asked for their devices once a heartbeat. Steps fail with Aborted when a
+// task has restarted since the session was made, with Unavailable when it has refused kRefusals
+// times in a row or has not answered for `fail_after`. Steps without a part at the lost task go on.
+// Thread-safe.
 class StepWatch : public std::enable_shared_from_this<StepWatch> {
  public:
   static constexpr int kRefusals = 2;
   struct UnderWay {
-    std::vector<std::shared_ptr<StepRun>> runs;
+    std::vector<std::shared_ptr<ClusterStep>> runs;
     std::vector<SessionTask> tasks;  // of the session
   };
   struct Options {
@@ -37,7 +37,7 @@ class StepWatch : public std::enable_shared_from_this<StepWatch> {
   };
   explicit StepWatch(Options options) : options_(std::move(options)) {}
 
-  // A step begins: from here on somebody looks, until none is under way.
+  // A step begins: tasks are watched until no step is under way.
   void Wake() {
     if (!awake_.load(std::memory_order_relaxed) && !awake_.exchange(true)) LookLater();
   }

@@ -2,9 +2,10 @@
 
 #include "absl/strings/str_join.h"
 
+#include "muster/base/cancel_callback.h"
 #include "muster/base/log.h"
-#include "muster/master/gather.h"
-#include "muster/transport/peer.h"
+#include "muster/device/device_name.h"
+#include "muster/transport/api/peer.h"
 
 namespace muster {
 namespace {
@@ -88,9 +89,9 @@ class Inquiry : public std::enable_shared_from_this<Inquiry> {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     // In a cluster that the client brought tasks have other names than they know.
     const bool has_own_names = tasks_.front().name == options_->self;
-    if (has_own_names && !devices.empty() && TaskOfDevice(devices[0].name) != task.text) {
+    if (has_own_names && !devices.empty() && TaskOf(devices[0].name) != task.text) {
       LOG(WARNING) << purpose_ << ": at the address of " << task.text << " there is "
-                   << TaskOfDevice(devices[0].name) << ", perhaps of another cluster";
+                   << TaskOf(devices[0].name) << ", perhaps of another cluster";
     }
     for (DeviceAttributes& device : devices) {
       ASSIGN_OR_RETURN(const DeviceName name, DeviceName::Parse(device.name));
@@ -143,7 +144,7 @@ class Inquiry : public std::enable_shared_from_this<Inquiry> {
     ReportLater();
   }
 
-  // One line, once it is known how far one gets.
+  // One line, once it is known what the connection's state is.
   void Explain(size_t i) {
     std::shared_ptr<WorkerApi> worker;
     std::string line;
@@ -157,7 +158,7 @@ class Inquiry : public std::enable_shared_from_this<Inquiry> {
     }
     PeerApi* const peer = PeerOf(*worker);
     if (peer == nullptr) {
-      LOG(WARNING) << line << "it waits until the task is there or the client gives up)";
+      LOG(WARNING) << line << "it waits until the task is there or the client cancels)";
       return;
     }
     peer->Probe([weak = weak_from_this(), i, worker, line](const std::string& tried) {

@@ -1,4 +1,4 @@
-// More groups of nodes as the front end emits them (see graph/emit.h): what the gradients of
+// More groups of nodes as the front end emits them (see graph/build/emit.h): what the gradients of
 // indexing need.
 #pragma once
 
@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "muster/graph/emit.h"
-#include "muster/graph/scope.h"
+#include "muster/graph/build/emit.h"
+#include "muster/graph/build/scope.h"
 
 namespace muster {
 

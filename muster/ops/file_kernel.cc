@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "muster/base/blocking_threads.h"
-#include "muster/ops/resource_kernel.h"
 #include "muster/runtime/lack_of_memory.h"
 
 namespace muster {
@@ -25,16 +23,25 @@ FileCall::FileCall(KernelContext& c, Done done, Inputs inputs)
 }
 
 void FileCall::Start(KernelContext& c, Work work, Done done, Inputs inputs) {
-  Cancellation* const cancellation = c.step().cancellation;
   auto call = std::make_shared<FileCall>(c, std::move(done), inputs);
-  call->token_ = CancellationToken(c);
-  if (cancellation != nullptr &&
-      !cancellation->Register(call->token_, [call] { call->Abandon(); })) {
-    return call->Abandon();
+  const auto abandon = [raw = call.get()](const absl::Status&) { raw->Abandon(); };
+  const auto caller =
+      OrThisProcess(c.step().caller);  // the step may end at any moment from here on
+  if (!call->on_cancel_.Start(c.step().cancellation, abandon)) return;
+  absl::StatusOr<BlockingThreads::Ticket> ticket = BlockingThreads::Global().Run(
+      *caller, [call, work = std::move(work)]() mutable { call->Run(std::move(work)); });
+  if (!ticket.ok()) return call->Finish(ticket.status());
+  call->Keep(*std::move(ticket));
+}
+
+void FileCall::Keep(BlockingThreads::Ticket ticket) {
+  {
+    MutexLock lock(mutex_);
+    // Where it is over already there is nothing to take back, unless the step was cancelled.
+    if (context_ != nullptr) ticket_ = std::move(ticket);
+    if (context_ != nullptr || is_running_) return;
   }
-  const absl::Status started = BlockingThreads::Global().Run(
-      [call, work = std::move(work)]() mutable { call->Run(std::move(work)); });
-  if (!started.ok()) call->Finish(started);
+  BlockingThreads::Global().Withdraw(ticket);
 }
 
 absl::Status FileCall::RunHere(KernelContext& c, Work work) {
@@ -73,7 +80,7 @@ KernelContext* FileCall::TakeContext() {
 void FileCall::Finish(absl::Status status) {
   KernelContext* const c = TakeContext();
   if (c == nullptr) return;
-  NoLongerWaits(*c, token_);
+  on_cancel_.Release();
   // Variables whose values were written may be updated in place from now on.
   inputs_.clear();
   for (int i = 0; status.ok() && i < num_outputs(); ++i) {
@@ -85,14 +92,16 @@ void FileCall::Finish(absl::Status status) {
 void FileCall::Abandon() {
   Scheduler* scheduler = nullptr;
   std::vector<Tensor> dropped;
+  Task withdrawn;  // holds the call
   {
     MutexLock lock(mutex_);
     if (context_ == nullptr) return;
     scheduler = std::exchange(context_, nullptr)->step().scheduler;
     if (!is_running_) dropped.swap(inputs_);
+    if (!is_running_ && ticket_) withdrawn = BlockingThreads::Global().Withdraw(*ticket_);
   }
   // Not inside the cancellation, which goes with the step.
-  scheduler->Schedule([done = std::move(done_)]() mutable {
+  scheduler->Schedule([done = std::move(done_), kept = std::move(withdrawn)]() mutable {
     std::move(done)(absl::CancelledError("Reading or writing a file was cancelled"));
   });
 }

@@ -1,10 +1,14 @@
-// Kernels that read or write files. Nobody knows how long that takes, and it cannot be interrupted:
-// it happens on threads for blocking work, and a step that is cancelled does not wait for it.
+// Kernels that read or write files. That may take any time and cannot be interrupted: it happens on
+// threads for blocking work, of which each client has its share, and a step that is cancelled does
+// not wait for it.
 #pragma once
 
+#include <optional>
 #include <vector>
 
+#include "muster/base/cancel_callback.h"
 #include "muster/base/mutex.h"
+#include "muster/base/threads/blocking_threads.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -28,9 +32,9 @@ class FileCall {
   const Tensor& input(int i) const { return inputs_[i]; }
   DType output_type(int i) const { return output_types_[i]; }
   void SetOutput(int i, Tensor tensor) { outputs_[i] = std::move(tensor); }
-  // Memory of the step's device. Cancelled when nobody waits for the call any more.
+  // Memory of the step's device. Cancelled when the step no longer waits for the call.
   absl::StatusOr<Tensor*> AllocateOutput(int i, const Shape& shape);
-  // Cancelled when nobody waits for the call any more.
+  // Cancelled when the step no longer waits for the call.
   absl::Status CheckWanted() const;
 
   // Divides long work among threads that are there for files.
@@ -38,6 +42,8 @@ class FileCall {
 
  private:
   void Run(Work work);
+  // Where the work waits for a thread.
+  void Keep(BlockingThreads::Ticket ticket);
   // Hands the outcome to the step, if that still waits.
   void Finish(absl::Status status);
   // The step waits no longer.
@@ -47,11 +53,12 @@ class FileCall {
   std::vector<DType> output_types_;
   std::vector<Tensor> inputs_;
   std::vector<Tensor> outputs_;
-  Cancellation::Token token_ = 0;
   mutable Mutex mutex_;
-  KernelContext* context_ ABSL_GUARDED_BY(mutex_);  // null once the step has heard of the outcome
+  KernelContext* context_ ABSL_GUARDED_BY(mutex_);  // null once the step has the outcome
   bool is_running_ ABSL_GUARDED_BY(mutex_) = false;
-  Done done_;  // of whoever took the context
+  std::optional<BlockingThreads::Ticket> ticket_ ABSL_GUARDED_BY(mutex_);
+  Done done_;  // of the kernel that took the context
+  CancelCallback on_cancel_;
 };
 
 // A kernel whose attributes are in `Settings`, with `Init(KernelSetup&)` as kernels have it and

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 
 namespace muster {
 namespace {

@@ -22,9 +22,9 @@
 #include "muster/base/address_sanitizer.h"
 #include "muster/base/log.h"
 #include "muster/client/session.h"
-#include "muster/graph/gradients.h"
+#include "muster/graph/build/scope.h"
+#include "muster/graph/gradients/gradients.h"
 #include "muster/graph/op_registry.h"
-#include "muster/graph/scope.h"
 
 // A tensor that would take more is refused, as on a machine with little memory; LittleMemory is for
 // builds without the sanitizer.
@@ -41,7 +41,7 @@ int64_t FromEnvironment(const char* name, int64_t otherwise) {
   return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
 }
 
-// While it lives, about a gigabyte more can be had than the process has already.
+// While it exists, the process can allocate about a gigabyte more than it has.
 class LittleMemory {
  public:
   LittleMemory() {
@@ -87,7 +87,7 @@ class ScratchFolder {
   std::filesystem::path folder_;
 };
 
-// They end the process, touch files, print, or wait for somebody else.
+// They end the process, touch files, print, or wait for another task.
 bool IsLeftOut(absl::string_view op) {
   constexpr std::array<absl::string_view, 16> kLeftOut = {
       "Abort", "WriteFile",  "ReadFile", "MatchingFiles", "Print",     "PrintV2",

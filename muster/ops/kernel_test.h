@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 #include "muster/runtime/kernel.h"
 
 namespace muster {
@@ -91,6 +91,7 @@ class KernelRun {
   }
 
   Node& node() const { return *node_; }
+  ResourceManager& resources() { return resources_; }
   // The value behind input i, a reference or a resource.
   absl::StatusOr<Tensor> VariableValue(int i) const {
     if (entries_[i].reference) return entries_[i].reference->Snapshot();

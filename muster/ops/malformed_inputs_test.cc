@@ -216,7 +216,7 @@ TEST(MalformedInputsTest, ConvolutionsAndPooling) {
   ExpectRefused({
       filter({0, 3, 2, 4}, "Size of out_backprop doesn't match computed: actual = 3, computed = 6"),
       filter({3, 3, 2, 0}, "filter and out_backprop must have the same out_depth"),
-      filter({3, 3, 0, 4}, "filter depth must be strictly greater than zero: [3,3,0,4]"),
+      filter({3, 3, 0, 4}, "filter depth must be strictly greated than zero"),
       {"MaxPoolGradGrad",
        {image, pooled, image},
        attrs,
@@ -228,6 +228,24 @@ TEST(MalformedInputsTest, ConvolutionsAndPooling) {
        kUnimplemented,
        "MaxPoolingGrad is not yet supported on the depth dimension."},
   });
+  // A small output between paddings that do not fit 32 bits.
+  const int64_t far = int64_t{1} << 40, stride = (int64_t{1} << 31) - 1;
+  ExpectRefused({{"Conv2D",
+                  {image, Counting({2, 2, 2, 3})},
+                  {{"T", DType::kFloat},
+                   {"strides", std::vector<int64_t>{1, stride, 1, 1}},
+                   {"padding", "EXPLICIT"},
+                   {"explicit_paddings", std::vector<int64_t>{0, 0, far, 0, 0, 0, 0, 0}}},
+                  kInvalid,
+                  "explicit_paddings are too large: 1099511627776"}});
+  // Not a division by zero, should the shape rule have been kept from refusing it.
+  const std::vector<int64_t> no_channels = {1, 2, 2, 0};
+  ExpectRefused(
+      {{"MaxPoolWithArgmax",
+        {image},
+        {{"T", DType::kFloat}, {"ksize", no_channels}, {"strides", window}, {"padding", "VALID"}},
+        kInvalid,
+        "ksize must be a positive int32 value, got:0"}});
   ExpectAccepted("Conv2DBackpropFilter",
                  {Counting({1, 5, 5, 2}), Ints({3, 3, 2, 0}), Counting({1, 3, 3, 0})}, conv);
   ExpectAccepted("Conv2DBackpropFilter",

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 
 namespace muster {
 
@@ -140,24 +139,6 @@ std::vector<DType> AllDTypes() {
   std::vector<DType> types = PlainDTypes();
   types.insert(types.end(), {DType::kString, DType::kResource, DType::kVariant});
   return types;
-}
-
-void CopyElements(DType dtype, const char* from, char* to, int64_t count) {
-  switch (dtype) {
-    case DType::kString:
-      std::copy_n(reinterpret_cast<const std::string*>(from), count,
-                  reinterpret_cast<std::string*>(to));
-      return;
-    case DType::kResource:
-      std::copy_n(reinterpret_cast<const ResourceHandle*>(from), count,
-                  reinterpret_cast<ResourceHandle*>(to));
-      return;
-    case DType::kVariant:
-      std::copy_n(reinterpret_cast<const Variant*>(from), count, reinterpret_cast<Variant*>(to));
-      return;
-    default:
-      if (count > 0) std::memcpy(to, from, static_cast<size_t>(count) * DTypeSize(dtype));
-  }
 }
 
 }  // namespace muster

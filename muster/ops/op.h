@@ -21,6 +21,7 @@
 #include "muster/base/status.h"
 #include "muster/graph/op_registry.h"
 #include "muster/runtime/kernel.h"
+#include "muster/tensor/clone.h"
 
 namespace muster {
 
@@ -125,8 +126,5 @@ absl::StatusOr<int> CanonicalAxis(int64_t axis, int rank, absl::string_view what
 std::vector<DType> AllDTypes();
 // Those whose elements are plain bytes.
 std::vector<DType> PlainDTypes();
-
-// Element-wise copies that are right for every type: `count` elements.
-void CopyElements(DType dtype, const char* from, char* to, int64_t count);
 
 }  // namespace muster

@@ -124,6 +124,8 @@ absl::StatusOr<RefPtr<Resource>> ResourceKernel::GetLocked(ResourceManager& reso
   if (resource_) return resource_;
   if (name_.is_private) {
     ASSIGN_OR_RETURN(resource_, Make(name_.name));
+    if (auto* const state = dynamic_cast<State*>(resource_.get()))
+      listed_ = resources.List(name_.container, node_name_, RefPtr<State>::Share(state));
   } else {
     ASSIGN_OR_RETURN(const RefPtr<Resource> found,
                      resources.LookupOrCreate(name_.container, ResourceKey(name_.name, type_name()),

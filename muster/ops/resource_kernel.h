@@ -2,9 +2,11 @@
 // a handle to it: a resource, or the older reference to a pair of strings.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 
+#include "muster/base/cancel_callback.h"
 #include "muster/ops/op.h"
 #include "muster/params/kept_tensor.h"
 #include "muster/runtime/resource_manager.h"
@@ -14,7 +16,7 @@ namespace muster {
 struct ResourceName {
   std::string container;
   std::string name;         // the shared name, or "_<number>_<node>" for a private thing
-  bool is_private = false;  // no shared name: nobody but this kernel can reach it
+  bool is_private = false;  // no shared name: only this kernel can reach it
 };
 // From the attributes container and shared_name, under TensorFlow's rules. With
 // `use_node_name` a thing without a shared name is shared under the name of its node.
@@ -68,6 +70,7 @@ class ResourceKernel : public Kernel {
   bool is_reference_ = false;
   Mutex mutex_;
   RefPtr<Resource> resource_ ABSL_GUARDED_BY(mutex_);
+  ListedState listed_ ABSL_GUARDED_BY(mutex_);  // what no other can look up
   Tensor handle_ ABSL_GUARDED_BY(mutex_);
   RefPtr<Variable> reference_ ABSL_GUARDED_BY(mutex_);
 };
@@ -75,29 +78,55 @@ class ResourceKernel : public Kernel {
 // Shape rule of ops that give a handle: a pair of strings, or a scalar resource.
 absl::Status HandleOutputShape(ShapeContext& c);
 
-// What a waiting operation of `object` (with Cancel(ticket) and Flush()) is given so that it ends
-// with the step: called with the operation's ticket, false when the step is cancelled already.
-// What can go on after the withdrawal does so elsewhere: a thread that runs the callbacks of one
-// step must not wait for those of another.
+// One operation of `object` (with Cancel(ticket) and Flush()) that may wait, and then ends with the
+// step:
+//
+//   const StepWait wait(c, queue);
+//   queue->Dequeue(wait.OnWait(), wait.Then([&c, done = ...](absl::StatusOr<Tuple> tuple) { ...
+//   }));
+//
+// The object stays until the operation is done.
 template <typename T>
-auto CancelWithStep(KernelContext& c, RefPtr<T> object, Cancellation::Token token) {
-  return [&c, object = std::move(object), token](uint64_t ticket) {
-    Cancellation* cancellation = c.step().cancellation;
-    if (cancellation == nullptr) return true;
-    return cancellation->Register(token, [object, ticket, scheduler = c.step().scheduler] {
-      if (!object->Cancel(ticket)) return;
-      if (scheduler == nullptr) return object->Flush();
-      scheduler->Schedule([object] { object->Flush(); });
-    });
+class StepWait {
+ public:
+  StepWait(const KernelContext& c, RefPtr<T> object)
+      : operation_(std::make_shared<Operation>(c.step(), std::move(object))) {}
+
+  // Called with the operation's ticket, perhaps with a lock held: false when the step is cancelled
+  // already.
+  auto OnWait() const {
+    return [operation = operation_.get()](uint64_t ticket) { return operation->Wait(ticket); };
+  }
+  // What the operation is given to call when it is done.
+  template <typename Function>
+  auto Then(Function then) const {
+    return [operation = operation_, then = std::move(then)](auto result) mutable {
+      operation->on_cancel.Release();
+      std::move(then)(std::move(result));
+    };
+  }
+
+ private:
+  struct Operation {
+    Operation(const Step& in_step, RefPtr<T> of) : step(in_step), object(std::move(of)) {}
+    // Operations that the cancellation unblocks continue elsewhere: a thread that runs the
+    // callbacks of one step must not wait for those of another.
+    bool Wait(uint64_t ticket) {
+      return on_cancel.TryStart(step.cancellation, [this, ticket](const absl::Status&) {
+        // Cancel may end the operation, and with it the step and this object.
+        const RefPtr<T> held = object;
+        Scheduler* const scheduler = step.scheduler;
+        if (!held->Cancel(ticket)) return;
+        if (scheduler == nullptr) return held->Flush();
+        scheduler->Schedule([held] { held->Flush(); });
+      });
+    }
+    const Step& step;
+    const RefPtr<T> object;
+    CancelCallback on_cancel;
   };
-}
-inline Cancellation::Token CancellationToken(const KernelContext& c) {
-  return c.step().cancellation == nullptr ? 0 : c.step().cancellation->NewToken();
-}
-// Before the operation reports that it is done.
-inline void NoLongerWaits(const KernelContext& c, Cancellation::Token token) {
-  if (c.step().cancellation != nullptr) c.step().cancellation->Deregister(token);
-}
+  const std::shared_ptr<Operation> operation_;
+};
 
 // "float, int32": types as error texts list them.
 std::string DTypeList(absl::Span<const DType> dtypes);

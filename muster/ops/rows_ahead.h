@@ -1,5 +1,5 @@
-// Rows of a large table that are picked by index lie anywhere: each is called for some time before
-// its turn.
+// Software prefetch for rows of a large table that are picked by index: the hardware prefetcher
+// cannot predict their addresses.
 #pragma once
 
 #include <algorithm>
@@ -11,9 +11,9 @@ namespace muster {
 inline constexpr int64_t kRowsAhead = 24;
 inline constexpr int64_t kBytesAhead = 512;
 
-// Into the second level of caches: the first keeps count of so few lines on their way that calling
-// for more does not help (8192 rows of 256 bytes took 215 us so, and take 125).
-inline void CallForRow(const void* row, int64_t bytes) {
+// Into the second-level cache: the first level tracks too few outstanding misses to help (8192 rows
+// of 256 bytes took 215 us that way, and take 125).
+inline void PrefetchRow(const void* row, int64_t bytes) {
   const char* const begin = static_cast<const char*>(row);
   for (int64_t at = 0; at < std::min(bytes, kBytesAhead); at += 64)
     __builtin_prefetch(begin + at, 0, 2);

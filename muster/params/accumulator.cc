@@ -5,6 +5,7 @@
 
 #include "muster/base/log.h"
 #include "muster/params/kept_tensor.h"
+#include "muster/tensor/clone.h"
 
 namespace muster {
 namespace {
@@ -95,6 +96,7 @@ absl::Status Accumulator::Accept(int64_t local_step, absl::FunctionRef<absl::Sta
     if (local_step < global_step_) return absl::OkStatus();
     RETURN_IF_ERROR(add());
     ++count_;
+    ++epoch_;
     AdvanceLocked(finished);
   }
   for (Finished& f : finished) std::move(f.done)(std::move(f.result));
@@ -112,7 +114,7 @@ void Accumulator::Take(int64_t required, OnWait on_wait, TakeDone done) {
     const Ticket ticket = ++last_ticket_;
     waiting_.push_back({ticket, required, std::move(done)});
     AdvanceLocked(finished);
-    // Tickets rise: the newest take is the last of the line, or is over.
+    // Tickets ascend: the newest take is the last in the queue, or is over.
     if (!waiting_.empty() && waiting_.back().ticket == ticket && !on_wait(ticket)) {
       finished.push_back({std::move(waiting_.back().done),
                           absl::CancelledError("TakeGrad operation was cancelled")});
@@ -150,6 +152,7 @@ void Accumulator::AdvanceLocked(std::vector<Finished>& finished) {
     waiting_.pop_front();
     count_ = 0;
     ++global_step_;
+    ++epoch_;
   }
 }
 
@@ -170,6 +173,7 @@ void Accumulator::SetGlobalStep(int64_t step) {
                  << global_step_ << " >= " << step << " = new_global_step.";
   }
   global_step_ = step;
+  ++epoch_;
 }
 
 absl::Status DenseAccumulator::Apply(int64_t local_step, Tensor gradient) {
@@ -207,11 +211,14 @@ absl::Status DenseAccumulator::AddLocked(Tensor gradient) {
   return absl::OkStatus();
 }
 
-// A sum of several gradients is exclusive: Apply has made it.
+// A sum of several gradients is exclusive, unless a snapshot has it: Apply has made it.
 absl::StatusOr<Accumulator::Tuple> DenseAccumulator::ReduceLocked() {
   Tensor result = std::move(sum_);
   sum_ = Tensor();
   if (reduction_ == Reduction::kMean && !std::exchange(is_mean_, false)) {
+    if (count_ > 1 && !result.exclusive()) {
+      ASSIGN_OR_RETURN(result, TryClone(result));
+    }
     RETURN_IF_ERROR(DivideElements(dtype_, result.raw(), result.num_elements(), count_));
   }
   Tuple taken;

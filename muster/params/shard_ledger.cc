@@ -11,13 +11,7 @@
 namespace muster {
 namespace {
 
-constexpr int kSequenceBits = 40;
-constexpr uint64_t kGenerations = uint64_t{1} << 22;
-// Hand-outs that ended without being done are remembered, up to here, so that one that is done late
-// is recognized.
-constexpr size_t kReturnedAtMost = 10000;
-constexpr size_t kRecentAtMost = 64;
-// A shard that takes so many times longer than usual may be given to a second worker.
+// A shard that takes this many times the median may be given to a second worker.
 constexpr double kSlowFactor = 3;
 
 // FNV-1a over lengths and bytes.
@@ -36,13 +30,6 @@ class Hash {
   void AddByte(uint8_t byte) { value_ = (value_ ^ byte) * 0x100000001b3u; }
   uint64_t value_ = 0xcbf29ce484222325u;
 };
-
-// Another one than the last: what was handed out before is not mistaken for what is handed out now,
-// also when the task that keeps the queue has begun anew.
-uint64_t NewGeneration(uint64_t last) {
-  const uint64_t drawn = EntropySeed() % (kGenerations - 1) + 1;
-  return drawn == last ? drawn % (kGenerations - 1) + 1 : drawn;
-}
 
 }  // namespace
 
@@ -77,12 +64,20 @@ absl::Status CheckShardLedgerOptions(const ShardLedgerOptions& options) {
   return absl::OkStatus();
 }
 
+// Differs from the last: a ticket given out before is not mistaken for a new one, even when the
+// task that keeps the queue has been restarted.
+uint64_t ShardLedger::NewGeneration(uint64_t last) {
+  const uint64_t drawn = EntropySeed() % (kGenerations - 1) + 1;
+  return drawn == last ? drawn % (kGenerations - 1) + 1 : drawn;
+}
+
 ShardLedger::ShardLedger(ShardLedgerOptions options)
     : options_(std::move(options)),
       count_(NumShards(options_)),
       fingerprint_(ShardFingerprint(options_)),
       generation_(NewGeneration(0)) {
   MutexLock lock(mutex_);
+  seed_ = options_.seed;
   BeginEpochLocked();
 }
 
@@ -98,7 +93,7 @@ int64_t ShardLedger::TicketLocked(uint64_t sequence) const {
   return static_cast<int64_t>(generation_ << kSequenceBits | sequence);
 }
 
-// Nothing: of another generation.
+// Nothing: the ticket is of another generation.
 absl::StatusOr<std::optional<uint64_t>> ShardLedger::SequenceLocked(int64_t ticket) const {
   const auto bits = static_cast<uint64_t>(ticket);
   const uint64_t generation = bits >> kSequenceBits;
@@ -110,7 +105,7 @@ absl::StatusOr<std::optional<uint64_t>> ShardLedger::SequenceLocked(int64_t tick
   return std::nullopt;
 }
 
-// Whatever was handed out before counts no more.
+// Invalidates every ticket given out so far.
 void ShardLedger::NextGenerationLocked() {
   generation_ = NewGeneration(generation_);
   next_sequence_ = 0;
@@ -122,27 +117,32 @@ std::string ShardLedger::ValueOf(int64_t index) const {
   return options_.shards.empty() ? absl::StrCat(index) : options_.shards[index];
 }
 
-bool ShardLedger::IsOverLocked() const {
-  return options_.epochs > 0 && epoch_ >= options_.epochs;
+bool ShardLedger::IsOver(int64_t epoch) const {
+  return options_.epochs > 0 && epoch >= options_.epochs;
+}
+
+std::vector<int32_t> ShardLedger::OrderOf(uint64_t seed, int64_t epoch) const {
+  std::vector<int32_t> order;
+  if (IsOver(epoch) || !options_.shuffle) return order;
+  order.resize(static_cast<size_t>(count_));
+  std::iota(order.begin(), order.end(), 0);
+  Philox random(seed, static_cast<uint64_t>(epoch));
+  Philox::Block block{};
+  for (size_t i = order.size() - 1; i > 0; --i) {
+    const size_t word = i % block.size();
+    if (word == block.size() - 1 || i == order.size() - 1) block = random();
+    std::swap(order[i], order[(uint64_t{block[word]} * (i + 1)) >> 32]);
+  }
+  return order;
 }
 
 void ShardLedger::BeginEpochLocked() {
-  order_.clear();
+  order_ = OrderOf(seed_, epoch_);
   free_.clear();
   holders_.clear();
   next_position_ = 0;
   epoch_done_ = 0;
   done_.assign(static_cast<size_t>(count_), false);
-  if (IsOverLocked() || !options_.shuffle) return;
-  order_.resize(static_cast<size_t>(count_));
-  std::iota(order_.begin(), order_.end(), 0);
-  Philox random(options_.seed, static_cast<uint64_t>(epoch_));
-  Philox::Block block{};
-  for (size_t i = order_.size() - 1; i > 0; --i) {
-    const size_t word = i % block.size();
-    if (word == block.size() - 1 || i == order_.size() - 1) block = random();
-    std::swap(order_[i], order_[(uint64_t{block[word]} * (i + 1)) >> 32]);
-  }
 }
 
 void ShardLedger::Take(ShardTaker taker, Scheduler& scheduler, OnWait on_wait, Taken taken) {
@@ -150,9 +150,10 @@ void ShardLedger::Take(ShardTaker taker, Scheduler& scheduler, OnWait on_wait, T
   {
     MutexLock lock(mutex_);
     const absl::Duration now = Now(scheduler);
+    ++changes_;
     ExpireLocked(now);
     NoteLifeLocked(taker, answers);
-    // Whoever waits already comes first.
+    // Takers that already wait are served first.
     AdvanceLocked(scheduler, answers);
     std::optional<absl::StatusOr<TakenShard>> shard = TryTakeLocked(taker, now);
     if (shard.has_value()) {
@@ -167,7 +168,7 @@ void ShardLedger::Take(ShardTaker taker, Scheduler& scheduler, OnWait on_wait, T
   Give(std::move(answers));
 }
 
-// Names come from clients: without this their accounts would grow without end.
+// Names come from clients: without this the table would grow without bound.
 void ShardLedger::MakeRoomLocked() {
   std::set<absl::string_view> busy;
   for (const auto& [sequence, held] : held_) busy.insert(held.taker.worker);
@@ -182,7 +183,7 @@ void ShardLedger::MakeRoomLocked() {
   workers_[kOthers] = others;
 }
 
-// A worker that was started anew has nothing of what its last life had taken.
+// A restarted worker has lost what its previous process had taken.
 void ShardLedger::NoteLifeLocked(const ShardTaker& taker, std::vector<Answer>& answers) {
   if (workers_.size() >= kWorkersAtMost && !workers_.contains(taker.worker)) MakeRoomLocked();
   WorkerAccount& account = workers_[taker.worker];
@@ -228,7 +229,7 @@ std::optional<absl::StatusOr<TakenShard>> ShardLedger::TryTakeLocked(const Shard
   return HandOutLocked(taker, *position, now);
 }
 
-// What has come back first: its turn was before.
+// Returned shards first: they precede the others in the epoch's order.
 std::optional<int64_t> ShardLedger::NextPositionLocked() {
   if (!free_.empty()) {
     const int64_t position = *free_.begin();
@@ -280,6 +281,7 @@ TakenShard ShardLedger::HandOutLocked(const ShardTaker& taker, int64_t position,
   hand_out.since = now;
   hand_out.expires = now + options_.lease;
   ++holders_[hand_out.index];
+  ++changes_;
   ++counts_.handed;
   const uint64_t sequence = next_sequence_++;
   TakenShard shard{hand_out.epoch, hand_out.index, ValueOf(hand_out.index), TicketLocked(sequence)};
@@ -293,6 +295,7 @@ void ShardLedger::Name(std::deque<Event>& events, Event event) {
 
 void ShardLedger::ReturnLocked(std::map<uint64_t, HandOut>::iterator held, absl::string_view why) {
   const HandOut& hand_out = held->second;
+  ++changes_;
   ++counts_.returned;
   Name(returned_events_, {hand_out.epoch, hand_out.index, hand_out.taker.worker, std::string(why)});
   if (hand_out.epoch == epoch_ && --holders_[hand_out.index] == 0 && !done_[hand_out.index])
@@ -301,7 +304,18 @@ void ShardLedger::ReturnLocked(std::map<uint64_t, HandOut>::iterator held, absl:
   returned_.insert(held_.extract(held));
 }
 
+void ShardLedger::StartLeasesLocked(absl::Duration now) {
+  if (!std::exchange(leases_copied_, false)) return;
+  for (auto* const hand_outs : {&held_, &returned_}) {
+    for (auto& [sequence, hand_out] : *hand_outs) {
+      hand_out.since = now;
+      hand_out.expires = now + options_.lease;
+    }
+  }
+}
+
 void ShardLedger::ExpireLocked(absl::Duration now) {
+  StartLeasesLocked(now);
   for (auto held = held_.begin(); held != held_.end();) {
     const auto at = held++;
     if (at->second.expires <= now) ReturnLocked(at, "lease ended");
@@ -314,6 +328,8 @@ absl::StatusOr<ShardLedger::Outcome> ShardLedger::Done(int64_t ticket, Scheduler
   {
     MutexLock lock(mutex_);
     ASSIGN_OR_RETURN(const std::optional<uint64_t> sequence, SequenceLocked(ticket));
+    ++changes_;
+    StartLeasesLocked(Now(scheduler));
     if (!sequence.has_value()) {
       ++counts_.outdated;
       return Outcome::kOutdated;
@@ -368,10 +384,11 @@ absl::Status ShardLedger::Return(int64_t ticket, Scheduler& scheduler) {
   return absl::OkStatus();
 }
 
-// One whose time is over is still its worker's while nobody else has asked for it.
+// A shard whose lease has expired is still its worker's until another worker asks for one.
 std::vector<bool> ShardLedger::Renew(absl::Span<const int64_t> tickets, Scheduler& scheduler) {
   std::vector<bool> still_held;
   MutexLock lock(mutex_);
+  StartLeasesLocked(Now(scheduler));
   const absl::Duration expires = Now(scheduler) + options_.lease;
   for (const int64_t ticket : tickets) {
     const absl::StatusOr<std::optional<uint64_t>> sequence = SequenceLocked(ticket);
@@ -398,7 +415,7 @@ void ShardLedger::AdvanceLocked(Scheduler& scheduler, std::vector<Answer>& answe
   ArmLocked(scheduler);
 }
 
-// For the moment at which somebody's lease ends or a shard becomes slow.
+// Sets the timer to the next moment at which a lease expires or a shard becomes slow.
 void ShardLedger::ArmLocked(Scheduler& scheduler) {
   if (waiting_.empty()) return;
   const absl::Duration now = Now(scheduler);
@@ -453,6 +470,7 @@ void ShardLedger::Initialize(bool gentle, Scheduler& scheduler) {
     MutexLock lock(mutex_);
     if (gentle && initialized_) return;
     initialized_ = true;
+    ++changes_;
     NextGenerationLocked();
     epoch_ = 0;
     BeginEpochLocked();

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/base/json.h"
+#include "muster/params/state_test.h"
 
 namespace muster {
 namespace {
@@ -121,7 +122,7 @@ TEST_F(ShardLedgerTest, AtTheEndOfAnEpochTakesWaitForWhatOthersHave) {
   Done(second);
   ASSERT_TRUE(waits->over);
   EXPECT_EQ(waits->shard->epoch, 1);
-  // Those who wait when all is over are told so.
+  // Takers that wait when all epochs are done get OutOfRange.
   const TakenShard last = TakeNow("a");
   const std::shared_ptr<Got> in_vain = Take("b");
   Done(*waits->shard);
@@ -153,7 +154,7 @@ TEST_F(ShardLedgerTest, WhatALostWorkerHadGoesToOthersInTime) {
   ASSERT_TRUE(waits->over);
   EXPECT_EQ(waits->shard->index, lost.index);
   EXPECT_EQ(Done(*waits->shard), Outcome::kDone);
-  // The first one was only slow: now it was done twice, and that is said.
+  // The first worker was only slow: the shard was done twice, which is reported.
   EXPECT_EQ(Done(lost), Outcome::kRepeated);
   EXPECT_EQ(Done(lost), Outcome::kKnown);
   const ShardCounts counts = ledger_->counts();
@@ -295,7 +296,7 @@ TEST_F(ShardLedgerTest, ARestoreUndoesWhatCameAfterTheCheckpoint) {
   Done(TakeNow("a"));
   const TakenShard later = TakeNow("a");
   for (const bool restarted : {false, true}) {
-    // In the task that has it, or in one that was started anew.
+    // In the same task, or in a restarted one.
     if (restarted) ledger_ = Make(options);
     EXPECT_FALSE(ledger_->initialized());
     ASSERT_EQ(ledger_->Restore(state, *scheduler_), absl::OkStatus());
@@ -404,7 +405,6 @@ TEST_F(ShardLedgerTest, OptionsAreChecked) {
   EXPECT_THAT(message({.count = 1, .lease = absl::InfiniteDuration()}), HasSubstr("lease"));
 }
 
-// Workers take, work, die without a word, stall and come back, at random; whoever looks at what
 TEST_F(ShardLedgerTest, NamesOfWorkersHaveAnEnd) {
   constexpr int64_t kMany = 3 * ShardLedger::kWorkersAtMost;
   ledger_ = Make({.count = kMany});
@@ -424,7 +424,8 @@ TEST_F(ShardLedgerTest, NamesOfWorkersHaveAnEnd) {
   EXPECT_EQ(Done(kept), Outcome::kDone);
 }
 
-// they have really finished finds the ledger's account of it.
+// Workers take, work, die silently, stall and come back, at random; the ledger's account agrees
+// with what they have really finished.
 class ShardLedgerStormTest : public ShardLedgerTest, public ::testing::WithParamInterface<int> {
  protected:
   struct Worker {
@@ -505,6 +506,84 @@ TEST_P(ShardLedgerStormTest, TheAccountAddsUp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, ShardLedgerStormTest, ::testing::Range(1, 101));
+
+TEST_F(ShardLedgerTest, ACopyFollowsItWithItsTickets) {
+  for (uint32_t seed = 1; seed <= 5; ++seed) {
+    const ShardLedgerOptions options{
+        .name = "q", .count = 12, .epochs = 3, .shuffle = true, .seed = seed};
+    ShardLedgerOptions of_copy = options;
+    of_copy.seed = 99;  // as drawn by another task
+    ledger_ = Make(options);
+    std::vector<int64_t> tickets;
+    const auto make_copy = [&]() -> RefPtr<State> { return Make(of_copy); };
+    const auto change = [&](std::mt19937& random) {
+      const std::string worker = absl::StrCat("w", random() % 3);
+      switch (random() % 8) {
+        case 0:
+          return Pass(absl::Seconds(random() % 40));
+        case 1:
+          return ledger_->Initialize(/*gentle=*/random() % 4 != 0, *scheduler_);
+        case 2:
+          if (tickets.empty()) return;
+          return ledger_->Return(tickets[random() % tickets.size()], *scheduler_).IgnoreError();
+        case 3:
+        case 4:
+          if (tickets.empty()) return;
+          return ledger_->Done(tickets[random() % tickets.size()], *scheduler_)
+              .status()
+              .IgnoreError();
+        default:
+          const std::shared_ptr<Got> got = Take(worker, 1 + random() % 2);
+          if (got->shard.ok()) tickets.push_back(got->shard->ticket);
+          if (!got->over && ledger_->Cancel(got->waiting)) ledger_->Flush();
+      }
+    };
+    FollowAtRandom(ledger_, make_copy, change, seed, 400);
+  }
+}
+
+TEST_F(ShardLedgerTest, ACopyTakesOver) {
+  ledger_ = Make({.count = 3});
+  const TakenShard first = TakeNow("a");
+  const TakenShard second = TakeNow("b");
+  Done(first);
+  const RefPtr<ShardLedger> copy = Make({.count = 3});
+  ASSERT_EQ(copy->ApplyDelta(StateDelta::Whole(ledger_->TakeSnapshot().value())), absl::OkStatus());
+  Pass(absl::Hours(1));  // the clock of the other task is another
+  ledger_ = copy;
+  EXPECT_EQ(Done(first), Outcome::kKnown);
+  EXPECT_EQ(TakeNow("a").index, 2);
+  EXPECT_EQ(Done(second), Outcome::kDone);
+  ExpectAddsUp();
+  EXPECT_EQ(ledger_->counts().returned, 0);
+}
+
+TEST_F(ShardLedgerTest, ACopyThatCannotBeIsRefused) {
+  ledger_ = Make({.count = 3});
+  TakeNow("a");
+  const StateSnapshot good = ledger_->TakeSnapshot().value();
+  const RefPtr<ShardLedger> copy = Make({.count = 3});
+  const auto refused = [&](size_t part, Tensor tensor) {
+    StateSnapshot bad = good;
+    bad.parts[part].tensors = {std::move(tensor)};
+    const std::string before = copy->Save();
+    const absl::Status status = copy->ApplyDelta(StateDelta::Whole(std::move(bad)));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(copy->Save(), before);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused(1, Tensor::Vector<int64_t>({1})), HasSubstr("are not five"));
+  EXPECT_THAT(refused(1, Tensor::Vector<int64_t>({1, 0, 1, 0, 1})), HasSubstr("out of range"));
+  EXPECT_THAT(refused(1, Tensor::Vector<int64_t>({1, 5, 1, 0, 4})), HasSubstr("out of range"));
+  EXPECT_THAT(refused(2, Tensor::Vector<int64_t>({2})), HasSubstr("position 2 cannot be free"));
+  EXPECT_THAT(refused(3, Tensor::Vector<double>({-1})), HasSubstr("a time is negative"));
+  EXPECT_THAT(refused(4, Tensor::Of<int64_t>(Shape({1, 6}), {0, 0, 3, 3, 1, -1})),
+              HasSubstr("the hand-out 0 of shard 3 of epoch 0 at position 3 cannot be"));
+  EXPECT_THAT(refused(4, Tensor::Of<int64_t>(Shape({1, 6}), {7, 0, 0, 0, 1, -1})),
+              HasSubstr("the hand-out 7"));
+  EXPECT_THAT(refused(5, Tensor::Vector<std::string>({})), HasSubstr("0 workers"));
+  EXPECT_EQ(copy->ApplyDelta(StateDelta::Whole(good)), absl::OkStatus());
+}
 
 }  // namespace
 }  // namespace muster

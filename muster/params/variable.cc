@@ -1,8 +1,20 @@
 #include "muster/params/variable.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "muster/params/change_log.h"
 
 namespace muster {
+
+void TouchedRows::NoteInLog(absl::Span<const int64_t> rows) {
+  log_->NoteRows(epoch_, rows, num_rows_);
+}
+
+Variable::Variable(std::string name, DType dtype, PartialShape shape)
+    : name_(std::move(name)), dtype_(dtype), shape_(std::move(shape)) {}
+
+Variable::~Variable() = default;
 
 bool Variable::initialized() const {
   MutexLock lock(mutex_);
@@ -14,9 +26,9 @@ Tensor Variable::Snapshot() const {
   return value_;
 }
 
-int64_t Variable::version() const {
+int64_t Variable::epoch() const {
   MutexLock lock(mutex_);
-  return version_;
+  return epoch_;
 }
 
 void Variable::Assign(Tensor value) {
@@ -24,7 +36,11 @@ void Variable::Assign(Tensor value) {
   MutexLock lock(mutex_);
   old = std::move(value_);
   value_ = std::move(value);
-  ++version_;
+  CountWholeLocked();
+}
+
+void Variable::NoteWholeLocked() {
+  log_->NoteWhole(epoch_);
 }
 
 void Variable::MakeExclusiveLocked(bool keep_elements) {
@@ -37,16 +53,26 @@ absl::Status Variable::Update(UpdateOptions options,
   MutexLock lock(mutex_);
   if (!value_.valid() && !options.allow_uninitialized) return Uninitialized();
   MakeExclusiveLocked(!options.discards_old);
-  ++version_;
+  CountWholeLocked();
   return change(value_);
+}
+
+absl::Status Variable::UpdateRows(absl::FunctionRef<absl::Status(Tensor&, TouchedRows&)> change) {
+  MutexLock lock(mutex_);
+  if (!value_.valid()) return Uninitialized();
+  MakeExclusiveLocked(true);
+  TouchedRows touched(log_.get(), ++epoch_, NumRowsLocked());
+  const absl::Status status = change(value_, touched);
+  if (!status.ok() && log_ != nullptr) NoteWholeLocked();
+  return status;
 }
 
 absl::Status Variable::Uninitialized() const {
   return FailedPrecondition("Attempting to use uninitialized value ", name_);
 }
 
-absl::StatusOr<VariableUpdate> VariableUpdate::Begin(absl::Span<Variable* const> variables)
-    ABSL_NO_THREAD_SAFETY_ANALYSIS {
+absl::StatusOr<VariableUpdate> VariableUpdate::Begin(
+    absl::Span<Variable* const> variables, Changes changes) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   VariableUpdate update;
   update.variables_.assign(variables.begin(), variables.end());
   std::vector<Variable*> ordered = update.variables_;
@@ -61,13 +87,23 @@ absl::StatusOr<VariableUpdate> VariableUpdate::Begin(absl::Span<Variable* const>
   }
   for (Variable* variable : update.locked_) {
     variable->MakeExclusiveLocked(true);
-    ++variable->version_;
+    ++variable->epoch_;
+    if (variable->log_ == nullptr) continue;
+    update.watched_ = true;
+    if (changes == Changes::kWhole) variable->NoteWholeLocked();
   }
   return update;
 }
 
 VariableUpdate::~VariableUpdate() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   for (Variable* variable : locked_) variable->mutex_.Unlock();
+}
+
+void VariableUpdate::NoteRows(absl::Span<const int64_t> rows) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  for (Variable* variable : locked_) {
+    if (variable->log_ != nullptr)
+      variable->log_->NoteRows(variable->epoch_, rows, variable->NumRowsLocked());
+  }
 }
 
 Tensor& VariableUpdate::value(int i) ABSL_NO_THREAD_SAFETY_ANALYSIS {

@@ -6,7 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/match.h"
 
-#include "muster/graph/fetch_order.h"
+#include "muster/graph/rewrite/fetch_order.h"
 
 namespace muster {
 namespace {
@@ -129,7 +129,7 @@ class AliasedReads::Finder {
       const Node& passing = *places[at].node;
       for (const Node::Consumer& consumer : passing.consumers()) {
         const Node& user = *consumer.node;
-        // What Merge says about its inputs is a value of its own.
+        // The second output of Merge, the index of its input, is a separate value.
         if (passing.op() == "Merge" && consumer.output != 0) continue;
         if (passing.op() == "IdentityN" && places[at].input != consumer.output) continue;
         if (consumer.input < NumPassedInputs(user)) {
@@ -165,7 +165,7 @@ class AliasedReads::Finder {
   AliasedReads& found_;
   NodeSet ever_after_;          // the change that is looked at
   NodeSet in_iteration_after_;  // the same, in the same iteration of its loops
-  mutable std::vector<std::vector<const Node*>> waiting_;  // by node id: who waits for it
+  mutable std::vector<std::vector<const Node*>> waiting_;  // by node id: nodes that wait for it
 };
 
 AliasedReads::AliasedReads(const Graph& graph) : passes_(graph.num_nodes(), false) {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "muster/graph/graph_test_util.h"
+#include "muster/graph/build/graph_test_util.h"
 
 namespace muster {
 namespace {

@@ -1,6 +1,6 @@
 // Collective operations: the ranks of a group, one device each, bring their tensors together.
-// Kernels ask the executor that is among their step's resources; who runs it, and how bytes travel,
-// is not theirs to know.
+// Kernels use the executor among their step's resources; how it runs and how bytes travel is hidden
+// from them.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 #include "absl/time/time.h"
 
+#include "muster/base/cancellation.h"
 #include "muster/device/device.h"
-#include "muster/runtime/cancellation.h"
 #include "muster/tensor/handles.h"
 #include "muster/tensor/tensor.h"
 
@@ -41,8 +41,9 @@ struct CollectiveParams {
   Shape shape;  // of the result; all ranks must agree
   MergeOp merge = MergeOp::kAdd;
   FinalOp final = FinalOp::kId;
-  // How the ring is cut, see wire-protocol §5.4: by these offsets, or where there are none into
-  // parts, as many as the size asks for. At most so many (zero: TensorFlow's limit; -1: one part).
+  // How the ring is cut, see wire-protocol §5.4: by these offsets, or where there are none, into as
+  // many parts as the size asks for, at most `max_subdivs_per_device` (zero: TensorFlow's limit;
+  // -1: one part).
   std::vector<int> subdiv_offsets;
   int max_subdivs_per_device = -1;
   bool is_source = false;                         // of a broadcast
@@ -56,7 +57,7 @@ struct CollectiveParams {
   std::string ToString() const;
 };
 
-// One execution: `output` has the shape of the result and belongs to nobody else until the end.
+// One execution: `output` has the shape of the result and no other user until the end.
 // A reduction starts with this rank's elements in `output`; the others read them from `input`.
 struct CollectiveCall {
   CollectiveParams params;
@@ -70,8 +71,8 @@ class CollectiveExecutor : public Resource {
  public:
   static constexpr char kStepName[] = "collective_executor";
   std::string Describe() const override { return "CollectiveExecutor"; }
-  // `done` is called once, from any thread, when this rank has its result and nobody waits for
-  // anything of it.
+  // `done` is called once, from any thread, when this rank has its result and no other rank waits
+  // for its data.
   virtual void Run(CollectiveCall call, Done done) = 0;
   // The quick way, where there is one.
   virtual DirectGroups* direct() { return nullptr; }
@@ -98,6 +99,34 @@ struct CollectiveGroup {
 absl::StatusOr<std::shared_ptr<const CollectiveGroup>> MakeCollectiveGroup(
     int32_t key, std::string device_type, std::vector<DeviceAttributes> devices);
 
+// The request of one device to the leader of a group to join it.
+struct CollectiveJoin {
+  int32_t group_key = 0;
+  int32_t group_size = 0;
+  std::string device_type;
+  DeviceAttributes device;
+  bool is_legacy = false;  // asked by TensorFlow before 2.4
+};
+
+// What one rank tells the leader about a collective; all ranks must agree.
+struct CollectiveInstance {
+  std::string node;
+  int32_t group_key = 0;
+  int32_t group_size = 0;
+  int32_t instance_key = 0;
+  CollectiveType type = CollectiveType::kReduce;
+  DType dtype = DType::kInvalid;
+  Shape shape;
+  std::string device_type;
+  std::string device;
+  bool is_source = false;
+  int64_t step_id = 0;
+  std::vector<int> subdiv_offsets;
+};
+
+// What the rank of `params` asks the leader for.
+CollectiveInstance InstanceOf(const CollectiveParams& params, const CollectiveGroup& group);
+
 // How the ranks of a collective find each other. Thread-safe. Calls end with the reason of
 // `cancellation` when that is cancelled.
 class CollectiveResolver {
@@ -113,7 +142,7 @@ class CollectiveResolver {
   virtual void ResolveInstance(const CollectiveParams& params,
                                std::shared_ptr<const CollectiveGroup> group,
                                std::shared_ptr<Cancellation> cancellation, InstanceDone done) = 0;
-  // A collective of the group has failed: its members are asked for anew next time.
+  // A collective of the group has failed: its members are resolved again next time.
   virtual void Forget(const CollectiveGroup& group) = 0;
 };
 
@@ -133,7 +162,7 @@ class CollectiveExchange {
   // reason, at most once, if that will not happen. Ends when `cancellation` is cancelled.
   virtual void WatchConsumer(const CollectiveGroup::Member& to,
                              std::shared_ptr<Cancellation> cancellation, Done lost) = 0;
-  // The step has failed here: what it offers is withdrawn, and whoever waits for it hears why.
+  // The step has failed here: what it offers is withdrawn, and ranks that wait for it get `reason`.
   virtual void Abort(const absl::Status& reason) = 0;
 };
 

@@ -1,6 +1,6 @@
-// Groups of Muster tasks that know each other already and are connected directly: the quick way for
-// collectives. Whoever brings the tasks together (see ops/collective/membership.h) hands each the
-// others' endpoints.
+// Groups of Muster tasks that know each other already and are connected directly: the fast path for
+// collectives. The op that brings the tasks together (see ops/collective/membership.h) gives each
+// the endpoints of the others.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ struct DirectGroup {
 class DirectGroups {
  public:
   virtual ~DirectGroups() = default;
-  // How others reach this task; holds a secret. Unimplemented where there is no quick way.
+  // How others reach this task; holds a secret. Unimplemented where there is no direct connection.
   virtual absl::StatusOr<std::string> Endpoint() = 0;
   // Leaves the group of the same name: what is under way there fails at all of its ranks.
   virtual absl::Status Enter(DirectGroup group) = 0;

@@ -7,8 +7,8 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/status.h"
-#include "muster/graph/control_flow.h"
-#include "muster/graph/partition.h"
+#include "muster/device/device_name.h"
+#include "muster/graph/control_flow/control_flow.h"
 #include "muster/runtime/aliased_reads.h"
 
 namespace muster {
@@ -239,7 +239,7 @@ class PlanMaker {
                              item.kind == NodeKind::kExit ? "leaves" : "goes on with",
                              " a loop that was never entered");
     }
-    // It may be there in no round or in several, and nobody waits for it under their names.
+    // It may be produced in no iteration or in several, and no receiver waits for it there.
     if (!IsResult(*item.node)) return absl::OkStatus();
     return InvalidArgument("Tensor '", item.node->input(0).name(),
                            "' cannot be fetched: it is inside of the loop '",

@@ -6,7 +6,7 @@
 
 #include <gtest/gtest.h>
 
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 #include "muster/runtime/lack_of_memory.h"
 #include "muster/runtime/rendezvous.h"
 #include "muster/tensor/memory_guard.h"

@@ -1,7 +1,8 @@
 #include "muster/runtime/function_runtime.h"
 
-#include "muster/graph/function_gradient.h"
-#include "muster/graph/lower.h"
+#include "muster/base/cancel_callback.h"
+#include "muster/graph/gradients/function_gradient.h"
+#include "muster/graph/rewrite/lower.h"
 #include "muster/runtime/vector_call_frame.h"
 
 namespace muster {
@@ -9,7 +10,8 @@ namespace {
 
 // Deeper recursion is an error, before it takes all memory.
 constexpr int kDeepest = 1000;
-// Calls and their returns nest on the stack of one thread; every so many levels a new one begins.
+// Calls and their returns nest on the stack of one thread; after this many levels the work moves to
+// a new stack.
 constexpr int kLevelsPerStack = 16;
 
 // One call under way.
@@ -26,17 +28,11 @@ class FunctionCall : public VectorCallFrame {
   bool UseOwnRendezvous() {
     rendezvous_ = NewLocalRendezvous();
     step.rendezvous = rendezvous_.get();
-    if (step.cancellation == nullptr) return true;
-    token_ = step.cancellation->NewToken();
-    return step.cancellation->Register(
-        token_, [rendezvous = rendezvous_, cancellation = step.cancellation] {
-          rendezvous->Abort(cancellation->reason());
-        });
+    return on_cancel_.Start(
+        step.cancellation,
+        [rendezvous = rendezvous_](const absl::Status& reason) { rendezvous->Abort(reason); });
   }
-  void ReleaseRendezvous() {
-    if (rendezvous_ != nullptr && step.cancellation != nullptr)
-      step.cancellation->Deregister(token_);
-  }
+  void ReleaseRendezvous() { on_cancel_.Release(); }
 
   // Runs `task` here, or on a new stack where this one has grown enough.
   template <typename Task>
@@ -58,7 +54,7 @@ class FunctionCall : public VectorCallFrame {
   }
 
   std::shared_ptr<Rendezvous> rendezvous_;
-  Cancellation::Token token_ = 0;
+  CancelCallback on_cancel_;
 };
 
 std::string KeyOf(const FunctionRef& function) {

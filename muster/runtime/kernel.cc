@@ -105,14 +105,14 @@ std::string KernelContext::frame_and_iteration() const {
 KernelRegistry& KernelRegistry::Global() {
   static auto* registry = [] {
     auto* made = new KernelRegistry;
-    // Never made larger, so that what For gave out stays where it is.
+    // Never resized, so that references that For has returned stay valid.
     made->by_op_.reserve(kMostOps);
     return made;
   }();
   return *registry;
 }
 
-// The definition of an op adds its kernels before anybody can find the op.
+// The definition of an op adds its kernels before the op can be found.
 void KernelRegistry::Add(KernelRegistration registration) {
   MutexLock lock(RegistryMutex());
   CHECK(by_op_.size() < kMostOps);

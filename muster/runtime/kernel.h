@@ -68,13 +68,14 @@ class KernelContext {
   Variable& input_variable(int i) const { return *inputs_[i].reference; }
   const RefPtr<Variable>& input_reference(int i) const { return inputs_[i].reference; }
   bool input_is_reference(int i) const { return static_cast<bool>(inputs_[i].reference); }
-  // Takes input i out of the context: the caller then holds it alone if nobody else does.
+  // Takes input i out of the context: the caller is then its only owner, unless others outside the
+  // context share it.
   Tensor TakeInput(int i) { return std::move(inputs_[i].tensor); }
 
   // New memory from the device; the tensor stays in output i and may be written until the kernel
   // returns.
   absl::StatusOr<Tensor*> AllocateOutput(int i, const Shape& shape);
-  // The memory of the first of `inputs` that nobody else holds and that has output i's type and
+  // The memory of the first of `inputs` that has no other owner and has output i's type and
   // `shape`'s size, else new memory.
   absl::StatusOr<Tensor*> ForwardOrAllocate(std::initializer_list<int> inputs, int i,
                                             const Shape& shape);

@@ -14,8 +14,8 @@ class InlineScheduler : public Scheduler {
   void Schedule(Task task) override { std::move(task)(); }
   TimerId ScheduleAfter(absl::Duration, Task) override { return 0; }
   bool CancelTimer(TimerId) override { return false; }
-  void HelpUntil(absl::FunctionRef<bool()>) override {}  // everything has run when Schedule returns
-  void Wake() override {}
+  // Everything has run when Schedule returns.
+  bool HelpUntil(absl::FunctionRef<bool()> done, absl::Duration) override { return done(); }
   int parallelism() const override { return 1; }
   Clock& clock() override { return Clock::Real(); }
   void ParallelFor(int64_t count, double, absl::FunctionRef<void(int64_t, int64_t)> body) override {

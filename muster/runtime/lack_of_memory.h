@@ -1,4 +1,4 @@
-// What becomes of work that finds no memory.
+// What happens when work runs out of memory.
 #pragma once
 
 #include <new>

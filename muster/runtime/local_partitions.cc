@@ -3,9 +3,9 @@
 #include <atomic>
 
 #include "muster/base/log.h"
-#include "muster/graph/optimize.h"
-#include "muster/graph/partition.h"
-#include "muster/graph/place.h"
+#include "muster/graph/place/partition.h"
+#include "muster/graph/place/place.h"
+#include "muster/graph/rewrite/optimize.h"
 
 namespace muster {
 namespace {
@@ -81,6 +81,7 @@ absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::CreatePlaced(
     }
     Partition partition;
     partition.graph = std::move(part);
+    partition.device = device;
     ASSIGN_OR_RETURN(
         partition.executor,
         Executor::Create(*partition.graph, *device, [&kernels, device = device](const Node& node) {
@@ -96,8 +97,8 @@ void LocalPartitions::Run(Step& step, Done done) {
     partitions_[0].executor->Run(step, std::move(done));
     return;
   }
-  // The last partition to end reports. The first error has cancelled the step; what others then
-  // said may have come in before it.
+  // The last partition to end reports. The first error has cancelled the step; errors that follow
+  // from the cancellation may have been recorded before it.
   struct Joined {
     std::atomic<size_t> left;
     Mutex mutex;
@@ -133,6 +134,12 @@ void LocalPartitions::Run(Step& step, Done done) {
 std::vector<std::shared_ptr<const Graph>> LocalPartitions::graphs() const {
   std::vector<std::shared_ptr<const Graph>> list;
   for (const Partition& partition : partitions_) list.push_back(partition.graph);
+  return list;
+}
+
+std::vector<Device*> LocalPartitions::devices() const {
+  std::vector<Device*> list;
+  for (const Partition& partition : partitions_) list.push_back(partition.device);
   return list;
 }
 

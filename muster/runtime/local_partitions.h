@@ -39,6 +39,8 @@ class LocalPartitions {
   // rendezvous.
   bool has_transfers() const { return has_transfers_; }
   std::vector<std::shared_ptr<const Graph>> graphs() const;
+  // Of each partition.
+  std::vector<Device*> devices() const;
   // See Executor::is_brief; false where other threads take part anyway.
   bool is_brief() const { return partitions_.size() == 1 && partitions_[0].executor->is_brief(); }
   bool is_short() const { return partitions_.size() == 1 && partitions_[0].executor->is_short(); }
@@ -46,6 +48,7 @@ class LocalPartitions {
  private:
   struct Partition {
     std::shared_ptr<const Graph> graph;
+    Device* device = nullptr;
     std::unique_ptr<Executor> executor;
   };
   std::vector<Partition> partitions_;

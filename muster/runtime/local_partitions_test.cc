@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "muster/client/session.h"
-#include "muster/graph/cond_context.h"
-#include "muster/graph/graph_test_util.h"
-#include "muster/graph/while_context.h"
+#include "muster/graph/build/graph_test_util.h"
+#include "muster/graph/control_flow/cond_context.h"
+#include "muster/graph/control_flow/while_context.h"
 
 namespace muster {
 namespace {

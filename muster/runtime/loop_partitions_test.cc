@@ -4,10 +4,10 @@
 #include <gtest/gtest.h>
 
 #include "muster/client/session.h"
-#include "muster/graph/cond_context.h"
-#include "muster/graph/gradients.h"
-#include "muster/graph/graph_test_util.h"
-#include "muster/graph/while_context.h"
+#include "muster/graph/build/graph_test_util.h"
+#include "muster/graph/control_flow/cond_context.h"
+#include "muster/graph/control_flow/while_context.h"
+#include "muster/graph/gradients/gradients.h"
 
 namespace muster {
 namespace {
@@ -26,7 +26,7 @@ class LoopPartitionsTest : public ::testing::Test {
     x_ = Placeholder(scope_, "x", DType::kFloat, PartialShape::Scalar());
   }
 
-  // Runs with so many devices. One that hangs is stopped.
+  // Runs on `devices` devices. A run that hangs is stopped.
   absl::StatusOr<std::vector<float>> Run(int devices, bool optimize, const Outputs& fetches,
                                          float n) {
     SessionOptions options;

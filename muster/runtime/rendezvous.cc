@@ -5,6 +5,7 @@
 
 #include "muster/base/in_order.h"
 #include "muster/base/mutex.h"
+#include "muster/tensor/memory_guard.h"
 
 namespace muster {
 namespace {
@@ -25,6 +26,8 @@ class LocalRendezvous : public Rendezvous {
       slot.waiting.erase(slot.waiting.begin());
       if (slot.waiting.empty()) slots_.erase(key);
     }
+    // The receiver's work, such as a reply, does not belong to the kernel that sends.
+    const CatchesLackOfMemory not_here(false);
     std::move(waiting)(std::move(value));
     return absl::OkStatus();
   }

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "muster/runtime/lack_of_memory.h"
+
 namespace muster {
 namespace {
 
@@ -19,6 +21,22 @@ TEST(RendezvousTest, PairsSendAndReceiveInEitherOrder) {
   ASSERT_TRUE(rendezvous->Send("late", {Tensor::Scalar<int32_t>(2), false}).ok());
   rendezvous->RecvAsync("late", receive);
   EXPECT_EQ(got, 2);
+}
+
+TEST(RendezvousTest, ASenderDoesNotCatchWhatTheReceiverLacks) {
+  auto rendezvous = NewLocalRendezvous();
+  bool received = false;
+  rendezvous->RecvAsync("k", [&](const absl::StatusOr<Rendezvous::Value>&) {
+    const Tensor reply(DType::kUint8, Shape({2000}));
+    received = true;
+  });
+  const auto account = MakeRef<MemoryAccount>("this test", 1000);
+  const MemoryAccount::Scope scope(account.get());
+  EXPECT_EQ(EndedByLackOfMemory([&] {
+              return rendezvous->Send("k", {Tensor(), true});
+            }),
+            absl::OkStatus());
+  EXPECT_TRUE(received);
 }
 
 TEST(RendezvousTest, DeadnessTravels) {

@@ -1,5 +1,8 @@
 #include "muster/runtime/resource_manager.h"
 
+#include <algorithm>
+#include <tuple>
+
 #include "absl/strings/str_cat.h"
 
 namespace muster {
@@ -69,6 +72,62 @@ void ResourceManager::Clear() {
   absl::flat_hash_map<std::string, Container> dropped;
   MutexLock lock(mutex_);
   dropped.swap(containers_);
+}
+
+std::vector<ResourceManager::NamedState> ResourceManager::States() const {
+  std::vector<NamedState> states;
+  {
+    MutexLock lock(mutex_);
+    for (const auto& [container, box] : containers_) {
+      for (const auto& [name, resource] : box) {
+        auto* const state = dynamic_cast<State*>(resource.get());
+        if (state != nullptr) states.push_back({container, name, RefPtr<State>::Share(state)});
+      }
+    }
+    MutexLock list_lock(listed_->mutex);
+    for (const auto& [key, state] : listed_->states)
+      states.push_back({key.first, key.second, state});
+  }
+  std::sort(states.begin(), states.end(), [](const NamedState& a, const NamedState& b) {
+    return std::tie(a.container, a.name) < std::tie(b.container, b.name);
+  });
+  return states;
+}
+
+ListedState ResourceManager::List(absl::string_view container, absl::string_view name,
+                                  RefPtr<State> state) {
+  ListedState listed;
+  listed.key_.first = Named(std::string(container));
+  listed.key_.second = std::string(name);
+  MutexLock lock(listed_->mutex);
+  for (int number = 2; !listed_->states.emplace(listed.key_, state).second; ++number)
+    listed.key_.second = absl::StrCat(name, "#", number);
+  listed.list_ = listed_;
+  return listed;
+}
+
+ListedState& ListedState::operator=(ListedState&& other) noexcept {
+  if (this == &other) return *this;
+  Release();
+  list_ = std::move(other.list_);
+  key_ = std::move(other.key_);
+  return *this;
+}
+
+ListedState::~ListedState() {
+  Release();
+}
+
+void ListedState::Release() {
+  if (list_ == nullptr) return;
+  RefPtr<State> released;  // destroyed outside the lock
+  {
+    MutexLock lock(list_->mutex);
+    const auto found = list_->states.find(key_);
+    released = std::move(found->second);
+    list_->states.erase(found);
+  }
+  list_ = nullptr;
 }
 
 absl::Status ResourceManager::WrongType(absl::string_view container, absl::string_view name,

@@ -1,11 +1,14 @@
 #include "muster/runtime/resource_manager.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "muster/params/variable.h"
 
 namespace muster {
 namespace {
+
+using ::testing::ElementsAre;
 
 class Other : public Resource {
  public:
@@ -42,7 +45,7 @@ TEST(ResourceManagerTest, ClearingDropsOneContainer) {
   manager.ClearContainer("a");
   EXPECT_FALSE(manager.Lookup("a", "v").ok());
   EXPECT_TRUE(manager.Lookup("b", "v").ok());
-  EXPECT_EQ(held->Describe(), "Var");  // whoever holds it keeps it
+  EXPECT_EQ(held->Describe(), "Var");  // a holder keeps it alive
 }
 
 TEST(ResourceManagerTest, LookupOrCreateMakesOne) {
@@ -57,6 +60,46 @@ TEST(ResourceManagerTest, LookupOrCreateMakesOne) {
   EXPECT_EQ(made, 1);
   EXPECT_TRUE(manager.Delete("", "v").ok());
   EXPECT_FALSE(manager.Delete("", "v").ok());
+}
+
+std::vector<std::string> NamesOf(const ResourceManager& manager) {
+  std::vector<std::string> names;
+  for (const ResourceManager::NamedState& state : manager.States()) {
+    EXPECT_EQ(state.state->state_kind(), "variable");
+    names.push_back(state.container + "/" + state.name);
+  }
+  return names;
+}
+
+RefPtr<State> NewState(const char* name) {
+  return MakeRef<Variable>(name, DType::kFloat, PartialShape());
+}
+
+TEST(ResourceManagerTest, ListsStates) {
+  ResourceManager manager;
+  ASSERT_TRUE(manager.Create("", "w", NewVariable("w")).ok());
+  ASSERT_TRUE(manager.Create("a", "v", NewVariable("v")).ok());
+  ASSERT_TRUE(manager.Create("", "o", MakeRef<Other>()).ok());
+  EXPECT_THAT(NamesOf(manager), ElementsAre("a/v", "localhost/w"));
+  manager.ClearContainer("a");
+  EXPECT_THAT(NamesOf(manager), ElementsAre("localhost/w"));
+}
+
+TEST(ResourceManagerTest, ListsTheStatesOfKernelsWhileTheyLive) {
+  ListedState outlives;
+  {
+    ResourceManager manager;
+    ListedState first = manager.List("", "random", NewState("random"));
+    {
+      const ListedState second = manager.List("", "random", NewState("random"));
+      EXPECT_THAT(NamesOf(manager), ElementsAre("localhost/random", "localhost/random#2"));
+    }
+    EXPECT_THAT(NamesOf(manager), ElementsAre("localhost/random"));
+    first = ListedState();
+    EXPECT_THAT(NamesOf(manager), ElementsAre());
+    outlives = manager.List("c", "random", NewState("random"));
+    EXPECT_THAT(NamesOf(manager), ElementsAre("c/random"));
+  }
 }
 
 }  // namespace

@@ -5,9 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "muster/base/cancellation.h"
 #include "muster/device/device.h"
 #include "muster/graph/attr_value.h"
-#include "muster/runtime/cancellation.h"
 #include "muster/runtime/frame_ids.h"
 #include "muster/runtime/rendezvous.h"
 #include "muster/runtime/resource_manager.h"
@@ -15,6 +15,7 @@
 namespace muster {
 
 class StepTrace;
+struct Caller;
 
 // Runs functions of the graph's library for kernels: their own executor, the caller's rendezvous,
 // cancellation and step container.
@@ -49,6 +50,7 @@ struct Step {
   CallFrame* call_frame = nullptr;      // may be null: the partition has no _Arg
   StepTrace* trace = nullptr;           // null: not traced
   FrameIds frame_ids = FrameIds::kSince23;
+  const Caller* caller = nullptr;  // that the session belongs to; null: this process
 };
 
 }  // namespace muster

@@ -8,11 +8,11 @@
 #include <gtest/gtest.h>
 
 #include "muster/base/mutex.h"
-#include "muster/graph/cond_context.h"
-#include "muster/graph/graph_test_util.h"
-#include "muster/graph/partition.h"
-#include "muster/graph/place.h"
-#include "muster/graph/while_context.h"
+#include "muster/graph/build/graph_test_util.h"
+#include "muster/graph/control_flow/cond_context.h"
+#include "muster/graph/control_flow/while_context.h"
+#include "muster/graph/place/partition.h"
+#include "muster/graph/place/place.h"
 #include "muster/runtime/executor.h"
 #include "muster/runtime/executor_plan.h"
 
@@ -331,8 +331,8 @@ TEST_F(TaskPartitionsTest, DevicesOfATaskShareWhatComes) {
   EXPECT_THAT(sent, UnorderedElementsAreArray({"y;0:0", "y_S1;0:0", "b;0:0", "out;0:0"}));
 }
 
-// What the first roots of each part ask for: nodes that are needed of others, unless there is
-// something for others to have before.
+// The first roots of each part request tensors of other tasks, unless it has something to send to
+// others before.
 TEST_F(TaskPartitionsTest, WhatOthersHaveIsAskedForFirst) {
   const auto asked_first = [&](absl::string_view task) -> std::vector<std::string> {
     std::vector<std::string> names;
@@ -381,7 +381,7 @@ TEST_F(TaskPartitionsTest, DevicesOfATaskShareALoop) {
       });
   ASSERT_EQ(loop.status(), absl::OkStatus());
   Fetch(worker_.Op("AddV2", {(*loop)[0], (*loop)[1]}));
-  // Control loops that are there are found, even by one who was not told.
+  // Existing control loops are found even if the caller does not mention them.
   for (bool is_prepared : {true, false}) {
     ASSERT_EQ(Cut(is_prepared), absl::OkStatus());
     EXPECT_EQ(parts_.size(), 3u);

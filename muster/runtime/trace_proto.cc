@@ -8,7 +8,7 @@
 #include "tensorflow/core/framework/step_stats.pb.h"
 
 #include "muster/base/status.h"
-#include "muster/graph/graph_proto.h"
+#include "muster/graph/proto/graph_proto.h"
 #include "muster/tensor/message_proto.h"
 
 namespace muster {

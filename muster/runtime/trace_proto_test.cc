@@ -4,7 +4,7 @@
 #include "tensorflow/core/framework/step_stats.pb.h"
 #include <gtest/gtest.h>
 
-#include "muster/graph/graph_test_util.h"
+#include "muster/graph/build/graph_test_util.h"
 
 namespace muster {
 namespace {

@@ -2,19 +2,22 @@
 #include <atomic>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <thread>
 
+#include "absl/time/time.h"
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "muster/base/cancellation.h"
 #include "muster/client/connect.h"
 #include "muster/client/session.h"
-#include "muster/graph/scope.h"
-#include "muster/runtime/cancellation.h"
+#include "muster/graph/build/scope.h"
 #include "muster/server/server.h"
+#include "muster/transport/grpc/grpc_transport.h"
 
 namespace muster {
 namespace {
@@ -31,7 +34,7 @@ class BlockingFilesTest : public testing::Test {
     ASSERT_TRUE(server_->Start().ok());
   }
   void TearDown() override {
-    // Whoever still waits for the pipe finds its end.
+    // A reader that still waits for the pipe sees its end.
     const int end = open(pipe_.c_str(), O_RDWR | O_NONBLOCK);
     std::filesystem::remove_all(folder_);
     session_ = nullptr;
@@ -46,6 +49,16 @@ class BlockingFilesTest : public testing::Test {
     options.config.use_rpc_for_inprocess_master = true;
     options.master = ConnectMaster(options.target, options.config).value();
     session_ = Session::Create(graph_, std::move(options)).value();
+  }
+  // A session over a connection of its own.
+  std::unique_ptr<Session> ConnectAnotherClient() {
+    GrpcOptions grpc;
+    grpc.scheduler = &DefaultScheduler();
+    transport_ = NewGrpcTransport(std::move(grpc));
+    SessionOptions options;
+    options.target = server_->target();
+    options.master = transport_->ConnectMaster(options.target).value();
+    return Session::Create(graph_, std::move(options)).value();
   }
 
   // A step under way that ends when it is told to, or after a minute.
@@ -71,6 +84,7 @@ class BlockingFilesTest : public testing::Test {
   std::unique_ptr<Server> server_;
   Graph graph_;
   Scope scope_{graph_};
+  std::unique_ptr<Transport> transport_;
   std::unique_ptr<Session> session_;
 };
 
@@ -109,6 +123,44 @@ TEST_F(BlockingFilesTest, StepsThatReadThemHoldUpNobodyAndCanBeCancelled) {
   }
 }
 
+TEST_F(BlockingFilesTest, AClientDoesNotHoldUpTheFilesOfAnother) {
+  const std::string there = folder_ + "/there";
+  std::ofstream(there) << "text";
+  const Output begun =
+      scope_.Op("VariableV2", {}, {{"shape", Shape({})}, {"dtype", DType::kInt32}});
+  const Output zero = scope_.Op("Assign", {begun, scope_.ConstScalar<int32_t>(0)});
+  const Scope counted = scope_.WithControlDependencies(
+      {scope_.Op("AssignAdd", {begun, scope_.ConstScalar<int32_t>(1)}, {{"use_locking", true}})
+           .node});
+  const Output hung = scope_.Op(
+      "ReadFile", {counted.Op("Identity", {scope_.Const(Tensor::Scalar<std::string>(pipe_))})});
+  const Output read = scope_.Op("ReadFile", {scope_.Const(Tensor::Scalar<std::string>(there))});
+  const Output value = scope_.Op("Identity", {begun});
+  Connect();
+  const std::unique_ptr<Session> other = ConnectAnotherClient();
+  ASSERT_TRUE(other->Run({}, {zero}).ok());
+  // More than there are threads for files.
+  constexpr int kHung = 200;
+  std::vector<Running> steps(kHung);
+  for (Running& step : steps) Start(step, hung);
+  for (int seen = 0; seen < kHung;) {
+    const auto result = other->Run({}, {value}, {}, Within(absl::Seconds(20)));
+    ASSERT_TRUE(result.ok()) << result.status();
+    seen = (*result)[0].scalar<int32_t>();
+  }
+  for (int i = 0; i < 10; ++i) {
+    const auto result = other->Run({}, {read}, {}, Within(absl::Seconds(20)));
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ((*result)[0].scalar<std::string>(), "text");
+  }
+  // Those that wait for a thread are cancelled as those that have one.
+  for (Running& step : steps) step.cancellation->Cancel(absl::CancelledError("no longer wanted"));
+  for (Running& step : steps) {
+    step.thread.join();
+    EXPECT_TRUE(absl::IsCancelled(step.result.status())) << step.result.status();
+  }
+}
+
 TEST_F(BlockingFilesTest, WhatAReaderReadsForACancelledStepIsTheNextRecord) {
   const Output reader = scope_.Op("TextLineReaderV2", {});
   const Output queue =
@@ -122,7 +174,7 @@ TEST_F(BlockingFilesTest, WhatAReaderReadsForACancelledStepIsTheNextRecord) {
   ASSERT_TRUE(session_->Run({}, {}, {put}).ok());
   Running given_up;
   Start(given_up, line);
-  // Opening the pipe succeeds as soon as somebody reads.
+  // Opening the pipe succeeds as soon as there is a reader.
   int writer = -1;
   for (int tries = 0; tries < 20'000 && writer < 0; ++tries) {
     writer = open(pipe_.c_str(), O_WRONLY | O_NONBLOCK);

@@ -5,7 +5,7 @@
 
 #include <gmock/gmock.h>
 
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 #include "muster/server/simulated_cluster_test.h"
 
 namespace muster {
@@ -129,7 +129,8 @@ TEST_F(ClusterWatchTest, ATaskThatSaysGoodbyeHasLeft) {
   EXPECT_EQ(HealthOf("worker1:1"), TaskHealth::kHealthy);
 }
 
-// All but the first, which looks after them, leave each other alone until they are asked.
+// Only the first task, the watcher, polls the others; the rest do so when their status is
+// requested.
 TEST_F(ClusterWatchTest, TasksDoNotAskEachOtherAllToAll) {
   for (const char* task : {"worker0:1", "worker1:1", "worker2:1"}) {
     Look(task);
@@ -182,7 +183,7 @@ TEST_F(ClusterWatchTest, AStragglerIsNamedAndRecovers) {
   EXPECT_EQ(view.health, TaskHealth::kSlow);
   EXPECT_THAT(view.explanation, HasSubstr("less than half of the median"));
   EXPECT_EQ(HealthOf("worker0:1"), TaskHealth::kHealthy);
-  // Whoever is asked: the straggler itself knows too, a little later.
+  // Every task reports it: the straggler itself too, a little later.
   Ask("worker1:1");
   Ask("worker2:1");
   cluster_.RunFor(absl::Seconds(5));

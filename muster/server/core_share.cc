@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "muster/transport/local_address.h"
+#include "muster/transport/api/local_address.h"
 
 namespace muster {
 namespace {

@@ -1,7 +1,7 @@
 // How many cores a task may count on.
 #pragma once
 
-#include "muster/transport/cluster.h"
+#include "muster/transport/api/cluster.h"
 
 namespace muster {
 

@@ -6,8 +6,8 @@
 #include "muster/client/connect.h"
 #include "muster/client/session.h"
 #include "muster/device/device.h"
-#include "muster/graph/scope.h"
-#include "muster/transport/local_address.h"
+#include "muster/graph/build/scope.h"
+#include "muster/transport/api/local_address.h"
 
 namespace muster {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "muster/base/acceptor.h"
-#include "muster/transport/task_status.h"
+#include "muster/base/net/acceptor.h"
+#include "muster/transport/api/task_status.h"
 
 namespace muster {
 

@@ -20,7 +20,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/server/server.h"
-#include "muster/transport/local_address.h"
+#include "muster/transport/api/local_address.h"
 
 namespace muster {
 namespace {
@@ -39,7 +39,7 @@ constexpr Deviation kDeviations[] = {
     // Attributes are treated as in 2.21.
     {"1.15.5", "n_register_graph", 2, "OK"},
     {"1.15.5", "n_register_graph", 3, "OK"},
-    // Who waits for a step that was cancelled hears what 2.21 says.
+    // A receive in a step that was cancelled gets the text of 2.21.
     {"1.15.5", "n_register_graph", 16, "CANCELLED: RecvAsync is cancelled."},
     // Without ":0" real masters wait for ever.
     {"2.21", "n_master_errors", 39, "INVALID_ARGUMENT: Cannot fetch 'y'"},

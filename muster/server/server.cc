@@ -11,7 +11,7 @@
 
 #include "muster/base/log.h"
 #include "muster/base/mutex.h"
-#include "muster/base/thread_pool.h"
+#include "muster/base/threads/thread_pool.h"
 #include "muster/collective/task_groups.h"
 #include "muster/dashboard/http_server.h"
 #include "muster/master/cluster_watch.h"
@@ -22,14 +22,14 @@
 #include "muster/server/task_report.h"
 #include "muster/tensor/memory_guard.h"
 #include "muster/tensor/unused_memory.h"
-#include "muster/transport/local_address.h"
-#include "muster/transport/local_masters.h"
+#include "muster/transport/api/local_address.h"
+#include "muster/transport/inproc/local_masters.h"
 #include "muster/worker/worker.h"
 
 namespace muster {
 namespace {
 
-// Who the process is in the cluster.
+// // The task that this process is in the cluster.
 absl::StatusOr<TaskName> Self(const ServerOptions& options) {
   const auto& jobs = options.cluster.jobs();
   TaskName self{options.job, options.task};
@@ -93,6 +93,7 @@ absl::StatusOr<collective::TaskGroupsOptions> GroupsOf(const ServerOptions& opti
   groups.host = entry.host;
   groups.encrypted =
       !options.security.certificate_file.empty() || !options.security.ca_file.empty();
+  groups.shared_memory = options.fast;
   return groups;
 }
 
@@ -114,7 +115,7 @@ absl::StatusOr<Place> FindPlace(const ServerOptions& options, const TaskName& se
     place.addresses = own;
     if (own.empty()) {
       LOG(WARNING) << self.ToString() << " listens on all interfaces: '" << entry.host
-                   << "', which the cluster gives for it, is no address of this machine";
+                   << "', which the cluster gives for it, is not an address of this machine";
     }
     return place;
   }
@@ -122,7 +123,7 @@ absl::StatusOr<Place> FindPlace(const ServerOptions& options, const TaskName& se
   if (IsWildcard(bind)) return place;
   place.addresses = LocalAddressesOf(bind);
   if (place.addresses.empty())
-    return InvalidArgument("cannot bind to '", bind, "': it is no address of this machine");
+    return InvalidArgument("cannot bind to '", bind, "': it is not an address of this machine");
   place.bind = place.host = bind;
   return place;
 }
@@ -132,7 +133,7 @@ void WarnIfOpen(const Place& place, const SecurityOptions& security, const TaskN
                         std::all_of(place.addresses.begin(), place.addresses.end(),
                                     [](const std::string& a) { return IsLoopbackAddress(a); });
   if (loopback || security.enabled()) return;
-  LOG(WARNING) << self.ToString() << " can be used by everybody who reaches "
+  LOG(WARNING) << self.ToString() << " can be used by any process that reaches "
                << (place.bind.empty() ? "this machine" : place.bind) << ", port " << place.port
                << ": neither TLS nor a token is set";
 }
@@ -147,8 +148,7 @@ struct Schedulers {
 Schedulers SchedulersOf(const ServerOptions& options, const TaskName& self) {
   if (options.scheduler != nullptr) return {options.scheduler, options.scheduler};
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  // Tasks that work at the same time would only be in each other's way with more threads than there
-  // are cores.
+  // More threads than cores would only make tasks that compute at the same time preempt each other.
   const int share = IsInside(options) ? cores : CoreShare(options.cluster, self, cores);
   // For all servers of the process; never destroyed, since sessions may outlive everything else.
   static Scheduler* const compute = NewThreadPool(cores, share).release();
@@ -165,7 +165,7 @@ struct Parts {
 
 enum class Phase : uint8_t { kStarting, kServing, kStopping };
 
-// A task that nobody can connect to does not serve, whatever else it does.
+// A task that accepts no connections is not healthy, whatever else it does.
 HttpPage HealthPage(Phase phase, const Acceptor& acceptor) {
   const absl::Status accepts = acceptor.Status();
   HttpPage page;
@@ -229,6 +229,8 @@ class TaskServer : public Server {
       options.max_message_bytes = options_.max_message_bytes;
       options.scheduler = schedulers_.control;
       options.status = SharedWatch();
+      options.fast = options_.fast;
+      options.batches = options_.batches;
       ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(), worker));
     }
     if (options_.local_tasks != nullptr)
@@ -238,8 +240,8 @@ class TaskServer : public Server {
     state_ = State::kServing;
     *phase_ = Phase::kServing;
     parts_->watch->Start();
-    report_ = StatusReport::FromEnvironment(*schedulers_.control,
-                                            [watch = parts_->watch] { return watch->Own(); });
+    report_ = StatusReport::To(options_.status_socket, *schedulers_.control,
+                               [watch = parts_->watch] { return watch->Own(); });
     if (report_ != nullptr) report_->Start();
     return absl::OkStatus();
   }
@@ -314,7 +316,7 @@ class TaskServer : public Server {
 
   std::shared_ptr<StatusApi> SharedWatch() const { return {parts_, parts_->watch.get()}; }
 
-  // The others need not wonder where the task is.
+  // Tells the others that the task stops, so that it does not count as lost.
   void SayGoodbye() {
     struct Said {
       Mutex mutex;
@@ -400,6 +402,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
     grpc.scheduler = schedulers.control;
     grpc.security = options.security;
     grpc.max_message_bytes = options.max_message_bytes;
+    grpc.fast = options.fast;
     transport = NewGrpcTransport(std::move(grpc));
   }
   if (options.local_tasks != nullptr)
@@ -415,8 +418,8 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   worker.cpu_devices = options.config.cpu_devices;
   worker.cache_replies = options.cache_rpc_response;
   worker.master_timeout = options.master_timeout;
-  worker.max_graph_nodes = options.max_graph_nodes;
-  worker.max_session_memory_bytes = options.max_session_memory_bytes;
+  const CallerLimits limits{options.max_graph_nodes, options.max_session_memory_bytes};
+  worker.limits = limits;
   worker.collective_group_leader = options.config.collective_group_leader;
   ASSIGN_OR_RETURN(collective::TaskGroupsOptions groups, GroupsOf(options, self));
   groups.scheduler = schedulers.compute;
@@ -433,7 +436,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   master.step_sequences = parts->worker->step_sequences();
   master.orphan_grace = options.orphan_grace;
   master.liveness = options.liveness;
-  master.max_graph_nodes = options.max_graph_nodes;
+  master.limits = limits;
   parts->master = Master::Create(std::move(master));
   ClusterWatchOptions watch;
   watch.self = self;
@@ -494,7 +497,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   ASSIGN_OR_RETURN(std::string address, options.cluster.Address(self));
   if (options.local_tasks != nullptr && !options.local_tasks->Has(address)) {
     return InvalidArgument(self.ToString(), " at ", address,
-                           " is none of the tasks that share this process");
+                           " is not one of the tasks that share this process");
   }
   ReservedPort reserved;
   if (!IsInside(options)) {
@@ -504,7 +507,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Create(ServerOptions options) {
   const Schedulers schedulers = SchedulersOf(options, self);
   if (options.max_memory_bytes < INT64_MAX) MemoryGuard::Global().Limit(options.max_memory_bytes);
   if (options.scheduler == nullptr) KeepMemoryTrimmed();
-  // The task's own entry says where it really is, so that others who are told of it find it.
+  // The task's own entry says where it really is, so that other tasks find it.
   options.cluster.jobs()[self.job][self.task] =
       absl::StrCat(Bracketed(ParseHostPort(address).value().host), ":", place.port);
   ASSIGN_OR_RETURN(std::shared_ptr<Parts> parts, MakeParts(options, self, place.port, schedulers));

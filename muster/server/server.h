@@ -4,12 +4,12 @@
 #include <memory>
 #include <string>
 
-#include "muster/transport/cluster.h"
+#include "muster/transport/api/cluster.h"
+#include "muster/transport/api/session_config.h"
+#include "muster/transport/api/task_status.h"
 #include "muster/transport/grpc/grpc_transport.h"
 #include "muster/transport/inproc/local_tasks.h"
-#include "muster/transport/session_config.h"
-#include "muster/transport/task_status.h"
-#include "muster/transport/watched_peers.h"
+#include "muster/transport/watch/watched_peers.h"
 
 namespace muster {
 
@@ -19,7 +19,7 @@ struct ServerOptions {
   int task = -1;    // may be -1 when the job has one task
   int port = -1;    // -1: the one in the cluster's entry
   // Where to listen; empty: the address that the cluster gives for the task, or all interfaces
-  // (with a warning) when that is no address of this machine.
+  // (with a warning) when that is not an address of this machine.
   std::string bind;
   SessionConfig config;  // under every session's own
   SecurityOptions security;
@@ -31,9 +31,9 @@ struct ServerOptions {
   // How long a client that has vanished may take to come back before its steps are cancelled and
   // its session is closed.
   absl::Duration orphan_grace = absl::Seconds(10);
-  // How long the master of a session that nobody uses may be unheard of before the session goes.
+  // A session that is idle, and whose master has not been heard of for this long, is removed.
   absl::Duration master_timeout = absl::Minutes(10);
-  // What strangers may send at most: a message, and the nodes of a graph with all its extensions.
+  // Limits on what clients may send: a message, and the nodes of a graph with all its extensions.
   int max_message_bytes = INT32_MAX;
   int64_t max_graph_nodes = 10'000'000;
   // What tensors may take at most: those of all tasks of the process, and those that the steps of
@@ -45,7 +45,14 @@ struct ServerOptions {
   int max_connections = 0;
   int max_connections_per_peer = 0;
   bool cache_rpc_response = false;
-  // Where /metrics and /healthz are served, to everybody who reaches it; 0: any free port, -1: not.
+  // Processes of this machine are reached without the network, where `security` asks for nothing.
+  bool fast = true;
+  // Other tasks of Muster may ask for several tensors at once.
+  bool batches = true;
+  // A Unix socket to which the task reports how it does; empty: none (status_report.h).
+  std::string status_socket;
+  // The port for /metrics and /healthz, open to any client that reaches it; 0: any free port, -1:
+  // none.
   int metrics_port = -1;
 };
 
@@ -72,7 +79,7 @@ class Server {
   virtual std::string target() const = 0;  // "grpc://host:port"
   virtual int port() const = 0;
   virtual int metrics_port() const = 0;  // -1: there is none
-  // How the tasks of the cluster do, as this one last heard.
+  // The health of the tasks of the cluster, as this one last knew it.
   virtual ClusterStatus Status() const = 0;
   virtual const ClusterSpec& cluster() const = 0;
   virtual TaskName self() const = 0;

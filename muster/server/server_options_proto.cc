@@ -5,8 +5,8 @@
 #include <google/protobuf/text_format.h>
 
 #include "muster/tensor/message_proto.h"
-#include "muster/transport/cluster_proto.h"
-#include "muster/transport/session_config_proto.h"
+#include "muster/transport/wire/cluster_proto.h"
+#include "muster/transport/wire/session_config_proto.h"
 
 namespace muster {
 namespace {
@@ -55,10 +55,10 @@ absl::StatusOr<ServerOptions> ParseServerDefFile(const std::string& contents) {
   FirstError error;
   parser.RecordErrorsTo(&error);
   if (parser.ParseFromString(contents, &proto)) return FromProto(proto);
-  // A binary message starts with the tag of a field, which is no letter.
+  // A binary message starts with the tag of a field, which is not a letter.
   tensorflow::ServerDef binary;
   if (binary.ParseFromString(contents)) return FromProto(binary);
-  return InvalidArgument("this is no ServerDef, neither binary nor text: ", error.text());
+  return InvalidArgument("this is not a ServerDef, neither binary nor text: ", error.text());
 }
 
 }  // namespace muster

@@ -9,8 +9,8 @@
 #include "muster/client/connect.h"
 #include "muster/client/session.h"
 #include "muster/device/device.h"
-#include "muster/graph/scope.h"
-#include "muster/transport/local_address.h"
+#include "muster/graph/build/scope.h"
+#include "muster/transport/api/local_address.h"
 
 namespace muster {
 namespace {
@@ -135,7 +135,7 @@ TEST_F(ServerTest, ARestartedTaskServesNewSessions) {
 }
 
 TEST_F(ServerTest, StopEndsStepsThatWaitAndJoinReturns) {
-  // Nobody ever sends what it waits for.
+  // No node ever sends what it waits for.
   const Scope worker = scope_.WithDevice("/job:worker/task:0/device:CPU:0");
   const std::string device = "/job:worker/replica:0/task:0/device:CPU:0";
   const Output never = worker.Op("_Recv", {},

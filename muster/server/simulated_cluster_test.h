@@ -14,7 +14,7 @@
 #include "muster/master/master.h"
 #include "muster/server/task_report.h"
 #include "muster/transport/simulated/simulated_network.h"
-#include "muster/transport/watched_peers.h"
+#include "muster/transport/watch/watched_peers.h"
 #include "muster/worker/worker.h"
 
 namespace muster {
@@ -57,9 +57,9 @@ class SimulatedCluster {
   Worker& worker(const std::string& address) { return *running_.at(address).worker; }
   Master& master(const std::string& address) { return *running_.at(address).master; }
   bool runs(const std::string& address) const { return running_.contains(address); }
-  // Looks after the others once it is started.
+  // Polls the others once it is started.
   ClusterWatch& watch(const std::string& address) { return *running_.at(address).watch; }
-  // The task tells others that it runs so many steps a second, for a client.
+  // The task reports that it runs that many steps per second for a client.
   void Pretend(const std::string& address, double steps_per_second) {
     const double now_seconds = absl::ToDoubleSeconds(now());
     Pretended& pretended = pretended_[address];
@@ -113,7 +113,7 @@ class SimulatedCluster {
     Running task = std::move(found->second);
     running_.erase(found);
     network_->Kill(address);
-    // Its process has ended: it says nothing more to anybody.
+    // Its process has ended: it sends nothing more.
     task.watch->Stop();
     const absl::Status reason = absl::UnavailableError("killed");
     task.worker->Stop(reason);

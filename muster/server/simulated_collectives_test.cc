@@ -1,13 +1,12 @@
-// Collectives among masters and workers of several tasks, and what becomes of them when a rank dies
-// or stops at any moment. On a virtual clock.
+// Collectives among masters and workers of several tasks, and how they end when a rank dies or
+// stops at any moment. On a virtual clock.
 #include <gmock/gmock.h>
 
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 #include "muster/server/simulated_cluster_test.h"
 
 namespace muster {
 namespace {
-
 
 constexpr int kRanks = 3;
 constexpr char kLeader[] = "/job:worker/replica:0/task:0";

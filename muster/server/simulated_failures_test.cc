@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 #include "muster/server/simulated_cluster_test.h"
 
 namespace muster {
@@ -27,7 +27,7 @@ struct Counters {
     }
     sum = reads[0];
     for (int i = 1; i < count; ++i) sum = worker.Op("Add", {sum, reads[i]});
-    // A step that waits on a worker for what nobody sends.
+    // A step that waits on a worker for a tensor that is never sent.
     const std::string here = "/job:worker/replica:0/task:1/device:CPU:0";
     const Output never = scope.WithDevice(here).Op("_Recv", {},
                                                    {{"tensor_type", DType::kFloat},
@@ -55,7 +55,7 @@ class FailureTest : public testing::Test {
   static constexpr char kMaster[] = "worker0:1";
   static constexpr const char* kOthers[] = {"ps0:1", "ps1:1", "worker1:1"};
 
-  // A step that nothing ends is given up after a time, so that the test fails and does not hang.
+  // A step that nothing ends times out, so that the test fails and does not hang.
   absl::Status Blocked(const std::vector<Node*>& targets = {}) {
     RunOptions options;
     options.timeout = absl::Minutes(10);
@@ -96,7 +96,7 @@ TEST_F(FailureTest, AKilledTaskFailsTheStepAtOnce) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("/job:ps/replica:0/task:0"));
   EXPECT_LT(took_, absl::Seconds(3.1));
-  // Nobody is left waiting at the tasks that live.
+  // No call is left waiting at the tasks that live.
   cluster_.RunFor(absl::Seconds(3));
   EXPECT_EQ(cluster_.worker("worker1:1").counts().steps, 0);
   EXPECT_EQ(cluster_.master(kMaster).counts().steps, 0);
@@ -104,7 +104,8 @@ TEST_F(FailureTest, AKilledTaskFailsTheStepAtOnce) {
   ExpectNextSessionWorks();
 }
 
-// ps 1 adds to its counter at once; worker 1 waits for what never comes, and needs ps 0 only.
+// ps 1 adds to its counter at once; worker 1 waits for a tensor that is never sent, and needs ps 0
+// only.
 TEST_F(FailureTest, AStepEndsWithATaskThatHasDoneItsPart) {
   const auto run = [this] { return Blocked({counters_.add[1].node}); };
   cluster_.After(absl::Seconds(10), [this] { cluster_.Kill("ps1:1"); });
@@ -249,7 +250,7 @@ TEST_F(FailureTest, AKilledMasterFailsTheStepSoon) {
 
 TEST_F(FailureTest, ATaskThatWasAwayHearsOfClosedSessions) {
   for (const bool is_cut : {false, true}) {
-    // Longer than anybody waits for an answer.
+    // Longer than any wait for an answer.
     if (is_cut) {
       for (const char* task : kOthers) cluster_.network().Cut(kMaster, task);
     } else {
@@ -270,7 +271,7 @@ TEST_F(FailureTest, ATaskThatWasAwayHearsOfClosedSessions) {
 
 TEST_F(FailureTest, SessionsOfAMasterThatDiesGoAtTheWorkers) {
   EXPECT_EQ(SessionsOfOthers(), 3);
-  // One that is only idle, or silent for a while, is no dead one.
+  // A task that is only idle, or silent for a while, is not dead.
   cluster_.RunFor(absl::Hours(24));
   EXPECT_EQ(SessionsOfOthers(), 3);
   cluster_.network().Pause(kMaster);

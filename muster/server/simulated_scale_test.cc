@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <malloc.h>
 
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 #include "muster/server/simulated_cluster_test.h"
 
 namespace muster {
@@ -76,7 +76,7 @@ TEST(SimulatedScaleTest, WorkAndMemoryGrowWithTheNumberOfTasksOnly) {
     EXPECT_LE(work->calls_per_step, 4 * tasks);
     // The client's, the master's to all, and from each to the first: never all to all.
     EXPECT_LE(work->connections, 2 * tasks);
-    // A fan-out is no chain: so many messages take hardly longer than one.
+    // A fan-out is not a chain: many messages take hardly longer than one.
     EXPECT_LE(work->step_time, absl::Milliseconds(20));
   }
   EXPECT_LE(large.bytes, middle.bytes * 2.4);

@@ -1,6 +1,5 @@
 #include "muster/server/status_report.h"
 
-#include <cstdlib>
 #include <cstring>
 #include <utility>
 
@@ -19,12 +18,12 @@ constexpr absl::Duration kInterval = absl::Milliseconds(500);
 
 }  // namespace
 
-std::shared_ptr<StatusReport> StatusReport::FromEnvironment(Scheduler& scheduler,
-                                                            std::function<TaskStatus()> status) {
-  const char* path = std::getenv(kEnvironmentName);
-  if (path == nullptr || *path == '\0') return nullptr;
-  if (std::strlen(path) >= sizeof(sockaddr_un::sun_path)) {
-    LOG(WARNING) << kEnvironmentName << " is longer than a socket's path may be: " << path;
+std::shared_ptr<StatusReport> StatusReport::To(const std::string& path, Scheduler& scheduler,
+                                               std::function<TaskStatus()> status) {
+  if (path.empty()) return nullptr;
+  if (path.size() >= sizeof(sockaddr_un::sun_path)) {
+    LOG(WARNING) << kEnvironmentName << " is '" << path << "': the path of a socket has less than "
+                 << sizeof(sockaddr_un::sun_path) << " bytes";
     return nullptr;
   }
   const int socket = ::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -81,7 +80,7 @@ void StatusReport::Send() {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path_.c_str(), path_.size() + 1);
-  // Nobody may listen any more, or not read fast enough: the next report says the same.
+  // The launcher may be gone, or not read fast enough: the next report repeats the state.
   (void)sendto(socket_, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL,
                reinterpret_cast<const sockaddr*>(&address), sizeof(address));
 }

@@ -1,4 +1,4 @@
-// Tells whoever started this process how the task is doing: `muster launch` shows it.
+// Reports the state of the task to the launcher of this process: `muster launch` shows it.
 #pragma once
 
 #include <functional>
@@ -7,20 +7,21 @@
 
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
-#include "muster/transport/task_status.h"
+#include "muster/transport/api/task_status.h"
 
 namespace muster {
 
-// Sends a datagram of JSON twice a second, and whenever something is noted, to the Unix socket that
-// the environment names: {"job": "ps", "task": 0, ...}, see TaskJson.
-// A socket nobody reads is not an error. Thread-safe.
+// Sends a datagram of JSON twice a second, and whenever something is noted, to a Unix socket:
+// {"job": "ps", "task": 0, ...}, see TaskJson. A socket without a reader is not an
+// error. Thread-safe.
 class StatusReport : public std::enable_shared_from_this<StatusReport> {
  public:
+  // Names the socket to the processes that `muster launch` starts.
   static constexpr char kEnvironmentName[] = "MUSTER_STATUS_SOCKET";
 
-  // Null where the environment names no socket.
-  static std::shared_ptr<StatusReport> FromEnvironment(Scheduler& scheduler,
-                                                       std::function<TaskStatus()> status);
+  // Null where `path` is empty, or longer than that of a socket may be, which is logged.
+  static std::shared_ptr<StatusReport> To(const std::string& path, Scheduler& scheduler,
+                                          std::function<TaskStatus()> status);
   StatusReport(Scheduler& scheduler, std::function<TaskStatus()> status, int socket,
                std::string path);
   ~StatusReport();

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "muster/transport/task_status.h"
+#include "muster/transport/api/task_status.h"
 
 namespace muster {
 
@@ -13,7 +13,7 @@ class Worker;
 // Counts as they are; the rate of steps needs more than one look (see ClusterWatch).
 TaskStatus ReportOf(const TaskName& self, const Master& master, const Worker& worker);
 
-// One task as an object, as `muster launch` is told of it; `muster status --json` has the same
+// One task as an object, as it reports to `muster launch`; `muster status --json` has the same
 // members for each task. Null for what is not known.
 std::string TaskJson(const TaskStatus& status);
 // One object with the members "target", "asked", "global_step", "jobs" and "tasks".

@@ -38,7 +38,7 @@ class ExternalRegion : public Region {
 class CachingAllocator;
 
 // Under the address sanitizer every block is its own and exactly as long as it was asked for, so
-// that an element read past the end or after the end is seen.
+// that a read past the end or after the block was freed is detected.
 constexpr bool kExactBlocks = kHasAddressSanitizer;
 
 // Header and elements share one block: the header fills the first cache line, elements follow at an
@@ -54,11 +54,11 @@ class HeapRegion : public Region {
 
  private:
   int size_class_;
-  RefPtr<MemoryAccount> account_;  // null: nobody's
+  RefPtr<MemoryAccount> account_;  // null: no account
 };
 constexpr size_t kHeader = kBufferAlignment;
 
-// The system may back what lies in such pages as a whole by one page instead of hundreds.
+// Blocks that cover whole huge pages may be backed by one page instead of hundreds.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kHugeFromBytes = 2 * kHugePageBytes;
 
@@ -66,15 +66,15 @@ void UseHugePages(void* block, size_t bytes) {
   const auto begin =
       (reinterpret_cast<uintptr_t>(block) + kHugePageBytes - 1) & ~(kHugePageBytes - 1);
   const auto end = (reinterpret_cast<uintptr_t>(block) + bytes) & ~(kHugePageBytes - 1);
-  // Only advice: where it is not taken everything works as before.
+  // A hint only: nothing depends on it.
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
 }
 
 static_assert(sizeof(HeapRegion) <= kHeader);
 
 // Blocks come in sizes of a power of two and the three quarters between; freed ones wait in a list
-// per size, so that a training loop that repeats itself stops asking the system (and stops paying
-// for fresh pages).
+// per size, so that a training loop soon stops asking the system for memory (and stops paying for
+// page faults).
 class CachingAllocator : public Allocator {
  public:
   Buffer Allocate(size_t size_bytes) override {
@@ -139,7 +139,7 @@ class CachingAllocator : public Allocator {
     GiveBack(block, taken_bytes, kind);
   }
 
-  // Gives back the blocks of `least_bytes` and more that nobody uses.
+  // Gives free blocks of `least_bytes` and more back to the system.
   void ReleaseCached(size_t least_bytes) {
     for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kSharedHost}) {
       for (int size_class = ClassOf(least_bytes); size_class < kClasses; ++size_class) {
@@ -150,27 +150,22 @@ class CachingAllocator : public Allocator {
   }
 
  private:
-  // Memory of the system; null when there is none, or none may be had. `kind` is what was wanted,
-  // then what it is.
+  // Memory of the system; null when there is none or the limits allow none. `kind` is the wanted
+  // kind, and on return the kind that it has.
   void* TakeFresh(size_t bytes, MemoryKind& kind) {
-    MemoryGuard& guard = MemoryGuard::Global();
-    if (MustHaveMemory::is_on()) {
-      guard.TakeAnyway(bytes);
-    } else if (!guard.Take(bytes, [this] { ReleaseCached(0); })) {
-      return nullptr;
-    }
-    void* block = nullptr;
-    if (kind == MemoryKind::kSharedHost) block = SharedMemory::Global().Allocate(bytes);
-    if (block == nullptr) {
+    const auto place = [bytes, &kind]() -> void* {
+      void* block = nullptr;
+      if (kind == MemoryKind::kSharedHost) block = SharedMemory::Global().Allocate(bytes);
+      if (block != nullptr) return block;
       kind = MemoryKind::kHost;
-      if (posix_memalign(&block, kBufferAlignment, bytes) != 0) {
-        guard.Return(nullptr, bytes);
-        return nullptr;
-      }
+      if (posix_memalign(&block, kBufferAlignment, bytes) != 0) return nullptr;
       if (bytes >= kHugeFromBytes) UseHugePages(block, bytes);
-    }
-    guard.Placed(block, bytes);
-    return block;
+      return block;
+    };
+    MemoryGuard& guard = MemoryGuard::Global();
+    return MustHaveMemory::is_on() ? guard.TakeAnyway(bytes, place)
+                                   : guard.Take(
+                                         bytes, [this] { ReleaseCached(0); }, place);
   }
 
   static void GiveBack(void* block, size_t bytes, MemoryKind kind) {
@@ -183,8 +178,7 @@ class CachingAllocator : public Allocator {
   }
 
   static constexpr int kClasses = 4 * 36;
-  // A few tensors of the size that people call large: fresh pages cost more than what is done to
-  // their elements.
+  // A few large tensors: for them, page faults cost more than the work on their elements.
   static constexpr size_t kMaxCachedBytes = size_t{256} << 20;
   static constexpr size_t kMinListLength = 256;
   // A graph of thousands of small nodes holds as many small tensors.

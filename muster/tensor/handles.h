@@ -25,7 +25,7 @@ struct DTypeAndShape {
   PartialShape shape;
 };
 
-// Names a resource; `resource` may carry the object itself, which saves the look-up.
+// Names a resource; `resource` may carry the object itself, which saves the lookup.
 class ResourceHandle {
  public:
   std::string device;

@@ -4,17 +4,22 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/mman.h>
+
+#include "muster/base/net/descriptor.h"
 
 namespace muster {
 namespace {
 
-// So much is taken between two looks at the system.
+// How much is taken between two queries of the system.
 constexpr int64_t kCreditBytes = int64_t{32} << 20;
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kSampledPages = 64;
 
-// Beside tensors a process needs memory for what it receives and for what it keeps track of.
+// Besides tensors a process needs memory for messages and for bookkeeping.
 int64_t Reserve(int64_t limit_bytes) {
   return std::clamp<int64_t>(limit_bytes / 64, int64_t{16} << 20, int64_t{256} << 20) +
          kCreditBytes;
@@ -36,6 +41,34 @@ int64_t UntouchedBytes(const void* base, size_t bytes) {
   return static_cast<int64_t>(bytes / kSampledPages) * missing;
 }
 
+// So that the system counts it.
+void WriteToEachPage(void* block, size_t bytes) {
+  auto* const begin = static_cast<volatile char*>(block);
+  for (size_t at = 0; at < bytes; at += kPageBytes) begin[at] = 0;
+  begin[bytes - 1] = 0;
+}
+
+// While it lives other processes that share `path` wait for theirs. Nobody waits for long: the
+// lock is open to every process that sees the path.
+class AloneAt {
+ public:
+  explicit AloneAt(const std::string& path)
+      : file_(path.empty() ? -1 : open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    constexpr absl::Duration kMostWait = absl::Seconds(2);
+    const absl::Time end = absl::Now() + kMostWait;
+    while (file_.get() >= 0 && flock(file_.get(), LOCK_EX | LOCK_NB) != 0 && absl::Now() < end)
+      absl::SleepFor(absl::Milliseconds(1));
+  }
+
+ private:
+  const Descriptor file_;  // unlocked when it is closed
+};
+
+std::string TextOf(const SystemMemory::Room& room, int64_t left_bytes) {
+  return absl::StrCat(room.holder, " has ", std::max<int64_t>(left_bytes, 0), " bytes left of ",
+                      room.limit_bytes);
+}
+
 std::string& Shortage() {
   thread_local std::string text;
   return text;
@@ -52,6 +85,11 @@ MemoryGuard& MemoryGuard::Global() {
   return *guard;
 }
 
+std::string MemoryGuard::LimitText() const {
+  return absl::StrCat("the tensors of this process may take ", limit_bytes(), " bytes and have ",
+                      held_bytes());
+}
+
 bool MemoryGuard::TakeFromLimit(int64_t bytes, absl::FunctionRef<void()> give_back) {
   const auto exceeds_limit = [&] { return held_bytes() > limit_bytes(); };
   held_bytes_.fetch_add(bytes, std::memory_order_relaxed);
@@ -59,8 +97,7 @@ bool MemoryGuard::TakeFromLimit(int64_t bytes, absl::FunctionRef<void()> give_ba
   give_back();
   if (!exceeds_limit()) return true;
   held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
-  Shortage() = absl::StrCat("the tensors of this process may take ", limit_bytes(),
-                            " bytes and have ", held_bytes());
+  Shortage() = LimitText();
   return false;
 }
 
@@ -68,23 +105,53 @@ bool MemoryGuard::Adopt(size_t bytes, absl::FunctionRef<void()> give_back) {
   return TakeFromLimit(static_cast<int64_t>(bytes), give_back);
 }
 
-bool MemoryGuard::Take(size_t bytes, absl::FunctionRef<void()> give_back) {
+void* MemoryGuard::Take(size_t bytes, absl::FunctionRef<void()> give_back, Place place) {
   const auto wanted = static_cast<int64_t>(bytes);
-  if (!TakeFromLimit(wanted, give_back)) return false;
-  if (bytes < kLargeBytes && TakeCredit(wanted)) return true;
-  if (TakeFromSystem(wanted, /*is_last=*/false)) return true;
-  give_back();
-  if (TakeFromSystem(wanted, /*is_last=*/true)) return true;
+  if (!TakeFromLimit(wanted, give_back)) return nullptr;
+  if (bytes < kLargeBytes && TakeCredit(wanted)) return PlaceTaken(wanted, place);
+  std::string shared_path;
+  Answer answer = TakeFromSystem(wanted, &shared_path);
+  if (answer == Answer::kNo) {
+    give_back();
+    answer = TakeFromSystem(wanted, &shared_path);
+    if (answer != Answer::kNo) TakeShortage();  // there is none after all
+  }
+  if (answer == Answer::kYes) return PlaceTaken(wanted, place);
+  if (answer == Answer::kOnlyAlone) return TakeAlone(wanted, shared_path, place);
   held_bytes_.fetch_sub(wanted, std::memory_order_relaxed);
-  return false;
+  return nullptr;
 }
 
-void MemoryGuard::TakeAnyway(size_t bytes) {
-  held_bytes_.fetch_add(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-  credit_.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
-  if (bytes < kLargeBytes) return;
+void* MemoryGuard::TakeAlone(int64_t bytes, const std::string& shared_path, Place place) {
+  const AloneAt alone(shared_path);
+  if (TakeFromSystem(bytes, nullptr) == Answer::kNo) {
+    held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+    return nullptr;
+  }
+  void* const block = PlaceTaken(bytes, place);
+  if (block != nullptr) WriteToEachPage(block, static_cast<size_t>(bytes));
+  return block;
+}
+
+void* MemoryGuard::TakeAnyway(size_t bytes, Place place) {
+  const auto wanted = static_cast<int64_t>(bytes);
+  held_bytes_.fetch_add(wanted, std::memory_order_relaxed);
+  credit_.fetch_sub(wanted, std::memory_order_relaxed);
+  if (bytes >= kLargeBytes) {
+    MutexLock lock(mutex_);
+    promised_ += wanted;
+  }
+  return PlaceTaken(wanted, place);
+}
+
+void* MemoryGuard::PlaceTaken(int64_t bytes, Place place) {
+  void* const block = place();
+  if (block == nullptr) held_bytes_.fetch_sub(bytes, std::memory_order_relaxed);
+  if (static_cast<size_t>(bytes) < kLargeBytes) return block;
   MutexLock lock(mutex_);
-  promised_ += static_cast<int64_t>(bytes);
+  promised_ -= bytes;
+  if (block != nullptr) young_.emplace(block, static_cast<size_t>(bytes));
+  return block;
 }
 
 bool MemoryGuard::TakeCredit(int64_t bytes) {
@@ -96,24 +163,37 @@ bool MemoryGuard::TakeCredit(int64_t bytes) {
   return false;
 }
 
-bool MemoryGuard::TakeFromSystem(int64_t bytes, bool is_last) {
+MemoryGuard::Answer MemoryGuard::TakeFromSystem(int64_t bytes, std::string* shared_path) {
   const bool is_large = bytes >= static_cast<int64_t>(kLargeBytes);
   MutexLock lock(mutex_);
   // Another thread may have looked meanwhile.
-  if (!is_large && TakeCredit(bytes)) return true;
+  if (!is_large && TakeCredit(bytes)) return Answer::kYes;
+  const SystemMemory::Room room = look_();
+  const int64_t unseen = promised_ + UntouchedLocked();
+  const int64_t left = room.available_bytes - Reserve(room.limit_bytes) - unseen;
+  if (bytes > left) {
+    Shortage() = TextOf(room, left);
+    return Answer::kNo;
+  }
+  if (is_large && shared_path != nullptr && unseen + bytes > left / kUnseenPart) {
+    *shared_path = room.path;
+    return Answer::kOnlyAlone;
+  }
+  if (is_large) promised_ += bytes;
+  credit_.store(std::min(kCreditBytes, (left - bytes) / kUnseenPart), std::memory_order_relaxed);
+  return Answer::kYes;
+}
+
+std::string MemoryGuard::WhyNoRoom(int64_t bytes, int64_t missing, int64_t& left_bytes) {
+  left_bytes = limit_bytes() - held_bytes() - bytes;
+  if (left_bytes < 0) return LimitText();
+  MutexLock lock(mutex_);
   const SystemMemory::Room room = look_();
   const int64_t left =
       room.available_bytes - Reserve(room.limit_bytes) - promised_ - UntouchedLocked();
-  if (bytes > left) {
-    if (is_last) {
-      Shortage() = absl::StrCat(room.holder, " has ", std::max<int64_t>(left, 0), " bytes left of ",
-                                room.limit_bytes);
-    }
-    return false;
-  }
-  if (is_large) promised_ += bytes;
-  credit_.store(std::min(kCreditBytes, left - bytes), std::memory_order_relaxed);
-  return true;
+  left_bytes = std::min(left_bytes, left);
+  if (missing <= left) return "";
+  return TextOf(room, left);
 }
 
 int64_t MemoryGuard::UntouchedLocked() {
@@ -126,22 +206,11 @@ int64_t MemoryGuard::UntouchedLocked() {
   return all;
 }
 
-void MemoryGuard::Placed(const void* base, size_t bytes) {
-  if (bytes < kLargeBytes) return;
-  MutexLock lock(mutex_);
-  promised_ -= static_cast<int64_t>(bytes);
-  young_.emplace(base, bytes);
-}
-
 void MemoryGuard::Return(const void* base, size_t bytes) {
   held_bytes_.fetch_sub(static_cast<int64_t>(bytes), std::memory_order_relaxed);
   if (bytes < kLargeBytes) return;
   MutexLock lock(mutex_);
-  if (base == nullptr) {
-    promised_ -= static_cast<int64_t>(bytes);
-  } else {
-    young_.erase(base);
-  }
+  young_.erase(base);
 }
 
 bool MemoryAccount::Take(size_t bytes) {

@@ -1,6 +1,6 @@
-// Who may have how much memory for tensors: the process, a session, and what the system has left.
-// The system kills a process that writes to more memory than there is, long after it has promised
-// the memory; so whoever takes it asks here first.
+// Limits on the memory of tensors: of the process, of a session, and of the system. The system
+// overcommits: it grants memory and kills the process later, when more is written to than there is.
+// So every allocator asks here first.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace muster {
 
-// Thread-safe. Knows of what was taken from the system, whether somebody uses it or not.
+// Thread-safe. Counts what was taken from the system, in use or cached.
 class MemoryGuard {
  public:
   using Look = std::function<SystemMemory::Room()>;
@@ -29,37 +29,53 @@ class MemoryGuard {
   static MemoryGuard& Global();
   explicit MemoryGuard(Look look) : look_(std::move(look)) {}
 
-  // No more than so many bytes may be taken, as if there were no others.
+  // At most this many bytes may be taken, whatever the system has.
   void Limit(int64_t bytes) { limit_bytes_.store(bytes, std::memory_order_relaxed); }
   int64_t limit_bytes() const { return limit_bytes_.load(std::memory_order_relaxed); }
   int64_t held_bytes() const { return held_bytes_.load(std::memory_order_relaxed); }
 
-  // Whether so many bytes more may be taken. If not, `give_back` is called once, which may return
-  // what nobody uses. Taken or returned bytes below kLargeBytes cost an addition or two, mostly.
-  bool Take(size_t bytes, absl::FunctionRef<void()> give_back);
-  // Whether so many bytes more may be taken that the process has already: what has come over the
-  // network and becomes a tensor where it lies. Only the limit is asked.
+  using Place = absl::FunctionRef<void*()>;
+
+  // The block that `place` allocates; null where that fails or where no more may be taken. Before a
+  // refusal `give_back` is called once, which may release cached blocks. Sizes below kLargeBytes
+  // mostly cost an addition or two. A large block that is much of what the system has left is
+  // written to before it is handed out, while other processes that ask for as much wait: the system
+  // promises the same memory to all of them.
+  void* Take(size_t bytes, absl::FunctionRef<void()> give_back, Place place);
+  // Whether the process may keep `bytes` that it has already: a message that becomes a tensor
+  // without a copy. Only the limit is checked, not the system.
   bool Adopt(size_t bytes, absl::FunctionRef<void()> give_back);
-  // For callers that cannot do without.
-  void TakeAnyway(size_t bytes);
-  // Where the bytes are that were taken; until then they count as not written to.
-  void Placed(const void* base, size_t bytes);
-  // Before the memory goes; `base` is null where it was taken and never placed.
+  // For callers that cannot fail.
+  void* TakeAnyway(size_t bytes, Place place);
+  // Before the memory goes.
   void Return(const void* base, size_t bytes);
 
+  // For memory that fills without being asked for, such as arriving messages: empty where `bytes`,
+  // of which `missing` are yet to come, fit into memory; otherwise why they do not. `left_bytes`
+  // becomes what is left beyond them.
+  std::string WhyNoRoom(int64_t bytes, int64_t missing, int64_t& left_bytes);
+
   static constexpr size_t kLargeBytes = size_t{32} << 20;
+  // This part of what is left may be taken and not written to.
+  static constexpr int64_t kUnseenPart = 8;
 
  private:
+  enum class Answer : uint8_t { kNo, kYes, kOnlyAlone };
+  std::string LimitText() const;
   bool TakeFromLimit(int64_t bytes, absl::FunctionRef<void()> give_back);
   bool TakeCredit(int64_t bytes);
-  bool TakeFromSystem(int64_t bytes, bool is_last);
-  // Of the large ones, what nobody has written to: the system does not count it yet.
+  // kOnlyAlone: it is much of what is left, and nothing is taken yet; `shared_path` is the file on
+  // which other processes can be made to wait. Null: they wait already.
+  Answer TakeFromSystem(int64_t bytes, std::string* shared_path);
+  void* TakeAlone(int64_t bytes, const std::string& shared_path, Place place);
+  void* PlaceTaken(int64_t bytes, Place place);
+  // The part of the large blocks that has not been written to: the system does not count it yet.
   int64_t UntouchedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Look look_;
   std::atomic<int64_t> limit_bytes_{INT64_MAX};
   std::atomic<int64_t> held_bytes_{0};
-  std::atomic<int64_t> credit_{0};  // what may be taken before the system is looked at again
+  std::atomic<int64_t> credit_{0};  // what may be taken before the system is queried again
   Mutex mutex_;
   int64_t promised_ ABSL_GUARDED_BY(mutex_) = 0;  // to large ones that are not placed
   std::map<const void*, size_t> young_ ABSL_GUARDED_BY(mutex_);
@@ -79,9 +95,9 @@ class MemoryAccount : public RefCounted {
   }
   int64_t used_bytes() const { return used_bytes_.load(std::memory_order_relaxed); }
 
-  // To whose account the buffers go that this thread allocates; null: to nobody's.
+  // The account that this thread's allocations are charged to; null: none.
   static MemoryAccount* Current() { return current_; }
-  // Sets it for as long as it lives.
+  // Sets it for its own lifetime.
   class Scope {
    public:
     explicit Scope(MemoryAccount* account) : before_(current_) { current_ = account; }
@@ -100,8 +116,8 @@ class MemoryAccount : public RefCounted {
   std::atomic<int64_t> used_bytes_{0};
 };
 
-// While one lives no limit holds for what its thread allocates: for callers that have no way to say
-// that there is no memory.
+// While one exists, no limit holds for what its thread allocates: for callers that have no way to
+// report a lack of memory.
 class MustHaveMemory {
  public:
   MustHaveMemory() : before_(is_on_) { is_on_ = true; }
@@ -115,7 +131,7 @@ class MustHaveMemory {
   const bool before_;
 };
 
-// What a tensor's constructor throws where memory cannot be had.
+// What a tensor's constructor throws when memory is refused.
 class LackOfMemory : public std::bad_alloc {
  public:
   explicit LackOfMemory(absl::Status status)
@@ -126,8 +142,8 @@ class LackOfMemory : public std::bad_alloc {
   std::shared_ptr<const absl::Status> status_;  // copies of exceptions must not throw
 };
 
-// While one lives, its thread catches LackOfMemory: constructors keep to the limits too. Not `on`:
-// it does not, as where the work of somebody else is called in between.
+// While one exists, its thread catches LackOfMemory, so that constructors respect the limits too.
+// With `on` false it does not: for calls into code of others in between.
 class CatchesLackOfMemory {
  public:
   explicit CatchesLackOfMemory(bool on = true) : before_(is_on_) { is_on_ = on; }

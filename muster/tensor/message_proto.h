@@ -19,7 +19,7 @@ inline constexpr size_t kMaxMessageBytes = INT32_MAX;
 // InvalidArgument, with its type and size, for a message that is longer; protobuf itself would
 // answer with an empty one.
 absl::StatusOr<std::string> MessageToBytes(const google::protobuf::MessageLite& message);
-// Whether the bytes are such a message; more than a message can have are none.
+// False when the bytes are not such a message, or are more than a message may have.
 bool MessageFromBytes(absl::string_view bytes, google::protobuf::MessageLite& message);
 
 }  // namespace muster

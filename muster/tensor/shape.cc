@@ -118,6 +118,15 @@ int64_t PartialShape::num_elements() const {
   return shape ? shape->num_elements() : -1;
 }
 
+bool PartialShape::CompatibleWith(const Shape& shape) const {
+  if (!known_rank_) return true;
+  if (rank() != shape.rank()) return false;
+  for (int i = 0; i < shape.rank(); ++i) {
+    if (dims_[i] >= 0 && dims_[i] != shape[i]) return false;
+  }
+  return true;
+}
+
 bool PartialShape::CompatibleWith(const PartialShape& other) const {
   if (!known_rank_ || !other.known_rank_) return true;
   if (dims_.size() != other.dims_.size()) return false;

@@ -83,7 +83,7 @@ class PartialShape {
   // -1 when not fully known.
   int64_t num_elements() const;
   bool CompatibleWith(const PartialShape& other) const;
-  bool CompatibleWith(const Shape& shape) const { return CompatibleWith(PartialShape(shape)); }
+  bool CompatibleWith(const Shape& shape) const;
   // The information of both; InvalidArgument when they contradict each other.
   absl::StatusOr<PartialShape> Merge(const PartialShape& other) const;
 

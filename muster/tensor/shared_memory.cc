@@ -24,7 +24,7 @@ size_t RoundUp(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
-// Whoever maps it must never find that the end has gone.
+// A process that maps a segment must never fault because it was truncated.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 }  // namespace
@@ -108,7 +108,7 @@ void SharedMemory::Free(void* block, size_t size_bytes) {
   auto address = reinterpret_cast<Address>(block);
   MutexLock lock(mutex_);
   const Address segment_begin = SegmentOfLocked(address)->first;
-  // Two segments may lie side by side, but no block spans both.
+  // Two segments may be adjacent, but no block spans both.
   const Address segment_end = segment_begin + segments_.at(segment_begin).size_bytes;
   auto next = free_.lower_bound(address);
   if (next != free_.begin()) {
@@ -124,7 +124,7 @@ void SharedMemory::Free(void* block, size_t size_bytes) {
     bytes += next->second;
     RemoveFreeLocked(next);
   }
-  // The last one stays for whoever comes next.
+  // The last one is kept for the next allocation.
   if (address == segment_begin && address + bytes == segment_end && segments_.size() > 1)
     return ReturnSegmentLocked(segments_.find(segment_begin));
   AddFreeLocked(address, bytes);
@@ -144,7 +144,7 @@ void SharedMemory::Trim() {
   for (const auto& [address, size_bytes] : free_) {
     const Address begin = RoundUp(address, kPageBytes);
     const Address end = (address + size_bytes) / kPageBytes * kPageBytes;
-    // The pages go, here and from whoever has been shown them; the addresses stay.
+    // The pages are freed, here and in processes that map them; the addresses stay valid.
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_REMOVE);
   }
 }
@@ -163,7 +163,7 @@ absl::StatusOr<SharedMemory::Opened> SharedMemory::Open(uint64_t segment) const 
   if (found == by_number_.end())
     return absl::NotFoundError(absl::StrCat("no segment of shared memory has number ", segment));
   const Segment& opened = segments_.at(found->second);
-  // Opened anew, since a duplicate could write too.
+  // Opened again, since a duplicate of the descriptor could write too.
   const std::string path = absl::StrCat("/proc/self/fd/", opened.descriptor);
   const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return Internal("cannot open ", path, ": ", std::strerror(errno));
@@ -184,7 +184,7 @@ absl::StatusOr<SharedMapping> SharedMapping::Map(int descriptor, size_t size_byt
   void* const base =
       is_ours ? mmap(nullptr, size_bytes, PROT_READ, MAP_SHARED, descriptor, 0) : MAP_FAILED;
   close(descriptor);
-  if (!is_ours) return InvalidArgument("a descriptor is no segment of ", size_bytes, " bytes");
+  if (!is_ours) return InvalidArgument("a descriptor is not a segment of ", size_bytes, " bytes");
   if (base == MAP_FAILED) return Internal("cannot map ", size_bytes, " bytes of another process");
   return SharedMapping(static_cast<const char*>(base), size_bytes);
 }

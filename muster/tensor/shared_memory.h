@@ -1,6 +1,5 @@
-// Memory that other processes of this machine may be shown: segments of the system, cut into
-// blocks. The system takes a segment back when the last process that has it is gone, however that
-// ended.
+// Memory that can be shared with other processes of this machine: segments, divided into blocks.
+// The system frees a segment when the last process that maps it is gone, however that ended.
 #pragma once
 
 #include <atomic>
@@ -33,11 +32,11 @@ class SharedMemory {
   void* Allocate(size_t size_bytes);
   // Requires: what Allocate gave for the same size.
   void Free(void* block, size_t size_bytes);
-  // Gives the system back what is free, where it lies between blocks in use too.
+  // Gives free pages back to the system, also those between blocks in use.
   void Trim();
 
   struct Place {
-    uint64_t segment = 0;  // no other one ever has the number
+    uint64_t segment = 0;  // numbers are never reused
     uint64_t offset = 0;
   };
   // Nothing for memory of another kind.
@@ -50,7 +49,7 @@ class SharedMemory {
   // NotFound for one that has been given back.
   absl::StatusOr<Opened> Open(uint64_t segment) const;
   bool Has(uint64_t segment) const;
-  // How many segments have been given back: whoever has told others of them looks when it grows.
+  // How many segments have been given back: a user that has shared some checks them when it grows.
   uint64_t num_returned() const { return num_returned_.load(std::memory_order_acquire); }
   int64_t size_bytes() const { return size_bytes_.load(std::memory_order_relaxed); }
 
@@ -81,19 +80,19 @@ class SharedMemory {
   std::atomic<int64_t> size_bytes_{0};
 };
 
-// Smaller buffers are copied sooner than another process could be shown where they lie, unless it
-// is shown many of them at once.
+// Copying a smaller buffer is faster than telling another process where it is, unless many are told
+// at once.
 inline constexpr size_t kSharedFromBytes = 16 << 10;
 inline constexpr size_t kSharedTogetherFromBytes = 2 << 10;
-// From now on the HostAllocator takes buffers from that size on from here, so that other tasks of
-// this machine can read them where they are.
+// From now on the HostAllocator takes buffers of at least that size from here, so that other tasks
+// of this machine can read them in place.
 void ShareLargeBuffers();
 
 // Memory of another process, for reading.
 class SharedMapping {
  public:
-  // Takes the descriptor. InvalidArgument for what is no segment of ours: one that its owner could
-  // shorten while it is read.
+  // Takes the descriptor. InvalidArgument for what is not a sealed segment: its owner could
+  // truncate it while it is read.
   static absl::StatusOr<SharedMapping> Map(int descriptor, size_t size_bytes);
   SharedMapping(SharedMapping&& other) noexcept
       : data_(std::exchange(other.data_, nullptr)), size_bytes_(other.size_bytes_) {}

@@ -23,7 +23,7 @@ TEST(SharedMemoryTest, AnotherMappingSeesWhatIsWritten) {
   ASSERT_TRUE(place.has_value());
   const auto opened = memory.Open(place->segment);
   ASSERT_TRUE(opened.ok()) << opened.status();
-  // Nobody else can write to it, nor make it shorter.
+  // The other process can neither write to it nor truncate it.
   EXPECT_EQ(mmap(nullptr, 4096, PROT_WRITE, MAP_SHARED, opened->descriptor, 0), MAP_FAILED);
   const auto mapping = SharedMapping::Map(opened->descriptor, opened->size_bytes);
   ASSERT_TRUE(mapping.ok()) << mapping.status();
@@ -73,7 +73,7 @@ TEST(SharedMemoryTest, LargeSegmentsGoBack) {
 TEST(SharedMappingTest, OnlySegmentsOfOurKind) {
   const int plain = memfd_create("plain", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(plain, 4096), 0);
-  // Its owner could shorten it, and whoever reads it would be killed.
+  // Its owner could truncate it, which would kill its readers.
   EXPECT_EQ(SharedMapping::Map(plain, 4096).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(SharedMapping::Map(-1, 4096).status().code(), absl::StatusCode::kInvalidArgument);
   SharedMemory memory;

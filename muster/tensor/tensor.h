@@ -1,5 +1,5 @@
 // A tensor: type, shape and a reference to its elements. A cheap value; elements are immutable once
-// published, and whoever holds the only reference may reuse the memory.
+// published, and the holder of the only reference may reuse the memory.
 #pragma once
 
 #include <string>
@@ -21,10 +21,10 @@ class Tensor {
   // Uninitialised plain data, or default-constructed strings and handles. Requires: memory for it
   // exists; sizes that come from input go through Make.
   Tensor(DType dtype, Shape shape, Allocator& allocator = HostAllocator());
-  // ResourceExhausted when the memory cannot be had.
+  // ResourceExhausted when the memory is refused.
   static absl::StatusOr<Tensor> Make(DType dtype, Shape shape,
                                      Allocator& allocator = HostAllocator());
-  // Elements that lie in `buffer`, which must hold at least shape.num_elements() of plain data.
+  // Elements in `buffer`, which must hold at least shape.num_elements() of plain data.
   static absl::StatusOr<Tensor> FromBuffer(DType dtype, Shape shape, Buffer buffer);
 
   template <typename T>
@@ -91,7 +91,7 @@ class Tensor {
   Tensor Rows(int64_t begin, int64_t end) const;
   // A copy with memory of its own.
   Tensor Clone(Allocator& allocator = HostAllocator()) const;
-  // Nobody else can see the elements.
+  // There is no other reference to the elements.
   bool exclusive() const { return buffer_.exclusive(); }
 
   // "[1 2 3...]"-like text of up to `max_entries` elements, as TensorFlow's Assert and error texts

@@ -282,7 +282,7 @@ absl::StatusOr<Tensor> ReadContent(const std::string& content, DType dtype, Shap
     ASSIGN_OR_RETURN(Tensor tensor, Tensor::Make(dtype, std::move(shape)));
     std::memcpy(tensor.raw(), content.data(), content.size());
     if (dtype == DType::kBool) {
-      // Any other byte would be no bool of C++.
+      // Any other byte is not a valid bool in C++.
       std::transform(content.begin(), content.end(), tensor.data<bool>(),
                      [](char c) { return c != 0; });
     }
@@ -324,8 +324,8 @@ bool PythonWritesContent(DType dtype) {
   }
 }
 
-// Beyond this many elements the fields, of four bytes for each of one byte, are not worth their
-// likeness to Python's: every reader takes plain content as well.
+// Beyond this many elements the fields, of four bytes for each of one byte, cost more than matching
+// Python's output is worth: every reader takes plain content as well.
 constexpr int64_t kMaxTypedElements = int64_t{1} << 20;
 
 bool IsWrittenTyped(const Tensor& tensor) {
@@ -368,7 +368,7 @@ void AddAll(const Tensor& tensor, Field& field) {
   for (int64_t i = 0; i < tensor.num_elements(); ++i) field.Add(values[i]);
 }
 
-// As it lies in memory; what strings and variants hold comes to that.
+// The size in memory; the contents of strings and variants come on top.
 absl::Status CheckFitsMessage(const Tensor& tensor) {
   if (tensor.size_bytes() <= kMaxMessageBytes) return absl::OkStatus();
   return InvalidArgument("A tensor of ", tensor.size_bytes(), " bytes, type ",

@@ -1,5 +1,5 @@
 // Tensors and shapes as TensorFlow's messages. Input may be anything; nothing is allocated before
-// it was checked.
+// the check.
 #pragma once
 
 #include "absl/status/statusor.h"

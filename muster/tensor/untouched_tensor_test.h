@@ -1,4 +1,4 @@
-// Tensors of any size that cost nothing, for tests of limits: whoever looks at an element dies.
+// Tensors of any size that cost nothing, for tests of limits: reading an element crashes.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// Memory that is kept because the next step will want it again, until it turns out that none does.
+// Trimming of the allocator's cache: memory is kept for the next step until it has been idle for a
+// while.
 #pragma once
 
 #include <cstddef>
@@ -7,13 +8,13 @@
 
 namespace muster {
 
-// What is called large here. Smaller blocks are kept for good.
+// What counts as large here. Smaller blocks are kept for good.
 inline constexpr size_t kLargeUseBytes = size_t{1} << 20;
-// Somebody has taken or left that much memory.
+// Notes that at least that much memory was allocated or freed.
 void NoteLargeUse();
 
-// To be called every second or so: gives back to the system what nobody uses, once nothing large
-// was taken or left for kKeepUnusedFor. Cheap when there is nothing to do. Thread-safe.
+// To be called every second or so: gives free memory back to the system, once nothing large was
+// allocated or freed for kKeepUnusedFor. Cheap when there is nothing to do. Thread-safe.
 void TrimUnusedMemory(absl::Time now);
 inline constexpr absl::Duration kKeepUnusedFor = absl::Seconds(3);
 

@@ -29,7 +29,7 @@ TEST(UnusedMemoryTest, IsKeptForAWhileAndThenGivenBack) {
   TrimUnusedMemory(start);
   TrimUnusedMemory(start + kKeepUnusedFor / 2);
   EXPECT_EQ(MemoryGuard::Global().held_bytes(), kept);
-  // Another use begins the while anew.
+  // Another use restarts the idle period.
   { const Tensor large(DType::kUint8, Shape({kBlock})); }
   TrimUnusedMemory(start + kKeepUnusedFor);
   EXPECT_EQ(MemoryGuard::Global().held_bytes(), kept);
@@ -63,7 +63,7 @@ TEST(SharedMemoryTest, WhatIsFreeBetweenBlocksInUseGoesBack) {
   EXPECT_EQ(first[4999], 1);
   EXPECT_EQ(last[0], 3);
   EXPECT_EQ(last[4999], 3);
-  // It can be had again.
+  // It can be allocated again.
   auto* const again = static_cast<char*>(memory.Allocate(kBlock));
   EXPECT_EQ(again, middle);
   EXPECT_EQ(again[kBlock / 2], 0);

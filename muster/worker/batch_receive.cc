@@ -1,6 +1,6 @@
 #include "muster/worker/batch_receive.h"
 
-#include "muster/base/turn.h"
+#include "muster/base/threads/waiting_thread.h"
 
 namespace muster {
 
@@ -32,19 +32,9 @@ void BatchReceive::Start() {
     has_some = !reply_.tensors.empty() || !status_.ok();
   }
   if (has_some) return Close();
-  if (options_.caller == nullptr) return;
-  // Only scheduled: the answer takes the callback back, perhaps because of it.
-  const bool registered = options_.caller->Register(
-      token_, [control = options_.control, self = shared_from_this()]() mutable {
-        control->Schedule([self = std::move(self)] { self->Cancel(); });
-      });
-  if (!registered) return Cancel();
-  bool is_answered;
-  {
-    MutexLock lock(mutex_);
-    is_answered = !options_.done;
-  }
-  if (is_answered) options_.caller->Deregister(token_);
+  on_cancel_.StartScheduled(
+      options_.caller, *options_.control, weak_from_this(),
+      [](BatchReceive& self, const absl::Status& reason) { self.Cancel(reason); });
 }
 
 void BatchReceive::Arrived(size_t index, absl::StatusOr<Rendezvous::Value> value) {
@@ -68,7 +58,8 @@ void BatchReceive::Arrived(size_t index, absl::StatusOr<Rendezvous::Value> value
     }
   }
   if (close_now) return Close();
-  if (close_soon) return Turn::AtEnd([self = shared_from_this()] { self->Close(); });
+  if (close_soon)
+    return WaitingThread::Current().AtEndOfTurn([self = shared_from_this()] { self->Close(); });
   AnswerIfOver();
 }
 
@@ -81,17 +72,16 @@ void BatchReceive::Close() {
   AnswerIfOver();
 }
 
-void BatchReceive::Cancel() {
+void BatchReceive::Cancel(const absl::Status& reason) {
   {
     MutexLock lock(mutex_);
     if (std::exchange(closed_, true)) return;
-    status_ = options_.caller->reason();
+    status_ = reason;
   }
   // The step cannot go on without the receiver.
   const auto count = static_cast<int64_t>(options_.keys.size());
   if (StopWaiting() > 0 && options_.steps->ReceiveStopped(options_.step, count)) {
-    AbortAfter(options_.cancel_grace, options_.step->id, options_.step->rendezvous,
-               *options_.control);
+    options_.step->AbortAfter(options_.cancel_grace, *options_.control);
   }
   AnswerIfOver();
 }
@@ -128,7 +118,7 @@ void BatchReceive::AnswerIfOver() {
     status = std::move(status_);
     reply = std::move(reply_);
   }
-  if (options_.caller != nullptr) options_.caller->Deregister(token_);
+  on_cancel_.Release();
   if (status.ok()) {
     std::move(done)(std::move(reply));
   } else {

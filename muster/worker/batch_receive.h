@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "muster/worker/step_table.h"
+#include "muster/base/cancel_callback.h"
+#include "muster/worker/worker_step.h"
 
 namespace muster {
 
@@ -23,13 +24,11 @@ class BatchReceive : public std::enable_shared_from_this<BatchReceive> {
     Scheduler* control = nullptr;
     std::shared_ptr<TransferLog> log;  // may be null
   };
-  // With so many bytes an answer is on its way at once.
+  // An answer with this many bytes is sent at once.
   static constexpr size_t kEnoughBytes = 4 << 20;
 
   explicit BatchReceive(Options options)
-      : options_(std::move(options)),
-        token_(options_.caller == nullptr ? 0 : options_.caller->NewToken()),
-        waiting_(options_.keys.size()) {}
+      : options_(std::move(options)), waiting_(options_.keys.size()) {}
   // The call is answered once.
   void Start();
 
@@ -42,13 +41,12 @@ class BatchReceive : public std::enable_shared_from_this<BatchReceive> {
   void Arrived(size_t index, absl::StatusOr<Rendezvous::Value> value);
   // No more is waited for; the last of those that are on their way answers.
   void Close();
-  void Cancel();
+  void Cancel(const absl::Status& reason);
   // Takes out what has not come: how many.
   int64_t StopWaiting();
   void AnswerIfOver();
 
   Options options_;  // `done` under the lock
-  const Cancellation::Token token_;
   Mutex mutex_;
   bool asking_ ABSL_GUARDED_BY(mutex_) = true;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
@@ -58,6 +56,7 @@ class BatchReceive : public std::enable_shared_from_this<BatchReceive> {
   size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   RecvTensorsReply reply_ ABSL_GUARDED_BY(mutex_);
+  CancelCallback on_cancel_;
 };
 
 }  // namespace muster

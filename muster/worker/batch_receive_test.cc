@@ -110,7 +110,9 @@ TEST_F(BatchReceiveTest, ACancelledCallTakesNothing) {
   options.cancellation->Cancel(absl::CancelledError("gone"));
   RunReady();
   EXPECT_EQ(gone.status(), absl::CancelledError("gone"));
-  EXPECT_EQ(AskForAll(1, {"a"}, options).status(), absl::CancelledError("gone"));
+  const auto late = AskForAll(1, {"a"}, options);
+  RunReady();
+  EXPECT_EQ(late.status(), absl::CancelledError("gone"));
   Start(graph, 1);
   RunReady();
   EXPECT_THAT(Indices(AskForAll(1, {"a", "b"})), ElementsAre(0, 1));

@@ -5,7 +5,9 @@
 #include "absl/strings/match.h"
 
 #include "muster/base/in_order.h"
-#include "muster/base/turn.h"
+#include "muster/base/threads/waiting_thread.h"
+#include "muster/device/device_name.h"
+#include "muster/tensor/memory_guard.h"
 #include "muster/worker/transfer_key.h"
 
 namespace muster {
@@ -39,11 +41,12 @@ void RemoteRendezvous::Bind(std::string task, std::shared_ptr<Peers> peers) {
     if (!task_.empty()) return;
     task_ = std::move(task);
     peers_ = std::move(peers);
+    if (slots_.empty()) return;
     std::vector<std::string> emptied;
     for (auto* entry : InOrder(slots_)) {
       auto& [key, slot] = *entry;
       const absl::string_view source = SourceOf(key);
-      if (slot.waiting.empty() || TaskOfDevice(source) == task_) continue;
+      if (slot.waiting.empty() || TaskOf(source) == task_) continue;
       for (Waiting& waiting : slot.waiting) {
         waiting_peers_.erase(waiting.token);
         turned_away.emplace_back(std::move(waiting.done), WrongTask(source, task_));
@@ -71,12 +74,14 @@ absl::Status RemoteRendezvous::Send(absl::string_view key, Value value) {
     if (first.token != 0) waiting_peers_.erase(first.token);
     done = std::move(first.done);
   }
+  // The receiver's work, such as a reply, does not belong to the kernel that sends.
+  const CatchesLackOfMemory not_here(false);
   std::move(done)(std::move(value));
   return absl::OkStatus();
 }
 
 void RemoteRendezvous::RecvAsync(absl::string_view key, RecvDone done) {
-  const absl::string_view from = TaskOfDevice(SourceOf(key));
+  const absl::string_view from = TaskOf(SourceOf(key));
   absl::Status refused;
   bool is_remote;
   std::shared_ptr<Peers> peers;
@@ -110,7 +115,7 @@ void RemoteRendezvous::RecvHere(const std::string& key, Token token, RecvDone do
       result = receives_cancelled_;
     } else {
       const std::string canonical = token == 0 ? key : CanonicalLocked(key);
-      if (token != 0 && !task_.empty() && TaskOfDevice(SourceOf(key)) != task_) {
+      if (token != 0 && !task_.empty() && TaskOf(SourceOf(key)) != task_) {
         result = WrongTask(SourceOf(key), task_);
       } else {
         Slot& slot = slots_[canonical];
@@ -244,6 +249,7 @@ void RemoteRendezvous::Abort(absl::Status reason) {
   }
   for (auto& [id, call] : calls) call->Cancel(reason);
   Refuse(wanted, reason);
+  if (slots.empty()) return;  // as at the end of most steps
   for (auto* entry : InOrder(slots)) {
     for (Waiting& waiting : entry->second.waiting) std::move(waiting.done)(reason);
   }
@@ -303,7 +309,7 @@ void RemoteRendezvous::RecvFromPeer(absl::string_view key, const std::string& ta
   if (!refused.ok()) {
     std::move(done)(std::move(refused));
   } else if (is_first) {
-    Turn::AtEnd([self = shared_from_this()] { self->AskPeers(); });
+    WaitingThread::Current().AtEndOfTurn([self = shared_from_this()] { self->AskPeers(); });
   }
 }
 
@@ -403,7 +409,7 @@ void RemoteRendezvous::AskForSeveral(std::shared_ptr<WorkerApi> worker, WantedLi
 
 void RemoteRendezvous::Received(const std::shared_ptr<WorkerApi>& worker, WantedList wanted,
                                 int64_t start_nanos, absl::StatusOr<RecvTensorsReply> reply) {
-  // What nodes send on because of these values leaves together too.
+  // Messages that follow from these values are sent together too.
   const Turn turn;
   if (absl::IsUnimplemented(reply.status())) {
     // Another program has taken the task's place.
@@ -414,7 +420,7 @@ void RemoteRendezvous::Received(const std::shared_ptr<WorkerApi>& worker, Wanted
   std::vector<bool> has_come(wanted.size());
   size_t num_come = 0;
   if (reply.ok()) {
-    // What was not asked for is no answer.
+    // Tensors that were not requested are dropped.
     std::erase_if(reply->tensors, [&](const RecvTensorsReply::Tensor& tensor) {
       if (tensor.index >= wanted.size() || has_come[tensor.index]) return true;
       has_come[tensor.index] = true;

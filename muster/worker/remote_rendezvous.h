@@ -13,7 +13,7 @@
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 #include "muster/runtime/rendezvous.h"
-#include "muster/transport/peers.h"
+#include "muster/transport/api/peers.h"
 #include "muster/worker/transfer_log.h"
 
 namespace muster {

@@ -5,7 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "muster/worker/step_table.h"
+#include "muster/runtime/lack_of_memory.h"
+#include "muster/worker/worker_step.h"
 
 namespace muster {
 namespace {
@@ -60,6 +61,23 @@ TEST_F(RemoteRendezvousTest, APeerThatStoppedWaitingTakesNothing) {
   EXPECT_TRUE(second->has_value());
 }
 
+// As the reply of a RecvTensor that the kernel of a Send answers.
+TEST_F(RemoteRendezvousTest, ASenderDoesNotCatchWhatAPeerLacks) {
+  bool replied = false;
+  rendezvous_->RecvForPeer(absl::StrCat(kKey, "0:0"),
+                           [&](const absl::StatusOr<Rendezvous::Value>&) {
+                             const Tensor reply(DType::kUint8, Shape({2000}));
+                             replied = true;
+                           });
+  const auto account = MakeRef<MemoryAccount>("this test", 1000);
+  const MemoryAccount::Scope scope(account.get());
+  EXPECT_EQ(EndedByLackOfMemory([&] {
+              return rendezvous_->Send(absl::StrCat(kKey, "0:0"), {Tensor(), true});
+            }),
+            absl::OkStatus());
+  EXPECT_TRUE(replied);
+}
+
 TEST_F(RemoteRendezvousTest, EarlyReceivesAreBounded) {
   StepTable steps(*scheduler_, log_);
   std::shared_ptr<WorkerStep> last;
@@ -72,6 +90,26 @@ TEST_F(RemoteRendezvousTest, EarlyReceivesAreBounded) {
   steps.Finish(3);
   EXPECT_TRUE(absl::IsAborted(steps.ForReceive(3).status()));
   EXPECT_EQ(steps.ForReceive(4).status(), absl::OkStatus());
+}
+
+TEST_F(RemoteRendezvousTest, BytesOfAStepThatIsOverAreRefused) {
+  StepTable steps(*scheduler_, log_);
+  const std::shared_ptr<WorkerStep> before = *steps.ForBuffer(1);
+  const std::shared_ptr<WorkerStep> after = *steps.ForBuffer(2);
+  std::vector<absl::Status> ended;
+  const auto ends = [&ended](const absl::StatusOr<Buffer>& bytes) {
+    ended.push_back(bytes.status());
+  };
+  before->buffers()->Consume("key", ends);
+  EXPECT_TRUE(ended.empty());
+  steps.Finish(1);
+  steps.Finish(2);
+  after->buffers()->Consume("key", ends);
+  ASSERT_EQ(ended.size(), 2u) << "also where they are asked for after the end";
+  for (const absl::Status& status : ended) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+    EXPECT_TRUE(IsDerived(status));
+  }
 }
 
 TEST_F(RemoteRendezvousTest, FinishedStepsAreForgottenInTheirOrder) {

@@ -39,7 +39,7 @@ void ReplyCache::Finish(int64_t request_id, absl::StatusOr<RecvTensorReply> repl
     if (by_step_.contains(found->second.step_id)) {
       found->second.reply = reply;
     } else {
-      entries_.erase(found);  // the step was forgotten meanwhile: nobody would do it later
+      entries_.erase(found);  // the step was forgotten meanwhile, so no later call would erase it
     }
   }
   for (ReplyDone& done : waiting) std::move(done)(reply);

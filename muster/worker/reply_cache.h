@@ -9,7 +9,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/mutex.h"
-#include "muster/transport/worker_api.h"
+#include "muster/transport/api/worker_api.h"
 
 namespace muster {
 
@@ -23,7 +23,7 @@ class ReplyCache {
   // be called.
   bool Begin(int64_t request_id, int64_t step_id, ReplyDone done);
   void Finish(int64_t request_id, absl::StatusOr<RecvTensorReply> reply);
-  // The reply has arrived, or nobody can want it any more.
+  // The reply has arrived, or cannot be requested any more.
   void Forget(int64_t request_id);
   void ForgetStep(int64_t step_id);
 

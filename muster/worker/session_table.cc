@@ -99,8 +99,8 @@ SessionTable::Dropped SessionTable::TakeLocked(Condition condition) {
 
 void SessionTable::Drop(const Dropped& dropped, absl::string_view why) {
   for (const auto& [handle, session] : dropped) {
-    LOG(INFO) << "Session " << handle << " goes: its master " << session->master_task() << " "
-              << why;
+    LOG(INFO) << "Session " << handle << " of " << session->owner().ToString()
+              << " is closed: its master " << session->master_task() << " " << why;
     options_.dropped(session, Derived(absl::AbortedError(absl::StrCat(
                                   "The master ", session->master_task(), " of the step ", why))));
   }

@@ -15,8 +15,8 @@
 
 namespace muster {
 
-// A master that dies leaves its sessions at the workers. The masters of sessions that nobody uses
-// are asked now and then whether they still live, by a call that every task answers. Masters that
+// A master that dies leaves its sessions at the workers. The masters of idle sessions are asked at
+// intervals whether they are alive, by a call that every task answers. Masters that
 // say nothing of themselves (before TensorFlow 2.4), that are in no cluster of ours, or whose
 // sessions bring a cluster, where they may have another name, cannot be asked, and their sessions
 // stay. Thread-safe.
@@ -25,7 +25,7 @@ class SessionTable : public std::enable_shared_from_this<SessionTable> {
   struct Options {
     std::string task;                // whose worker it is: its own master ends with it
     Scheduler* scheduler = nullptr;  // outlives the table
-    // A master that was heard of before and is not any more loses its sessions after this time, one
+    // A master that has answered before and is silent now loses its sessions after this time, one
     // that never could be reached after ten times as long.
     absl::Duration master_timeout = absl::Minutes(10);
     // A session has gone by itself; called without locks.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "muster/base/status.h"
+#include "muster/device/device_name.h"
 #include "muster/worker/task_exchange.h"
 
 namespace muster {
@@ -310,7 +311,7 @@ void TaskCollectives::Join(CollectiveJoin join, std::shared_ptr<Peers> peers,
                 });
   if (formed->cancelled() || peers == nullptr || peers->Tasks().size() > kWatchedTasks) return;
   {
-    // All who wait are answered together, so one watch is enough.
+    // All waiting ranks are answered together, so one watch is enough.
     MutexLock lock(mutex_);
     if (formed->cancelled() || !forming_.insert(asked.group_key).second) return;
   }
@@ -370,8 +371,7 @@ void TaskCollectives::CompleteInstance(CollectiveInstance instance, std::shared_
   if (answered->cancelled()) return;
   // Whoever has not asked yet may never do so.
   std::set<std::string> tasks;
-  for (const std::string& device : groups_->MissingMembers(asked))
-    tasks.emplace(TaskOfDevice(device));
+  for (const std::string& device : groups_->MissingMembers(asked)) tasks.emplace(TaskOf(device));
   tasks.erase(self);
   for (const std::string& task : tasks) {
     WatchTask(peers, task, control_, answered,

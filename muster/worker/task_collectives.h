@@ -8,10 +8,10 @@
 #include <string>
 
 #include "muster/base/mutex.h"
-#include "muster/runtime/collective_buffers.h"
-#include "muster/runtime/collective_groups.h"
-#include "muster/runtime/step_collectives.h"
-#include "muster/transport/peers.h"
+#include "muster/collective/step/collective_buffers.h"
+#include "muster/collective/step/collective_groups.h"
+#include "muster/collective/step/step_collectives.h"
+#include "muster/transport/api/peers.h"
 #include "muster/worker/transfer_log.h"
 
 namespace muster {
@@ -29,7 +29,7 @@ class TaskCollectives : public std::enable_shared_from_this<TaskCollectives> {
         direct_(std::move(direct)),
         groups_(std::make_shared<CollectiveGroups>(control)) {}
 
-  // Who the task is to a session, and who leads its groups: empty for the task itself.
+  // The task's name in a session, and the leader of its groups: empty for the task itself.
   struct Place {
     std::string task;
     std::string leader;
@@ -51,11 +51,11 @@ class TaskCollectives : public std::enable_shared_from_this<TaskCollectives> {
   class Resolver;
   class FormingWatch;
 
-  // CollectiveGroups::Join; gives up when tasks are lost without which the group cannot come about.
+  // CollectiveGroups::Join; fails when tasks are lost without which the group cannot be formed.
   void Join(CollectiveJoin join, std::shared_ptr<Peers> peers, std::shared_ptr<Cancellation> caller,
             CollectiveResolver::GroupDone done);
-  // A rank that takes bytes from one other would wait for it, and not hear of a third that is lost
-  // when that one has given up: `wait` is cancelled when any task of the group is.
+  // A rank that waits for bytes of another one would not notice that the other waits for a third
+  // that is lost: `wait` is cancelled when any task of the group is lost.
   void WatchMembers(const Place& place, const CollectiveParams& params,
                     const std::shared_ptr<const CollectiveGroup>& group,
                     const std::shared_ptr<Cancellation>& wait);

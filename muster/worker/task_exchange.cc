@@ -99,28 +99,29 @@ void TaskExchange::Ask(const CollectiveGroup::Member& from, const std::string& t
                  });
 }
 
-// Asks for something that nobody offers: the answer comes when the step fails there, or the task
+// Requests a buffer that no rank offers: the answer comes when the step fails there, or the task
 // does.
 void TaskExchange::WatchConsumer(const CollectiveGroup::Member& to,
                                  std::shared_ptr<Cancellation> cancellation, Done lost) {
   if (to.task == task_) return;
-  control_.ScheduleAfter(kWatchAfter, [self = shared_from_this(), to,
-                                       cancellation = std::move(cancellation),
-                                       lost = std::move(lost)]() mutable {
-    if (cancellation->cancelled()) return;
-    const std::string key = absl::StrCat("watch:", NewRequestId());
-    Scheduler& control = self->control_;
-    self->Ask(
-        to, "", key, 0, cancellation,
-        [&control, cancellation, lost = std::move(lost)](absl::StatusOr<Buffer> bytes) mutable {
-          absl::Status reason = bytes.ok() ? Internal("nobody offers this buffer") : bytes.status();
-          // A step that is over there has taken all it needs: that is about to be heard.
-          control.ScheduleAfter(kWatchAfter, [cancellation, lost = std::move(lost),
-                                              reason = std::move(reason)]() mutable {
-            if (!cancellation->cancelled()) std::move(lost)(std::move(reason));
-          });
-        });
-  });
+  control_.ScheduleAfter(
+      kWatchAfter, [self = shared_from_this(), to, cancellation = std::move(cancellation),
+                    lost = std::move(lost)]() mutable {
+        if (cancellation->cancelled()) return;
+        const std::string key = absl::StrCat("watch:", NewRequestId());
+        Scheduler& control = self->control_;
+        self->Ask(
+            to, "", key, 0, cancellation,
+            [&control, cancellation, lost = std::move(lost)](absl::StatusOr<Buffer> bytes) mutable {
+              absl::Status reason =
+                  bytes.ok() ? Internal("no rank offers this buffer") : bytes.status();
+              // A step that is over there has taken all it needs: that is about to be heard.
+              control.ScheduleAfter(kWatchAfter, [cancellation, lost = std::move(lost),
+                                                  reason = std::move(reason)]() mutable {
+                if (!cancellation->cancelled()) std::move(lost)(std::move(reason));
+              });
+            });
+      });
 }
 
 void WatchTask(std::shared_ptr<Peers> peers, const std::string& task, Scheduler& scheduler,

@@ -4,9 +4,9 @@
 #include <memory>
 #include <string>
 
-#include "muster/runtime/collective_buffers.h"
+#include "muster/collective/step/collective_buffers.h"
 #include "muster/runtime/collectives.h"
-#include "muster/transport/peers.h"
+#include "muster/transport/api/peers.h"
 #include "muster/worker/transfer_log.h"
 
 namespace muster {

@@ -1,5 +1,5 @@
 // The tensors that went between a worker and other tasks: always counted, and those that were
-// fetched recorded while somebody wants to know.
+// fetched recorded while a client has asked for it.
 #pragma once
 
 #include <atomic>
@@ -9,7 +9,7 @@
 
 #include "muster/base/mutex.h"
 #include "muster/runtime/trace.h"
-#include "muster/transport/worker_api.h"
+#include "muster/transport/api/worker_api.h"
 
 namespace muster {
 
@@ -41,7 +41,7 @@ class TransferLog {
   Totals received() const { return received_.Read(); }
 
  private:
-  // Only ever added to; nobody waits for another.
+  // Only ever added to, without locks.
   struct Counter {
     std::atomic<int64_t> tensors{0};
     std::atomic<int64_t> bytes{0};

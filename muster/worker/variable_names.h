@@ -1,4 +1,4 @@
-// The variables that graphs of a task have named: what of its state is counted when somebody asks.
+// The variables that graphs of a task have named, so that a status report can count them.
 #pragma once
 
 #include <string>

@@ -4,9 +4,9 @@
 #include <memory>
 #include <vector>
 
-#include "muster/transport/peers.h"
-#include "muster/transport/step_sequences.h"
-#include "muster/transport/worker_api.h"
+#include "muster/transport/api/peers.h"
+#include "muster/transport/api/step_sequences.h"
+#include "muster/transport/api/worker_api.h"
 
 namespace muster {
 
@@ -28,12 +28,11 @@ struct WorkerOptions {
   // Before a cancelled step's rendezvous is aborted, its kernels have this long to end by
   // themselves.
   absl::Duration cancel_grace = absl::Seconds(1);
-  // Sessions of a master that has not been heard of for so long go; see SessionTable.
+  // Sessions of a master that has been silent for this time are closed; see SessionTable.
   absl::Duration master_timeout = absl::Minutes(10);
-  int64_t max_graph_nodes = 10'000'000;
-  int64_t max_session_memory_bytes = INT64_MAX;  // of what its steps allocate
-  // Who brings the ranks of collectives together, where a session does not say; empty: every task
-  // its own.
+  CallerLimits limits;  // of every caller
+  // The leader of collective groups, where a session does not name one; empty: every task is its
+  // own.
   std::string collective_group_leader;
   std::shared_ptr<DirectGroups> direct_groups;  // null: collectives have TensorFlow's way only
 };

@@ -11,8 +11,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "muster/graph/graph_test_util.h"
-#include "muster/transport/relay.h"
+#include "muster/graph/build/graph_test_util.h"
+#include "muster/transport/inproc/in_process_transport.h"
+#include "muster/transport/inproc/relay.h"
 #include "muster/worker/worker.h"
 
 namespace muster {
@@ -186,6 +187,27 @@ class WorkerTest : public ::testing::Test {
   ClusterSpec cluster_;
   std::unique_ptr<SimulatedScheduler> scheduler_ = SimulatedScheduler::Create(7);
   std::vector<std::shared_ptr<Worker>> workers_;
+};
+
+// Tasks that call each other directly.
+class InProcessTest : public WorkerTest {
+ protected:
+  Transport* transport() override { return network_.get(); }
+  void Listen(int i, std::shared_ptr<Worker> worker) override {
+    network_->Listen(Address(i), {worker, nullptr});
+  }
+
+  // Reads an uninitialised variable: FAILED_PRECONDITION.
+  Output Bad(const Scope& scope) {
+    const Output v = Variable(scope, "bad");
+    return scope.Op("Identity", {v}, {}, "bad/read");
+  }
+  static Output Variable(const Scope& scope, absl::string_view name) {
+    return scope.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({})}},
+                    name);
+  }
+
+  std::unique_ptr<InProcessTransport> network_ = InProcessTransport::Create(*scheduler_);
 };
 
 }  // namespace muster

@@ -1,9 +1,9 @@
 // Training by all-reduce.
-#include "muster/train/all_reduce.h"
+#include "muster/train/replicas/all_reduce.h"
 
 #include "train_bindings.h"
 
-#include "muster/train/all_reduce_hook.h"
+#include "muster/train/replicas/all_reduce_hook.h"
 
 namespace muster {
 namespace {

@@ -21,7 +21,8 @@ namespace nb = nanobind;
 namespace muster {
 
 // Around waits and work: other Python threads run meanwhile. When the program ends, threads other
-// than its main one stop here for ever: Python would end them by unwinding C++, which cannot be.
+// than its main one block here for ever: Python would end them by unwinding the stack, which C++
+// frames do not survive.
 class ReleasedGil {
  public:
   ReleasedGil() : state_(PyEval_SaveThread()) {}
@@ -32,7 +33,8 @@ class ReleasedGil {
   }
   ReleasedGil(const ReleasedGil&) = delete;
   ReleasedGil& operator=(const ReleasedGil&) = delete;
-  // Around taking the lock, or all that is done with it: the end of the program waits for these.
+  // Around taking the GIL, or all that is done while holding it: the end of the program waits for
+  // these.
   static void EnterPython();
   static void LeavePython();
 
@@ -84,7 +86,7 @@ T RunValue(absl::StatusOr<T> value) {
 // The trampoline rule: C++ that calls Python takes the GIL here; a Python exception travels as a
 // status that keeps it, to be raised again at the border, on whatever thread that is.
 absl::Status CallPython(const std::function<void()>& call);
-// A Python object that C++ may drop on any thread, with or without the interpreter's lock.
+// A Python object that C++ may release on any thread, with or without the GIL.
 std::shared_ptr<nb::object> HoldPython(nb::object object);
 // Raises the kept Python exception if `status` carries one; otherwise returns.
 void RaiseKeptPythonError(const absl::Status& status);
@@ -100,7 +102,8 @@ absl::Status RunSignalHandlers();
 // A tensor over the array's memory where that is safe (contiguous, aligned), a copy otherwise.
 // Object arrays and numpy strings become string tensors.
 Tensor TensorFromNumpy(nb::handle array, DType dtype);
-// A numpy array or scalar. Shares the tensor's memory when nobody else holds it.
+// A numpy array or scalar. Shares the tensor's memory when it has no other owner; throws a
+// StatusError when there is no memory for a copy.
 nb::object TensorToNumpy(Tensor tensor);
 
 // A Python value as an attribute of the given kind ("int", "list(type)", ...; "" guesses from the

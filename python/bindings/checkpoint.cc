@@ -7,7 +7,7 @@
 namespace muster {
 namespace {
 
-// Names and paths may be any bytes; Python says so by surrogates.
+// Names and paths may be any bytes; Python represents those by surrogates.
 nb::object Text(const std::string& text) {
   return nb::steal<nb::object>(
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));

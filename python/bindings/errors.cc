@@ -9,8 +9,8 @@
 #include <unistd.h>
 
 #include "muster/base/mutex.h"
-#include "muster/graph/gradients.h"
-#include "muster/transport/call.h"
+#include "muster/graph/gradients/gradients.h"
+#include "muster/transport/api/call.h"
 
 namespace muster {
 namespace {
@@ -28,10 +28,11 @@ constexpr absl::string_view kPythonErrorPayload = "muster/python-exception";
 
 nb::object* error_maker = nullptr;  // muster.errors._make(code, message, while_running, kind)
 
-// The exceptions that statuses keep, by a number that the statuses carry. One goes when the last
-// copy of its status does, which may be on a thread without the GIL: it is let go later. Where C++
-// drops the status of a call that a signal has interrupted, say that of a log line, the
-// interruption is raised again as soon as its thread goes on in Python or waits.
+// The exceptions that statuses keep, by an id that the statuses carry. An exception is released
+// after the last copy of its status is gone; since that may happen on a thread without the GIL, the
+// release is deferred. Where C++ drops the status of a call that a signal has interrupted, for
+// example of a log line, the interruption is raised again as soon as its thread continues in Python
+// or waits.
 class KeptExceptions {
  public:
   static KeptExceptions& Get() {
@@ -39,7 +40,7 @@ class KeptExceptions {
     return *kept;
   }
 
-  // `is_interruption`: it must not get lost. Requires: the GIL is held.
+  // An interruption is never lost, even if its status is dropped. Requires: the GIL is held.
   absl::Cord Keep(nb::handle exception, bool is_interruption) {
     LetGo();
     uint64_t id;
@@ -65,14 +66,14 @@ class KeptExceptions {
     MutexLock lock(mutex_);
     const auto found = kept_.find(id);
     if (found == kept_.end()) return nb::object();
-    found->second.interrupted.reset();  // whoever asks for it knows of it
+    found->second.interrupted.reset();  // it is about to be raised
     return nb::borrow(found->second.exception);
   }
 
  private:
   struct Kept {
     PyObject* exception = nullptr;
-    std::optional<unsigned long> interrupted;  // the thread, which has not heard of it yet
+    std::optional<unsigned long> interrupted;  // the thread in which it has not been raised yet
   };
 
   void Drop(uint64_t id) {
@@ -123,13 +124,13 @@ class KeptExceptions {
     for (const Kept& kept : dropped) Py_DECREF(kept.exception);
   }
 
-  // A status that comes from another process carries numbers that mean nothing here.
+  // Unique in all processes: a status from another process carries an id that is not valid here.
   const std::string prefix_ = absl::StrCat("python-exception-", NewRequestId(), "-");
   Mutex mutex_;
   uint64_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   absl::flat_hash_map<uint64_t, Kept> kept_ ABSL_GUARDED_BY(mutex_);
   std::vector<Kept> dropped_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Kept> lost_ ABSL_GUARDED_BY(mutex_);  // dropped, and nobody has heard of them
+  std::vector<Kept> lost_ ABSL_GUARDED_BY(mutex_);  // dropped before they were raised
 };
 
 nb::object KeptBy(const absl::Status& status) {
@@ -167,7 +168,7 @@ absl::Status Keep(nb::handle exception, bool is_interruption) {
   return status;
 }
 
-// What handlers of signals raise, in whatever Python code is running.
+// Exceptions that signal handlers raise, in whatever Python code is running.
 bool IsInterruption(nb::handle exception) {
   return PyErr_GivenExceptionMatches(exception.ptr(), PyExc_KeyboardInterrupt) != 0 ||
          PyErr_GivenExceptionMatches(exception.ptr(), PyExc_SystemExit) != 0;
@@ -181,7 +182,7 @@ absl::Status KeepException(nb::handle exception) {
 
 absl::Status CallPython(const std::function<void()>& call) {
   // A step must end even then: the session that it belongs to waits for it.
-  if (IsExiting()) return absl::CancelledError("The interpreter is going down");
+  if (IsExiting()) return absl::CancelledError("The interpreter is shutting down");
   HeldGil gil;
   try {
     call();
@@ -194,7 +195,8 @@ absl::Status CallPython(const std::function<void()>& call) {
   } catch (const StatusError& error) {
     return error.status;
   } catch (const std::exception& error) {
-    return Internal("A Python function was called or answered in a wrong way: ", error.what());
+    return Internal("A Python function could not be called, or its result not converted: ",
+                    error.what());
   }
 }
 
@@ -218,7 +220,7 @@ nb::object ExceptionFor(const absl::Status& status, bool while_running) {
 absl::Status RunSignalHandlers() {
   return CallPython([] {
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    // Exceptions that another thread wants to be raised in this one come with the next instruction.
+    // Asynchronous exceptions from other threads are raised with the next bytecode instruction.
     nb::dict names;
     PyObject* const none = PyRun_String("None", Py_eval_input, names.ptr(), names.ptr());
     if (none == nullptr) throw nb::python_error();
@@ -227,7 +229,7 @@ absl::Status RunSignalHandlers() {
 }
 
 void ReleasedGil::EnterPython() {
-  ++in_python;  // before the look: the end of the program sets the mark first and counts then
+  ++in_python;  // before the check: prepare_exit sets `exiting` first and then reads the count
   if (!IsExiting()) return;
   --in_python;
   while (IsExiting()) pause();
@@ -243,8 +245,8 @@ void BindErrors(nb::module_& m) {
       [] {
         main_thread = std::this_thread::get_id();
         exiting = true;
-        // Threads that are about to take the lock get it, and functions that were called come to
-        // their end before the interpreter does; only one that goes on for long is not waited for.
+        // Threads that are about to take the GIL get it, and Python functions that C++ has called
+        // return before the interpreter ends. The wait ends after a second.
         ReleasedGil unlocked;
         for (int i = 0; i < 1000 && in_python > 0; ++i) absl::SleepFor(absl::Milliseconds(1));
       },

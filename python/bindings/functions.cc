@@ -3,7 +3,7 @@
 #include "bindings.h"
 #include "hooks.h"
 
-#include "muster/graph/function_build_proto.h"
+#include "muster/graph/proto/function_build_proto.h"
 #include "muster/ops/control/py_func.h"
 
 namespace muster {
@@ -34,6 +34,8 @@ absl::StatusOr<std::vector<Tensor>> Call(const nb::object& function, const std::
     const std::string kind = nb::cast<std::string>(error.type().attr("__name__"));
     return absl::Status(CodeFor(error),
                         kind + ": " + nb::cast<std::string>(nb::str(error.value())));
+  } catch (const StatusError& error) {
+    return error.status;
   } catch (const std::exception& error) {
     return InvalidArgument("The values that ", token, " returned: ", error.what());
   }

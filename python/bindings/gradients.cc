@@ -1,11 +1,11 @@
-#include "muster/graph/gradients.h"
+#include "muster/graph/gradients/gradients.h"
 
 #include "bindings.h"
 #include "train_bindings.h"
 #include <nanobind/stl/variant.h>
 
-#include "muster/graph/cond_context.h"
-#include "muster/graph/while_context.h"
+#include "muster/graph/control_flow/cond_context.h"
+#include "muster/graph/control_flow/while_context.h"
 
 namespace muster {
 

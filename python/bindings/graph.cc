@@ -3,9 +3,10 @@
 #include "bindings.h"
 #include "train_bindings.h"
 
+#include "muster/graph/build/fill.h"
+#include "muster/graph/build/scope.h"
 #include "muster/graph/op_names.h"
 #include "muster/graph/op_registry.h"
-#include "muster/graph/scope.h"
 #include "muster/graph/shape_context.h"
 
 namespace muster {
@@ -301,6 +302,15 @@ void BindNode(nb::module_& m) {
            [](const Node& n) { return absl::StrCat("<Node ", n.name(), " ", n.op(), ">"); });
 }
 
+// What `emit` has built in a scope, or its error.
+template <typename Emit>
+Output Emitted(const Scope& scope, Emit emit) {
+  const Scope own = scope.WithFreshStatus();
+  const Output output = emit(own);
+  ThrowIfBuildError(own.status());
+  return output;
+}
+
 void BindScope(nb::module_& m) {
   nb::class_<Scope>(m, "Scope")
       .def(nb::init<Graph&>(), nb::keep_alive<1, 2>())
@@ -341,7 +351,26 @@ void BindScope(nb::module_& m) {
                 s.TryAdd(op, InputsFromPython(inputs), AttrsFromPython(op, attrs), name));
           },
           nb::rv_policy::reference, nb::arg("op"), nb::arg("inputs"), nb::arg("attrs"),
-          nb::arg("name") = "");
+          nb::arg("name") = "")
+      // These give their result the name of the scope.
+      .def("shape",
+           [](const Scope& s, Output x, int out_type, bool optimize) {
+             return Emitted(s, [&](const Scope& own) {
+               return ShapeNamed(own, x, static_cast<DType>(out_type), optimize);
+             });
+           })
+      .def("filled",
+           [](const Scope& s, const std::vector<int64_t>& dims, const Tensor& value) {
+             const Shape shape = BuildValue(Shape::Make(dims));
+             return Emitted(s, [&](const Scope& own) { return FilledNamed(own, shape, value); });
+           })
+      .def("filled",
+           [](const Scope& s, Output shape, const Tensor& value) {
+             return Emitted(s, [&](const Scope& own) { return FilledNamed(own, shape, value); });
+           })
+      .def("zeros_like", [](const Scope& s, Output x, bool optimize) {
+        return Emitted(s, [&](const Scope& own) { return ZerosLikeNamed(own, x, optimize); });
+      });
 }
 
 }  // namespace

@@ -4,8 +4,9 @@
 
 #include <cmath>
 
-#include "muster/train/event_writer.h"
-#include "muster/train/hooks.h"
+#include "muster/train/events/event_writer.h"
+#include "muster/train/events/timeline.h"
+#include "muster/train/hooks/hooks.h"
 
 namespace muster {
 namespace {
@@ -51,7 +52,7 @@ nb::object SessionToPython(Session& session) {
 
 class PythonListener : public CheckpointSaverListener {
  public:
-  // `listener` takes sessions of C++ (muster.basic_session_run_hooks).
+  // `listener` takes sessions of C++ (muster.train.basic_session_run_hooks).
   explicit PythonListener(nb::object listener) : listener_(HoldPython(std::move(listener))) {}
   absl::Status Begin() override {
     return CallPython([&] { listener_->attr("begin")(); });
@@ -277,6 +278,25 @@ void BindHooks(nb::module_& m) {
         nb::arg("save_steps").none(), nb::arg("save_secs").none(), nb::arg("summaries"));
   m.def("step_counter", &MakeStepCounter, nb::arg("step"), nb::arg("sink").none(),
         nb::arg("steps").none(), nb::arg("secs").none());
+  m.def(
+      "timeline",
+      [](const nb::bytes& step_stats, bool show_dataflow, bool show_memory, bool kernels_only) {
+        const Timeline made =
+            RunValue(MakeTimeline(std::string(step_stats.c_str(), step_stats.size()),
+                                  {show_dataflow, show_memory, kernels_only}));
+        nb::dict maximums;
+        for (const auto& [allocator, most] : made.maximums) {
+          nb::set tensors;
+          for (const std::string& name : most.tensors)
+            tensors.add(nb::str(name.c_str(), name.size()));
+          maximums[allocator.c_str()] = nb::make_tuple(most.micros, most.num_bytes, tensors);
+        }
+        return nb::make_tuple(nb::str(made.json.c_str(), made.json.size()), maximums);
+      },
+      nb::arg("step_stats"), nb::arg("show_dataflow"), nb::arg("show_memory"),
+      nb::arg("kernels_only"),
+      "(JSON for chrome://tracing, {allocator: (micros, bytes, names)}) of a serialized "
+      "StepStats.");
   m.def("profiler", &MakeProfiler, nb::arg("step"), nb::arg("folder"), nb::arg("sink"),
         nb::arg("save_steps").none(), nb::arg("save_secs").none(), nb::arg("save"));
   m.def("logging_tensors", &MakeLogging, nb::arg("tensors"), nb::arg("every_iter").none(),
@@ -285,7 +305,7 @@ void BindHooks(nb::module_& m) {
   m.def("nan_tensor", &MakeNan, nb::arg("loss"), nb::arg("on_nan").none());
   m.def("final_ops", &MakeFinalOps);
   m.def("feed_fn", &MakeFeedFn);
-  // Of a variable, or of a tensor that somebody else counts.
+  // The global step is a variable, or a tensor that the program itself increments.
   m.def("read_global_step", [](const Scope& scope, const TrainVariable& variable) {
     return BuildValue(ReadGlobalStep(scope, variable)).read;
   });

@@ -2,10 +2,10 @@
 #include "bindings.h"
 #include "tensorflow/core/protobuf/control_flow.pb.h"
 
-#include "muster/graph/cond_context.h"
-#include "muster/graph/control_flow_proto.h"
-#include "muster/graph/message_text_proto.h"
-#include "muster/graph/while_context.h"
+#include "muster/graph/control_flow/cond_context.h"
+#include "muster/graph/control_flow/while_context.h"
+#include "muster/graph/proto/control_flow_proto.h"
+#include "muster/graph/proto/message_text_proto.h"
 #include "muster/tensor/message_proto.h"
 
 namespace muster {

@@ -1,11 +1,11 @@
 // The monitored session and its hooks for Python: a Python hook is one C++ hook that calls an
-// adapter object (muster.session_run_hook), which flattens what the hook asks for.
+// adapter object (muster.train.session_run_hook), which flattens the hook's fetches.
 #include "bindings.h"
 #include "hooks.h"
 
-#include "muster/train/coordinator.h"
-#include "muster/train/monitored_session.h"
-#include "muster/train/saving_hooks.h"
+#include "muster/train/hooks/saving_hooks.h"
+#include "muster/train/loop/coordinator.h"
+#include "muster/train/loop/monitored_session.h"
 
 namespace muster {
 namespace {
@@ -46,7 +46,7 @@ nb::object SessionToPython(Session& session) {
   return nb::cast(&session, nb::rv_policy::reference);
 }
 
-// The stop flag of one run; it outlives the run in the hands of a hook.
+// The stop flag of one run; it outlives the run where a hook keeps the context.
 struct StopFlag {
   std::shared_ptr<std::atomic<bool>> flag;
 };

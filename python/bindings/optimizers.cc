@@ -1,14 +1,13 @@
 // Optimizers: the C++ core behind the Python classes, and the way back for what a Python class
 // overrides (TF1's protocol of _create_slots, _prepare, _apply_dense and so on).
-#include "muster/train/optimizers.h"
-
 #include <map>
 #include <utility>
 
 #include "bindings.h"
 #include "train_bindings.h"
 
-#include "muster/graph/sparse_gradients.h"
+#include "muster/graph/gradients/sparse_gradients.h"
+#include "muster/train/optimizers/definition.h"
 
 namespace muster {
 
@@ -66,12 +65,11 @@ class PythonSlots : public SlotMaker {
       return optimizer_.attr("get_slot")(objects_.at(variable.handle.node), std::string(slot));
     });
   }
-  absl::StatusOr<TrainVariable> GetOrMakeShared(const Scope& scope, absl::string_view name,
-                                                const Operand&,
+  absl::StatusOr<TrainVariable> GetOrMakeShared(const Scope& scope, const SharedSpec& spec,
                                                 const TrainVariable& beside) override {
     return Ask([&] {
       return CallIn(optimizer_, scope, "_make_shared",
-                    nb::make_tuple(std::string(name), objects_.at(beside.handle.node)));
+                    nb::make_tuple(spec.name, spec.parameter, objects_.at(beside.handle.node)));
     });
   }
   absl::StatusOr<TrainVariable> GetShared(const Graph&, absl::string_view name) override {
@@ -137,93 +135,51 @@ class PythonOptimizer : public Optimizer {
   nb::list updates_;
 };
 
-// The structure of each kind of optimizer; its numbers are given when it is prepared.
-struct CoreOptions {
-  const nb::dict& given;
-  double Double(const char* name) const { return nb::cast<double>(given[name]); }
-  bool Bool(const char* name) const { return nb::cast<bool>(given[name]); }
-  std::string Text(const char* name) const {
-    return given[name].is_none() ? std::string() : nb::cast<std::string>(given[name]);
+// What a parameter is given when the core is made. Tensors are given whenever it is prepared.
+OptimizerValue SettingFromPython(const OptimizerParameter& parameter, const nb::dict& settings) {
+  const char* const name = parameter.name.c_str();
+  if (parameter.kind == OptimizerParameter::Kind::kTensor || !settings.contains(name)) {
+    return parameter.default_value.value_or(Operand(0.0));
   }
-};
+  const nb::object value = settings[name];
+  switch (parameter.kind) {
+    case OptimizerParameter::Kind::kFlag: {
+      const int is_true = PyObject_IsTrue(value.ptr());
+      if (is_true < 0) throw nb::python_error();
+      return is_true != 0;
+    }
+    case OptimizerParameter::Kind::kText:
+      return value.is_none() ? std::string() : nb::cast<std::string>(value);
+    default: {
+      const double number = PyFloat_AsDouble(value.ptr());
+      if (PyErr_Occurred() != nullptr) throw nb::python_error();
+      return Operand(Number{number, PyLong_Check(value.ptr()) != 0});
+    }
+  }
+}
 
-std::unique_ptr<Optimizer> MakeCore(const std::string& kind, const std::string& name,
-                                    bool use_locking, const nb::dict& given) {
-  const CoreOptions options{given};
-  if (kind == "GradientDescent") {
-    return std::make_unique<GradientDescentOptimizer>(
-        0.0, GradientDescentOptions{.use_locking = use_locking, .name = name});
+std::unique_ptr<DefinedOptimizer> MakeCore(const std::string& kind, const std::string& name,
+                                           bool use_locking, const nb::dict& settings) {
+  const OptimizerDef* const def = OptimizerRegistry::Find(kind);
+  if (def == nullptr) throw nb::value_error(("no optimizer is called " + kind).c_str());
+  std::vector<OptimizerValue> values;
+  for (const OptimizerParameter& parameter : def->parameters()) {
+    if (parameter.name == "name") {
+      values.emplace_back(name);
+    } else if (parameter.name == "use_locking") {
+      values.emplace_back(use_locking);
+    } else {
+      values.push_back(SettingFromPython(parameter, settings));
+    }
   }
-  if (kind == "Momentum") {
-    return std::make_unique<MomentumOptimizer>(
-        0.0, 0.0,
-        MomentumOptions{.use_locking = use_locking,
-                        .name = name,
-                        .use_nesterov = options.Bool("use_nesterov")});
-  }
-  if (kind == "Adagrad") {
-    return std::make_unique<AdagradOptimizer>(
-        0.0, AdagradOptions{.initial_accumulator_value = options.Double("initial_value"),
-                            .use_locking = use_locking,
-                            .name = name});
-  }
-  if (kind == "AdagradDA") {
-    AdagradDAOptions da;
-    da.initial_gradient_squared_accumulator_value = options.Double("initial_value");
-    da.l1_regularization_strength = OperandFromPython(given["l1"]);
-    da.l2_regularization_strength = OperandFromPython(given["l2"]);
-    da.use_locking = use_locking;
-    da.name = name;
-    return std::make_unique<AdagradDAOptimizer>(0.0, 0, std::move(da));
-  }
-  if (kind == "Adadelta") {
-    AdadeltaOptions adadelta;
-    adadelta.use_locking = use_locking;
-    adadelta.name = name;
-    return std::make_unique<AdadeltaOptimizer>(0.0, std::move(adadelta));
-  }
-  if (kind == "Adam") {
-    AdamOptions adam;
-    adam.use_locking = use_locking;
-    adam.name = name;
-    return std::make_unique<AdamOptimizer>(0.0, std::move(adam));
-  }
-  if (kind == "RMSProp") {
-    RMSPropOptions rmsprop;
-    rmsprop.use_locking = use_locking;
-    rmsprop.centered = options.Bool("centered");
-    rmsprop.name = name;
-    return std::make_unique<RMSPropOptimizer>(0.0, std::move(rmsprop));
-  }
-  if (kind == "Ftrl") {
-    FtrlOptions ftrl;
-    ftrl.initial_accumulator_value = options.Double("initial_value");
-    ftrl.l2_shrinkage_regularization_strength = options.Double("l2_shrinkage");
-    ftrl.use_locking = use_locking;
-    ftrl.name = name;
-    ftrl.accum_name = options.Text("accum_name");
-    ftrl.linear_name = options.Text("linear_name");
-    return std::make_unique<FtrlOptimizer>(0.0, std::move(ftrl));
-  }
-  if (kind == "ProximalGradientDescent") {
-    ProximalGradientDescentOptions proximal;
-    proximal.use_locking = use_locking;
-    proximal.name = name;
-    return std::make_unique<ProximalGradientDescentOptimizer>(0.0, std::move(proximal));
-  }
-  if (kind == "ProximalAdagrad") {
-    ProximalAdagradOptions proximal;
-    proximal.initial_accumulator_value = options.Double("initial_value");
-    proximal.use_locking = use_locking;
-    proximal.name = name;
-    return std::make_unique<ProximalAdagradOptimizer>(0.0, std::move(proximal));
-  }
-  throw nb::value_error(("no optimizer is called " + kind).c_str());
+  auto core = std::make_unique<DefinedOptimizer>(*def, std::move(values));
+  ThrowIfBuildError(core->status());
+  return core;
 }
 
 // Runs `part` of the core with the slots of the Python optimizer that it belongs to.
 template <typename Part>
-auto WithSlots(Optimizer& core, const nb::object& optimizer, const nb::list& variables,
+auto WithSlots(DefinedOptimizer& core, const nb::object& optimizer, const nb::list& variables,
                const Scope& scope, Part part) {
   PythonSlots slots(optimizer, variables);
   core.UseSlots(&slots);
@@ -239,38 +195,35 @@ nb::list ListOf(nb::handle value) {
 }
 
 void BindCore(nb::module_& m) {
-  nb::class_<Optimizer>(m, "OptimizerCore")
-      .def_prop_ro("hyperparameters",
-                   [](const Optimizer& core) {
-                     std::vector<std::string> names;
-                     for (const auto& hyper : core.hyperparameters()) names.push_back(hyper.name);
-                     return names;
-                   })
-      .def("set_tensor", [](Optimizer& core, const std::string& name,
+  nb::class_<DefinedOptimizer>(m, "OptimizerCore")
+      .def_prop_ro("sums_duplicates",
+                   [](const DefinedOptimizer& core) { return core.def().sums_duplicates(); })
+      .def("set_tensor", [](DefinedOptimizer& core, const std::string& name,
                             Output tensor) { ThrowIfBuildError(core.SetTensor(name, tensor)); })
       .def("get_tensor",
-           [](const Optimizer& core, const std::string& name) -> nb::object {
+           [](const DefinedOptimizer& core, const std::string& name) -> nb::object {
              const Output tensor = BuildValue(core.GetTensor(name));
              return tensor ? nb::cast(tensor) : nb::none();
            })
       .def("create_slots",
-           [](Optimizer& core, const Scope& scope, const nb::object& optimizer,
+           [](DefinedOptimizer& core, const Scope& scope, const nb::object& optimizer,
               const nb::list& variables) {
              ThrowIfBuildError(WithSlots(core, optimizer, variables, scope, [&](const Scope& at) {
                return core.CreateSlots(at, VariablesFromPython(variables));
              }));
            })
-      .def("prepare_step",
-           [](Optimizer& core, const Scope& scope, nb::handle global_step) {
-             auto* adagrad = dynamic_cast<AdagradDAOptimizer*>(&core);
-             if (adagrad == nullptr) throw nb::type_error("only AdagradDA takes a step");
-             ThrowIfBuildError(
-                 adagrad->PrepareStep(scope.WithFreshStatus(), OperandFromPython(global_step)));
+      .def("prepare",
+           [](DefinedOptimizer& core, const Scope& scope, const nb::dict& values) {
+             for (const auto& [name, value] : values) {
+               ThrowIfBuildError(
+                   core.SetValue(nb::cast<std::string>(name), OperandFromPython(value)));
+             }
+             ThrowIfBuildError(core.Prepare(scope.WithFreshStatus()));
            })
       .def(
           "apply",
-          [](Optimizer& core, const Scope& scope, const nb::object& optimizer, nb::handle gradient,
-             nb::handle variable, bool duplicates) {
+          [](DefinedOptimizer& core, const Scope& scope, const nb::object& optimizer,
+             nb::handle gradient, nb::handle variable, bool duplicates) {
             const nb::list variables = ListOf(variable);
             return BuildValue(WithSlots(
                 core, optimizer, variables, scope, [&](const Scope& at) -> absl::StatusOr<Node*> {
@@ -286,7 +239,7 @@ void BindCore(nb::module_& m) {
           nb::rv_policy::reference)
       .def(
           "finish",
-          [](Optimizer& core, const Scope& scope, const nb::object& optimizer,
+          [](DefinedOptimizer& core, const Scope& scope, const nb::object& optimizer,
              const std::vector<Node*>& updates, const std::string& name) {
             return BuildValue(WithSlots(core, optimizer, nb::list(), scope, [&](const Scope& at) {
               return core.Finish(at, updates, name);
@@ -294,6 +247,11 @@ void BindCore(nb::module_& m) {
           },
           nb::rv_policy::reference);
   m.def("optimizer_core", &MakeCore);
+  m.def("optimizer_names", [] {
+    std::vector<std::string> names;
+    for (const OptimizerDef* def : OptimizerRegistry::All()) names.push_back(def->name());
+    return names;
+  });
 }
 
 }  // namespace

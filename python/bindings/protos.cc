@@ -5,9 +5,9 @@
 #include "tensorflow/core/framework/tensor.pb.h"
 
 #include "muster/device/device_name.h"
-#include "muster/graph/attr_value_proto.h"
-#include "muster/graph/graph_proto.h"
 #include "muster/graph/op_registry.h"
+#include "muster/graph/proto/attr_value_proto.h"
+#include "muster/graph/proto/graph_proto.h"
 #include "muster/tensor/message_proto.h"
 #include "muster/tensor/tensor_proto.h"
 

@@ -1,9 +1,9 @@
 // Savers: saveables that C++ knows or that Python describes, the nodes, saving and restoring.
-#include "muster/train/saver.h"
+#include "muster/train/saving/saver.h"
 
 #include "bindings.h"
 
-#include "muster/graph/gradients.h"
+#include "muster/graph/gradients/gradients.h"
 
 namespace muster {
 namespace {

@@ -9,9 +9,9 @@
 #include <nanobind/stl/vector.h>
 
 #include "muster/server/local_cluster.h"
-#include "muster/server/server_environment.h"
 #include "muster/server/server_options_proto.h"
-#include "muster/transport/security.h"
+#include "muster/server/server_settings.h"
+#include "muster/transport/grpc/security.h"
 
 namespace muster {
 namespace {
@@ -34,10 +34,11 @@ std::unique_ptr<Server> NewServer(const nb::bytes& server_def, const std::string
                                   int metrics_port) {
   ServerOptions options =
       RunValue(ParseServerDef(absl::string_view(server_def.c_str(), server_def.size())));
-  ThrowIfRunError(ReadServerEnvironment(options));
+  const Settings settings = RunValue(ReadSettings());
+  ApplySettings(settings, options);
   options.bind = bind;
   if (metrics_port >= 0) options.metrics_port = metrics_port;
-  options.security = RunValue(SecurityFromEnvironment());
+  options.security = RunValue(SecurityFrom(settings));
   if (!tls_cert.empty()) options.security.certificate_file = tls_cert;
   if (!tls_key.empty()) options.security.key_file = tls_key;
   if (!tls_ca.empty()) options.security.ca_file = tls_ca;
@@ -46,7 +47,7 @@ std::unique_ptr<Server> NewServer(const nb::bytes& server_def, const std::string
       options.cluster.Address({options.job, std::max(options.task, 0)});
   if (SharedTasks() != nullptr && address.ok() && SharedTasks()->Has(*address))
     options.local_tasks = SharedTasks();
-  ReleasedGil unlocked;  // names are looked up
+  ReleasedGil unlocked;  // resolving host names may take long
   return RunValue(Server::Create(std::move(options)));
 }
 

@@ -4,16 +4,15 @@
 #include <map>
 
 #include "bindings.h"
-#include "tensorflow/core/framework/graph.pb.h"
 
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 #include "muster/client/connect.h"
 #include "muster/device/device.h"
-#include "muster/graph/graph_proto.h"
 #include "muster/runtime/trace.h"
-#include "muster/tensor/message_proto.h"
-#include "muster/transport/session_config_proto.h"
+#include "muster/task/feeds.h"
+#include "muster/train/hooks/saving_hooks.h"
+#include "muster/transport/wire/session_config_proto.h"
 
 namespace muster {
 namespace {
@@ -58,7 +57,7 @@ Scheduler& PoolOf(int threads) {
   return *pool;
 }
 
-// That of the process: its first session decides.
+// The pool of the process; its first session decides the size.
 Scheduler& SharedPool(int threads) {
   static Scheduler& pool = PoolOf(threads);
   return pool;
@@ -71,56 +70,13 @@ struct PyPlan {
 
   PyPlan() = default;
   PyPlan(PyPlan&&) = default;
-  // With the plan go its iterators, which may wait for functions of this interpreter.
+  // The plan's iterators go with it, and may be waiting for functions of this interpreter.
   ~PyPlan() {
     if (plan == nullptr) return;
     ReleasedGil unlocked;
     plan.reset();
   }
 };
-
-// Names of the inputs of a node of the partitions, as a NodeDef spells them; what ran may not be in
-// the user's graph.
-nb::list InputNames(const RunMetadata& metadata, const std::string& name) {
-  nb::list names;
-  for (const std::shared_ptr<const Graph>& graph : metadata.partition_graphs) {
-    const Node* node = graph->FindNode(name);
-    if (node == nullptr) continue;
-    for (const Output& input : node->inputs()) {
-      names.append(input.index == 0 ? input.node->name() : input.name());
-    }
-    for (const Node* control : node->control_inputs())
-      names.append(absl::StrCat("^", control->name()));
-    break;
-  }
-  return names;
-}
-
-nb::list PartitionsToPython(const RunMetadata& metadata) {
-  nb::list graphs;
-  for (const std::shared_ptr<const Graph>& graph : metadata.partition_graphs) {
-    tensorflow::GraphDef proto;
-    ThrowIfBuildError(GraphToProto(*graph, {}, proto));
-    const std::string bytes = BuildValue(MessageToBytes(proto));
-    graphs.append(nb::bytes(bytes.data(), bytes.size()));
-  }
-  return graphs;
-}
-
-nb::object TraceToPython(const RunMetadata& metadata) {
-  nb::list nodes;
-  for (const NodeTrace& node : metadata.nodes) {
-    nb::list outputs;
-    for (const NodeTrace::OutputTrace& output : node.outputs) {
-      outputs.append(nb::make_tuple(output.slot, static_cast<int>(output.dtype),
-                                    ShapeToPython(output.shape), output.bytes));
-    }
-    nodes.append(nb::make_tuple(node.device, node.node, node.op, node.start_nanos, node.end_nanos,
-                                node.thread_id, outputs, InputNames(metadata, node.node),
-                                node.scheduled_nanos));
-  }
-  return nodes;
-}
 
 SessionConfig ConfigFromPython(const nb::bytes& serialized) {
   return RunValue(ParseSessionConfig(absl::string_view(serialized.c_str(), serialized.size())));
@@ -129,7 +85,7 @@ SessionConfig ConfigFromPython(const nb::bytes& serialized) {
 std::unique_ptr<Session> ConnectSession(const Graph& graph, const std::string& target,
                                         const nb::bytes& config) {
   SessionConfig parsed = ConfigFromPython(config);
-  ReleasedGil unlocked;  // names are looked up
+  ReleasedGil unlocked;  // resolving host names may take long
   SessionOptions options = RunValue(OptionsForTarget(target, std::move(parsed)));
   options.interrupted = RunSignalHandlers;
   return RunValue(Session::Create(graph, std::move(options)));
@@ -141,11 +97,11 @@ void BindSession(nb::module_& m) {
   m.def(
       "end_session",
       [](std::unique_ptr<Session> session) {
-        // Its iterators may be reading, with functions of this interpreter.
+        // Its iterators may be running functions of this interpreter, and are waited for.
         ReleasedGil unlocked;
         session.reset();
       },
-      "Ends a session that nobody else holds; the object is then no session any more.");
+      "Ends a session that has no other owner; the object must not be used afterwards.");
   nb::class_<PyPlan>(m, "StepPlan");
   nb::class_<Session>(m, "Session")
       .def("prepare",
@@ -182,10 +138,11 @@ void BindSession(nb::module_& m) {
                result = s.Run(*plan.plan, std::move(tensors), options, &metadata);
              }
              nb::list values = ToNumpyList(RunValue(std::move(result)));
-             return nb::make_tuple(
-                 values, TraceToPython(metadata),
-                 partition_graphs ? PartitionsToPython(metadata) : nb::list(),
-                 nb::bytes(metadata.serialized.data(), metadata.serialized.size()));
+             const std::string serialized =
+                 metadata.serialized.empty()
+                     ? RunValue(SerializeRunMetadata(metadata, partition_graphs))
+                     : metadata.serialized;
+             return nb::make_tuple(values, nb::bytes(serialized.data(), serialized.size()));
            })
       .def("partial_run_setup",
            [](Session& s, std::vector<Output> feeds, std::vector<Output> fetches,
@@ -259,8 +216,16 @@ void BindSession(nb::module_& m) {
       nb::keep_alive<0, 1>(), nb::arg("graph"), nb::arg("cpu_devices") = 1,
       nb::arg("operation_timeout_ms") = 0, nb::arg("optimize") = true,
       nb::arg("log_device_placement") = false, nb::arg("allow_soft_placement") = false,
-      nb::arg("threads") = 0, nb::arg("own_threads") = false,
-      nb::arg("executor_type") = "");
+      nb::arg("threads") = 0, nb::arg("own_threads") = false, nb::arg("executor_type") = "");
+  m.def(
+      "check_feed",
+      [](const Output& feed, const std::vector<int64_t>& dims) {
+        const absl::StatusOr<Shape> shape = Shape::Make(dims);
+        const absl::Status status = shape.ok() ? CheckFedShape(feed, *shape) : shape.status();
+        if (!status.ok()) throw nb::value_error(std::string(status.message()).c_str());
+      },
+      nb::arg("feed"), nb::arg("shape"),
+      "Raises ValueError unless a value of this shape may be fed for the tensor.");
   m.def("connect_session", &ConnectSession, nb::keep_alive<0, 1>(), nb::arg("graph"),
         nb::arg("target"), nb::arg("config"));
   m.def(

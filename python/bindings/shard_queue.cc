@@ -1,5 +1,5 @@
 // Work queues of data shards.
-#include "muster/train/shard_queue.h"
+#include "muster/train/loop/shard_queue.h"
 
 #include "train_bindings.h"
 

@@ -1,9 +1,9 @@
 // Record files and event files.
 #include "bindings.h"
 
-#include "muster/checkpoint/record_reader.h"
-#include "muster/checkpoint/record_writer.h"
-#include "muster/train/event_writer.h"
+#include "muster/checkpoint/records/record_reader.h"
+#include "muster/checkpoint/records/record_writer.h"
+#include "muster/train/events/event_writer.h"
 
 namespace muster {
 namespace {
@@ -108,7 +108,7 @@ void BindSummaries(nb::module_& m) {
             ThrowIfRunError(w.AddEvent(std::move(copy)));
           },
           nb::arg("event"))
-      // What goes wrong with the file is logged and loses events; it does not end the training.
+      // Errors of the file are logged and lose events; they do not end the training.
       .def(
           "flush", [](EventWriter& w) { (void)w.Flush(); }, nb::call_guard<ReleasedGil>())
       .def(

@@ -1,5 +1,5 @@
 // The supervisor for Python, which brings its own savers, writers and sessions.
-#include "muster/train/supervisor.h"
+#include "muster/train/loop/supervisor.h"
 
 #include "bindings.h"
 #include "hooks.h"

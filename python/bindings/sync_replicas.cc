@@ -1,9 +1,9 @@
 // Synchronous replicas.
-#include "muster/train/sync_replicas.h"
+#include "muster/train/replicas/sync_replicas.h"
 
 #include "train_bindings.h"
 
-#include "muster/train/sync_replicas_hook.h"
+#include "muster/train/replicas/sync_replicas_hook.h"
 
 namespace muster {
 namespace {

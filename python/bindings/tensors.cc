@@ -3,6 +3,8 @@
 #include "bindings.h"
 #include <nanobind/ndarray.h>
 
+#include "muster/tensor/clone.h"
+
 namespace muster {
 namespace {
 
@@ -172,7 +174,7 @@ nb::object TensorToNumpy(Tensor tensor) {
   }
   // Memory that a variable or another step may still read must not be handed to code that can write
   // to it.
-  if (!tensor.exclusive()) tensor = tensor.Clone();
+  if (!tensor.exclusive()) tensor = RunValue(TryClone(tensor));
   auto* owner = new Tensor(std::move(tensor));
   nb::capsule capsule(owner, [](void* p) noexcept { delete static_cast<Tensor*>(p); });
   std::vector<size_t> shape(owner->shape().dims().begin(), owner->shape().dims().end());

@@ -2,10 +2,10 @@
 #include "train_bindings.h"
 #include <nanobind/stl/tuple.h>
 
-#include "muster/train/looper.h"
-#include "muster/train/notice.h"
-#include "muster/train/queue_runner.h"
-#include "muster/train/session_manager.h"
+#include "muster/train/loop/looper.h"
+#include "muster/train/loop/notice.h"
+#include "muster/train/loop/queue_runner.h"
+#include "muster/train/loop/session_manager.h"
 
 namespace muster {
 
@@ -13,7 +13,7 @@ void BindSupervisor(nb::module_& m);  // supervisor.cc
 
 namespace {
 
-// A Python function that C++ keeps and lets go on any thread.
+// A Python function that C++ keeps and may release on any thread.
 class Callback {
  public:
   explicit Callback(nb::object function) : function_(HoldPython(std::move(function))) {}

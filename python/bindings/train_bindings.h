@@ -6,13 +6,14 @@
 
 #include "bindings.h"
 
-#include "muster/graph/gradients.h"
-#include "muster/train/operand.h"
-#include "muster/train/queue_runner.h"
+#include "muster/graph/gradients/gradients.h"
+#include "muster/train/loop/queue_runner.h"
+#include "muster/train/model/operand.h"
 
 namespace muster {
 
-// A number, an Output, a TrainVariable or a tensor value: muster.operand.operand gives these.
+// A number, an Output, a TrainVariable or a tensor value: muster.graph.convert.operand
+// gives these.
 Operand OperandFromPython(nb::handle value);
 // Of objects with the method _train_variable.
 std::vector<TrainVariable> VariablesFromPython(nb::handle values);

@@ -1,5 +1,5 @@
 // Variables, groups, moving averages, decays and device setters of the training library.
-#include "muster/train/variables.h"
+#include "muster/train/model/variables.h"
 
 #include <map>
 #include <utility>
@@ -7,9 +7,9 @@
 #include "bindings.h"
 #include "train_bindings.h"
 
-#include "muster/train/decay.h"
-#include "muster/train/device_setter.h"
-#include "muster/train/moving_average.h"
+#include "muster/train/model/device_setter.h"
+#include "muster/train/optimizers/decay.h"
+#include "muster/train/optimizers/moving_average.h"
 
 namespace muster {
 namespace {

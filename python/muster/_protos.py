@@ -14,7 +14,7 @@ import threading
 
 _DESCRIPTORS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "muster_protos.bin")
 
-# Held while the pool is filled or a class is made: protobuf gives no promise for either.
+# Held while the pool is filled or a class is made: protobuf promises thread safety for neither.
 _lock = threading.RLock()
 
 

@@ -2,11 +2,12 @@
 import runpy
 import sys
 
-from muster import _alias, interruption
+from muster.names import alias
+from muster.session import interruption
 
 
 def _from_script(traceback, script):
-    """The part that begins with the script's own frame: what started it says nothing about it."""
+    """The traceback from the script's own frame on, without the frames that started the script."""
     at = traceback
     while at is not None and at.tb_frame.f_code.co_filename != script:
         at = at.tb_next
@@ -14,7 +15,7 @@ def _from_script(traceback, script):
 
 
 def main():
-    _alias.install()
+    alias.install()
     sys.argv = sys.argv[1:]
     script = sys.argv[0]
     sys.path[0] = script.rsplit("/", 1)[0] if "/" in script else ""

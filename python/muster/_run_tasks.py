@@ -11,7 +11,9 @@ import signal
 import sys
 import threading
 
-from muster import _alias, _muster, _tasks, interruption
+from muster import _muster, _tasks
+from muster.names import alias
+from muster.session import interruption
 
 
 def _exit_code(error):
@@ -24,7 +26,7 @@ def _exit_code(error):
 
 
 class _Runner(threading.Thread):
-    """Runs the script as one task. `code` is what its process would have ended with."""
+    """Runs the script as one task. `code` is the exit status that its process would have had."""
 
     def __init__(self, task, script, program):
         super().__init__(name=task.name, daemon=True)
@@ -51,7 +53,7 @@ class _Runner(threading.Thread):
 
 
 def _wait(runners):
-    """Until a task fails, or all have ended."""
+    """Waits until a task fails, or all have ended; returns the exit status."""
     running = list(runners)
     while running:
         for runner in list(running):
@@ -77,7 +79,7 @@ def _terminate(unused_signal, unused_frame):
 
 def main():
     spec, script, arguments = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3:]
-    _alias.install()
+    alias.install()
     sys.path[0] = script.rsplit("/", 1)[0] if "/" in script else ""
     _muster.share_process([task["address"] for task in spec["tasks"]], closed=spec["closed"])
     with open(script, "rb") as source:
@@ -95,9 +97,9 @@ def main():
         _interrupt(runners)
         for runner in runners:
             if not runner.name.startswith("ps "):
-                runner.join(3600)  # the launcher knows when it has been long enough
+                runner.join(3600)  # the launcher kills this process when it takes too long
         code = 130 if isinstance(error, KeyboardInterrupt) else error.code
-    # Threads of other tasks may be in the middle of anything.
+    # Not sys.exit: threads of other tasks may still run.
     for stream in (sys.stdout, sys.stderr):
         stream.end_line()
     os._exit(code)

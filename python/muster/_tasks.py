@@ -10,13 +10,13 @@ _active = False
 
 
 class Task(object):
-    """What one task sees of what a process has once."""
+    """One task's copy of the state that a process has only once: arguments, environment, main module, flags."""
 
     def __init__(self, name, argv, tf_config):
         self.name, self.argv = name, argv
         self.environment = {"TF_CONFIG": tf_config}
         self.main = types.ModuleType("__main__")
-        self.flags = {}  # what each FlagValues keeps
+        self.flags = {}  # FlagValues -> its state in this task
 
 
 def current():
@@ -89,7 +89,7 @@ class _Output(object):
     def write(self, text):
         task = current()
         before = "" if task is None else "%sout %s%s" % (FOR_LAUNCHER, task.name, FOR_LAUNCHER)
-        # Whole lines only, whoever writes: `print` gives the end of a line in a second call.
+        # Only whole lines are written: `print` writes the end of a line in a second call, and tasks would mix theirs.
         with self._write_lock:
             *lines, rest = (self._partial.get(task, "") + text).split("\n")
             self._partial[task] = rest

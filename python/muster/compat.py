@@ -3,7 +3,7 @@ import sys
 
 import numpy as np
 
-from muster import _absent
+from muster.names import absent as _absent
 
 
 def as_bytes(bytes_or_text, encoding="utf-8"):
@@ -46,3 +46,7 @@ def __getattr__(name):
     if name == "v1":
         return sys.modules["muster"]
     return _explain(name)
+
+
+def __dir__():
+    return sorted(set(globals()) | {"v1"})

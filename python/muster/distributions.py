@@ -4,9 +4,13 @@ import math
 
 import numpy as np
 
-from muster import _absent, array_ops, dtypes, math_ops, nn_ops, random_ops, tensor_shape, tensor_util
-from muster.convert import convert_to_tensor
-from muster.framework import name_scope
+from muster import dtypes
+from muster.graph import tensor_shape, tensor_util
+from muster.graph.convert import convert_to_tensor
+from muster.graph.framework import name_scope
+from muster.names import absent as _absent
+from muster.nn import nn_ops
+from muster.ops import array_ops, math_ops, random_ops
 
 __getattr__ = _absent.explain(__name__)
 

@@ -3,7 +3,7 @@ import builtins
 
 import numpy as np
 
-from muster import _absent
+from muster.names import absent as _absent
 
 _NAMES = {
     1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64",
@@ -207,10 +207,16 @@ QUANTIZED_DTYPES = frozenset([qint8, quint8, qint16, quint16, qint32])  # noqa: 
 _explain = _absent.explain(__name__)
 
 
+_CASTS = ("as_string", "cast", "complex", "saturate_cast")  # tf.dtypes is this module, and has the casts of tf too
+
+
 def __getattr__(name):
-    # tf.dtypes is this module, and has the casts of tf too.
-    if name in ("as_string", "cast", "complex", "saturate_cast"):
+    if name in _CASTS:
         import muster
 
         return getattr(muster, name)
     return _explain(name)
+
+
+def __dir__():
+    return sorted(set(globals()) | set(_CASTS))

@@ -100,7 +100,7 @@ def error_code_from_exception_type(cls):
 
 
 class raise_exception_on_not_ok_status(object):
-    """Kept for old programs; statuses are raised by themselves."""
+    """Kept for old programs; it does nothing, since errors are raised without it."""
 
     def __enter__(self):
         return None

@@ -1,6 +1,7 @@
 """tf.io.gfile: files under the newer names of functions and arguments."""
-from muster import _absent, file_io
+from muster import file_io
 from muster.gfile import GFile  # noqa: F401
+from muster.names import absent as _absent
 
 __getattr__ = _absent.explain(__name__)
 

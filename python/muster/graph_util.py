@@ -3,7 +3,9 @@ import re
 
 import numpy as np
 
-from muster import _absent, _muster, _protos, convert, dtypes, framework, tf_logging
+from muster import _muster, _protos, dtypes, tf_logging
+from muster.graph import convert, framework
+from muster.names import absent as _absent
 
 __getattr__ = _absent.explain(__name__)
 
@@ -23,7 +25,7 @@ def _check_graph_def(graph_def):
 
 
 def must_run_on_cpu(node, pin_variables_on_cpu=False):
-    """Whether a node (an Operation or NodeDef) has no place but a CPU."""
+    """Whether a node (an Operation or NodeDef) can only be placed on a CPU."""
     definition = node.node_def if isinstance(node, framework.Operation) else node
     if pin_variables_on_cpu and definition.op in _VARIABLE_OPS:
         return True

@@ -2,12 +2,13 @@
 import collections
 import uuid
 
-from muster import _absent
-from muster import (array_ops, control_flow_ops, convert, dtypes, framework, math_ops, sparse_tensor, string_ops,
-                    tensor_shape)
-from muster.convert import convert_to_tensor
-from muster.framework import GraphKeys, name_scope
-from muster.op_library import call
+from muster import dtypes
+from muster.graph import convert, framework, tensor_shape
+from muster.graph.convert import convert_to_tensor
+from muster.graph.framework import GraphKeys, name_scope
+from muster.graph.op_library import call
+from muster.names import absent as _absent
+from muster.ops import array_ops, control_flow_ops, math_ops, sparse_tensor, string_ops
 
 __getattr__ = _absent.explain(__name__)
 
@@ -139,7 +140,7 @@ class KeyValueTensorInitializer(TableInitializerBase):
 
 
 class TextFileIndex(object):
-    """Columns that are no columns."""
+    """Special column indices: the whole line, and its number."""
     WHOLE_LINE = -2
     LINE_NUMBER = -1
 
@@ -410,7 +411,7 @@ class _ChangingTable(LookupInterface):
 
 def _saveable(table, name):
     """Saves a table as two tensors, <name>-keys and <name>-values."""
-    from muster import saveable
+    from muster.train import saveable
 
     class TableSaveable(saveable.SaveableObject):
         def __init__(self):

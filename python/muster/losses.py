@@ -1,7 +1,11 @@
 """tf.losses: weighted losses, gathered in the collection of losses."""
-from muster import _absent, array_ops, confusion, control_flow_ops, dtypes, framework, math_ops, nn_ops, weights_broadcast
-from muster.convert import constant, convert_to_tensor
-from muster.framework import GraphKeys, control_dependencies, name_scope
+from muster import dtypes
+from muster.graph import framework
+from muster.graph.convert import constant, convert_to_tensor
+from muster.graph.framework import GraphKeys, control_dependencies, name_scope
+from muster.names import absent as _absent
+from muster.nn import nn_ops
+from muster.ops import array_ops, confusion, control_flow_ops, math_ops, weights_broadcast
 
 __getattr__ = _absent.explain(__name__)
 

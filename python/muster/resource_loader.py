@@ -1,4 +1,4 @@
-"""tf.resource_loader: data files beside the code that asks for them."""
+"""tf.resource_loader: data files beside the code that uses them."""
 import os
 import sys
 

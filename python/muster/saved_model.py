@@ -2,8 +2,11 @@
 import os
 import types
 
-from muster import _absent, _protos, compat, convert, dtypes, file_io, framework, meta_graph, tf_logging, variables
-from muster.framework import GraphKeys
+from muster import _protos, compat, dtypes, file_io, tf_logging
+from muster.graph import convert, framework, meta_graph
+from muster.graph.framework import GraphKeys
+from muster.names import absent as _absent
+from muster.variables import variable_collections
 
 __getattr__ = _absent.explain(__name__)
 
@@ -41,7 +44,7 @@ globals().update({key: value for key, value in vars(signature_constants).items()
 
 # --- Signatures. ---
 def build_tensor_info(tensor):
-    from muster import sparse_tensor
+    from muster.ops import sparse_tensor
 
     proto = _protos.get("tensorflow.TensorInfo")(dtype=int(tensor.dtype.base_dtype))
     proto.tensor_shape.CopyFrom(tensor.get_shape().as_proto())
@@ -64,7 +67,7 @@ def get_tensor_from_tensor_info(tensor_info, graph=None, import_scope=None):
     if encoding == "name":
         return named(tensor_info.name)
     if encoding == "coo_sparse":
-        from muster import sparse_tensor
+        from muster.ops import sparse_tensor
 
         parts = tensor_info.coo_sparse
         return sparse_tensor.SparseTensor(named(parts.indices_tensor_name), named(parts.values_tensor_name),
@@ -138,14 +141,14 @@ def is_valid_signature(signature_def):
 
 # --- Main ops. ---
 def _main_op():
-    from muster import control_flow_ops
+    from muster.ops import control_flow_ops
 
-    return control_flow_ops.group(variables.global_variables_initializer(), variables.local_variables_initializer(),
-                                  variables.tables_initializer())
+    return control_flow_ops.group(variable_collections.global_variables_initializer(), variable_collections.local_variables_initializer(),
+                                  variable_collections.tables_initializer())
 
 
 def _main_op_with_restore(restore_op_name):
-    from muster import control_flow_ops
+    from muster.ops import control_flow_ops
 
     with framework.control_dependencies([_main_op()]):
         return control_flow_ops.group(framework.get_default_graph().as_graph_element(restore_op_name))
@@ -231,7 +234,7 @@ class SavedModelBuilder(object):
                 raise KeyError("SignatureDef map key \"%s\" is reserved. Please use a different key." % key)
 
     def _add(self, sess, tags, signatures, assets, main_op, clear_devices, strip_default_attrs, saver):
-        from muster import saver as saver_module
+        from muster.train import saver as saver_module
 
         signatures = signatures or {}
         self._check_signatures(signatures)
@@ -241,7 +244,7 @@ class SavedModelBuilder(object):
         if sess is not None and not file_io.file_exists(folder):
             file_io.recursive_create_dir(folder)
         if saver is None:
-            saver = saver_module.Saver(variables._all_saveable_objects(), sharded=True, allow_empty=True)
+            saver = saver_module.Saver(variable_collections._all_saveable_objects(), sharded=True, allow_empty=True)
         if sess is not None:
             saver.save(sess, os.path.join(folder, VARIABLES_FILENAME), write_meta_graph=False, write_state=False)
         proto = saver.export_meta_graph(clear_devices=clear_devices, strip_default_attrs=strip_default_attrs)
@@ -324,7 +327,7 @@ class SavedModelLoader(object):
                            "use the SavedModel CLI: `saved_model_cli`")
 
     def load_graph(self, graph, tags, import_scope=None, **saver_kwargs):
-        from muster import saver
+        from muster.train import saver
 
         with graph.as_default():
             return saver._import_meta_graph_with_return_elements(
@@ -332,7 +335,7 @@ class SavedModelLoader(object):
 
     def restore_variables(self, sess, saver, import_scope=None):
         with sess.graph.as_default():
-            if saver is None and not variables._all_saveable_objects(scope=import_scope) or \
+            if saver is None and not variable_collections._all_saveable_objects(scope=import_scope) or \
                     not file_io.file_exists(self._variables_path + ".index"):
                 tf_logging.info("The specified SavedModel has no variables; no checkpoints were restored.")
             elif saver is not None:

@@ -7,9 +7,11 @@ import threading
 import time
 import warnings
 
-from muster import _absent, _muster, _protos, compat, convert, dtypes, framework, meta_graph, python_io, tf_logging
-from muster.framework import GraphKeys, name_scope
-from muster.op_library import call
+from muster import _muster, _protos, compat, dtypes, python_io, tf_logging
+from muster.graph import convert, framework, meta_graph
+from muster.graph.framework import GraphKeys, name_scope
+from muster.graph.op_library import call
+from muster.names import absent as _absent
 
 # Messages that are members of tf.summary.
 _MESSAGES = ("Event", "SessionLog", "Summary", "SummaryDescription", "SummaryMetadata", "TaggedRunMetadata")
@@ -24,6 +26,10 @@ def __getattr__(name):
     return _explain(name)
 
 
+def __dir__():
+    return sorted(set(globals()) | set(_MESSAGES))
+
+
 # --- Ops ---------------------------------------------------------------------------------------------------------------
 
 
@@ -36,7 +42,7 @@ _NOT_IN_TAGS = re.compile(r"[^-/A-Za-z0-9_.]")
 
 
 def clean_tag(name):
-    """`name` with what no tag may have replaced."""
+    """`name` with the characters replaced that a tag must not contain."""
     if name is not None:
         cleaned = _NOT_IN_TAGS.sub("_", name).lstrip("/")
         if cleaned != name:
@@ -134,7 +140,7 @@ def get_summary_description(node_def):
 
 
 class EventFileWriter(object):
-    """Writes Event messages to a file of `logdir`, in a thread of their own."""
+    """Writes Event messages to a file of `logdir`, on a background thread."""
 
     def __init__(self, logdir, max_queue=10, flush_secs=120, filename_suffix=None, _writer=None):
         self._logdir = compat.as_text(os.fspath(logdir))
@@ -197,7 +203,7 @@ class FileWriter(object):
         return self.event_writer.get_logdir()
 
     def _is_open(self):
-        """Whether anything can be written; says so if not."""
+        """Whether the writer is open; warns if it is not."""
         if self._writer.is_closed:
             warnings.warn("Attempting to use a closed FileWriter. The operation will be a noop unless the FileWriter is "
                           "explicitly reopened.")
@@ -302,7 +308,7 @@ def summary_iterator(path):
         yield event_class.FromString(record)
 
 
-# What a program has not closed when it ends is in its files all the same.
+# Events of writers that are still open when the program ends reach their files.
 atexit.register(_muster.flush_event_writers)
 
 

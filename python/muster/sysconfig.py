@@ -1,7 +1,7 @@
 """tf.sysconfig: where the package lies."""
 import os
 
-from muster import _absent
+from muster.names import absent as _absent
 
 __getattr__ = _absent.explain(__name__)
 

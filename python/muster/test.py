@@ -10,7 +10,11 @@ from unittest import mock  # noqa: F401
 
 import numpy as np
 
-from muster import _absent, _muster, compat, default_stack, device_spec, errors, framework, session, variables
+from muster import _muster, compat, errors
+from muster.graph import default_stack, device_spec, framework
+from muster.names import absent as _absent
+from muster.session import session
+from muster.variables import variables
 
 __getattr__ = _absent.explain(__name__)
 

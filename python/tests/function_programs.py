@@ -207,7 +207,7 @@ def counted_loop(tf):
 
 @program
 def effects_in_a_branch_of_a_function(tf):
-    """What a function's result waits for may lie in a branch that is not taken."""
+    """What a function's result waits for may be in a branch that is not taken."""
     from tensorflow.python.framework import function
 
     @function.Defun(tf.float32)
@@ -260,7 +260,7 @@ def sets_of_rows(tf):
 
 @program
 def kernels_instead(tf):
-    """Nothing is written out: the nodes call their functions."""
+    """Nothing is inlined: the nodes call their functions."""
     n = tf.placeholder(tf.int32, [], name="n")
     p = tf.placeholder(tf.bool, [], name="p")
     total = tf.while_loop(lambda i, t: i < n, lambda i, t: (i + 1, tf.cond(p, lambda: t + i, lambda: t * 2)), [0, 1])[1]

@@ -206,9 +206,28 @@ def assertions(tf):
     tf.assert_rank(x, 1)
 
 
+def fills(tf):
+    unknown, scalar, pair = tf.placeholder(tf.int32), tf.placeholder(tf.int32, []), tf.placeholder(tf.int32, [2])
+    known, any_shape = tf.placeholder(tf.float32, [3, 4]), tf.placeholder(tf.float32)
+    for size in (unknown, scalar, pair, [pair[0], 3], [2, 3], [0], (), [999], [1000], [2 ** 31, 2]):
+        tf.zeros(size)
+        tf.ones(size, tf.bool)
+    tf.zeros([2, 3], tf.string)
+    tf.zeros([3], tf.qint8)
+    for x in (known, any_shape):
+        tf.zeros_like(x)
+        tf.zeros_like(x, tf.int32, name="integers")
+        tf.zeros_like(x, optimize=False)
+        tf.shape(x)
+        tf.shape(x, name="extent", out_type=tf.int64)
+    for kind in (tf.int16, tf.uint8, tf.float32):
+        tf.shape(known, out_type=kind)
+    tf.ones_like(any_shape)
+
+
 PROGRAMS = (dense_adam, convnet_momentum, embedding_sparse, embedding_adam, resource_adam, resource_embedding,
             conditional, loop_gradients, batch_norm_moments, dropout, averages, schedules, loops_of_arrays,
-            conditional_in_loop, cases, partitioned, activations, images, operators, randomness, assertions)
+            conditional_in_loop, cases, partitioned, activations, images, operators, randomness, assertions, fills)
 
 
 def nodes(tf):

@@ -96,7 +96,7 @@ def answer(tf, name, config=None, target=""):
     with tf.Graph().as_default():
         tf.import_graph_def(_graph(tf, function, inputs, outputs, library), name="")
         with tf.Session(target, config=config) as session:
-            session.run("other")  # a bad gradient is only an error of those who ask for it
+            session.run("other")  # a bad gradient is only an error of the steps that fetch it
             feeds = {"x%d:0" % i: np.array(v, _ARRAYS[inputs[i]]) for i, v in enumerate(values)}
             try:
                 return [np.asarray(v) for v in session.run(["gradient:%d" % i for i in range(len(outputs))], feeds)]

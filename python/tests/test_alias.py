@@ -109,7 +109,7 @@ def test_script(tmp_path):
     ("from tensorflow.python.ops.math_ops import nothing", "ImportError", "Muster has no such part of TensorFlow"),
     ("tf.raw_ops.Nothing", "AttributeError", "tf.raw_ops.Nothing is not available: Muster has no op 'Nothing'"),
     ("tf.losses.Huber", "AttributeError", "tf.losses.Huber is not available: Muster has no Keras"),
-    ("tf.train.AdamOptimizer; tf.optimizers.Adam", "AttributeError", "tf.optimizers.Adam is not available: it is Keras'"),
+    ("tf.train.AdamOptimizer; tf.optimizers.Adam", "AttributeError", "tf.optimizers is not available: it is Keras'"),
     ("from tensorflow.keras import layers", "ImportError", "tensorflow.keras is not available: Muster has no Keras"),
     ("import tensorflow.keras.layers", "ImportError", "Muster has no Keras"),
     ("tf.estimator.DNNClassifier", "AttributeError", "tf.estimator.DNNClassifier is not available: Muster has Estimator"),
@@ -127,14 +127,14 @@ def test_script(tmp_path):
     ("tf.gfile.Exists('gs://bucket/x')", "UnimplementedError", "File system scheme 'gs' not implemented"),
 ])
 def test_what_is_not_there(code, kind, text):
-    script = ("from muster import _alias\n_alias.install()\nimport tensorflow as tf\ntry:\n    %s\n"
+    script = ("from muster.names import alias\nalias.install()\nimport tensorflow as tf\ntry:\n    %s\n"
               "except Exception as e:\n    print(type(e).__name__, e)\n" % code)
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert run.stdout.startswith(kind + " ") and text in run.stdout, run.stdout + run.stderr
 
 
 def test_names_of_tensorflow_0(tmp_path):
-    """1.0 has dropped them; programs that use them run, and are told once."""
+    """1.0 has dropped them; programs that use them run, with one warning."""
     script = tmp_path / "old.py"
     script.write_text("""
 import numpy as np
@@ -191,7 +191,7 @@ if __name__ == "__main__":
 
 
 def test_import_is_light():
-    """google.protobuf and the rarer parts wait until they are used."""
+    """google.protobuf and rarely used parts are loaded lazily."""
     script = ("import sys, muster\n"
               "print([m for m in ('google.protobuf', 'unittest', 'muster.train', 'muster.flags') if m in sys.modules])")
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
@@ -199,10 +199,10 @@ def test_import_is_light():
 
 
 def test_a_server_is_light():
-    """A parameter server has no use for what trains; the rest of tf.train is there once somebody names it."""
+    """A parameter server needs no training code; the rest of tf.train is loaded lazily."""
     script = ("import sys, muster as tf\n"
               "server = tf.train.Server.create_local_server()\n"
-              "print(tf.train.ClusterSpec({'a': ['b:1']}), 'muster.training' in sys.modules, hasattr(tf.train, 'none'))\n"
+              "print(tf.train.ClusterSpec({'a': ['b:1']}), 'muster.train.exports' in sys.modules, hasattr(tf.train, 'none'))\n"
               "names = {}\n"
               "exec('from muster.train import *', names)\n"
               "wanted = ['AdamOptimizer', 'Coordinator', 'Saver', 'Server', 'get_global_step', 'queue_runner']\n"

@@ -1,4 +1,4 @@
-"""Checkpoints: files of TensorFlow 1.15.5 are read and written anew; 2.21 and Muster read what the other has written."""
+"""Checkpoints: files of TensorFlow 1.15.5 are read and rewritten; 2.21 and Muster read what the other has written."""
 import hashlib
 import os
 import pathlib

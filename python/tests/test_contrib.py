@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 import muster as tf
-from muster import contrib_slim as slim
+from muster.contrib import slim as slim
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +161,7 @@ def test_hparams():
 
 
 def test_projector(tmp_path):
-    from muster import projector
+    projector = tf.contrib.tensorboard.plugins.projector
 
     config = projector.ProjectorConfig()
     embedding = config.embeddings.add()

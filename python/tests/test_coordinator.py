@@ -149,7 +149,7 @@ def test_exceptions_are_let_go_with_the_coordinator():
     big = report(coord)
     assert big() is not None
     coord.clear_stop()
-    for _ in range(100):  # the interpreter lets go between two instructions of the main thread
+    for _ in range(100):  # references are dropped between two instructions of the main thread
         gc.collect()
         if big() is None:
             break
@@ -243,7 +243,7 @@ def test_loop_on_a_grid(coord):
     # None comes before its time, however busy the machine.
     for i, (when, _, _) in enumerate(calls):
         assert when - start > 0.1 * i - 0.02
-    # What it has missed while one took long it makes up for at once, instead of waiting each time again.
+    # After a long call it makes up for the missed ones at once, without waiting between them.
     assert calls[15][0] - calls[6][0] < 0.1 * 9
 
 

@@ -142,7 +142,7 @@ def test_nested_functions_capture_from_every_graph_around(graph):
 
 
 def test_defun(graph):
-    from muster.functions import Defun
+    from muster.graph.functions import Defun
 
     scale = tf.placeholder(tf.float32, [])
 
@@ -204,7 +204,7 @@ def test_epochs_end_a_monitored_session(graph):
 
 
 def test_names_under_tensorflow():
-    code = ("from muster import _alias; _alias.install()\n"
+    code = ("from muster.names import alias; alias.install()\n"
             "import tensorflow as tf\n"
             "from tensorflow.python.data.ops import dataset_ops, iterator_ops\n"
             "from tensorflow.python.framework import function\n"

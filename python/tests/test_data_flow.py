@@ -27,7 +27,7 @@ def test_answers(expected, name):
 
 @pytest.mark.parametrize("wait", ["dequeue", "dequeue_many", "enqueue", "take", "close", "unstage"])
 def test_a_waiting_step_ends_with_its_time_or_its_session(wait):
-    """A step that waits holds nothing up: it ends when its time is over, or when the session closes."""
+    """A step that waits blocks no other: it ends when its time is over, or when the session closes."""
     with tf.Graph().as_default():
         empty, full = tf.FIFOQueue(2, tf.int32, [[]]), tf.FIFOQueue(1, tf.int32, [[]])
         put = full.enqueue(1)
@@ -142,9 +142,9 @@ def test_staging_area_keeps_names_and_shapes():
 
 
 def test_modules_of_old_scripts():
-    from muster import _alias
+    from muster.names import alias
 
-    _alias.install()
+    alias.install()
     from tensorflow.python.ops import data_flow_ops
 
     assert data_flow_ops.FIFOQueue is tf.FIFOQueue is tf.queue.FIFOQueue

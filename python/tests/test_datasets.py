@@ -148,7 +148,7 @@ def test_many_threads_share_an_iterator(cases):
 
 @pytest.mark.parametrize("calls", [1, 3])
 def test_iterators_that_end_with_their_calls(calls):
-    """A pipeline is given up while its last calls return."""
+    """A pipeline is dropped while its last calls return."""
     with tf.Graph().as_default():
         data = tf.data.Dataset.range(10).map(lambda x: x * x, num_parallel_calls=calls)
         iterator = tf.data.make_initializable_iterator(data)

@@ -61,7 +61,7 @@ def _without_node(message):
 
 
 def _pattern(message):
-    """The golden text as a pattern: some places stand for what varies, some for what Muster has not."""
+    """The golden text as a pattern: parts that vary, and parts that Muster does not have, match anything."""
     # No line of the program, since nodes keep no stack; no devices of a compiler; no settings of a build.
     message = re.sub(r"node (\S+) \(defined at <path> ", r"{{node \1}}", message)
     message = message.replace(", /job:localhost/replica:0/task:0/device:XLA_CPU:0", "")

@@ -168,7 +168,7 @@ def test_a_failing_op_says_where_it_was_made():
     text = str(info.value)
     assert text.startswith(info.value.message + "\n\nOriginal stack trace for 'bad':\n")
     assert 'in test_a_failing_op_says_where_it_was_made\n    bad = tf.reshape(' in text
-    # Nodes that the C++ core makes belong to the line that called it; our own frames are of no use to anybody.
+    # Nodes that the C++ core makes belong to the line that called it; our own frames do not help the user.
     last = gradient.op.traceback[-1]
     assert (last.filename, last.line[:8]) == (__file__, "gradient")
 

@@ -1,4 +1,4 @@
-"""Estimators of one's own model functions: training goes on, metrics are measured, predictions and exports are right."""
+"""Estimators of the program's own model functions: training goes on, metrics are measured, predictions and exports are right."""
 import json
 import os
 

@@ -49,7 +49,7 @@ def test_answers(answered, name, where):
 
 
 def test_fed_outputs_of_functional_nodes(answered):
-    """TensorFlow's readers do not see a value fed for a loop's output once the loop is written out; ours do."""
+    """TensorFlow's readers do not see a value fed for a loop's output once the loop is lowered; ours do."""
     with tf.Graph().as_default():
         tf.import_graph_def(tf.GraphDef.FromString(answered["while_node_itself"][0]), name="")
         with tf.Session() as session:

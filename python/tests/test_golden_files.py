@@ -1,4 +1,4 @@
-"""No file of golden values lies unused."""
+"""No file of golden values is unused."""
 
 
 def test_every_file_is_compared(root, golden):

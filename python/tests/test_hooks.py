@@ -87,7 +87,7 @@ def test_timer():
 
 
 def test_read_of_the_global_step(step):
-    from muster import training_util
+    from muster.train import training_util
 
     read = training_util._get_or_create_global_step_read()
     assert read.name == "global_step/add:0" and tf.get_collection("global_step_read_op_cache") == [read]
@@ -100,7 +100,7 @@ def test_read_of_the_global_step(step):
 
 
 def test_read_of_other_steps():
-    from muster import training_util
+    from muster.train import training_util
 
     with tf.Graph().as_default():
         step = tf.get_variable("global_step", shape=[], dtype=tf.int64, initializer=tf.zeros_initializer(),

@@ -7,7 +7,7 @@ import textwrap
 
 import muster as tf
 import pytest
-from muster import interruption
+from muster.session import interruption
 
 PROGRAM = """
     import sys, time

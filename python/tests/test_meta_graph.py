@@ -7,7 +7,8 @@ from google.protobuf import text_format
 
 import golden_cases
 import muster as tf
-from muster import _muster, _protos, meta_graph
+from muster import _muster, _protos
+from muster.graph import meta_graph
 
 _META = golden_cases.folder("files") / "meta"
 
@@ -264,7 +265,7 @@ def test_contexts_that_do_not_fit():
         context = _protos.get("tensorflow." + kind).FromString(broken.collection_def[key].bytes_list.value[0])
         context.pivot_name = "gone:0"
         broken.collection_def[key].bytes_list.value[0] = context.SerializeToString()
-        with tf.Graph().as_default(), pytest.raises(ValueError, match="names 'gone:0', which is no output"):
+        with tf.Graph().as_default(), pytest.raises(ValueError, match="names 'gone:0', which is not an output"):
             tf.train.import_meta_graph(broken)
 
 

@@ -393,9 +393,9 @@ def test_scaffold(model, graph):
 
 
 def test_names_below_tensorflow_python(model):
-    from muster import _alias
+    from muster.names import alias
 
-    _alias.install()
+    alias.install()
     from tensorflow.python.training import basic_session_run_hooks, monitored_session, session_run_hook
 
     assert basic_session_run_hooks.StopAtStepHook is tf.train.StopAtStepHook

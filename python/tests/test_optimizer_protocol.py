@@ -277,7 +277,7 @@ def test_training_a_partitioned_table(partitioner, strategy, resource):
 
 
 def _placed(ids, counts, strategy):
-    """Where the rows of a table in parts lie in the parts' concatenation."""
+    """Where the rows of a partitioned table are in the parts' concatenation."""
     if strategy == "div":
         return ids
     starts = np.concatenate([[0], np.cumsum(counts)])

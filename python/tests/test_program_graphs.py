@@ -159,7 +159,7 @@ def _item_name(item):
 def _check_list(name, folder):
     """One line per node, `name op device`, and the collections, per worker."""
     import muster as tf
-    from muster import meta_graph
+    from muster.graph import meta_graph
 
     program, worker = name.rsplit(".worker", 1)
     build = _PROGRAMS[program.replace(".", "_")]

@@ -100,7 +100,7 @@ def test_all_messages_equal_tensorflows(our_files, theirs):
     assert not unknown, "files TensorFlow does not have"
     expected = _merge(theirs["files"].values())
     problems = _compare(_merge(described.values()), expected, _read_gaps())
-    # A message must also lie in the file in which TensorFlow keeps it.
+    # A message must also be in the file in which TensorFlow keeps it.
     problems += [
         f"moved to {file}: {name}"
         for file, names in described.items()

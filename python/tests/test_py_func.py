@@ -4,7 +4,7 @@ import gc
 import muster as tf
 import numpy as np
 import pytest
-from muster import script_ops
+from muster.ops import script_ops
 
 
 @pytest.fixture(autouse=True)

@@ -122,12 +122,12 @@ def test_a_step_that_waits_for_something_else_is_cancelled(where):
         coord.request_stop()
         coord.join(threads)
         assert time.time() - start < 6
-        # A client does not wait until its server has withdrawn what it has cancelled.
+        # A client does not wait until its server has ended a cancelled step.
         until = time.time() + 60
         while _steps_under_way(metrics):
             assert time.time() < until
             time.sleep(0.01)
-        # What was cancelled has taken nothing.
+        # The cancelled step has taken no element.
         sess.run(apply)
         assert sess.run(taken, options=tf.RunOptions(timeout_in_ms=60000)) == 2.0
     server.stop(0)

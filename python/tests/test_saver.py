@@ -8,7 +8,7 @@ import pytest
 
 import golden_cases
 import muster as tf
-from muster import saver as saver_module
+from muster.train import saver as saver_module
 
 _FILES = golden_cases.folder("files")
 

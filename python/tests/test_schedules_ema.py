@@ -87,7 +87,7 @@ def test_variables_to_restore():
 
 def test_weighted_moving_average():
     import muster as tf
-    from muster import moving_averages
+    from muster.train import moving_averages
 
     with tf.Graph().as_default():
         value, weight = tf.placeholder(tf.float32, []), tf.placeholder(tf.float32, [])

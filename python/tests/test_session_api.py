@@ -123,7 +123,7 @@ def test_variables_can_be_fed_and_fetched(session):
 
 
 def test_feeds_belong_to_the_caller(session, graph):
-    """Arrays are not copied on their way in; still nobody sees another's changes."""
+    """Arrays are not copied on their way in; changes of the array by its owner are not seen by the step."""
     x = tf.placeholder(tf.float32, [1000])
     v = tf.Variable(tf.zeros([1000]))
     session.run(v.initializer)
@@ -254,7 +254,7 @@ def test_run_metadata(session):
 def test_timeline(session):
     import json
 
-    from muster import timeline
+    from muster.session import timeline
 
     x = tf.random_normal([64, 64])
     metadata = tf.RunMetadata()
@@ -278,7 +278,7 @@ def test_timeline(session):
 
 
 def _waits():
-    """A step that does not end by itself: it receives what nobody sends."""
+    """A step that does not end by itself: it receives what is never sent."""
     device = "/job:localhost/replica:0/task:0/device:CPU:0"
     return tf.get_default_graph().create_op("_Recv", [], attrs=dict(
         tensor_type=tf.float32, tensor_name="never", send_device=device, send_device_incarnation=1,
@@ -412,7 +412,7 @@ def test_devices(graph):
         y = tf.constant(1)
     with tf.Session(config=tf.ConfigProto(allow_soft_placement=True)) as session:
         assert session.run(y) == 1
-    from muster import device_lib
+    from muster.session import device_lib
 
     device, = device_lib.list_local_devices()
     assert device.name == "/device:CPU:0" and device.device_type == "CPU" and device.incarnation

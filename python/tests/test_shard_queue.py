@@ -168,7 +168,7 @@ def test_sessions_of_a_training_loop(tmp_path):
 
 
 def test_a_model_that_outlives_its_session_keeps_its_queue():
-    """Workers of an all-reduce have their variables, and the queue beside them, also when a session is made anew."""
+    """Workers of an all-reduce have their variables, and the queue beside them, also in a new session."""
     import muster as tf
 
     class Lost(tf.train.SessionRunHook):

@@ -205,7 +205,7 @@ def test_dense_tables_with_vectors_as_keys():
 
 
 def test_changes_in_place_are_seen_by_whoever_reads_later():
-    from muster import inplace_ops
+    from muster.ops import inplace_ops
 
     with tf.Graph().as_default(), tf.Session() as session:
         fed = tf.placeholder(tf.float32, [2, 2])

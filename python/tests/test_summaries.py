@@ -319,9 +319,9 @@ def test_tensorflow_reads_ours_and_we_read_its(graph, tf_python, tmp_path):
 
 
 def test_paths_below_tensorflow_python():
-    from muster import _alias
+    from muster.names import alias
 
-    _alias.install()
+    alias.install()
     from tensorflow.python.summary import summary_iterator
     from tensorflow.python.summary.writer import event_file_writer, writer, writer_cache
 

@@ -321,6 +321,24 @@ def test_a_synchronous_chief_with_its_queue_runner_runs(tmp_path):
     sv.stop()
 
 
+def test_workers_can_end_when_a_synchronous_chief_has_left(tmp_path):
+    """Each one ends the step in which it has read an older global step, and the one in which it sees the last."""
+    w = tf.Variable(1.0)
+    step = tf.Variable(0, name="global_step", trainable=False)
+    opt = tf.train.SyncReplicasOptimizer(tf.train.GradientDescentOptimizer(0.1), 3)
+    train = opt.minimize(w * w, global_step=step)
+    runner = opt.get_chief_queue_runner()
+    sv = tf.train.Supervisor(logdir=str(tmp_path), save_model_secs=0, summary_op=None, local_init_op=opt.chief_init_op,
+                             ready_for_local_init_op=opt.ready_for_local_init_op)
+    sess = sv.prepare_or_wait_for_session()
+    sv.start_queue_runners(sess, [runner])
+    sv.stop()
+    for _ in range(3 * 2):
+        sess.run(train, options=tf.RunOptions(timeout_in_ms=20000))
+    with pytest.raises(tf.errors.DeadlineExceededError):
+        sess.run(train, options=tf.RunOptions(timeout_in_ms=200))
+
+
 def test_a_step_that_is_counted_in_floats(tmp_path):
     """tf.get_variable without a dtype, as many programs have it."""
     step = tf.get_variable("steps", [], initializer=tf.constant_initializer(0), trainable=False)

@@ -1,4 +1,4 @@
-"""Lines of tasks that share a process: whole, whoever writes at the same time."""
+"""Lines of tasks that share a process: whole, even if several write at the same time."""
 import io
 import threading
 

@@ -1,11 +1,11 @@
-"""Ports for servers of tests, and waiting for what they say."""
+"""Ports for servers of tests, and waiting for their output."""
 import os
 import random
 import select
 import socket
 import threading
 
-# Below those that the system gives to connections: between the choice and the server's start nobody takes one by chance.
+# Below those that the system gives to connections: between the choice and the server's start no connection takes one by chance.
 _RANGE = range(10000, 20000)
 _BLOCK = 200
 _random = random.Random(os.getpid() ^ random.SystemRandom().getrandbits(32))
@@ -24,7 +24,7 @@ def _is_free(port):
                 one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 one.bind((address, port))
         except OSError as error:
-            # A machine without IPv6 has nobody there either.
+            # A machine without IPv6 has no listener there either.
             if family == socket.AF_INET or "in use" in str(error):
                 return False
     return True
@@ -49,7 +49,7 @@ def _claim_block():
 
 
 def free_ports(count):
-    """Ports nobody listens on, none of them given out before."""
+    """Ports without a listener, none of them given out before."""
     ports = []
     with _lock:
         while len(ports) < count:

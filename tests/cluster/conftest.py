@@ -4,6 +4,7 @@ import gc
 import os
 import signal
 import subprocess
+import tempfile
 import time
 
 import pytest
@@ -66,9 +67,10 @@ class Task(object):
 class Cluster(object):
     """Jobs with their numbers of tasks, on free ports of this machine."""
 
-    def __init__(self, muster, environment=None, flags=(), **jobs):
+    def __init__(self, muster, environment=None, flags=(), cgroup=None, **jobs):
         ports = iter(free_ports(sum(jobs.values())))
         self._muster, self._environment, self._flags = muster, environment, list(flags)
+        self._inside = [] if cgroup is None else cgroup.command
         self.jobs = {job: ["localhost:%d" % next(ports) for _ in range(count)] for job, count in jobs.items()}
         self.spec = ";".join("%s=%s" % (job, ",".join(tasks)) for job, tasks in self.jobs.items())
         self.tasks = {}
@@ -82,7 +84,7 @@ class Cluster(object):
 
     def start(self, job, number):
         self.tasks[job, number] = Task(
-            [self._muster, "serve", "--cluster", self.spec, "--job", job, "--task", str(number)] + self._flags,
+            self._inside + [self._muster, "serve", "--cluster", self.spec, "--job", job, "--task", str(number)] + self._flags,
             self._environment)
 
     def target(self, job="worker", number=0):
@@ -106,14 +108,19 @@ def start_cluster(muster_program):
     """start_cluster(ps=1, worker=2) starts the tasks and gives the cluster."""
     clusters = []
 
-    def start(environment=None, flags=(), **jobs):
-        clusters.append(Cluster(muster_program, environment, flags, **jobs))
+    def start(environment=None, flags=(), cgroup=None, **jobs):
+        clusters.append(Cluster(muster_program, environment, flags, cgroup, **jobs))
         return clusters[-1]
 
+    def close():
+        _close_lost_sessions()
+        for cluster in clusters:
+            cluster.close()
+        clusters.clear()
+
+    start.close = close
     yield start
-    _close_lost_sessions()
-    for cluster in clusters:
-        cluster.close()
+    close()
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +129,55 @@ def shared_cluster(muster_program):
     cluster = Cluster(muster_program, ps=1, worker=2)
     yield cluster
     cluster.close()
+
+
+class MemoryGroup(object):
+    """A memory cgroup, of version 1 or 2; `command` before another one runs that in it."""
+
+    _V1, _V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
+
+    def __init__(self, limit_bytes):
+        is_1 = os.path.exists(os.path.join(self._V1, "memory.limit_in_bytes"))
+        self._folder = tempfile.mkdtemp(prefix="muster-test-", dir=self._V1 if is_1 else self._V2)
+        self.write("memory.limit_in_bytes" if is_1 else "memory.max", limit_bytes)
+        swap = "memory.memsw.limit_in_bytes" if is_1 else "memory.swap.max"
+        if os.path.exists(os.path.join(self._folder, swap)):
+            self.write(swap, limit_bytes if is_1 else 0)
+        procs = os.path.join(self._folder, "cgroup.procs")
+        self.command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', procs]
+
+    def write(self, name, value):
+        with open(os.path.join(self._folder, name), "w") as file:
+            file.write(str(value))
+
+    def remove(self):
+        """Once its processes have ended."""
+        end = time.time() + 10
+        while True:
+            try:
+                return os.rmdir(self._folder)
+            except OSError:
+                if time.time() > end:
+                    raise
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def memory_group(start_cluster):
+    """memory_group(limit_bytes) makes a cgroup for the tasks of start_cluster(cgroup=...)."""
+    groups = []
+
+    def make(limit_bytes):
+        try:
+            groups.append(MemoryGroup(limit_bytes))
+        except OSError as error:
+            pytest.skip("memory cgroups cannot be made (%s): what tasks do at the end of one's memory is not tested" % error)
+        return groups[-1]
+
+    yield make
+    start_cluster.close()
+    for group in groups:
+        group.remove()
 
 
 @pytest.fixture

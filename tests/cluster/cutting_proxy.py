@@ -8,8 +8,8 @@ import time
 
 class CuttingProxy(object):
     """Forwards 127.0.0.1:port to an address. Between start_cutting and stop_cutting all connections are reset, again
-    and again, after times drawn from `seed`. Where the caller tells of its progress, times without any make the next
-    ones longer: on a busy machine something must get through now and then."""
+    and again, after times drawn from `seed`. Where the caller reports its progress, intervals without any make the
+    next ones longer: on a busy machine something must get through now and then."""
 
     def __init__(self, address, seed, longest=0.15):
         host, port = address.rsplit(":", 1)
@@ -35,7 +35,7 @@ class CuttingProxy(object):
         self._cutting.clear()
 
     def swallow(self, there=True, back=True):
-        """What comes over the connections of this moment is taken and never passed on; new ones work."""
+        """Data on the connections that exist now is read and discarded; new connections work."""
         with self._lock:
             for near, far in self._pairs:
                 self._swallowed.update([near] if there else [])

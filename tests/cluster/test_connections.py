@@ -1,4 +1,4 @@
-"""Connections to a task: too many of them, too few descriptors for them, and callers who abuse them."""
+"""Connections to a task: too many of them, too few descriptors for them, and callers that abuse them."""
 import contextlib
 import http.client
 import os
@@ -21,7 +21,7 @@ def _frame(kind, flags, stream, body=b""):
 
 
 def _call(stream):
-    """The beginning of a call, and its end before anything was asked."""
+    """The beginning of a call, and its cancellation before a request was sent."""
     path = b"/tensorflow.MasterService/RunStep"
     headers = (b"\x83\x86\x44" + bytes([len(path)]) + path + b"\x41\x01x" + b"\x5f\x10application/grpc" +
                b"\x40\x02te\x08trailers")

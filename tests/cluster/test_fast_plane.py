@@ -1,4 +1,4 @@
-"""Tasks of one machine: tensors are read where they lie in another process, and are right all the same."""
+"""Tasks of one machine: tensors are read in place in another process, and are right."""
 import numpy as np
 import pytest
 
@@ -54,7 +54,7 @@ def test_values_are_right_with_and_without(start_cluster, fast):
 
 
 def _many_variables(dtypes, count, shape):
-    """Variables of the ps, as many arrays as one would have them hold, and what a worker makes of each."""
+    """(arrays, variables of the ps with these values, what a worker computes from each)."""
     rng = np.random.RandomState(0)
     held, variables, uses = [], [], []
     for i in range(count):
@@ -67,7 +67,7 @@ def _many_variables(dtypes, count, shape):
 
 
 def _read_many(target, held, uses, added):
-    """What a new session sends of the ps: how many packed tensors, and how many in all."""
+    """What the ps sends in a new session: (number of packed tensors, number of all tensors)."""
     options, metadata = tf.RunOptions(output_partition_graphs=True), tf.RunMetadata()
     with tf.Session(target) as session:
         session.run(tf.global_variables_initializer())
@@ -85,7 +85,7 @@ def test_small_variables_travel_together(start_cluster, batches):
     cluster = start_cluster(ps=1, worker=1, environment={"MUSTER_BATCHES": "1" if batches else "0"})
     held, variables, uses = _many_variables([np.float32, np.int64, np.float16, np.float64], 40, [3, 5])
     added = [tf.assign_add(v, tf.ones_like(v)).op for v in variables]
-    # A master that has not heard yet whose tasks they are sends each by itself.
+    # A master that does not know yet that they are tasks of Muster sends each tensor by itself.
     seen = {_read_many(cluster.target(), held, uses, added) for _ in range(4 if batches else 1)}
     assert seen <= {(1, 1), (0, 40)}
     assert ((1, 1) in seen) == batches

@@ -91,7 +91,7 @@ def _wait_for(condition, deadline):
 
 
 def _when_still(loops, deadline):
-    """How far they are when none has gone on for a second."""
+    """The progress of all threads, once none has made any for a second."""
     while True:
         done = [loop.done for loop in loops]
         time.sleep(1)
@@ -123,7 +123,7 @@ def test_a_killed_task_leaves_no_shared_memory(start_cluster, deadline, victim, 
         # Stopped first: nothing changes any more while it is looked at.
         killed.process.send_signal(signal.SIGSTOP)
         lent = _segments(killed, "rw-s") & _segments(left, "r--s")
-        assert lent, "nothing was read where it lies"
+        assert lent, "nothing was read in place"
         killed.kill()
         loop.join(deadline())
         assert isinstance(loop.error, (tf.errors.UnavailableError, tf.errors.AbortedError)), loop.error
@@ -197,7 +197,7 @@ def test_a_step_without_a_deadline_waits_for_a_stopped_worker(start_cluster, dea
 
 
 def _stop(process, deadline):
-    """Until each of its threads stands still; the signal alone is only the beginning of that."""
+    """Waits until each thread of the process has stopped, which takes a while after the signal."""
     process.send_signal(signal.SIGSTOP)
     tasks = "/proc/%d/task" % process.pid
     while any(open(os.path.join(tasks, task, "stat")).read().rpartition(")")[2].split()[0] != "T" for task in os.listdir(tasks)):

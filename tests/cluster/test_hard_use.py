@@ -1,4 +1,4 @@
-"""Clusters used in ways that nobody planned: odd addresses and names, strangers at a port, very many fetches."""
+"""Clusters used in unplanned ways: odd addresses and names, strangers at a port, very many fetches."""
 import os
 import signal
 import socket
@@ -109,7 +109,7 @@ def test_one_tensor_fetched_very_often(shared_cluster):
 
 
 def test_a_task_of_another_cluster_at_the_port(start_task):
-    """Two clusters that share a port by mistake: nobody waits for ever, and the log says who is there."""
+    """Two clusters that share a port by mistake: no session waits for ever, and the log names the task that is there."""
     mine, strange, other = free_ports(3)
     start_task(["--cluster", "worker=localhost:%d;chief=localhost:%d" % (strange, other), "--job", "worker"])
     master = start_task(["--cluster", "ps=localhost:%d;worker=localhost:%d" % (strange, mine), "--job", "worker"])
@@ -129,7 +129,7 @@ def test_a_task_of_another_cluster_at_the_port(start_task):
 
 
 class _Stranger(object):
-    """A server at a free port that answers everybody with the same bytes."""
+    """A server at a free port that answers every client with the same bytes."""
 
     def __init__(self, answer):
         self._answer = answer
@@ -192,7 +192,7 @@ def test_a_missing_ps_is_named_to_the_client_that_does_not_wait(start_cluster):
     with pytest.raises(tf.errors.DeadlineExceededError):
         tf.Session(cluster.target(), config=config).run(tf.constant(1))
     assert time.time() - start < 10
-    # Whoever does not need it does without.
+    # A session that does not need it does without.
     config = tf.ConfigProto(device_filters=["/job:worker/task:0"])
     with tf.Session(cluster.target(), config=config) as session:
         assert session.run(tf.constant(1)) == 1

@@ -18,7 +18,7 @@ def script(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def make_environment(tmp_path_factory):
-    """make_environment(name): a virtual environment; with `with_packages` it finds what the tests' own has."""
+    """make_environment(name): a virtual environment; with `with_packages` it finds the packages of the tests' own environment."""
 
     def make(name, with_packages):
         folder = tmp_path_factory.mktemp("environments") / name

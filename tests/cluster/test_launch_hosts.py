@@ -110,7 +110,7 @@ def test_what_cannot_be_reached_is_named(muster_program, hosts, tmp_path):
 
 
 @pytest.mark.parametrize("text, why", [("", "names none"), ("a slots=0\n", "line 1"), ("a\nb nodes=3\n", "line 2"),
-                                       ("a slots=1\n", "slots for 1"), ("-oProxy\n", "is no host")])
+                                       ("a slots=1\n", "slots for 1"), ("-oProxy\n", "is not a host")])
 def test_wrong_files_are_explained(muster_program, tmp_path, text, why):
     path = tmp_path / "hosts"
     path.write_text(text)

@@ -62,14 +62,14 @@ def test_slurm_cyclic_and_port(muster_program):
 
 @pytest.mark.parametrize("environment, words, why", [
     (slurm(0, "n[1-", "1(x2)"), (), "']' is missing"),
-    (slurm(0, "n[2-1]", "1(x2)"), (), "'2-1' is no range"),
+    (slurm(0, "n[2-1]", "1(x2)"), (), "'2-1' is not a range"),
     (dict(slurm(0, "n[1-2]", "1(x2)"), SLURM_STEP_TASKS_PER_NODE="1(y2)"), (),
-     "is none of N and N(xTIMES)"),
+     "is neither N nor N(xTIMES)"),
     (slurm(0, "n[1-3]", "1(x2)"), (), "names 3 nodes, and tasks for 2"),
     (slurm(0, "n[1-2]", "1(x2)"), ("--ps", "2"), "no worker is left"),
     (slurm(0, "n[1-2]", "1(x2)"), ("--workers", "5"), "do not fit"),
     (slurm(0, "n[1-2]", "1(x2)", SLURM_NODEID="1"), (), "has put task 0 on node 1"),
-    (slurm(0, "n[1-4000000000]", "1(x2)"), (), "is no range"),
+    (slurm(0, "n[1-4000000000]", "1(x2)"), (), "is not a range"),
     ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_SIZE": "2",
       "PMIX_NAMESPACE": "1"}, (), "give --rendezvous a folder"),
     ({"TF_CONFIG": "{"}, (), "TF_CONFIG"),

@@ -1,4 +1,4 @@
-"""Tensors larger than memory, or than what a task or a session may have, are errors; what large ones leave goes back."""
+"""Tensors larger than memory, or than the limit of a task or session, are errors; freed memory returns to the system."""
 import re
 import time
 

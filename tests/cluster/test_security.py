@@ -1,4 +1,4 @@
-"""Who may connect: tokens and TLS, between tasks and from clients."""
+"""Access control: tokens and TLS, between tasks and from clients."""
 import os
 import re
 import subprocess

@@ -27,7 +27,7 @@ def test_says_where_it_serves_and_ends_with_sigterm(start_cluster):
     assert task.first_line == "muster: /job:ps/replica:0/task:0 serves at grpc://" + cluster.jobs["ps"][0]
     code, errors = task.end(signal.SIGTERM)
     assert code == 0
-    assert "WARNING" not in errors.upper()  # nobody else can reach it
+    assert "WARNING" not in errors.upper()  # no other machine can reach it
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -100,7 +100,7 @@ def test_warns_when_everybody_can_reach_it(start_task):
     task = start_task(["--cluster", "ps=no-such-host.invalid:%d" % free_ports(1)[0]])
     code, errors = task.end()
     assert code == 0
-    assert "no address of this machine" in errors
+    assert "not an address of this machine" in errors
     assert len(re.findall("neither TLS nor a token", errors)) == 1
 
 

@@ -184,7 +184,7 @@ def test_short_steps_run_on_the_thread_that_waits_for_them():
 
         where = tf.py_func(thread_of_this, [], tf.int64)
         with tf.Session(server.target) as session:
-            # What a step takes is known after some, and is looked at again now and then.
+            # The cost of a step is measured in the first runs, and again from time to time.
             assert any(session.run(where) == threading.get_ident() for _ in range(1000))
     finally:
         server.stop()

@@ -30,7 +30,7 @@ def fresh_graph():
 
 @pytest.fixture
 def status(muster_program):
-    """status("host:port", ...) runs the command and gives what has come of it."""
+    """status("host:port", ...) runs the command and gives its result."""
 
     def run(target, *words, environment=None):
         return subprocess.run([muster_program, "status", "--target", target, *words], stdout=subprocess.PIPE,
@@ -41,7 +41,7 @@ def status(muster_program):
 
 @pytest.fixture
 def tasks_of(status):
-    """The tasks that one of them tells of, by job and number, as objects."""
+    """The tasks that one of them reports, by job and number, as objects."""
 
     def get(target, *words):
         done = status(target, "--json", *words)
@@ -106,7 +106,7 @@ def train():
 
 
 def wait_for(what, deadline):
-    """Asks until it is so; gives what it was then."""
+    """Queries until the condition holds; gives the answer that satisfied it."""
     while True:
         result = what()
         if result:
@@ -154,7 +154,7 @@ def test_a_training_cluster_is_shown(start_cluster, status, tasks_of, train, dea
     rates = jobs["worker"]["steps_per_second"]
     assert jobs["worker"]["running"] == 2 and 0 < rates["min"] <= rates["median"] <= rates["max"] <= rates["sum"]
     assert jobs["ps"]["steps_per_second"] is None
-    # Whoever is asked says the same.
+    # Every task gives the same answer.
     assert sorted(tasks_of(cluster.jobs["worker"][1])) == sorted(tasks)
 
     text = status("grpc://" + ps).stdout
@@ -165,7 +165,7 @@ def test_a_training_cluster_is_shown(start_cluster, status, tasks_of, train, dea
 
 
 def test_bytes_of_collectives_are_counted(start_cluster, status, tasks_of):
-    from muster import collective_ops
+    from muster.ops import collective_ops
     cluster = start_cluster(worker=2)
     sums = []
     for number in range(2):
@@ -309,7 +309,7 @@ def test_no_answer_is_an_error(status):
     done = status("localhost:%d" % port)
     assert done.returncode == 1 and done.stdout == ""
     assert "localhost:%d does not answer" % port in done.stderr
-    # Somebody who says nothing.
+    # A client that sends nothing.
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()

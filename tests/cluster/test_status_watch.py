@@ -1,4 +1,4 @@
-"""`muster status --watch` as somebody at a terminal sees it."""
+"""`muster status --watch` as seen at a terminal."""
 import fcntl
 import os
 import pty
@@ -64,7 +64,7 @@ class Terminal(object):
             assert letter == "m", letter
 
     def read(self):
-        """Takes what there is to read, waits for it for a second at most."""
+        """Reads the output that is there, waiting at most a second for some."""
         if select.select([self._primary], [], [], 1)[0]:
             self._rest += os.read(self._primary, 65536).decode()
         while self._rest:
@@ -102,7 +102,7 @@ class Terminal(object):
 
 @pytest.fixture
 def lonely_task(start_task, muster_program):
-    """The only one of a cluster that is there: its address, the task, and how to start it again."""
+    """The only running task of a cluster: its address, the task, and how to start it again."""
     ports = free_ports(WORKERS + 1)
     cluster = "ps=localhost:%d;worker=%s" % (ports[0], ",".join("localhost:%d" % port for port in ports[1:]))
     words = ["--cluster", cluster, "--job", "ps", "--heartbeat", "0.3"]
@@ -183,7 +183,7 @@ def test_elsewhere_it_is_said_once(words, lonely_task, muster_program, tmp_path,
         wait_for("41 tasks|incarnation", out)
         task.kill()
         wait_for("%s does not answer: " % address, said)
-        # Long enough for it to be said again: two others find nobody either.
+        # Long enough for it to be said again: two others find no task either.
         for _ in range(2):
             assert subprocess.run([muster_program, "status", "--target", address], capture_output=True).returncode == 1
         start_again()

@@ -151,7 +151,7 @@ def test_mistakes_are_named():
         with tf.Session(server.target) as session:
             session.run([tf.global_variables_initializer(), tf.local_variables_initializer()])
             with pytest.raises(tf.errors.InvalidArgumentError, match="group"):
-                session.run(train)  # nobody has formed a group
+                session.run(train)  # no group has been formed
     with tf.Graph().as_default():
         with tf.device("/job:ps/task:0"):
             w = tf.get_variable("w", initializer=1.0)

@@ -1,4 +1,4 @@
-"""Training on MNIST reaches the accuracy wanted, however many workers there are and however they meet.
+"""Training on MNIST reaches the wanted accuracy with any number of workers and each way of training.
 
 DATA_DIR names the folder of the whole of MNIST. Without it the tests train on the 10,000 digits of data/digits, longer and
 for less, and the run says that MNIST was not tested.

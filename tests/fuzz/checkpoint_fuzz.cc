@@ -9,10 +9,10 @@
 #include "muster/checkpoint/bundle_proto.h"
 #include "muster/checkpoint/checkpoint_reader.h"
 #include "muster/checkpoint/checkpoint_state.h"
-#include "muster/checkpoint/coding.h"
 #include "muster/checkpoint/crc32c.h"
-#include "muster/checkpoint/snappy.h"
-#include "muster/checkpoint/table_writer.h"
+#include "muster/checkpoint/table/coding.h"
+#include "muster/checkpoint/table/snappy.h"
+#include "muster/checkpoint/table/table_writer.h"
 
 namespace muster {
 namespace {
@@ -29,7 +29,7 @@ const std::string& Folder() {
 }
 
 void Write(const std::string& name, absl::string_view contents) {
-  std::filesystem::remove(name);  // ext4 flushes files that are emptied and written anew
+  std::filesystem::remove(name);  // ext4 flushes files that are truncated and rewritten
   std::ofstream(name, std::ios::binary | std::ios::trunc)
       .write(contents.data(), static_cast<std::streamsize>(contents.size()));
 }

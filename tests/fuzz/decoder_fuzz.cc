@@ -5,9 +5,9 @@
 #include "tensorflow/core/protobuf/master.pb.h"
 #include "tensorflow/core/protobuf/worker.pb.h"
 
-#include "muster/transport/master_proto.h"
-#include "muster/transport/wire_tensor_proto.h"
-#include "muster/transport/worker_proto.h"
+#include "muster/transport/wire/session_proto.h"
+#include "muster/transport/wire/step_proto.h"
+#include "muster/transport/wire/wire_tensor_proto.h"
 
 namespace muster {
 namespace {

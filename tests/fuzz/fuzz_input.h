@@ -8,7 +8,7 @@
 
 #include "absl/strings/string_view.h"
 
-#include "muster/transport/wire_message.h"
+#include "muster/transport/wire/wire_message.h"
 
 namespace muster {
 

@@ -10,8 +10,8 @@
 
 #include "muster/base/log.h"
 #include "muster/client/session.h"
-#include "muster/graph/graph_proto.h"
 #include "muster/graph/op_registry.h"
+#include "muster/graph/proto/graph_proto.h"
 
 namespace muster {
 namespace {

@@ -57,7 +57,7 @@ class Mutator {
     Collect(root, 0);
     const int changes = 1 + static_cast<int>(Draw(3));
     for (int i = 0; i < changes; ++i) {
-      // Collected anew: a change may have removed what was collected.
+      // Collected again: a change may have removed what was collected.
       messages_.clear();
       Collect(root, 0);
       ChangeField(*messages_[Draw(messages_.size())]);

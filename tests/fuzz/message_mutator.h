@@ -1,4 +1,4 @@
-// Changes messages field by field, so that most mutants pass the parser and reach what lies behind
+// Changes messages field by field, so that most mutants pass the parser and reach the code behind
 // it. libFuzzer calls a target's LLVMFuzzerCustomMutator, which calls MutateInput.
 #pragma once
 

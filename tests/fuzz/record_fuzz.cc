@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "muster/checkpoint/record_reader.h"
-#include "muster/checkpoint/record_writer.h"
+#include "muster/checkpoint/records/record_reader.h"
+#include "muster/checkpoint/records/record_writer.h"
 
 namespace muster {
 namespace {

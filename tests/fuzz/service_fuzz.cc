@@ -16,10 +16,10 @@
 #include "tensorflow/core/protobuf/worker.pb.h"
 
 #include "muster/base/log.h"
-#include "muster/graph/scope.h"
+#include "muster/graph/build/scope.h"
 #include "muster/master/master.h"
-#include "muster/transport/messages/methods.h"
 #include "muster/transport/inproc/in_process_transport.h"
+#include "muster/transport/messages/methods.h"
 #include "muster/worker/worker.h"
 
 namespace muster {

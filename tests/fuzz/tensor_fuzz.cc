@@ -5,7 +5,7 @@
 #include "tensorflow/core/framework/op_def.pb.h"
 #include "tensorflow/core/framework/tensor.pb.h"
 
-#include "muster/graph/attr_value_proto.h"
+#include "muster/graph/proto/attr_value_proto.h"
 #include "muster/tensor/tensor_proto.h"
 
 namespace muster {

@@ -4,10 +4,10 @@
 
 #include "muster/base/json.h"
 #include "muster/device/device_name.h"
-#include "muster/graph/graph_proto.h"
 #include "muster/graph/op_def.h"
-#include "muster/transport/cluster_json.h"
-#include "muster/transport/local_address.h"
+#include "muster/graph/proto/graph_proto.h"
+#include "muster/transport/api/cluster_json.h"
+#include "muster/transport/api/local_address.h"
 #include "muster/worker/transfer_key.h"
 
 namespace muster {
@@ -36,7 +36,7 @@ void TryKey(absl::string_view text) {
 
 void TryNames(absl::string_view text) {
   (void)TaskName::Parse(text).ok();
-  (void)TaskOfDevice(text);
+  (void)TaskOf(text);
   (void)ParseTensorName(text);
   (void)ParseHostPort(text).ok();
 }

@@ -12,7 +12,7 @@ RANK, SIZE = ORDER["rank"], len(ORDER["cluster"]["worker"])
 
 if ORDER["kind"] == "muster":
     import muster as tf
-    from muster import collective_ops
+    from muster.ops import collective_ops
 else:
     import tensorflow.compat.v1 as tf
     from tensorflow.python.ops import collective_ops

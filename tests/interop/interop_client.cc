@@ -1,4 +1,4 @@
-// The C++ client at a cluster of one ps and two workers, whoever serves it.
+// The C++ client at a cluster of one ps and two workers, whichever program serves it.
 //
 //   interop_client TARGET
 #include <thread>
@@ -7,7 +7,7 @@
 #include <gtest/gtest.h>
 
 #include "muster/device/device.h"
-#include "muster/graph/while_context.h"
+#include "muster/graph/control_flow/while_context.h"
 #include "muster/muster.h"
 
 namespace muster {

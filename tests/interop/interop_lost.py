@@ -66,7 +66,7 @@ def end_endless(tf, client, call):
 
 def close(tf, client, call):
     session = _open.pop(call["name"])["session"]
-    # TensorFlow's masters wait for dead tasks; nobody waits for them here.
+    # TensorFlow's masters wait for dead tasks; the test does not wait for them.
     threading.Thread(target=lambda: _outcome_of_close(tf, session), daemon=True).start()
 
 

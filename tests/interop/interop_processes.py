@@ -15,7 +15,7 @@ MUSTER = ROOT / "build" / os.environ.get("MUSTER_BUILD", "release") / "bin" / "m
 START_SECONDS = 90
 CALL_SECONDS = 120
 
-# Who serves ps 0, worker 0 (the master of most cases) and worker 1.
+# # Which program serves ps 0, worker 0 (the master of most cases) and worker 1.
 CLUSTERS = {
     "muster": {"ps/0": "muster", "worker/0": "muster", "worker/1": "muster"},
     "muster_ps": {"ps/0": "muster", "worker/0": "stock", "worker/1": "stock"},
@@ -26,7 +26,7 @@ CLUSTERS = {
 
 def _environment():
     import muster
-    # Unresolved: in a build tree the modules are links, and the extension lies beside the links.
+    # Unresolved: in a build tree the modules are links, and the extension is beside the links.
     return dict(os.environ, PYTHONPATH=str(pathlib.Path(muster.__file__).parent.parent), PYTHONUNBUFFERED="1")
 
 

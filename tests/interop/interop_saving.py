@@ -1,4 +1,4 @@
-"""Programs that save and restore; whoever wrote a checkpoint, training goes on from it in the same way."""
+"""Programs that save and restore; whichever program wrote a checkpoint, training goes on from it in the same way."""
 
 import os
 

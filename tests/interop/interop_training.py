@@ -1,4 +1,4 @@
-"""A network that is trained on a cluster; whoever runs it, the losses have to be the same."""
+"""A network that is trained on a cluster; whichever program runs it, the losses have to be the same."""
 
 import numpy as np
 

@@ -22,7 +22,7 @@ def test_a_lost_ps_fails_steps_and_comes_back(start_cluster, clients, name):
     assert client.call(kind="try", name=name) in ("UnavailableError", "AbortedError")
     assert time.time() - start < 15
     cluster.restart("ps/0")
-    # The old session does not see that its variables are gone as if nothing had happened.
+    # The old session fails, since its variables are gone.
     assert client.call(kind="try", name=name) in ("UnavailableError", "AbortedError", "FailedPreconditionError")
     client.call(kind="close", name=name)
     assert client.call(kind="open", name=name, target=target) == 1.0

@@ -69,7 +69,7 @@ def test_the_others_graph(clients, whole, tmp_path, writer, reader, resource):
 @pytest.mark.parametrize("scope", [None, "inner/most"])
 @pytest.mark.parametrize("writer,reader", BOTH + [("muster", "muster")])
 def test_the_others_loops(clients, tmp_path, writer, reader, scope):
-    """Loops and conditionals of a meta graph can be differentiated by whoever imports it."""
+    """Loops and conditionals of a meta graph can be differentiated after importing it."""
     first = _call(clients(writer), "loops", tmp_path)
     second = _call(clients(reader), "loops", tmp_path, restore=first["path"], scope=scope)
     np.testing.assert_allclose(second["gradient"], first["gradient"], rtol=1e-5)

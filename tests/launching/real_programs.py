@@ -17,7 +17,7 @@ def find_programs(*names):
 
 
 def free_block(count):
-    """The first of so many free ports in a row, below those that the system gives out by itself."""
+    """The first of `count` free ports in a row, below those that the system gives out by itself."""
     for first in range(20000 + os.getpid() % 1000 * 10, 32000, count):
         held = [socket.socket() for _ in range(count)]
         try:

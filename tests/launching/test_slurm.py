@@ -45,7 +45,7 @@ class Slurm(object):
         self._folder, self._daemons = str(folder), []
         for name in ("munge", "spool", "state"):
             (folder / name).mkdir()
-        for path in [folder, *folder.parents][:-1]:  # munged wants everybody to reach its socket
+        for path in [folder, *folder.parents][:-1]:  # munged wants its socket reachable for all users
             if os.stat(path).st_uid == os.geteuid() and not os.stat(path).st_mode & 0o001:
                 os.chmod(path, os.stat(path).st_mode | 0o011)
         key = folder / "munge" / "key"

@@ -39,7 +39,7 @@ def _why_not():
 
 
 def _remove_leftovers():
-    """A run that was killed leaves its hosts, whose addresses are those of this one."""
+    """Removes the hosts that a killed run has left, since they have the addresses of this one's."""
     listed = subprocess.run(["ip", "netns", "list"], stdout=subprocess.PIPE, text=True).stdout
     for name in re.findall(r"^(mst\d+h\d+)\b", listed, re.MULTILINE):
         if not os.path.exists("/proc/" + re.findall(r"\d+", name)[0]):
@@ -79,6 +79,17 @@ class Host(object):
     def drop_packets(self, percent=100):
         self.run("nft", "add table inet mst; add chain inet mst in { type filter hook input priority 0; }; "
                  "add rule inet mst in %sdrop" % ("" if percent == 100 else "numgen random mod 100 < %d " % percent))
+
+    def lose_connections(self):
+        """Connections that are tried from now on are never answered, even after accept_connections."""
+        self.run("nft", "add table inet lost; add set inet lost ports { type inet_service; flags dynamic; }; "
+                 "add chain inet lost in { type filter hook input priority 0; }; "
+                 "add chain inet lost new { type filter hook input priority 1; }; "
+                 "add rule inet lost in tcp sport @ports drop; "
+                 "add rule inet lost new tcp flags syn tcp dport %d add @ports { tcp sport } drop" % PORT)
+
+    def accept_connections(self):
+        self.run("nft", "flush chain inet lost new")
 
     def accept_packets(self):
         self.run("nft", "delete table inet mst")

@@ -126,6 +126,19 @@ def test_some_packets_are_dropped(hosts):
         _expect_next_session_works(hosts)
 
 
+def test_an_attempt_to_connect_is_lost(hosts):
+    """As when a route changes: the attempt that went the old way is never answered, the next one is."""
+    hosts.hosts["worker", 0].lose_connections()
+    start = time.time()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        client = pool.submit(_expect_next_session_works, hosts)
+        time.sleep(2)
+        assert not client.done()
+        hosts.hosts["worker", 0].accept_connections()
+        client.result()
+    assert time.time() - start < 5 + 2 * SLACK
+
+
 def test_a_short_cut_is_survived(hosts):
     blocked = _Blocked(hosts)
     hosts.hosts["ps", 0].cut()

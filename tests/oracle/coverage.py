@@ -87,5 +87,5 @@ def judge(needed, outcomes, gaps, differences):
     for entries in (gaps, differences):
         for entry in entries.entries:
             if entry not in used and not entry[3].startswith(CHANCE):
-                problems.append(f"{entries.path.name}: `{' '.join(entry[:3])}` is no gap any more: take it out")
+                problems.append(f"{entries.path.name}: `{' '.join(entry[:3])}` is not a gap any more: remove it")
     return problems, reasons

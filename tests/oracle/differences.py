@@ -51,7 +51,7 @@ def check(interpreter, registry, table):
         exact = results[program["key"]]
         sums = [results[f"{program['key']}{amount:+g}"] for amount in (STEP, -STEP)]
         if exact[0] != "values" or any(value is None for _, value in exact[1]):
-            continue  # no gradient: what TensorFlow says about that is the oracle's business
+            continue  # no gradient: the oracle checks that TensorFlow has none either
         assert all(s[0] == "values" for s in sums), (case, sums)
         by_gradient = sum(float(np.sum(d * g)) for d, (_, g) in zip(direction, exact[1]))
         up, down = (sum(float(value) for _, value in s[1]) for s in sums)

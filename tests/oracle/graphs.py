@@ -5,7 +5,7 @@ A program is a dict of plain values, so that it can cross to the interpreter tha
   graph    a serialized GraphDef whose node names begin with the key, so that many can be joined to one graph
   feeds    [(node name, element type, array)]
   steps    [(tensor names to fetch, node names to run)], one run of the session each; the values of all are compared
-  strided  whether the fed arrays are to lie in memory with gaps
+  strided  whether the fed arrays are not contiguous in memory
   shares   whether it may be joined with others (not where building the graph is expected to fail)
   gradient None, or (ys, xs, [(element type, weights)]): the gradients of the weighted ys are compared instead
 """

@@ -82,7 +82,7 @@ def _short(reason):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--op", action="append", help="only this op (may be repeated)")
-    parser.add_argument("--write-gaps", action="store_true", help="write known_gaps.txt anew")
+    parser.add_argument("--write-gaps", action="store_true", help="rewrite known_gaps.txt")
     parser.add_argument("--errors", action="store_true", help="print how TensorFlow refuses each case that it refuses")
     parser.add_argument("--verbose", action="store_true", help="every case that differs, not one per key")
     options = parser.parse_args()

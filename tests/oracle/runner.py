@@ -22,7 +22,7 @@ BLOCK = 400  # programs that stay together
 
 
 def _environment():
-    # Unresolved: in a build tree the modules are links, and the extension lies beside the links.
+    # Unresolved: in a build tree the modules are links, and the extension is beside the links.
     package = str(pathlib.Path(muster.__file__).parent.parent)
     return dict(os.environ, PYTHONPATH=package, TF_CPP_MIN_LOG_LEVEL="3", PYTHONUNBUFFERED="1")
 

@@ -1,4 +1,4 @@
-"""Runs programs of the oracle by TensorFlow's client at somebody's server; a process of its own, like worker.py.
+"""Runs programs of the oracle by TensorFlow's client at a given server; a process of its own, like worker.py.
 
     python served_worker.py remote PROGRAMS RESULTS TARGET
 

@@ -99,7 +99,7 @@ def test_a_missing_case_is_a_problem_unless_it_is_listed(tmp_path):
     assert coverage.judge([key], {}, *_lists(tmp_path, "Op * normal why"))[0] == []
     good = {key: [(_case(), None)]}
     assert coverage.judge([key], good, *_lists(tmp_path))[0] == []
-    assert "no gap any more" in coverage.judge([key], good, *_lists(tmp_path, "Op * normal why"))[0][0]
+    assert "not a gap any more" in coverage.judge([key], good, *_lists(tmp_path, "Op * normal why"))[0][0]
 
 
 def test_a_failing_case_is_a_problem_unless_it_is_listed(tmp_path):

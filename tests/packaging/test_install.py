@@ -5,9 +5,10 @@ import subprocess
 import sys
 import zipfile
 
+import gen_python_ops
 import pytest
 
-# Elements come from tf.data, variables lie at the ps; run by each task.
+# Elements come from tf.data, variables are on the ps; run by each task.
 TRAINER = """
 import sys
 import tensorflow as tf
@@ -61,11 +62,15 @@ def _check_files(wheel, root):
     """The modules of the tree, and what is compiled; nothing else."""
     with zipfile.ZipFile(wheel) as files:
         packed = {name for name in files.namelist() if ".dist-info/" not in name}
-    modules = {str(path.relative_to(root / "python")) for path in (root / "python" / "muster").rglob("*.py*")
-               if path.suffix in (".py", ".pyi")}
+    modules = {str(path.relative_to(root / "python")) for path in (root / "python" / "muster").rglob("*.py")}
+    sections = {row.section for row in gen_python_ops.read(root / "python" / "op_functions.txt")} | {"__init__", "optimizers"}
+    modules |= {"muster/generated/%s.py" % section for section in sections}
     assert modules <= packed, "left out: %s" % sorted(modules - packed)
-    compiled = {name.split(".")[0] for name in packed - modules}
-    assert compiled == {"muster/bin/muster", "muster/libmuster", "muster/_muster", "muster/muster_protos"}, packed - modules
+    stubs = {name for name in packed if name.endswith(".pyi")} | {"muster/py.typed"}
+    assert {"muster/__init__.pyi", "muster/train/__init__.pyi", "muster/math.pyi", "muster/py.typed"} <= packed
+    rest = packed - modules - stubs
+    compiled = {name.split(".")[0] for name in rest}
+    assert compiled == {"muster/bin/muster", "muster/libmuster", "muster/_muster", "muster/muster_protos"}, rest
 
 
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])

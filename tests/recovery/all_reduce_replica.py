@@ -28,7 +28,7 @@ def main():
     own = "/job:worker/task:%d" % flags.task_index
     with tf.device(own):
         step = tf.train.get_or_create_global_step()
-        # The gradient is minus one on every worker: w counts the updates, whoever takes part.
+        # The gradient is minus one on every worker: w counts the updates, whatever the members.
         w = tf.get_variable("w", initializer=tf.zeros([1000]))
         optimizer = tf.train.AllReduceOptimizer(tf.train.GradientDescentOptimizer(1.0))
         train = optimizer.minimize(-tf.reduce_sum(w), global_step=step)

@@ -2,7 +2,7 @@
 dense network, Adagrad or Adam, summaries and checkpoints; asynchronous or synchronous.
 
 Batches and first values come from numpy and depend on the step and the task only, so that one worker meets the same
-losses whoever serves. A worker prints `loss STEP VALUE` for each of its steps."""
+losses whichever program serves. A worker prints `loss STEP VALUE` for each of its steps."""
 import argparse
 import os
 import time

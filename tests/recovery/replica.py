@@ -1,4 +1,4 @@
-"""One task of a cluster whose model counts its own updates: every update adds one to each of two variables, which lie on
+"""One task of a cluster whose model counts its own updates: every update adds one to each of two variables, which are on
 different parameter servers where there are two. Prints what it does, one line for each event; the tests read them."""
 import argparse
 import time

@@ -21,7 +21,7 @@ def main():
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--lease_secs", type=float, default=10)
     parser.add_argument("--pause", type=float, default=0.1, help="for each shard")
-    parser.add_argument("--hold_after", type=int, default=-1, help="works on its next shard for ever after so many")
+    parser.add_argument("--hold_after", type=int, default=-1, help="works on its next shard for ever after this many")
     parser.add_argument("--begin_when", help="takes nothing before this file is there")
     parser.add_argument("--save_steps", type=int, default=5)
     flags = parser.parse_args()

@@ -8,7 +8,7 @@ from trainer_cluster import SLACK, Trainers
 
 @pytest.fixture
 def workers(tmp_path, monkeypatch):
-    # A stopped task is given up after three seconds instead of thirty.
+    # Calls to a stopped task fail after three seconds instead of thirty.
     monkeypatch.setenv("MUSTER_HEARTBEAT", "0.3")
     monkeypatch.setenv("MUSTER_WARN_AFTER", "1")
     monkeypatch.setenv("MUSTER_FAIL_AFTER", "3")
@@ -45,7 +45,7 @@ def test_a_killed_worker_is_left_out_and_let_in_again(workers, lost):
     left = [i for i in range(3) if i != lost]
     for i in range(3):
         cluster["worker %d" % i].wait_for(group(3, 3))
-    cluster["worker %d" % lost].wait_for_step(22)  # the others may tell of one or two less
+    cluster["worker %d" % lost].wait_for_step(22)  # the others may report one or two less
     died = cluster["worker %d" % lost].kill()
     for i in left:
         again = cluster["worker %d" % i].wait_for(group(3, 2))
@@ -65,7 +65,7 @@ def test_a_killed_worker_is_left_out_and_let_in_again(workers, lost):
 def test_a_stopped_worker_is_left_out(workers):
     cluster = workers(3)
     for i in range(3):
-        cluster["worker %d" % i].wait_for(group(3, 3))  # one that comes late is let in
+        cluster["worker %d" % i].wait_for(group(3, 3))  # a late one joins
         cluster["worker %d" % i].wait_for_step(10)
     stopped = time.time()
     cluster["worker 1"].process.send_signal(signal.SIGSTOP)
@@ -81,7 +81,7 @@ def test_a_stopped_worker_is_left_out(workers):
 
 @pytest.mark.parametrize("left", [0, 1])
 def test_nothing_is_lost_that_a_living_worker_has(workers, left):
-    """The checkpoint is that of step 0: who falls back to it loses all."""
+    """The checkpoint is that of step 0: a worker that falls back to it loses all."""
     cluster = workers(3, "--save")
     for i in range(3):
         cluster["worker %d" % i].wait_for(group(3, 3))

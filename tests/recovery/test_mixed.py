@@ -132,6 +132,6 @@ def test_two_workers_learn_together(train, judge, stock, sync):
     chief = found[0]
     assert chief[max(chief)] < own[1] / 2
     if sync:
-        # Two tokens for each step; mostly one for each worker, but whoever is faster may take both.
+        # Two tokens for each step; mostly one for each worker, but the faster one may take both.
         assert len(set(found[0]) | set(found[1])) >= 99
         assert len(found[0]) >= 50 and len(found[1]) >= 50

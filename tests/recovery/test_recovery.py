@@ -1,4 +1,4 @@
-"""What happens to training when tasks die: real processes, killed and started again. The cases of TensorFlow 1.15's
+"""Training while tasks die: real processes, killed and started again. The cases of TensorFlow 1.15's
 semantics, with bounds where Muster promises to be better (docs/training.md)."""
 import glob
 import re
@@ -41,7 +41,7 @@ def test_a_parameter_server_dies_and_comes_back(trainers):
     chief.wait_for_step(25)
     other.wait_for_step(25)
     died = cluster["ps 1"].kill()
-    # Both are told: nobody waits in silence.
+    # Both get an error: no worker blocks.
     for worker in (chief, other):
         told = worker.wait_for("An error was raised", timeout=60)
         assert told.time - died < 5 * SLACK
@@ -262,7 +262,7 @@ def test_synchronous_supervisors_end_soon(trainers):
 def test_a_worker_one_step_ahead_is_released(trainers):
     """The chief leaves after its last step; a worker that has begun another would wait for its token for ever."""
     cluster = trainers(1, 2, "--sync", "--num_tokens", "0", start_workers=False)
-    # So slowly that none could take the other's token too: without tokens to begin with nobody could go on then.
+    # So slowly that none could take the other's token too: without initial tokens no worker could go on then.
     chief = cluster.start("worker", 0, "--last_step", "20", "--pause", "0.1")
     other = cluster.start("worker", 1, "--own_steps", "21", "--pause", "0.1")
     assert chief.wait(120) == 0

@@ -54,7 +54,7 @@ def test_shards_of_killed_workers_are_handed_out_again(trainers, tmp_path, first
     # Its new life said so at once, unless that took longer than the lease.
     worker, why = returned[held_by_restarted][0]
     assert worker == "/job:worker/replica:0/task:2" and why in ("worker restarted", "lease ended")
-    # What was not lost with a worker was trained on exactly once; nothing was left out.
+    # Shards that were not lost with a worker were trained on exactly once; none was left out.
     for shard, count in times.items():
         assert count == 1 or (count > 1 and shard in returned), (shard, count, report)
     finished = {shard_of(e) for task in (chief, lost, restarted, again) for e in task.drain()

@@ -11,14 +11,14 @@
 
 #include "muster/client/connect.h"
 #include "muster/client/session.h"
-#include "muster/graph/scope.h"
-#include "muster/transport/forwarding.h"
+#include "muster/graph/build/scope.h"
+#include "muster/transport/api/forwarding.h"
 #include "muster/transport/grpc/grpc_transport.h"
 
 namespace muster {
 namespace {
 
-// A master that never hears of the end of a session but by that of its connection, which no other
+// A master that learns of the end of a session only by that of its connection, which no other
 // session has.
 class Deserted : public ForwardingMaster<Deserted> {
  public:

@@ -1,4 +1,4 @@
-"""13,000 sessions from 50 threads, half of them dropped without closing: nothing is left of them."""
+"""13,000 sessions from 50 threads, half of them dropped without closing, leave nothing behind."""
 import collections
 import importlib.util
 import os
@@ -22,15 +22,15 @@ THREADS = 50
 POOLS = {"muster-fast": 4, "default-executo": 2 * os.cpu_count(), "resolver-execut": 2 * os.cpu_count(),
          "event_engine": 8 + 2 * os.cpu_count(), "grpc_global_tim": 8}
 IDLE_THREADS = 35  # seconds after which gRPC lets threads go that have nothing to do, and some
-# What is free goes back to the system: what remains is held.
+# Free memory is returned to the system, so the rest is in use.
 MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_TRIM_THRESHOLD_": "131072"}
-FIRST = 6000  # until sessions that were dropped have piled up as they do for good
+FIRST = 6000  # until the number of dropped sessions that wait for their end is stable
 MEMORY_KB = 8 * 1024
 REST = int(os.environ.get("MUSTER_SOAK_SESSIONS", "13000")) - FIRST
 
 
 def _descriptors(pid):
-    """How many by what they are."""
+    """The number of descriptors by kind."""
     found = collections.Counter()
     for descriptor in os.listdir("/proc/%d/fd" % pid):
         try:

@@ -18,7 +18,7 @@ def title(run):
 
 
 def _pattern(rows, columns, scale):
-    """Numbers that C++ reckons the same: small fractions of powers of two."""
+    """Numbers that C++ computes exactly alike: small fractions of powers of two."""
     return np.array([[((7 * i + 3 * j) % 11 - 5) * scale for j in range(columns)] for i in range(rows)], np.float32)
 
 

@@ -160,7 +160,7 @@ def roles(version, scenario):
 
 
 def _environment(scenario=""):
-    return dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", WIRE_CACHE_RPC_RESPONSE=str(int(scenario == "o_require_ack")))
+    return dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", MUSTER_CACHE_RPC_RESPONSE=str(int(scenario == "o_require_ack")))
 
 
 @contextlib.contextmanager
@@ -189,12 +189,12 @@ def live_cluster(muster, tasks, environment):
 
 
 class Tools(object):
-    """The wire tools with a `muster serve`; replays run beside each other in clusters of their own."""
+    """The wire tools with a `muster serve`; replays run in parallel, each in its own cluster."""
 
     def __init__(self, python, muster):
         self._python, self._muster = python, muster
         self._pool = concurrent.futures.ThreadPoolExecutor(AT_ONCE)
-        # The tools look for free ports from here on; those that run at once must not meet.
+        # The tools look for free ports from here on; tools that run at once must not choose the same.
         self._bases = itertools.count(random.randrange(20000, 24000), 40)
         self._started = {}
 

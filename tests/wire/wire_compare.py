@@ -31,7 +31,7 @@ BY_KEY = {"attr", "device_count"}
 # Marks in the lines of a call: it belongs to a step that failed; how it ended depends on timing.
 FAILED, RACY = "reply mark: failed step", "reply mark: any end"
 WORKER_STEP_CALLS = {"RunGraph", "RecvTensor"}
-LATE = {"CleanupGraph", "DeregisterGraph", "MarkRecvFinished", "Logging", "DeleteWorkerSession"}  # nobody waits for these
+LATE = {"CleanupGraph", "DeregisterGraph", "MarkRecvFinished", "Logging", "DeleteWorkerSession"}  # no call waits for these
 
 
 # ---- reading
@@ -132,7 +132,7 @@ def steps_overlap(calls):
 
 
 class Labels:
-    """Names ids after who made them and when: 'worker:0 session 2'.
+    """Names ids after the task that made them and when: 'worker:0 session 2'.
 
     Steps and graphs are not numbered when steps overlap.
     """

@@ -1,7 +1,7 @@
 """Message classes of MasterService and WorkerService.
 
 TensorFlow's Python package contains no module for master.proto and
-worker.proto; their serialized descriptors lie in its C++ library, where they
+worker.proto; their serialized descriptors are in its C++ library, where they
 are found by file name. Every other message comes from the *_pb2 modules of
 the installed TensorFlow 2 package, which is not itself imported.
 

@@ -3,7 +3,7 @@
 usage: wire_proxy.py LOG TASK ADDRESS SOURCE=PORT...
 
 Each SOURCE (client, peer or a task) reaches the task through a port of its
-own, so the log knows who called. Requests and replies are passed on as bytes;
+own, so the log knows the caller. Requests and replies are passed on as bytes;
 one JSON line per event goes to LOG. The only change: CreateSession.target
 names the port of the proxy and is set to ADDRESS.
 """

@@ -1,4 +1,4 @@
-"""Records what a client and the tasks of a cluster say to each other.
+"""Records the messages between a client and the tasks of a cluster.
 
 usage: wire_record.py SCENARIO --client PYTHON --task COMMAND --out DIR
 
@@ -125,7 +125,7 @@ def wait_until(condition, seconds, what, process):
 
 
 def free_ports(port):
-    """Ports nobody listens on; five digits, so that addresses have one length."""
+    """Ports without a listener; five digits, so that addresses have one length."""
     while True:
         with socket.socket() as s:
             s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -93,7 +93,7 @@ DEFINE_OP(_DeviceArg) {
       .Attr("index: int >= 0")
       .Output("output: T")
       .Stateful()
-      .Doc("An argument of the function or partition that lies in device memory.")
+      .Doc("An argument of the function or partition, in device memory.")
       .Shape(ArgShape)
       .Cpu(New<ArgKernel>());
 }
@@ -113,7 +113,7 @@ DEFINE_OP(_DeviceRetval) {
       .Attr("index: int >= 0")
       .Input("input: T")
       .Stateful()
-      .Doc("A result of the function or partition that lies in device memory.")
+      .Doc("A result of the function or partition, in device memory.")
       .Shape(NoOutputs)
       .Cpu(New<RetvalKernel>());
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {

@@ -1,7 +1,7 @@
 // Joining tensors along an existing axis: shared by the two spellings of the op.
 #pragma once
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 
 namespace muster {
 

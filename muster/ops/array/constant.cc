@@ -1,6 +1,6 @@
 // Tensors made from a value or a shape.
-#include "muster/ops/array/strided_copy.h"
 #include "muster/ops/control/variant_math.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -27,7 +27,7 @@ class ConstKernel : public Kernel {
   Tensor value_;
 };
 
-// Checks the type too: whoever rewrites a graph reads the value without running the node.
+// Checks the type too: passes that rewrite a graph read the value without running the node.
 absl::Status ConstShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const Tensor value, c.Attr<Tensor>("value"));
   RETURN_IF_ERROR(CheckType(value, c.node().output_types()[0]));
@@ -109,8 +109,7 @@ absl::Status EmptyShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-// Zeroes the memory whether or not `init` asks for it: what another step left there is nobody's
-// business.
+// Zeroes the memory whether or not `init` asks for it: data of another step must not leak.
 absl::Status Empty(KernelContext& c) {
   const Tensor dims = c.input(0);
   if (dims.rank() != 1) {
@@ -183,7 +182,7 @@ DEFINE_OP(Empty) {
       .Input("shape: int32")
       .Output("output: dtype")
       .Stateful()
-      .Doc("A tensor of the given shape whose elements nobody has set.")
+      .Doc("A tensor of the given shape whose elements are not set.")
       .Shape(EmptyShape)
       .HostMemory({"shape"})
       .CpuDTypes("dtype", ZeroableDTypes(), Stateless(Empty));

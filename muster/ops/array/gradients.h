@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 
 namespace muster {
 

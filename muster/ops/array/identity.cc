@@ -1,5 +1,5 @@
 // Ops that pass their inputs on, and ops that only order others.
-#include "muster/graph/gradients.h"
+#include "muster/graph/gradients/gradients.h"
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/op.h"
 
@@ -14,8 +14,8 @@ absl::Status SameShapes(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-// Also de-references: a reference input has been read by the time the kernel runs, unless whoever
-// gets the output is to read it.
+// Also de-references: a reference input has been read by the time the kernel runs, unless the
+// consumer of the output is to read it.
 absl::Status Forward(KernelContext& c) {
   for (int i = 0; i < c.num_outputs(); ++i) c.PassInput(i, i);
   return absl::OkStatus();

@@ -3,8 +3,8 @@
 #include <numeric>
 
 #include "muster/ops/array/paddings.h"
-#include "muster/ops/array/strided_copy.h"
 #include "muster/ops/array/wrapping.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {

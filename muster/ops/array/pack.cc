@@ -1,6 +1,6 @@
 // Stacking tensors along a new axis and taking them apart again.
 #include "muster/ops/array/sharing.h"
-#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {

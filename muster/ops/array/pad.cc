@@ -1,7 +1,7 @@
 // Putting a border of one value around a tensor.
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/array/paddings.h"
-#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {

@@ -1,5 +1,5 @@
 // Joining tensors that arrive at different times: every input is one row of the result.
-#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -19,7 +19,7 @@ absl::Status ParallelConcatShape(ShapeContext& c) {
   PartialShape row = shape;
   row.Set(0, 1);
   for (int i = 0; i < c.num_inputs(); ++i) {
-    // What comes from another task has no shape until it arrives.
+    // A tensor of another task has no shape until it arrives.
     if (!c.input(i).known_rank()) continue;
     if (!c.input(i).fully_known())
       return InvalidArgument("All input shapes must be fully defined.");
@@ -104,7 +104,7 @@ class UpdateKernel : public Kernel {
       return InvalidArgument("_ParallelConcatUpdate needs a tensor with rows, but got ",
                              shape.ToString());
     Tensor value = c.TakeInput(0);
-    // In place while nobody else sees the tensor; updates of several rows then never copy it.
+    // In place while the tensor has no other owner; updates of several rows then never copy it.
     if (!value.exclusive()) {
       const Tensor shared = value;
       ASSIGN_OR_RETURN(value, c.AllocateTemporary(shared.dtype(), shape));

@@ -85,7 +85,7 @@ absl::Status Reshape(KernelContext& c) {
   const int64_t product = known_shape->num_elements();
   if (unknown >= 0) {
     if (product == 0 && elements == 0) {
-      // Nothing tells the size; what the other dims leave over keeps [0,3] -> [0,-1] as it was.
+      // The size is ambiguous; the quotient over the non-zero dims keeps [0,3] -> [0,-1] unchanged.
       dims[unknown] = NonZeroProduct(c.input(0).shape().dims()) / NonZeroProduct(known);
     } else if (product == 0) {
       return InvalidArgument("Input to reshape is a tensor with ", elements,

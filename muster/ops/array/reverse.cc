@@ -1,7 +1,7 @@
 // Reversing and rotating along axes.
 #include <numeric>
 
-#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {

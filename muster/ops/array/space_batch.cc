@@ -1,7 +1,7 @@
 // Moving blocks of space into the batch and back, as dilated convolutions need it.
 #include <algorithm>
 
-#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -107,7 +107,7 @@ absl::StatusOr<Dims> BlockSizeAttr(const Source& source) {
   return Dims{size, size};
 }
 
-// What the op calls what it adds to or takes from space.
+// The op's name for the margins that it adds to, or removes from, the spatial dimensions.
 template <bool kToBatch>
 constexpr absl::string_view kBorderName = kToBatch ? "paddings" : "crops";
 
@@ -186,7 +186,7 @@ absl::Status Move(KernelContext& c, const Blocks& blocks) {
     };
     add(space.dim(0), space_strides[0], batch_strides[0]);
     for (int i = 0; i < block_dims; ++i) {
-      // Element k of the batch side lies at k * block + shift of the space side, where that exists.
+      // Element k of the batch side is at k * block + shift of the space side, where that exists.
       const int64_t block = blocks.sizes[i], shift = position[i] - blocks.before[i];
       const int64_t first = std::max<int64_t>(CeilDivide(-shift, block), 0);
       const int64_t end = std::min(CeilDivide(space.dim(i + 1) - shift, block), batch.dim(i + 1));

@@ -1,5 +1,5 @@
 // Moving blocks of an image's plane into its channels and back.
-#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {

@@ -4,7 +4,7 @@
 #include "absl/strings/str_join.h"
 
 #include "muster/ops/array/sharing.h"
-#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {

@@ -1,7 +1,7 @@
 // Repeating a tensor along its axes.
 #include "muster/ops/array/gradients.h"
-#include "muster/ops/array/strided_copy.h"
 #include "muster/ops/array/wrapping.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
 namespace muster {

@@ -116,7 +116,7 @@ DEFINE_OP(CollectiveBcastSendV2) {
       .Output("data: T")
       .Stateful()
       .DistributedCommunication()
-      .Doc("CollectiveBcastSend with a group and an instance that are told when it runs.")
+      .Doc("CollectiveBcastSend with a group and an instance that are inputs.")
       .Shape(UnchangedShape)
       .Cpu(New<Send<1>>());
 }
@@ -131,7 +131,7 @@ DEFINE_OP(CollectiveBcastRecvV2) {
       .Output("data: T")
       .Stateful()
       .DistributedCommunication()
-      .Doc("CollectiveBcastRecv with a group and an instance that are told when it runs.")
+      .Doc("CollectiveBcastRecv with a group and an instance that are inputs.")
       .Shape(ShapeOfInput)
       .Cpu(New<Recv<0>>());
 }

@@ -22,7 +22,7 @@ absl::Status CollectiveKernel::Init(KernelSetup& s) {
   attributes_.type = type_;
   attributes_.node = s.node().name();
   ASSIGN_OR_RETURN(const float timeout, s.Attr<float>("timeout_seconds"));
-  // An endless timeout is none.
+  // An infinite timeout means none.
   if (timeout > 0 && std::isfinite(timeout)) attributes_.timeout = absl::Seconds(timeout);
   if (first_key_ != kAttributes) return absl::OkStatus();
   ASSIGN_OR_RETURN(const int64_t size, s.Attr<int64_t>("group_size"));

@@ -81,7 +81,7 @@ DEFINE_OP(CollectiveGatherV2) {
       .Output("data: T")
       .Stateful()
       .DistributedCommunication()
-      .Doc("CollectiveGather with a group and an instance that are told when it runs.")
+      .Doc("CollectiveGather with a group and an instance that are inputs.")
       .Shape(GatherV2Shape)
       .Cpu(New<Gather<1>>());
 }

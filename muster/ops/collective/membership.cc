@@ -9,7 +9,7 @@
 
 namespace muster {
 
-// Leaders that follow each other must not give the same key: each starts somewhere.
+// Successive leaders must not give out the same key: each starts at a random one.
 Membership::Membership() : next_key_(static_cast<int32_t>(EntropySeed() % (1 << 30)) + 1) {}
 
 void Membership::Join(JoinRequest request, Scheduler& scheduler, Accept accept, Joined joined) {
@@ -219,15 +219,13 @@ class JoinKernel : public Kernel {
     if (!request.ok()) return std::move(done)(request.status());
     const absl::StatusOr<RefPtr<Membership>> membership = MembershipOf(c);
     if (!membership.ok()) return std::move(done)(membership.status());
-    const Cancellation::Token token = CancellationToken(c);
+    const StepWait wait(c, *membership);
     (*membership)
-        ->Join(*std::move(request), *c.step().scheduler, CancelWithStep(c, *membership, token),
-               [&c, token, membership = *membership,
-                done = std::move(done)](absl::StatusOr<GroupPlace> place) mutable {
-                 NoLongerWaits(c, token);
+        ->Join(*std::move(request), *c.step().scheduler, wait.OnWait(),
+               wait.Then([&c, done = std::move(done)](absl::StatusOr<GroupPlace> place) mutable {
                  if (place.ok()) SetOutputs(c, *place);
                  std::move(done)(place.status());
-               });
+               }));
   }
 
  private:
@@ -263,7 +261,7 @@ absl::Status NoteLeader(KernelContext& c) {
   ASSIGN_OR_RETURN(std::string leader, ScalarText(c.input(1), "leader"));
   ASSIGN_OR_RETURN(const RefPtr<Membership> membership, MembershipOf(c));
   ASSIGN_OR_RETURN(const std::string name, c.node().Attr<std::string>("shared_name"));
-  // Who is in no group keeps nobody waiting.
+  // A task in no group keeps no other waiting.
   const absl::StatusOr<DirectGroups*> groups = GroupsOf(c);
   if (groups.ok() && leader.empty()) (*groups)->Leave(name);
   membership->NoteLeader(host, std::move(leader));
@@ -308,7 +306,7 @@ absl::Status JoinShapes(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-constexpr const char* kNoNumber = "who takes part is not a number";
+constexpr const char* kNoNumber = "the members of a group are not a number";
 
 }  // namespace
 
@@ -344,7 +342,7 @@ DEFINE_OP(MusterNoteLeader) {
       .Input("host: string")
       .Input("leader: string")
       .Stateful()
-      .Doc("Notes at which task this one's group has gathered; nothing: it is in none.")
+      .Doc("Notes the leader of this task's group; an empty text: it is in none.")
       .Shape(NoOutputs)
       .NoGradient(kNoNumber)
       .Cpu(NoteLeader);
@@ -353,6 +351,7 @@ DEFINE_OP(MusterNoteLeader) {
 DEFINE_OP(MusterEndpoint) {
   op.Output("endpoint: string")
       .Stateful()
+      .DistributedCommunication()
       .Doc("How other tasks reach this one in a group.")
       .Shape(ScalarShape)
       .NoGradient(kNoNumber)
@@ -367,6 +366,7 @@ DEFINE_OP(MusterEnterGroup) {
       .Input("tasks: string")
       .Input("endpoints: string")
       .Stateful()
+      .DistributedCommunication()
       .Doc("Connects this task with the others of a group that has met.")
       .Shape(NoOutputs)
       .NoGradient(kNoNumber)

@@ -1,5 +1,5 @@
-// Who takes part in an all-reduce. Tasks gather at one of them, the leader, which gives each its
-// rank; a task that comes later, or comes back, is noticed by those who are at work already.
+// The members of an all-reduce. Tasks gather at one of them, the leader, which gives each its rank;
+// a task that comes later, or comes back, is noticed by the members that already train.
 #pragma once
 
 #include <limits>
@@ -18,20 +18,21 @@
 
 namespace muster {
 
-// What a task says when it wants to take part.
+// The request of a task that wants to take part.
 struct JoinRequest {
-  std::string member;    // who asks
+  std::string member;    // the asking task
   int index = 0;         // members are ranked by it
   std::string host;      // the member at whose task this is
   std::string endpoint;  // how the others reach it
   int64_t step = 0;      // how far its model has come
-  int expected = 1;      // a group of so many is formed at once
+  int expected = 1;      // a group of this many is formed at once
   int least = 1;         // a smaller one never
-  absl::Duration grace;  // how long others may take after the last one who came
-  // Of the host: how far the furthest task is that it knows to be alive. Unless all are here, a
-  // group whose models are older is not formed: it would lose what that task has.
+  absl::Duration grace;  // how long others may take after the last arrival
+  // Of the host: the highest step of any task that it knows to be alive. Unless all are here, a
+  // group whose models are older is not formed: it would lose the updates of that task.
   int64_t newest = std::numeric_limits<int64_t>::min();
-  // The answer comes within this time, so that nobody who has died meanwhile waits for long.
+  // The answer comes within this time, so that requests of tasks that have died do not wait for
+  // long.
   absl::Duration wait = absl::InfiniteDuration();
 };
 
@@ -40,12 +41,12 @@ struct GroupPlace {
   std::string leader;
   int32_t key = 0;  // of the group; never the same twice
   int rank = 0;
-  int source = 0;  // the rank whose model is the furthest
+  int source = 0;  // the rank whose model is the newest
   std::vector<std::string> members;
   std::vector<std::string> endpoints;
 };
 
-// Thread-safe. Every task has one: the leader's forms groups, the others' tell who leads.
+// Thread-safe. Every task has one: the leader's forms groups, the others' name the leader.
 class Membership : public Resource {
  public:
   static constexpr const char* kTypeName = "N6muster10MembershipE";
@@ -57,17 +58,17 @@ class Membership : public Resource {
   std::string Describe() const override { return "Membership"; }
 
   // `joined` runs when a group is formed, in this call or another. The host must be one of it:
-  // whoever comes while the host is at work waits until it has noticed.
+  // a task that comes while the host is training waits until the host has noticed it.
   void Join(JoinRequest request, Scheduler& scheduler, Accept accept, Joined joined);
   // Withdraws a request: `joined` runs with Cancelled in the next Flush. False when it is too late.
   bool Cancel(uint64_t ticket);
   void Flush();
 
-  // Where the task `host` is at work now: "" when it is in no group. Whoever waits here for it to
-  // come is sent there.
+  // Where the task `host` is training now: "" when it is in no group. Requests that wait for it
+  // here are sent there.
   void NoteLeader(const std::string& host, std::string leader);
   std::string leader() const;
-  // Whether somebody waits to take part.
+  // Whether a task waits to take part.
   bool is_awaited() const;
 
  private:
@@ -95,8 +96,8 @@ class Membership : public Resource {
   int32_t next_key_ ABSL_GUARDED_BY(mutex_);
   uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;  // of groups formed
-  // Who has come in this round and until when he waits, and when that is enough. Who asks again in
-  // time is no news.
+  // The tasks of this round and until when each waits. A task that asks again in time does not
+  // extend the grace period.
   absl::flat_hash_map<std::string, absl::Time> seen_ ABSL_GUARDED_BY(mutex_);
   absl::Time closes_ ABSL_GUARDED_BY(mutex_);
   std::vector<Waiter> waiting_ ABSL_GUARDED_BY(mutex_);

@@ -128,12 +128,12 @@ TEST_F(MembershipTest, NoGroupIsFormedWithoutTheFurthestModelThatIsAlive) {
   Join(2, 0, 5);
   Pass(absl::Minutes(1));
   EXPECT_THAT(places_, IsEmpty());
-  // The host has learned that it has died, and says so with its next request.
+  // The host has learned that the task has died, and its next request says so.
   newest_ = 5;
   Join(0, 0, 5);
   Pass(absl::Seconds(4));
   EXPECT_THAT(places_[2]->members, ElementsAre("task0", "task2"));
-  // One as far as the furthest is enough; and all together need not ask for more.
+  // One task with the newest model is enough; a group of all tasks does not need it.
   for (const int64_t newest : {7, 100}) {
     places_.clear();
     newest_ = newest;
@@ -181,7 +181,7 @@ TEST_F(MembershipTest, WhoIsAtWorkElsewhereSaysWhere) {
   ASSERT_EQ(places_.count(0), 1);
   EXPECT_EQ(places_[0]->leader, "task2");
   EXPECT_THAT(places_[0]->members, IsEmpty());
-  // Those who wait already are told as well.
+  // Tasks that wait already get the answer too.
   at_[1]->NoteLeader("task1", "");
   places_.clear();
   Join(0, 1);

@@ -149,7 +149,7 @@ DEFINE_OP(CollectiveReduceV2) {
       .Output("data: T")
       .Stateful()
       .DistributedCommunication()
-      .Doc("CollectiveReduce with a group and an instance that are told when it runs.")
+      .Doc("CollectiveReduce with a group and an instance that are inputs.")
       .Shape(UnchangedShape)
       .Cpu(New<Reduce<1>>());
 }

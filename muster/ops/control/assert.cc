@@ -1,4 +1,4 @@
-// Stopping and telling: Assert, Abort, Print, PrintV2.
+// Assertions and output: Assert, Abort, Print, PrintV2.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-// What a Print op says goes to the stream it names, not to the log.
+// The text of a Print op goes to the stream it names, not to the log.
 void Write(const std::string& text, std::FILE* stream) {
   std::fwrite(text.data(), 1, text.size(), stream);
   std::fflush(stream);

@@ -1,5 +1,5 @@
-// Calls of functions and control flow made of functions, for what is not written out before the
-// step: PartitionedCall, If, Case, While, For.
+// Calls of functions and control flow made of functions, for what is not inlined before the step:
+// PartitionedCall, If, Case, While, For.
 #include <algorithm>
 #include <cstring>
 
@@ -120,7 +120,7 @@ class CallKernel : public AsyncKernel {
   absl::Status executor_;  // an error of the call, not of making its kernel
 };
 
-// Runs where the gradient was not written out before the step: mostly to say why.
+// Runs where the gradient was not inlined before the step: mostly to report why.
 class SymbolicGradientKernel : public AsyncKernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
@@ -185,7 +185,7 @@ class CaseKernel : public AsyncKernel {
       return;
     }
     const auto count = static_cast<int64_t>(branches_.size());
-    // Whatever names no branch means the last one.
+    // An index out of range means the last branch.
     const int64_t index = *given < 0 || *given >= count ? count - 1 : *given;
     CallForOutputs(c, branches_[index], TakeInputs(c, 1), std::move(done));
   }
@@ -345,7 +345,7 @@ absl::Status ToBool(KernelContext& c) {
   return absl::OkStatus();
 }
 
-// A value that nobody looks at: what a branch gives for an output that only the other one has.
+// A value that is never read: what a branch gives for an output that only the other one has.
 class FakeParamKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
@@ -451,7 +451,7 @@ void DefineWhile(OpBuilder& op) {
 
 DEFINE_OP(PartitionedCall) {
   DefineCall(op);
-  op.Doc("Calls a function whose nodes may lie on several devices.");
+  op.Doc("Calls a function whose nodes may be on several devices.");
 }
 
 DEFINE_OP(StatefulPartitionedCall) {
@@ -526,7 +526,7 @@ DEFINE_OP(FakeParam) {
   op.Attr("dtype: type")
       .Attr("shape: shape")
       .Output("output: dtype")
-      .Doc("A value of the type and shape that nobody looks at.")
+      .Doc("A value of the type and shape that is never read.")
       .Shape(FakeParamShape)
       .Cpu(New<FakeParamKernel>());
 }

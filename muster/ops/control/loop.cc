@@ -1,6 +1,6 @@
 // The nodes that loops are made of. The executor gives them their meaning; the kernels only
 // forward.
-#include "muster/graph/control_flow_gradients.h"
+#include "muster/graph/control_flow/control_flow_gradients.h"
 #include "muster/ops/op.h"
 
 namespace muster {

@@ -65,16 +65,13 @@ class LockKernel : public Kernel {
   void ComputeAsync(KernelContext& c, Done done) override {
     const absl::StatusOr<RefPtr<MutexResource>> mutex = InputResourceAs<MutexResource>(c, 0);
     if (!mutex.ok()) return std::move(done)(mutex.status());
-    const Cancellation::Token token = CancellationToken(c);
-    (*mutex)->Acquire(
-        CancelWithStep(c, *mutex, token), [&c, token, mutex = *mutex, done = std::move(done)](
-                                              absl::StatusOr<WaitList::Tuple> taken) mutable {
-          NoLongerWaits(c, token);
-          if (!taken.ok()) return std::move(done)(taken.status());
-          c.SetOutput(0,
-                      Tensor::Scalar(Variant(std::make_shared<const HeldMutex>(std::move(mutex)))));
-          std::move(done)(absl::OkStatus());
-        });
+    const StepWait wait(c, *mutex);
+    (*mutex)->Acquire(wait.OnWait(), wait.Then([&c, mutex = *mutex, done = std::move(done)](
+                                                   absl::StatusOr<WaitList::Tuple> taken) mutable {
+      if (!taken.ok()) return std::move(done)(taken.status());
+      c.SetOutput(0, Tensor::Scalar(Variant(std::make_shared<const HeldMutex>(std::move(mutex)))));
+      std::move(done)(absl::OkStatus());
+    }));
   }
 };
 
@@ -99,7 +96,7 @@ DEFINE_OP(MutexV2) {
       .Stateful()
       .Doc("A mutex that one step at a time can hold.")
       .Shape(ScalarShape)
-      .NoGradient("handles are no numbers")
+      .NoGradient("handles are not numbers")
       .Cpu(New<MutexKernel>());
 }
 
@@ -109,7 +106,7 @@ DEFINE_OP(MutexLock) {
       .Stateful()
       .Doc("Waits for a mutex and holds it as long as the output lives.")
       .Shape(ScalarShape)
-      .NoGradient("locks are no numbers")
+      .NoGradient("locks are not numbers")
       .Cpu(New<LockKernel>());
 }
 
@@ -118,7 +115,7 @@ DEFINE_OP(ConsumeMutexLock) {
       .Stateful()
       .Doc("Gives a mutex back.")
       .Shape(NoOutputs)
-      .NoGradient("locks are no numbers")
+      .NoGradient("locks are not numbers")
       .Cpu(ConsumeLock);
 }
 

@@ -1,5 +1,5 @@
 // A Python function inside a graph. It lives in the process that built the graph: elsewhere its
-// token means nothing.
+// token is not valid.
 #include "muster/ops/control/py_func.h"
 
 #include <utility>

@@ -1,6 +1,6 @@
 // Choosing between values: Switch, Merge and their kin. Gradients of control flow depend on the
 // contexts of nodes and are therefore in the graph layer.
-#include "muster/graph/control_flow_gradients.h"
+#include "muster/graph/control_flow/control_flow_gradients.h"
 #include "muster/ops/op.h"
 
 namespace muster {

@@ -142,7 +142,7 @@ absl::Status TensorArray::AddLocked(Element& element, const Tensor& value) {
                          DTypeName(value.dtype()));
   }
   if (!element.own) {
-    // What was written may be seen by others: the sum gets memory of its own.
+    // Other readers may share the written value: the sum gets its own memory.
     ASSIGN_OR_RETURN(Tensor copy, Tensor::Make(element.value.dtype(), element.value.shape()));
     std::copy(element.value.raw(), element.value.raw() + element.value.size_bytes(), copy.raw());
     element.value = std::move(copy);

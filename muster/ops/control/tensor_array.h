@@ -53,7 +53,7 @@ class TensorArray : public Resource {
   void SetMarkedSize(int64_t size);
   void Close();
 
-  // A new array for the gradient, with zeros of the right shapes for elements that nobody writes.
+  // A new array for the gradient, with zeros of the right shapes for elements that are not written.
   absl::StatusOr<RefPtr<TensorArray>> MakeGradient(
       std::string name, absl::Span<const int64_t> shape_to_prepend) const;
 
@@ -64,7 +64,7 @@ class TensorArray : public Resource {
     bool written = false;
     bool read = false;
     bool cleared = false;
-    bool own = false;  // value is a sum that nobody else holds
+    bool own = false;  // value is a sum without another owner
   };
 
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -351,7 +351,7 @@ absl::Status RunClose(KernelContext& c) {
   return absl::OkStatus();
 }
 
-// The gradient array of (array, source); made by whoever asks first.
+// The gradient array of (array, source); made by the first request.
 class GradKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& s) override {

@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// Immutable to those who hold it, and cheap to copy: lists that grew out of each other share their
-// items. Thread-safe.
+// Immutable for its holders, and cheap to copy: lists derived from each other share their items.
+// Thread-safe.
 class TensorList : public std::enable_shared_from_this<TensorList> {
  public:
   TensorList(DType dtype, PartialShape shape, int64_t max_size, std::vector<Tensor> items);
@@ -26,7 +26,7 @@ class TensorList : public std::enable_shared_from_this<TensorList> {
 
   std::shared_ptr<const TensorList> WithPushed(Tensor item) const;
   std::shared_ptr<const TensorList> WithoutLast() const;
-  // `may_reuse`: nobody else can see the variant in which the list came.
+  // `may_reuse`: the variant that held the list has no other owner.
   std::shared_ptr<const TensorList> WithItem(int64_t i, Tensor item, bool may_reuse) const;
   std::shared_ptr<const TensorList> WithItems(std::vector<Tensor> items) const;
 

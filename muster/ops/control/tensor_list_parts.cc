@@ -2,8 +2,8 @@
 // TensorListSplit and their kin.
 #include <algorithm>
 
-#include "muster/ops/array/strided_copy.h"
 #include "muster/ops/control/tensor_list.h"
+#include "muster/ops/indexing/strided_copy.h"
 
 namespace muster {
 namespace {

@@ -2,16 +2,16 @@
 
 #include <cstring>
 
-#include "muster/ops/array/strided_copy.h"
 #include "muster/ops/control/optional.h"
 #include "muster/ops/control/tensor_list.h"
 #include "muster/ops/control/tensor_map.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/tensor/variant_codec.h"
 
 namespace muster {
 namespace {
 
-// Lists may hold lists, but nobody nests them without end.
+// Lists may hold lists; this bounds the recursion.
 constexpr int kMostNested = 64;
 
 // Plain numbers travel as their bytes, under the names that C++ gives their types.
@@ -68,7 +68,7 @@ absl::StatusOr<Tensor> ZerosLike(KernelContext& c, const Tensor& x, int depth);
 absl::StatusOr<std::vector<Tensor>> ZerosLikeAll(KernelContext& c, std::vector<Tensor> items,
                                                  int depth) {
   for (Tensor& item : items) {
-    // What was never set is zeros already.
+    // Items that were never set stand for zeros already.
     if (!item.valid()) continue;
     ASSIGN_OR_RETURN(item, ZerosLike(c, item, depth));
   }
@@ -160,7 +160,7 @@ absl::StatusOr<Variant> AddLists(KernelContext& c, const TensorList& a, const Te
                                                     std::move(sums)));
 }
 
-// An item that one of them has not is as if it were zeros there.
+// An item that only one of them has counts as zeros in the other.
 absl::StatusOr<Variant> AddMaps(KernelContext& c, const TensorMap& a, const TensorMap& b,
                                 int depth) {
   TensorMap sum = a;

@@ -104,7 +104,7 @@ NextElement FromFiles(std::shared_ptr<const BundleReader> reader, size_t compone
 // The prefixes that are being written. Thread-safe.
 class Writing {
  public:
-  // Null when somebody else writes there.
+  // Null when another iterator writes there.
   static std::shared_ptr<const Writing> Begin(const std::string& prefix) {
     MutexLock lock(mutex_);
     if (!prefixes_.insert(prefix).second) return nullptr;

@@ -2,6 +2,7 @@
 
 #include <atomic>
 
+#include "muster/base/cancel_callback.h"
 #include "muster/ops/resource_kernel.h"
 
 namespace muster {
@@ -9,7 +10,7 @@ namespace {
 
 // A step of its own for every call: one that fails is cancelled, the others are not.
 struct CallState {
-  explicit CallState(Cancellation& parent)
+  explicit CallState(Cancellation* parent)
       : cancellation(parent), rendezvous(NewLocalRendezvous()) {
     // Apart from the numbers of sessions' steps.
     static std::atomic<int64_t> next{int64_t{1} << 60};
@@ -41,20 +42,22 @@ absl::StatusOr<CapturedFunctionPtr> CapturedFunction::Make(const KernelContext& 
   std::vector<Tensor> kept;
   for (const Tensor& tensor : captured) kept.push_back(KeptTensor(tensor));
   return std::make_shared<const CapturedFunction>(
-      runtime->shared_from_this(), handle, std::move(kept), c.resources(), *c.step().scheduler);
+      runtime->shared_from_this(), handle, std::move(kept), c.resources(), *c.step().scheduler,
+      OrThisProcess(c.step().caller));
 }
 
 void CapturedFunction::CallAsync(const DataContext& context, Element arguments,
                                  FunctionCaller::CallDone done) const {
-  auto state = std::make_shared<CallState>(*context.cancellation);
+  auto state = std::make_shared<CallState>(context.cancellation);
   state->step.resources = &resources_;
   state->step.scheduler = &scheduler_;
   state->step.functions = runtime_.get();
+  state->step.caller = caller_.get();
   arguments.insert(arguments.end(), captured_.begin(), captured_.end());
   Step& step = state->step;
   runtime_->Call(handle_, std::move(arguments), step,
                  [state, done = std::move(done)](absl::StatusOr<Element> results) mutable {
-                   // Whoever waits for the last call may end the context with it.
+                   // The thread that waits for the last call may destroy the context after it.
                    state->cancellation.Detach();
                    std::move(done)(std::move(results));
                  });

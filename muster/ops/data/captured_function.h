@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "muster/base/caller.h"
 #include "muster/ops/data/dataset.h"
 #include "muster/runtime/function_runtime.h"
 
@@ -18,12 +19,14 @@ class CapturedFunction : public std::enable_shared_from_this<CapturedFunction> {
   static absl::StatusOr<std::shared_ptr<const CapturedFunction>> Make(
       const KernelContext& c, const char* attr, absl::Span<const Tensor> captured);
   CapturedFunction(std::shared_ptr<FunctionRuntime> runtime, FunctionCaller::Handle handle,
-                   std::vector<Tensor> captured, ResourceManager& resources, Scheduler& scheduler)
+                   std::vector<Tensor> captured, ResourceManager& resources, Scheduler& scheduler,
+                   std::shared_ptr<const Caller> caller)
       : runtime_(std::move(runtime)),
         handle_(handle),
         captured_(std::move(captured)),
         resources_(resources),
-        scheduler_(scheduler) {}
+        scheduler_(scheduler),
+        caller_(std::move(caller)) {}
 
   // Waits for the result: not on a scheduler's thread.
   absl::StatusOr<Element> Call(const DataContext& context, Element arguments) const;
@@ -37,6 +40,7 @@ class CapturedFunction : public std::enable_shared_from_this<CapturedFunction> {
   const std::vector<Tensor> captured_;
   ResourceManager& resources_;
   Scheduler& scheduler_;
+  const std::shared_ptr<const Caller> caller_;  // of the step that made it
 };
 using CapturedFunctionPtr = std::shared_ptr<const CapturedFunction>;
 

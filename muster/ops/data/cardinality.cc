@@ -41,7 +41,7 @@ int64_t Infinite(const KernelContext&) {
   return kInfiniteCardinality;
 }
 
-// What a function, or a key, makes of a sequence without end has no end either.
+// Applying a function, or grouping by a key, makes an endless sequence from an endless one.
 int64_t EndlessOrUnknown(const KernelContext& c) {
   return Input(c, 0) == kInfiniteCardinality ? kInfiniteCardinality : kUnknownCardinality;
 }

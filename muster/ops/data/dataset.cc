@@ -81,22 +81,6 @@ absl::StatusOr<Tensor> CopyRow(const Tensor& tensor, int64_t index) {
   return row;
 }
 
-ChildCancellation::ChildCancellation(Cancellation& parent)
-    : parent_(parent), token_(parent.NewToken()) {
-  if (!parent.Register(token_, [this] { own_.Cancel(parent_.reason()); }))
-    own_.Cancel(parent.reason());
-}
-
-ChildCancellation::~ChildCancellation() {
-  Detach();
-}
-
-void ChildCancellation::Detach() {
-  if (!attached_) return;
-  attached_ = false;
-  parent_.Deregister(token_);
-}
-
 OpBuilder& ElementAttrs(OpBuilder& op) {
   return op.Attr("output_types: list(type) >= 1").Attr("output_shapes: list(shape) >= 1");
 }

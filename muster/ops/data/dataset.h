@@ -21,7 +21,7 @@ using Element = std::vector<Tensor>;
 // No value at the end of the sequence, and from then on.
 using MaybeElement = absl::StatusOr<std::optional<Element>>;
 
-// What reading a pipeline, or a part of it, goes by. Outlives the reading.
+// The settings for reading a pipeline, or a part of it. Outlives the reading.
 struct DataContext {
   Cancellation* cancellation;
   // shuffle(...).repeat(...) is one thing, as TensorFlow 1.15's optimizer makes it.
@@ -32,7 +32,7 @@ struct DataContext {
 using NextElement = absl::AnyInvocable<MaybeElement(const DataContext&)>;
 
 // What `next` gives; ResourceExhausted where it finds no memory, as for a line as long as its file.
-// For threads that read: nobody else would catch that.
+// For threads that read: nothing else would catch that.
 MaybeElement ReadNext(NextElement& next, const DataContext& context);
 
 // How many elements a dataset has, where that is known before it is read.
@@ -60,7 +60,7 @@ class Dataset : public std::enable_shared_from_this<Dataset> {
   const ElementSpec& spec() const { return spec_; }
   int64_t cardinality() const { return cardinality_; }
   absl::StatusOr<NextElement> Read(const DataContext& context) const { return begin_(context); }
-  // Reads the sequence so many times over; null where that is nothing special.
+  // Reads the sequence repeatedly; null where that needs no special code.
   const BeginRepeated& begin_repeated() const { return begin_repeated_; }
 
  private:
@@ -95,22 +95,6 @@ absl::StatusOr<std::string> ScalarString(const Tensor& tensor, absl::string_view
 
 // Row `index` of dimension 0, with memory of its own. Requires: it is there.
 absl::StatusOr<Tensor> CopyRow(const Tensor& tensor, int64_t index);
-
-// Cancelled when it is told to, or when its parent is.
-class ChildCancellation {
- public:
-  explicit ChildCancellation(Cancellation& parent);
-  ~ChildCancellation();
-  Cancellation& get() { return own_; }
-  // The parent may go afterwards.
-  void Detach();
-
- private:
-  Cancellation& parent_;
-  const Cancellation::Token token_;
-  bool attached_ = true;
-  Cancellation own_;
-};
 
 // Reads ahead on a thread of its own, up to `limit` elements (at least one).
 NextElement Prefetched(NextElement input, size_t limit, const DataContext& parent);

@@ -14,7 +14,7 @@ class Generation {
  public:
   explicit Generation(GeneratorFunctions functions) : functions_(std::move(functions)) {}
 
-  // What was begun is ended, also when nobody read it to its end.
+  // Calls the finalize function even if the generator was not read to its end.
   ~Generation() {
     if (!begun_ || ended_) return;
     Cancellation cancellation;

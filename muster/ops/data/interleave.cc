@@ -137,7 +137,7 @@ absl::Status SetInterleaved(KernelContext& c, bool has_num_calls, bool parallel)
   const int first = 1 + static_cast<int>(captured.size());
   ASSIGN_OR_RETURN(int64_t cycle, ScalarInteger(c.input(first), "cycle_length"));
   ASSIGN_OR_RETURN(const int64_t block, ScalarInteger(c.input(first + 1), "block_length"));
-  // As TensorFlow chooses for those who leave it to the system.
+  // As TensorFlow chooses for AUTOTUNE.
   const int64_t processors = std::max(1U, std::thread::hardware_concurrency());
   if (has_num_calls) {
     ASSIGN_OR_RETURN(const int64_t calls,

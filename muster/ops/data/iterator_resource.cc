@@ -4,9 +4,11 @@
 #include <deque>
 #include <thread>
 
+#include "muster/base/threads/waiting_thread.h"
+
 namespace muster {
 
-// Reads one dataset for whoever asks, on a thread that starts with the first request.
+// Reads one dataset for all requests, on a thread that starts with the first one.
 class ElementPump {
  public:
   using Got = IteratorResource::Got;
@@ -24,6 +26,7 @@ class ElementPump {
       MutexLock lock(mutex_);
       if (stopped_) return;
       stopped_ = true;
+      stopping_thread_ = WaitingThread::Current().Share();
       changed_.NotifyAll();
     }
     if (thread_.joinable()) {
@@ -96,8 +99,13 @@ class ElementPump {
         Hand(std::move(element));
       }
     }
+    std::shared_ptr<WaitingThread> stopping;
+    {
+      MutexLock lock(mutex_);
+      stopping = stopping_thread_;
+    }
     finished_.store(true, std::memory_order_release);
-    scheduler_.Wake();
+    stopping->Wake();  // it has only ended because it was stopped
   }
 
   void PassOver(NextElement& next, const DataContext& context) {
@@ -116,7 +124,7 @@ class ElementPump {
     return OutOfRange("End of sequence");
   }
 
-  // Gives the element that nobody wanted to those who ask now. False when it is over.
+  // Gives an element that was not taken to requests that wait now. False when it is over.
   bool WaitForRequest() {
     MutexLock lock(mutex_);
     while (true) {
@@ -140,7 +148,7 @@ class ElementPump {
     }
   }
 
-  // What follows in the step is not for this thread, which may not outlive its iterator.
+  // The step does not continue on this thread, which must not outlive its iterator.
   void HandLocked(absl::StatusOr<Element> element) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     Got got = std::move(requests_.front().got);
     requests_.pop_front();
@@ -161,16 +169,17 @@ class ElementPump {
   CondVar changed_;
   int64_t position_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<WaitingThread> stopping_thread_ ABSL_GUARDED_BY(mutex_);  // once it is stopped
   uint64_t next_ticket_ ABSL_GUARDED_BY(mutex_) = 1;
   std::deque<Request> requests_ ABSL_GUARDED_BY(mutex_);
   std::vector<Got> withdrawn_ ABSL_GUARDED_BY(mutex_);
-  // Read for a request that was withdrawn.
+  // Read for a request that was cancelled.
   std::optional<absl::StatusOr<Element>> kept_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;  // starts under the mutex
 };
 
 IteratorResource::~IteratorResource() {
-  // Others that hold the pump only withdraw requests.
+  // Other owners of the pump only cancel requests.
   if (pump_ != nullptr) pump_->Stop();
 }
 

@@ -12,7 +12,7 @@ namespace muster {
 class ElementPump;
 
 // Thread-safe. Elements are read on a thread of the iterator's own and under its own cancellation:
-// a step that ends early withdraws its request, and the element waits for the next one.
+// a step that ends early cancels its request, and the element is kept for the next one.
 class IteratorResource : public Resource {
  public:
   static constexpr const char* kTypeName = "N10tensorflow4data16IteratorResourceE";
@@ -25,9 +25,8 @@ class IteratorResource : public Resource {
   std::string Describe() const override { return "Iterator"; }
   const ElementSpec& spec() const { return spec_; }
 
-  // Starts over with `dataset`; whoever waits for an element of the last one gets Cancelled.
-  // Nothing of the last one runs any more afterwards.
-  // `skip`: so many elements are passed over.
+  // Starts over with `dataset`; requests for an element of the previous one get Cancelled. Nothing
+  // of the previous one runs any more afterwards. `skip`: how many elements are skipped first.
   absl::Status Initialize(DatasetPtr dataset, Scheduler& scheduler, int64_t skip = 0);
   // How many elements were given so far; FailedPrecondition when there is no dataset yet.
   absl::StatusOr<int64_t> Position() const;

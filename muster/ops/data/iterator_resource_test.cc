@@ -115,14 +115,14 @@ TEST(IteratorResource, AWithdrawnRequestLosesNothing) {
 TEST(IteratorResource, GoesWhileItIsRead) {
   const auto gate = std::make_shared<std::atomic<bool>>(false);
   auto iterator = MakeRef<IteratorResource>(kNumbers);
-  // Two stages read ahead, and both wait for what never comes.
+  // Two stages read ahead, and both wait for an element that never arrives.
   const DatasetPtr stuck = Make([gate](const DataContext& context) {
     return Prefetched(Prefetched(Counting(3, gate), 2, context), 2, context);
   });
   ASSERT_TRUE(iterator->Initialize(stuck, DefaultScheduler()).ok());
   Asked first = Ask(*iterator);
   Asked second = Ask(*iterator);
-  // A new dataset answers those who wait for the old one, and so does the end.
+  // A new dataset ends requests that wait for the old one, and so does the destructor.
   ASSERT_TRUE(iterator->Initialize(stuck, DefaultScheduler()).ok());
   EXPECT_FALSE(first.result.get().ok());
   EXPECT_FALSE(second.result.get().ok());

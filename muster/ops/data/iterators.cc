@@ -152,15 +152,12 @@ class GetNextKernel : public Kernel {
       std::move(done)(iterator.status());
       return;
     }
-    const Cancellation::Token token = CancellationToken(c);
-    // The iterator stays while somebody waits for it.
-    (*iterator)->GetNext(CancelWithStep(c, *iterator, token),
-                         [&c, token, iterator = *iterator,
-                          done = std::move(done)](absl::StatusOr<Element> element) mutable {
-                           NoLongerWaits(c, token);
-                           const absl::Status status = SetElement(c, std::move(element));
-                           std::move(done)(status);
-                         });
+    const StepWait wait(c, *iterator);
+    (*iterator)->GetNext(
+        wait.OnWait(),
+        wait.Then([&c, done = std::move(done)](absl::StatusOr<Element> element) mutable {
+          std::move(done)(SetElement(c, std::move(element)));
+        }));
   }
 };
 
@@ -170,7 +167,7 @@ absl::Status ToString(KernelContext& c) {
   ASSIGN_OR_RETURN(const RefPtr<IteratorResource> iterator,
                    InputResourceAs<IteratorResource>(c, 0));
   const ResourceHandle& handle = c.input(0).scalar<ResourceHandle>();
-  // Whoever gets the string looks the iterator up by name: one that was private so far is no more.
+  // The receiver of the string looks the iterator up by name, so that a private one becomes shared.
   const absl::Status made = c.resources().Create(
       handle.container, ResourceKey(handle.name, IteratorResource::kTypeName), iterator);
   if (!made.ok() && !absl::IsAlreadyExists(made)) return made;

@@ -3,6 +3,7 @@
 #include <deque>
 #include <thread>
 
+#include "muster/base/cancel_callback.h"
 #include "muster/ops/data/captured_function.h"
 
 namespace muster {
@@ -53,12 +54,11 @@ class ParallelMapper {
   ParallelMapper(Mapping mapping, NextElement input, size_t limit, const DataContext& parent)
       : mapping_(std::move(mapping)),
         limit_(limit),
-        cancellation_(*parent.cancellation),
+        cancellation_(parent.cancellation),
         context_(parent),
         input_(std::move(input)) {
     context_.cancellation = &cancellation_.get();
-    token_ = context_.cancellation->NewToken();
-    context_.cancellation->Register(token_, [this] {
+    wake_.Start(context_.cancellation, [this](const absl::Status&) {
       MutexLock lock(mutex_);
       changed_.NotifyAll();
     });
@@ -72,7 +72,6 @@ class ParallelMapper {
       MutexLock lock(mutex_);
       while (running_ > 0) changed_.Wait(mutex_);
     }
-    context_.cancellation->Deregister(token_);
   }
 
   MaybeElement Next() {
@@ -142,7 +141,6 @@ class ParallelMapper {
   const size_t limit_;
   ChildCancellation cancellation_;
   DataContext context_;
-  Cancellation::Token token_;
   NextElement input_;
   Mutex mutex_;
   CondVar changed_;
@@ -150,6 +148,7 @@ class ParallelMapper {
   size_t running_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
+  CancelCallback wake_;
 };
 
 absl::Status MakeParallelMap(KernelContext& c) {

@@ -4,6 +4,7 @@
 #include <deque>
 #include <thread>
 
+#include "muster/base/cancel_callback.h"
 #include "muster/ops/data/dataset.h"
 
 namespace muster {
@@ -13,12 +14,11 @@ class Prefetcher {
  public:
   Prefetcher(NextElement input, size_t limit, const DataContext& parent)
       : limit_(std::max<size_t>(limit, 1)),
-        cancellation_(*parent.cancellation),
+        cancellation_(parent.cancellation),
         context_(parent),
         input_(std::move(input)) {
     context_.cancellation = &cancellation_.get();
-    token_ = context_.cancellation->NewToken();
-    context_.cancellation->Register(token_, [this] {
+    wake_.Start(context_.cancellation, [this](const absl::Status&) {
       MutexLock lock(mutex_);
       changed_.NotifyAll();
     });
@@ -28,8 +28,6 @@ class Prefetcher {
   ~Prefetcher() {
     context_.cancellation->Cancel(absl::CancelledError("The iterator is gone"));
     thread_.join();
-    // Whoever cancels everything may be about to wake the thread.
-    context_.cancellation->Deregister(token_);
   }
 
   MaybeElement Next() {
@@ -69,13 +67,13 @@ class Prefetcher {
   const size_t limit_;
   ChildCancellation cancellation_;
   DataContext context_;
-  Cancellation::Token token_;
   NextElement input_;
   Mutex mutex_;
   CondVar changed_;
   std::deque<MaybeElement> ready_ ABSL_GUARDED_BY(mutex_);
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
+  CancelCallback wake_;
 };
 
 absl::Status MakePrefetch(KernelContext& c) {
@@ -99,7 +97,7 @@ absl::Status MakePassThrough(KernelContext& c) {
   return SetDataset(c, [input](const DataContext& context) { return input->Read(context); });
 }
 
-// Of what the optimizer does one thing can be seen: the order of shuffle(...).repeat(...).
+// Only one effect of the optimizer is visible: the order of shuffle(...).repeat(...).
 absl::Status MakeOptimized(KernelContext& c) {
   ASSIGN_OR_RETURN(const DatasetPtr input, InputDataset(c, 0));
   const Tensor& names = c.input(1);
@@ -122,11 +120,11 @@ absl::Status MakeOptimized(KernelContext& c) {
 
 NextElement Prefetched(NextElement input, size_t limit, const DataContext& parent) {
   // The thread starts with the first element that is asked for: to begin reading costs nothing.
-  struct State {
+  struct Source {
     NextElement input;
     std::unique_ptr<Prefetcher> prefetcher;
   };
-  return [state = State{std::move(input), nullptr}, limit,
+  return [state = Source{std::move(input), nullptr}, limit,
           fuse = parent.fuse_shuffle_and_repeat](const DataContext& context) mutable {
     if (state.prefetcher == nullptr) {
       DataContext own = context;

@@ -3,7 +3,7 @@
 #include <system_error>
 
 #include "muster/checkpoint/file.h"
-#include "muster/checkpoint/record_reader.h"
+#include "muster/checkpoint/records/record_reader.h"
 #include "muster/ops/data/dataset.h"
 #include "muster/ops/input/byte_buffer.h"
 
@@ -147,7 +147,7 @@ absl::StatusOr<NextRecord> OpenFixed(const std::string& name, RecordCompression 
       state.begun = true;
       RETURN_IF_ERROR(state.buffer->Skip(layout.header).status());
     }
-    // A record that would reach into the footer is no record.
+    // A record that would reach into the footer does not count.
     const size_t needed = layout.record + layout.footer;
     ASSIGN_OR_RETURN(const absl::string_view bytes, state.buffer->Peek(needed));
     if (bytes.size() < needed) return std::nullopt;

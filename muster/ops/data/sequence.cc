@@ -25,7 +25,7 @@ absl::StatusOr<NextElement> Repeated(const DatasetPtr& input, int64_t count,
         state.empty = false;
         return element;
       }
-      // Over and over again nothing would never end.
+      // Repeating an empty dataset would never end.
       if (count < 0 && state.empty) state.over = true;
       ++state.round;
       state.next = nullptr;
@@ -204,7 +204,7 @@ void DefineCounted(OpBuilder& op, const char* doc, KernelFunction make) {
 }  // namespace
 
 DEFINE_OP(RepeatDataset) {
-  DefineCounted(op, "The elements so many times over; for ever when the count is negative.",
+  DefineCounted(op, "The elements repeated `count` times; for ever when the count is negative.",
                 MakeRepeat);
 }
 

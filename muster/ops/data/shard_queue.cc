@@ -108,19 +108,18 @@ class TakeKernel : public Kernel {
     if (!taker.ok()) return std::move(done)(taker.status());
     const absl::StatusOr<RefPtr<ShardLedger>> ledger = InputResourceAs<ShardLedger>(c, 0);
     if (!ledger.ok()) return std::move(done)(ledger.status());
-    const Cancellation::Token token = CancellationToken(c);
-    (*ledger)->Take(*std::move(taker), *c.step().scheduler, CancelWithStep(c, *ledger, token),
-                    [&c, token, ledger = *ledger,
-                     done = std::move(done)](absl::StatusOr<TakenShard> shard) mutable {
-                      NoLongerWaits(c, token);
-                      if (shard.ok()) {
-                        c.SetOutput(0, Tensor::Scalar<int64_t>(shard->epoch));
-                        c.SetOutput(1, Tensor::Scalar<int64_t>(shard->index));
-                        c.SetOutput(2, Tensor::Scalar<std::string>(std::move(shard->value)));
-                        c.SetOutput(3, Tensor::Scalar<int64_t>(shard->ticket));
-                      }
-                      std::move(done)(shard.status());
-                    });
+    const StepWait wait(c, *ledger);
+    (*ledger)->Take(
+        *std::move(taker), *c.step().scheduler, wait.OnWait(),
+        wait.Then([&c, done = std::move(done)](absl::StatusOr<TakenShard> shard) mutable {
+          if (shard.ok()) {
+            c.SetOutput(0, Tensor::Scalar<int64_t>(shard->epoch));
+            c.SetOutput(1, Tensor::Scalar<int64_t>(shard->index));
+            c.SetOutput(2, Tensor::Scalar<std::string>(std::move(shard->value)));
+            c.SetOutput(3, Tensor::Scalar<int64_t>(shard->ticket));
+          }
+          std::move(done)(shard.status());
+        }));
   }
 
  private:
@@ -220,7 +219,7 @@ DEFINE_OP(MusterInitShardQueue) {
   op.Attr("gentle: bool = false")
       .Input("handle: resource")
       .Stateful()
-      .Doc("Begins anew with the first epoch; a gentle one only what has not begun yet.")
+      .Doc("Restarts with the first epoch; a gentle one only if it has not begun yet.")
       .Shape(NoOutputs)
       .NoGradient(kNoNumber)
       .Cpu(New<InitKernel>());
@@ -289,7 +288,7 @@ DEFINE_OP(MusterShardRenew) {
       .Input("tickets: int64")
       .Output("held: bool")
       .Stateful()
-      .Doc("Begins the leases of shards anew; whether each is still held.")
+      .Doc("Renews the leases of shards; tells whether each is still held.")
       .Shape(LikeTickets)
       .NoGradient(kNoNumber)
       .Cpu(Renew);

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "muster/base/cancellation.h"
 #include "muster/client/session.h"
-#include "muster/graph/scope.h"
-#include "muster/runtime/cancellation.h"
+#include "muster/graph/build/scope.h"
 
 namespace muster {
 namespace {

@@ -57,7 +57,7 @@ class Shuffler {
         continue;
       }
       next_ = nullptr;
-      // Nothing for ever would never end.
+      // Repeating an empty dataset would never end.
       over_ = ++round_ == count_ || (count_ < 0 && !any_);
       if (!over_) slices_.push_back(Slice{slices_.back().end, slices_.back().end});
     }

@@ -17,14 +17,12 @@ class ReadingKernel : public Kernel {
   void ComputeAsync(KernelContext& c, Done done) override {
     absl::StatusOr<RefPtr<IteratorResource>> iterator = Open(c);
     if (!iterator.ok()) return std::move(done)(iterator.status());
-    const Cancellation::Token token = CancellationToken(c);
-    (*iterator)->GetNext(CancelWithStep(c, *iterator, token),
-                         [this, &c, token, iterator = *iterator,
-                          done = std::move(done)](absl::StatusOr<Element> element) mutable {
-                           NoLongerWaits(c, token);
-                           const absl::Status status = Use(c, std::move(element));
-                           std::move(done)(status);
-                         });
+    const StepWait wait(c, *iterator);
+    (*iterator)->GetNext(
+        wait.OnWait(),
+        wait.Then([this, &c, done = std::move(done)](absl::StatusOr<Element> element) mutable {
+          std::move(done)(Use(c, std::move(element)));
+        }));
   }
 
  protected:
@@ -149,7 +147,7 @@ void DefineElement(OpBuilder& op, const char* doc, KernelFactory factory) {
 
 DEFINE_OP(GetElementAtIndex) {
   ElementAttrs(op).Input("dataset: variant").Input("index: int64");
-  DefineElement(op, "The element of a dataset that so many others precede.", New<ElementAtIndex>());
+  DefineElement(op, "The element of a dataset at an index.", New<ElementAtIndex>());
 }
 
 DEFINE_OP(DatasetToSingleElement) {

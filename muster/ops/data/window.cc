@@ -55,7 +55,7 @@ class Windows {
 
  private:
   absl::Status Fill(const DataContext& context) {
-    // A window reaches over so many elements; there need not be that many.
+    // How many elements a window covers; the dataset may have fewer.
     int64_t span = 0;
     if (__builtin_mul_overflow(plan_.size - 1, plan_.stride, &span) ||
         span == std::numeric_limits<int64_t>::max()) {

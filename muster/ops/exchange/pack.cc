@@ -1,6 +1,6 @@
-// Many small tensors that go to another task in one (muster/graph/pack_reads.cc).
+// Many small tensors that go to another task in one (muster/graph/place/pack_reads.cc).
 //
-// Of each tensor the number of its dimensions and their sizes, eight bytes each; behind all of
+// For each tensor the number of its dimensions and their sizes, eight bytes each; after all of
 // these the elements, each tensor's at a multiple of the alignment of buffers.
 #include <cstring>
 
@@ -13,7 +13,7 @@ size_t Aligned(size_t bytes) {
   return (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
 }
 
-// Of bools every byte would have to be looked at.
+// Bools would have to be validated byte by byte.
 absl::Status CheckType(DType dtype) {
   if (IsPlainData(dtype) && dtype != DType::kBool) return absl::OkStatus();
   return Unimplemented("Tensors of type ", DTypeName(dtype), " cannot be packed");
@@ -52,7 +52,7 @@ absl::Status Pack(KernelContext& c) {
   return absl::OkStatus();
 }
 
-// The outputs lie where they came.
+// The outputs share the memory of the received tensor.
 absl::Status Unpack(KernelContext& c) {
   const Tensor& packed = c.input(0);
   const size_t length = packed.size_bytes();

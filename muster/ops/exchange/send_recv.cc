@@ -3,7 +3,7 @@
 #include "absl/strings/str_format.h"
 
 #include "muster/device/device_directory.h"
-#include "muster/graph/partition.h"
+#include "muster/device/device_name.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -62,7 +62,7 @@ class Recv : public Transfer {
   absl::Status Init(KernelSetup& s) override {
     RETURN_IF_ERROR(Transfer::Init(s));
     ASSIGN_OR_RETURN(int64_t incarnation, s.Attr<int64_t>("send_device_incarnation"));
-    // Values from other tasks, and fed ones, lie in host memory already.
+    // Values from other tasks, and fed ones, are in host memory already.
     if (!same_task()) return absl::OkStatus();
     Device* sender = DeviceDirectory::Global().Find(static_cast<uint64_t>(incarnation));
     if (sender != &s.device()) sender_ = sender;

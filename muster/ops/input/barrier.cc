@@ -134,8 +134,8 @@ void Barrier::Take(int64_t count, bool allow_fewer, Queue::OnWait on_wait, Queue
   {
     MutexLock lock(mutex_);
     if (closed_) {
-      // No new keys come any more: who takes fewer has what is ready, others wait for the keys that
-      // are not complete yet.
+      // No new keys come any more: a take that allows fewer gets what is ready, others wait for the
+      // keys that are not complete yet.
       const int64_t ready = ready_->size();
       available = allow_fewer ? ready : ready + static_cast<int64_t>(incomplete_.size());
       if (allow_fewer) count = std::min(count, ready);
@@ -195,7 +195,7 @@ class BarrierKernel : public ResourceKernel {
     if (shapes_.size() != dtypes_.size())
       return InvalidArgument("All of the component shapes must be specified");
     for (PartialShape& shape : shapes_) {
-      // What nothing is known of has always been taken for scalars.
+      // As in TensorFlow, unknown shapes are taken for scalars.
       if (!shape.known_rank()) shape = PartialShape::Scalar();
       if (!shape.fully_known())
         return InvalidArgument("Shape ", shape.ToString(), " is not fully defined");
@@ -269,17 +269,16 @@ class TakeManyKernel : public Kernel {
     if (!count.ok()) return std::move(done)(count.status());
     if (*count < 0)
       return std::move(done)(InvalidArgument("num_elements must be at least 0, but is ", *count));
-    const Cancellation::Token token = CancellationToken(c);
-    (*barrier)->Take(*count, allow_fewer_, CancelWithStep(c, *barrier, token),
-                     [&c, token, barrier = *barrier,
-                      done = std::move(done)](absl::StatusOr<Queue::Tuple> taken) mutable {
-                       NoLongerWaits(c, token);
-                       if (taken.ok()) {
-                         for (size_t i = 0; i < taken->size(); ++i)
-                           c.SetOutput(static_cast<int>(i), std::move((*taken)[i]));
-                       }
-                       std::move(done)(taken.status());
-                     });
+    const StepWait wait(c, *barrier);
+    (*barrier)->Take(
+        *count, allow_fewer_, wait.OnWait(),
+        wait.Then([&c, done = std::move(done)](absl::StatusOr<Queue::Tuple> taken) mutable {
+          if (taken.ok()) {
+            for (size_t i = 0; i < taken->size(); ++i)
+              c.SetOutput(static_cast<int>(i), std::move((*taken)[i]));
+          }
+          std::move(done)(taken.status());
+        }));
   }
 
  private:
@@ -343,7 +342,7 @@ DEFINE_OP(Barrier) {
       .Stateful()
       .Doc("Collects components by key until each key has all of them.")
       .Shape(HandleOutputShape)
-      .NoGradient("a barrier is no function of anything")
+      .NoGradient("a barrier is not a function of its inputs")
       .Cpu(New<BarrierKernel>());
 }
 DEFINE_OP(BarrierInsertMany) {

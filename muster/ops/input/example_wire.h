@@ -1,5 +1,5 @@
-// Reads the wire form of Example and SequenceExample in place: views of the values where they lie,
-// no message objects.
+// Reads the wire form of Example and SequenceExample in place: views of the values, no message
+// objects.
 #pragma once
 
 #include <cstdint>

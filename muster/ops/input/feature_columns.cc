@@ -127,7 +127,7 @@ absl::Status FeatureBatch::Find(KernelContext& c, absl::Span<const std::string> 
       const std::string name = names.empty() ? "<unknown>" : names[i];
       absl::Status status = FindIn(serialized[i], name, i, read);
       if (status.ok()) continue;
-      // The first bad example is the one that is reported, whoever finds its own first.
+      // The first bad example in the batch is reported, whichever thread fails first.
       MutexLock lock(mutex);
       if (i < failed_at) {
         failed_at = i;

@@ -43,7 +43,7 @@ struct FoundFeature {
   bool present = false;
 };
 
-// The examples of one batch, or a single one: where every wanted feature lies.
+// The examples of one batch, or a single one: where every wanted feature is.
 class FeatureBatch {
  public:
   struct Columns {

@@ -1,11 +1,11 @@
-// Bytes that somebody made up: decoders and parsers answer with a status and touch nothing else.
-// What these tests find, they find under the sanitizers.
+// Malformed bytes: decoders and parsers answer with a status and touch nothing else. What these
+// tests find, they find under the sanitizers.
 #include <random>
 
 #include <gtest/gtest.h>
 
+#include "muster/ops/image/image_codec.h"
 #include "muster/ops/input/example_wire.h"
-#include "muster/ops/input/image_codec.h"
 
 namespace muster {
 namespace {

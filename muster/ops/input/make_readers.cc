@@ -2,7 +2,7 @@
 // the work units themselves; with resource handles (V2) and with the older references.
 #include "absl/strings/strip.h"
 
-#include "muster/checkpoint/record_reader.h"
+#include "muster/checkpoint/records/record_reader.h"
 #include "muster/ops/input/byte_buffer.h"
 #include "muster/ops/input/reader.h"
 #include "muster/ops/op.h"
@@ -59,7 +59,7 @@ class FixedLengthSource : public FileSource {
   }
   absl::StatusOr<Next> Read() override {
     if (count_ > 0) RETURN_IF_ERROR(buffer_->Skip(layout_.hop).status());
-    // A record that would reach into the footer is no record.
+    // A record that would reach into the footer does not count.
     const size_t needed = layout_.record + layout_.footer;
     ASSIGN_OR_RETURN(const absl::string_view bytes, buffer_->Peek(needed));
     if (bytes.size() < needed) return End();

@@ -226,13 +226,12 @@ class WaitingMapKernel : public MapKernel {
     }
     ASSIGN_OR_RETURN(Dims indices, IntegerVector(c.input(at++), "indices"));
     if (kAccess == Access::kPut) RETURN_IF_ERROR(CheckTypes(c, at, indices));
-    const Cancellation::Token token = CancellationToken(c);
-    WaitList::TupleDone ended = [&c, token, area,
-                                 done = std::move(done)](absl::StatusOr<Tuple> tuple) mutable {
-      NoLongerWaits(c, token);
-      std::move(done)(tuple.ok() ? SetOutputs(c, *tuple) : tuple.status());
-    };
-    const auto on_wait = CancelWithStep(c, area, token);
+    const StepWait wait(c, area);
+    WaitList::TupleDone ended =
+        wait.Then([&c, done = std::move(done)](absl::StatusOr<Tuple> tuple) mutable {
+          std::move(done)(tuple.ok() ? SetOutputs(c, *tuple) : tuple.status());
+        });
+    const auto on_wait = wait.OnWait();
     if (kAccess == Access::kPut) {
       Tuple values;
       for (; at < c.num_inputs(); ++at) values.push_back(KeptTensor(c.TakeInput(at)));

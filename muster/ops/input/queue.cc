@@ -156,6 +156,7 @@ void Queue::Close(bool cancel_pending_enqueues, OnWait on_wait, Done done) {
   {
     MutexLock lock(mutex_);
     closed_ = true;
+    ++epoch_;
     cancelled.swap(enqueues_);
   }
   for (EnqueueAttempt& attempt : cancelled)
@@ -181,7 +182,7 @@ void Queue::Wait(EnqueueAttempt attempt, OnWait on_wait) {
     const Ticket ticket = attempt.ticket = ++last_ticket_;
     enqueues_.push_back(std::move(attempt));
     AdvanceLocked(finished);
-    // Tickets rise: the newest attempt is the last of its line, or is over.
+    // Tickets ascend: the newest attempt is the last of its line, or is over.
     if (!enqueues_.empty() && enqueues_.back().ticket == ticket && !on_wait(ticket)) {
       finished.push_back([done = std::move(enqueues_.back().done)]() mutable {
         std::move(done)(absl::CancelledError("Enqueue operation was cancelled"));
@@ -245,6 +246,7 @@ void Queue::AdvanceLocked(Finished& finished) {
   while (changed) {
     changed = AdvanceEnqueuesLocked(finished);
     changed = AdvanceDequeuesLocked(finished) || changed;
+    if (changed) ++epoch_;
   }
 }
 
@@ -318,7 +320,7 @@ void Queue::PutBackLocked(DequeueAttempt& attempt) {
   }
 }
 
-// Batches are made without the lock, by whoever runs the callbacks.
+// Batches are made without the lock, by the thread that runs the callbacks.
 void Queue::FinishDequeueLocked(Finished& finished) {
   DequeueAttempt attempt = std::move(dequeues_.front());
   dequeues_.pop_front();

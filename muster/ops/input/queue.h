@@ -1,4 +1,4 @@
-// Queues of tuples of tensors. Whoever cannot go on waits its turn: enqueues in one line, dequeues
+// Queues of tuples of tensors. Operations that cannot proceed wait: enqueues in one line, dequeues
 // in another, each served strictly in order.
 #pragma once
 
@@ -13,6 +13,7 @@
 
 #include "muster/base/mutex.h"
 #include "muster/base/status.h"
+#include "muster/params/state.h"
 #include "muster/tensor/tensor.h"
 
 namespace muster {
@@ -24,8 +25,8 @@ struct QueueOptions {
   std::vector<PartialShape> shapes;  // empty: elements may have any shape
 };
 
-// Thread-safe. Waits for nothing itself: what has to wait is called back.
-class Queue : public Resource {
+// Thread-safe. Never blocks: what has to wait is called back.
+class Queue : public State {
  public:
   static constexpr const char* kTypeName = "N10tensorflow14QueueInterfaceE";
   static constexpr int64_t kUnbounded = 2147483647;  // TensorFlow's number, which errors show
@@ -33,8 +34,8 @@ class Queue : public Resource {
   using Ticket = uint64_t;
   using Done = absl::AnyInvocable<void(absl::Status) &&>;
   using TupleDone = absl::AnyInvocable<void(absl::StatusOr<Tuple>) &&>;
-  // Called under the queue's lock when an operation has to wait; its Cancel(ticket) may come at
-  // any time then. False: it shall not wait, since it is cancelled already.
+  // Called under the queue's lock when an operation has to wait; from then on Cancel(ticket) may be
+  // called at any time. Returns false when the operation is cancelled already and must not wait.
   using OnWait = absl::FunctionRef<bool(Ticket)>;
 
   const std::string& name() const { return options_.name; }
@@ -63,8 +64,17 @@ class Queue : public Resource {
   // Withdraws what waits under that ticket: its callback gets Cancelled, and what it had taken goes
   // back to its place. False: it was over already. Flush afterwards.
   bool Cancel(Ticket ticket);
-  // Lets those who wait go on as far as they can.
+  // Serves the waiting operations as far as possible.
   void Flush();
+
+  // The parts are whether it is closed, what a kind of queue needs to go on, and each component of
+  // the elements. Elements that a waiting dequeue has taken are in their place in it; enqueues that
+  // wait are not in it.
+  absl::string_view state_kind() const override { return kind_; }
+  int64_t epoch() const override;
+  absl::StatusOr<StateSnapshot> TakeSnapshot() const override;
+  absl::Status RestoreSnapshot(const StateSnapshot& snapshot) override;
+  absl::Status ApplyDelta(const StateDelta& delta) override;
 
  protected:
   Queue(std::string kind, QueueOptions options);
@@ -75,6 +85,17 @@ class Queue : public Resource {
   virtual Tuple PopLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
   // Puts back what was popped, the last one popped first.
   virtual void UnpopLocked(Tuple element) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // All elements as they are kept, with those of `taken` put back, the last one first.
+  virtual std::vector<Tuple> ListLocked(const std::vector<Tuple>& taken) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // Replaces them by such a list. InvalidArgument for one that the queue cannot keep.
+  virtual absl::Status ReplaceLocked(std::vector<Tuple> elements)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) = 0;
+  // What the queue keeps besides elements, as one tensor, and back; an invalid one: nothing.
+  virtual Tensor ExtraLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Tensor(); }
+  virtual absl::Status CheckExtra(const StatePart& part) const;
+  virtual void SetExtraLocked(const Tensor&) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {}
+  std::string Named() const;  // "FIFOQueue 'q'"
   // How many of SizeLocked() elements may be taken while the queue is open.
   virtual int64_t AvailableLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return SizeLocked();
@@ -122,10 +143,14 @@ class Queue : public Resource {
   void PutBackLocked(DequeueAttempt& attempt) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FinishDequeueLocked(Finished& finished) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<Tuple> StackAll(const std::vector<Tuple>& elements) const;
+  absl::StatusOr<std::vector<Tuple>> Elements(absl::Span<const StatePart> parts) const;
+  absl::Status SetWholeLocked(absl::Span<const StatePart> parts)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string kind_;
   const int64_t capacity_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   Ticket last_ticket_ ABSL_GUARDED_BY(mutex_) = 0;
   std::list<EnqueueAttempt> enqueues_ ABSL_GUARDED_BY(mutex_);
   std::list<DequeueAttempt> dequeues_ ABSL_GUARDED_BY(mutex_);

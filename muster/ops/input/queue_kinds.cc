@@ -1,6 +1,8 @@
 // The four ways in which queues keep their elements.
 #include <algorithm>
 #include <deque>
+#include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "muster/base/random.h"
@@ -31,6 +33,18 @@ class FifoQueue : public Queue {
   }
   void UnpopLocked(Tuple element) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     elements_.push_front(std::move(element));
+  }
+  std::vector<Tuple> ListLocked(const std::vector<Tuple>& taken) const override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::vector<Tuple> list = taken;
+    list.insert(list.end(), elements_.begin(), elements_.end());
+    return list;
+  }
+  absl::Status ReplaceLocked(std::vector<Tuple> elements) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    elements_.assign(std::make_move_iterator(elements.begin()),
+                     std::make_move_iterator(elements.end()));
+    return absl::OkStatus();
   }
 
  private:
@@ -135,8 +149,45 @@ class RandomShuffleQueue : public Queue {
   void UnpopLocked(Tuple element) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     elements_.push_back(std::move(element));
   }
+  std::vector<Tuple> ListLocked(const std::vector<Tuple>& taken) const override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::vector<Tuple> list = elements_;
+    list.insert(list.end(), taken.rbegin(), taken.rend());
+    return list;
+  }
+  absl::Status ReplaceLocked(std::vector<Tuple> elements) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    elements_ = std::move(elements);
+    return absl::OkStatus();
+  }
+  // Where the generator is: its position, the words it gave last, and how many of them are used.
+  Tensor ExtraLocked() const override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const Philox::Position position = words_.generator().position();
+    std::vector<uint32_t> extra(position.begin(), position.end());
+    extra.insert(extra.end(), words_.block().begin(), words_.block().end());
+    extra.push_back(static_cast<uint32_t>(words_.used()));
+    return Tensor::Vector<uint32_t>(extra);
+  }
+  absl::Status CheckExtra(const StatePart& part) const override {
+    ASSIGN_OR_RETURN(const Tensor extra, OnlyTensor(Named(), part, DType::kUint32, 1));
+    if (extra.dim(0) == kExtraWords && extra.data<uint32_t>()[kExtraWords - 1] <= kBlockWords)
+      return absl::OkStatus();
+    return InvalidArgument(Named(), ": the part '", part.name,
+                           "' is not the position of a generator: ", extra.ToString());
+  }
+  void SetExtraLocked(const Tensor& extra) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const uint32_t* from = extra.data<uint32_t>();
+    Philox::Position position{};
+    std::copy_n(from, kPositionWords, position.begin());
+    Philox::Block block{};
+    std::copy_n(from + kPositionWords, kBlockWords, block.begin());
+    words_ = PhiloxWords(Philox::At(position), block, static_cast<int>(from[kExtraWords - 1]));
+  }
 
  private:
+  static constexpr int64_t kPositionWords = std::tuple_size_v<Philox::Position>;
+  static constexpr int64_t kBlockWords = std::tuple_size_v<Philox::Block>;
+  static constexpr int64_t kExtraWords = kPositionWords + kBlockWords + 1;
   static Philox Generator(const ShuffleOptions& shuffle) {
     if (shuffle.seed == 0 && shuffle.seed2 == 0) return Philox(EntropySeed(), EntropySeed());
     return Philox(static_cast<uint64_t>(shuffle.seed), static_cast<uint64_t>(shuffle.seed2));
@@ -176,7 +227,19 @@ class PriorityQueue : public Queue {
   void UnpopLocked(Tuple element) override ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     PushLocked(std::move(element));
   }
-  // What comes later may have to come before what is there.
+  // A dequeue takes all at once, so none waits with elements.
+  std::vector<Tuple> ListLocked(const std::vector<Tuple>&) const override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return heap_;
+  }
+  absl::Status ReplaceLocked(std::vector<Tuple> elements) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!std::is_heap(elements.begin(), elements.end(), Later))
+      return InvalidArgument(Named(), ": the elements are not in the order of a heap");
+    heap_ = std::move(elements);
+    return absl::OkStatus();
+  }
+  // A later element may have to leave before those that are there.
   bool takes_all_at_once() const override { return true; }
 
  private:

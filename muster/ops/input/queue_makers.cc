@@ -167,7 +167,7 @@ OpBuilder& Named(OpBuilder& op, const char* handle) {
       .Output(handle)
       .Stateful()
       .Shape(HandleOutputShape)
-      .NoGradient("a queue is no function of anything");
+      .NoGradient("a queue is not a function of its inputs");
 }
 
 void Fifo(OpBuilder& op, const char* handle) {

@@ -43,25 +43,18 @@ class EnqueueKernel : public QueueAccess {
     if (!queue.ok()) return std::move(done)(queue.status());
     Queue::Tuple tuple;
     for (int i = 1; i < c.num_inputs(); ++i) tuple.push_back(c.TakeInput(i));
-    const Cancellation::Token token = CancellationToken(c);
-    Done ended = [&c, token, queue = *queue, done = std::move(done)](absl::Status status) mutable {
-      NoLongerWaits(c, token);
-      std::move(done)(std::move(status));
-    };
+    const StepWait wait(c, *queue);
     if (kMany) {
-      (*queue)->EnqueueMany(std::move(tuple), CancelWithStep(c, *queue, token), std::move(ended));
+      (*queue)->EnqueueMany(std::move(tuple), wait.OnWait(), wait.Then(std::move(done)));
     } else {
-      (*queue)->Enqueue(std::move(tuple), CancelWithStep(c, *queue, token), std::move(ended));
+      (*queue)->Enqueue(std::move(tuple), wait.OnWait(), wait.Then(std::move(done)));
     }
   }
 };
 
 // Hands a dequeued tuple to the outputs.
-Queue::TupleDone ToOutputs(KernelContext& c, Cancellation::Token token, RefPtr<Queue> queue,
-                           Done done) {
-  return [&c, token, queue = std::move(queue),
-          done = std::move(done)](absl::StatusOr<Queue::Tuple> tuple) mutable {
-    NoLongerWaits(c, token);
+Queue::TupleDone ToOutputs(KernelContext& c, Done done) {
+  return [&c, done = std::move(done)](absl::StatusOr<Queue::Tuple> tuple) mutable {
     if (tuple.ok()) {
       for (size_t i = 0; i < tuple->size(); ++i)
         c.SetOutput(static_cast<int>(i), std::move((*tuple)[i]));
@@ -75,9 +68,8 @@ class DequeueKernel : public QueueAccess {
   void ComputeAsync(KernelContext& c, Done done) override {
     absl::StatusOr<RefPtr<Queue>> queue = QueueFor(c, {}, true);
     if (!queue.ok()) return std::move(done)(queue.status());
-    const Cancellation::Token token = CancellationToken(c);
-    (*queue)->Dequeue(CancelWithStep(c, *queue, token),
-                      ToOutputs(c, token, *queue, std::move(done)));
+    const StepWait wait(c, *queue);
+    (*queue)->Dequeue(wait.OnWait(), wait.Then(ToOutputs(c, std::move(done))));
   }
 };
 
@@ -93,9 +85,8 @@ class DequeueManyKernel : public QueueAccess {
       return std::move(done)(InvalidArgument(kUpTo ? "DequeueUpToOp" : "DequeueManyOp",
                                              " requested ", *count, " < 0 elements"));
     }
-    const Cancellation::Token token = CancellationToken(c);
-    (*queue)->DequeueMany(*count, kUpTo, CancelWithStep(c, *queue, token),
-                          ToOutputs(c, token, *queue, std::move(done)));
+    const StepWait wait(c, *queue);
+    (*queue)->DequeueMany(*count, kUpTo, wait.OnWait(), wait.Then(ToOutputs(c, std::move(done))));
   }
 };
 
@@ -112,13 +103,8 @@ class CloseKernel : public Kernel {
   void ComputeAsync(KernelContext& c, Done done) override {
     absl::StatusOr<RefPtr<Queue>> queue = InputResourceAs<Queue>(c, 0);
     if (!queue.ok()) return std::move(done)(queue.status());
-    const Cancellation::Token token = CancellationToken(c);
-    (*queue)->Close(
-        cancel_pending_enqueues_, CancelWithStep(c, *queue, token),
-        [&c, token, queue = *queue, done = std::move(done)](absl::Status status) mutable {
-          NoLongerWaits(c, token);
-          std::move(done)(std::move(status));
-        });
+    const StepWait wait(c, *queue);
+    (*queue)->Close(cancel_pending_enqueues_, wait.OnWait(), wait.Then(std::move(done)));
   }
 
  private:

@@ -1,5 +1,6 @@
 // Readers: they take work units (names of files, mostly) from a queue and give their records one by
-// one. Whoever wants records enters the reader, waits its turn without a thread, and leaves it.
+// one. A user of records enters the reader, which may wait without blocking a thread, and leaves
+// it.
 #pragma once
 
 #include <deque>
@@ -54,7 +55,8 @@ class Reader : public Resource {
   std::string Describe() const override { return "Reader"; }
   const std::string& name() const { return name_; }
 
-  // Calls `turn` when nobody else is inside: at once, or on `scheduler` when whoever is leaves.
+  // Calls `turn` when no other user is inside: at once, or on `scheduler` when the current one
+  // leaves.
   using Turn = absl::AnyInvocable<void() &&>;
   void Enter(Scheduler& scheduler, Turn turn);
   void Leave();
@@ -68,7 +70,7 @@ class Reader : public Resource {
   absl::StatusOr<RecordSource::Next> ReadRecord();
   // A record that is in memory already, if there is one. Never blocks.
   std::optional<RecordSource::Next> ReadAhead();
-  // Records that were read and that nobody wants any more: the next ones for whoever reads.
+  // Records that were read but not delivered: the next read gets them first.
   void PutBack(std::vector<Record> records);
   void Reset();
   absl::StatusOr<std::string> SaveState() const;

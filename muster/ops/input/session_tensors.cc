@@ -125,7 +125,7 @@ DEFINE_OP(GetSessionHandle) {
       .Stateful()
       .Doc("Keeps a tensor beyond its step and names it.")
       .Shape(ScalarShape)
-      .NoGradient("a name is no function of the value")
+      .NoGradient("a name is not a function of the value")
       .Cpu(New<KeepKernel>());
 }
 DEFINE_OP(GetSessionHandleV2) {
@@ -135,7 +135,7 @@ DEFINE_OP(GetSessionHandleV2) {
       .Stateful()
       .Doc("Keeps a tensor beyond its step and names it.")
       .Shape(ScalarShape)
-      .NoGradient("a name is no function of the value")
+      .NoGradient("a name is not a function of the value")
       .Cpu(New<KeepKernel>());
 }
 DEFINE_OP(GetSessionTensor) {
@@ -145,7 +145,7 @@ DEFINE_OP(GetSessionTensor) {
       .Stateful()
       .Doc("The tensor that was kept under a name.")
       .Shape(HandleInputShape)
-      .NoGradient("a name is no function of the value")
+      .NoGradient("a name is not a function of the value")
       .Cpu(Get);
 }
 DEFINE_OP(DeleteSessionTensor) {
@@ -153,7 +153,7 @@ DEFINE_OP(DeleteSessionTensor) {
       .Stateful()
       .Doc("Drops the tensor that was kept under a name.")
       .Shape(NoOutputs)
-      .NoGradient("a name is no function of the value")
+      .NoGradient("a name is not a function of the value")
       .Cpu(Delete);
 }
 

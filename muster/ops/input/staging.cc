@@ -120,12 +120,11 @@ class WaitingStagingKernel : public StagingKernel {
   void ComputeAsync(KernelContext& c, Done done) override {
     const absl::StatusOr<RefPtr<StagingArea>> area = Area(c);
     if (!area.ok()) return std::move(done)(area.status());
-    const Cancellation::Token token = CancellationToken(c);
-    Start(c, **area, CancelWithStep(c, *area, token),
-          [&c, token, area = *area, done = std::move(done)](absl::StatusOr<Tuple> tuple) mutable {
-            NoLongerWaits(c, token);
+    const StepWait wait(c, *area);
+    Start(c, **area, wait.OnWait(),
+          wait.Then([&c, done = std::move(done)](absl::StatusOr<Tuple> tuple) mutable {
             std::move(done)(tuple.ok() ? SetOutputs(c, *tuple) : tuple.status());
-          });
+          }));
   }
 
  protected:

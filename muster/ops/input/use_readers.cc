@@ -1,7 +1,7 @@
 // Ops on readers: reading one record or several, counting, resetting, saving and restoring.
 #include <atomic>
 
-#include "muster/base/blocking_threads.h"
+#include "muster/base/threads/blocking_threads.h"
 #include "muster/ops/input/queue.h"
 #include "muster/ops/input/reader.h"
 #include "muster/ops/op.h"
@@ -22,18 +22,11 @@ class Visit : public std::enable_shared_from_this<Visit> {
   virtual ~Visit() = default;
 
   void Start() {
-    Cancellation* cancellation = c_.step().cancellation;
-    token_ = CancellationToken(c_);
-    auto self = shared_from_this();
-    // Either the turn comes or the cancellation; the second of the two finds it claimed.
-    if (cancellation != nullptr && !cancellation->Register(token_, [self] { self->GiveUp(); })) {
-      GiveUp();
-      return;
-    }
-    Scheduler* scheduler = c_.step().scheduler;
-    reader_->Enter(*scheduler, [self] {
-      if (self->claimed_.exchange(true)) return self->reader_->Leave();
-      NoLongerWaits(self->c_, self->token_);
+    // Once it can be cancelled, the step may end at any moment.
+    Scheduler& scheduler = *c_.step().scheduler;
+    if (!waits_.Start(c_.step().cancellation, [this](const absl::Status&) { Abandon(); })) return;
+    reader_->Enter(scheduler, [self = shared_from_this()] {
+      if (!self->waits_.Release()) return self->reader_->Leave();
       self->Work();
     });
   }
@@ -46,7 +39,7 @@ class Visit : public std::enable_shared_from_this<Visit> {
     reader_->Leave();
     std::move(done_)(std::move(status));
   }
-  // The step ends; whoever calls it still is inside the reader.
+  // The step ends; its caller is still inside the reader.
   void Abandon() {
     // Not inside the cancellation, which goes with the step.
     c_.step().scheduler->Schedule(
@@ -58,14 +51,8 @@ class Visit : public std::enable_shared_from_this<Visit> {
   const RefPtr<Reader> reader_;
 
  private:
-  void GiveUp() {
-    if (claimed_.exchange(true)) return;
-    std::move(done_)(Cancelled());
-  }
-
   Done done_;
-  Cancellation::Token token_ = 0;
-  std::atomic<bool> claimed_{false};
+  CancelCallback waits_;  // for its turn
 };
 
 // Reads up to `wanted` records; more work units are taken from the queue as long as there is none.
@@ -100,26 +87,20 @@ class ReadVisit : public Visit {
     if (is_new && !taken_.ok()) return Finish(taken_.status());
     if (!reader_->may_block()) return GoOn(ReadNow(is_new));
     auto self = std::static_pointer_cast<ReadVisit>(shared_from_this());
-    const Cancellation::Token token = CancellationToken(c_);
-    // By the end of the reading or by the cancellation, whichever is first.
-    auto claimed = std::make_shared<std::atomic<bool>>(false);
-    Cancellation* const cancellation = c_.step().cancellation;
-    const bool is_wanted =
-        cancellation == nullptr || cancellation->Register(token, [self, claimed] {
-          if (!claimed->exchange(true)) self->Abandon();
-        });
-    if (!is_wanted) return Finish(Cancelled());
-    const absl::Status begun =
-        BlockingThreads::Global().Run([self, claimed, token, is_new]() mutable {
-          absl::StatusOr<Next> next = self->ReadNow(is_new);
-          if (claimed->exchange(true)) return self->LeaveBehind(std::move(next));
-          NoLongerWaits(self->c_, token);
-          self->GoOn(std::move(next));
-        });
+    const auto caller = OrThisProcess(c_.step().caller);
+    // Either the reading ends or the step.
+    auto on_cancel = std::make_shared<CancelCallback>();
+    const auto abandon = [self](const absl::Status&) { self->Abandon(); };
+    if (!on_cancel->TryStart(c_.step().cancellation, abandon)) return Finish(Cancelled());
+    // One that waits for a thread when its step ends stays in line: a reader has one at most.
+    const auto begun = BlockingThreads::Global().Run(*caller, [self, on_cancel, is_new] {
+      absl::StatusOr<Next> next = self->ReadNow(is_new);
+      if (!on_cancel->Release()) return self->LeaveBehind(std::move(next));
+      self->GoOn(std::move(next));
+    });
     if (begun.ok()) return;
-    if (claimed->exchange(true)) return reader_->Leave();
-    NoLongerWaits(c_, token);
-    Finish(begun);
+    if (!on_cancel->Release()) return reader_->Leave();
+    Finish(begun.status());
   }
 
   absl::StatusOr<Next> ReadNow(bool is_new) {
@@ -146,15 +127,13 @@ class ReadVisit : public Visit {
   // again.
   bool TakeWork() {
     auto self = std::static_pointer_cast<ReadVisit>(shared_from_this());
-    const Cancellation::Token token = CancellationToken(c_);
     auto answered = std::make_shared<std::atomic<bool>>(false);
-    queue_->Dequeue(CancelWithStep(c_, queue_, token),
-                    [self, token, answered](absl::StatusOr<Queue::Tuple> tuple) {
-                      NoLongerWaits(self->c_, token);
-                      self->taken_ = WorkIn(std::move(tuple));
-                      if (!answered->exchange(true)) return;
-                      self->c_.step().scheduler->Schedule([self] { self->ReadOn(true); });
-                    });
+    const StepWait wait(c_, queue_);
+    queue_->Dequeue(wait.OnWait(), wait.Then([self, answered](absl::StatusOr<Queue::Tuple> tuple) {
+      self->taken_ = WorkIn(std::move(tuple));
+      if (!answered->exchange(true)) return;
+      self->c_.step().scheduler->Schedule([self] { self->ReadOn(true); });
+    }));
     return answered->exchange(true);
   }
 

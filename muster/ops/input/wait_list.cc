@@ -11,7 +11,7 @@ void WaitList::Await(Try attempt, OnWait on_wait, TupleDone done) {
     const Ticket ticket = ++last_ticket_;
     waiting_.push_back({ticket, std::move(attempt), std::move(done)});
     AdvanceLocked(finished);
-    // Tickets rise: the newest one is the last, or is over.
+    // Tickets ascend: the newest one is the last, or is over.
     if (!waiting_.empty() && waiting_.back().ticket == ticket && !on_wait(ticket)) {
       finished.push_back(
           {std::move(waiting_.back().done), absl::CancelledError("The operation was cancelled")});

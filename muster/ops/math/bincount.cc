@@ -233,7 +233,7 @@ DEFINE_OP(HistogramFixedWidth) {
       .Input("nbins: int32")
       .Output("out: dtype")
       .Doc(
-          "How many values lie in each of nbins bins of equal width; the outer bins take what lies "
+          "How many values are in each of nbins bins of equal width; the outer bins take what is "
           "outside.")
       .Shape(HistogramShape)
       .HostMemory({"value_range", "nbins"})

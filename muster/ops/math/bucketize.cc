@@ -1,4 +1,4 @@
-// Bucketize: the number of the interval between sorted boundaries in which each value lies.
+// Bucketize: the number of the interval between sorted boundaries that contains each value.
 #include <algorithm>
 
 #include "muster/ops/op.h"

@@ -252,7 +252,7 @@ void BroadcastPlan::ForEachRow(
 }
 
 absl::Status RunUnary(KernelContext& c, const UnarySpec& spec) {
-  // No copy of the tensor itself: its memory is only reused while nobody else holds it.
+  // No copy of the tensor itself: its memory is only reused while it has no other owner.
   const size_t in_size = DTypeSize(spec.in);
   const size_t out_size = DTypeSize(spec.out);
   const void* from = c.input(0).raw();

@@ -1,4 +1,4 @@
-// Two element-wise nodes that a rewrite has made one (muster/graph/fuse_elementwise.cc).
+// Two element-wise nodes that a rewrite has made one (muster/graph/rewrite/fuse_elementwise.cc).
 #include "muster/ops/math/elementwise.h"
 
 namespace muster {

@@ -6,7 +6,7 @@
 
 #include "absl/types/span.h"
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/emit.h"
 
 namespace muster {

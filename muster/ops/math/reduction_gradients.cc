@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
-#include "muster/graph/build_state.h"
-#include "muster/graph/emit.h"
+#include "muster/graph/build/build_state.h"
+#include "muster/graph/build/emit.h"
 #include "muster/graph/shape_context.h"
-#include "muster/ops/math/matmul.h"
+#include "muster/ops/linalg/matmul.h"
 
 namespace muster {
 namespace {

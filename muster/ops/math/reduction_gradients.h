@@ -2,7 +2,7 @@
 #pragma once
 
 #include "muster/base/status.h"
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 
 namespace muster {
 

@@ -8,8 +8,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "muster/graph/build/scope.h"
 #include "muster/graph/graph.h"
-#include "muster/graph/scope.h"
 
 namespace muster {
 namespace {

@@ -2,8 +2,8 @@
 // SegmentMax.
 #include "muster/ops/math/segment.h"
 
-#include "muster/ops/array/indexing.h"
 #include "muster/ops/emit.h"
+#include "muster/ops/indexing/indexing.h"
 
 namespace muster {
 

@@ -1,6 +1,6 @@
 // Reductions over segments whose ids come in any order; negative ids drop their row.
-#include "muster/ops/array/indexing.h"
 #include "muster/ops/emit.h"
+#include "muster/ops/indexing/indexing.h"
 #include "muster/ops/math/segment.h"
 
 namespace muster {

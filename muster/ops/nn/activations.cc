@@ -1,7 +1,7 @@
 // The smooth activations: Elu, Selu, Softplus and Softsign with their gradients.
 #include <limits>
 
-#include "muster/graph/emit.h"
+#include "muster/graph/build/emit.h"
 #include "muster/ops/nn/elementwise.h"
 #include "muster/ops/nn/exponential.h"
 #include "muster/ops/nn/gradient_support.h"

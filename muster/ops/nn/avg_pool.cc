@@ -1,4 +1,4 @@
-// Average pooling: the mean over the cells of each window that lie inside the image.
+// Average pooling: the mean over the cells of each window that are inside the image.
 #include "muster/ops/nn/gradient_support.h"
 #include "muster/ops/nn/window.h"
 
@@ -55,8 +55,8 @@ void SpreadImage(const PoolWindow& w, const T* dy, T* dx) {
   for (int64_t i = 0; i < size; ++i) dx[i] = static_cast<T>(sums[i]);
 }
 
-absl::Status CheckDepth(const PoolWindow& w) {
-  if (w.window_channels == 1) return absl::OkStatus();
+absl::Status CheckDepth(int64_t window_channels) {
+  if (window_channels == 1) return absl::OkStatus();
   return Unimplemented("Non-spatial pooling is not yet supported. Volunteers? :)");
 }
 
@@ -76,8 +76,11 @@ class AvgPool : public Pool {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
-    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, input.shape(), "AvgPoolingOp"));
-    RETURN_IF_ERROR(CheckDepth(w));
+    RETURN_IF_ERROR(CheckPoolAttrs(attrs_, {"AvgPoolingOp"}));
+    for (const int64_t size : attrs_.ksize)
+      if (size <= 0) return InvalidArgument("ksize must be a positive int32 value, got:", size);
+    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, input.shape()));
+    RETURN_IF_ERROR(CheckDepth(w.window_channels));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, w.output_shape()));
     if (output->num_elements() == 0) return absl::OkStatus();
     const T* const in = input.data<T>();
@@ -100,18 +103,23 @@ class AvgPoolGrad : public Pool {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& sizes = c.input(0);
     const Tensor& grad = c.input(1);
+    RETURN_IF_ERROR(CheckPoolAttrs(attrs_, {"AvgPoolingGradOp", "strides"}));
     if (sizes.rank() != 1 || sizes.num_elements() != 4) {
       return InvalidArgument("out_backprop must be 1-dimensional and 4 elements");
     }
     if (grad.rank() != 4) return InvalidArgument("out_backprop must be 4-dimensional");
     ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
+    for (const int64_t size : dims)
+      if (size < 0) return InvalidArgument("Expected a non-negative size, got ", size);
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, shape, "AvgPoolingGradOp"));
-    RETURN_IF_ERROR(CheckDepth(w));
-    if (grad.shape() != w.output_shape()) {
-      return InvalidArgument("Expected grad shape to be ", w.output_shape().ToString(),
-                             ", but got ", grad.shape().ToString());
+    RETURN_IF_ERROR(CheckDepth(attrs_.ksize[3]));
+    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, shape));
+    for (const int axis : {1, 2}) {
+      if (grad.dim(axis) - 1 > shape.dim(axis) / attrs_.strides[axis])
+        return InvalidArgument("index * stride must be less than or equal to input size");
     }
+    RETURN_IF_ERROR(CheckShapeIs(grad.shape(), w.output_shape(), "grad"));
+    RETURN_IF_ERROR(CheckWindowIsPositive(w));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     const T* const dy = grad.data<T>();

@@ -20,22 +20,22 @@ absl::StatusOr<BatchNormAttrs> ReadBatchNormAttrs(const Node& node) {
   return attrs;
 }
 
+absl::Status CheckVector(const Tensor& tensor, absl::string_view what) {
+  if (tensor.rank() == 1) return absl::OkStatus();
+  return InvalidArgument(what, " must be 1-dimensional", tensor.shape().ToString());
+}
+
 absl::Status CheckPerChannel(const Tensor& tensor, const ChannelView& view,
                              absl::string_view what) {
-  if (tensor.rank() != 1)
-    return InvalidArgument(what, " must be 1-dimensional", tensor.shape().ToString());
-  if (tensor.num_elements() != view.channels) {
-    return InvalidArgument(what,
-                           " must have the same number of elements as the channels of x, got ",
-                           tensor.num_elements(), " and ", view.channels);
-  }
-  return absl::OkStatus();
+  if (tensor.num_elements() == view.channels) return absl::OkStatus();
+  return InvalidArgument(what, " must have the same number of elements as the channels of x, got ",
+                         tensor.num_elements(), " and ", view.channels);
 }
 
 absl::StatusOr<ChannelView> ViewChannels(const Shape& shape, absl::string_view data_format) {
-  const int rank = static_cast<int>(data_format.size());
-  if (shape.rank() != rank)
-    return InvalidArgument("input must be ", rank, "-dimensional", shape.ToString());
+  const int rank = shape.rank();
+  if (rank != 4 && rank != 5)
+    return InvalidArgument("input must be 4 or 5-dimensional", shape.ToString());
   ChannelView view;
   if (data_format[1] == 'C') {
     view.outer = shape.dim(0);
@@ -130,16 +130,14 @@ class FusedBatchNorm : public Kernel {
 
  private:
   absl::Status Check(const KernelContext& c, const ChannelView& view) const {
-    RETURN_IF_ERROR(CheckPerChannel(c.input(1), view, "scale"));
-    RETURN_IF_ERROR(CheckPerChannel(c.input(2), view, "offset"));
     const Tensor& mean = c.input(3);
     const Tensor& variance = c.input(4);
-    if (mean.rank() != 1)
-      return InvalidArgument("estimated_mean must be 1-dimensional", mean.shape().ToString());
-    if (variance.rank() != 1) {
-      return InvalidArgument("estimated_variance must be 1-dimensional",
-                             variance.shape().ToString());
-    }
+    RETURN_IF_ERROR(CheckVector(c.input(1), "scale"));
+    RETURN_IF_ERROR(CheckVector(c.input(2), "offset"));
+    RETURN_IF_ERROR(CheckVector(mean, "estimated_mean"));
+    RETURN_IF_ERROR(CheckVector(variance, "estimated_variance"));
+    RETURN_IF_ERROR(CheckPerChannel(c.input(1), view, "scale"));
+    RETURN_IF_ERROR(CheckPerChannel(c.input(2), view, "offset"));
     if (!attrs_.is_training) {
       RETURN_IF_ERROR(CheckStatistics(mean, view, "is_training=false", "mean"));
       RETURN_IF_ERROR(CheckStatistics(variance, view, "is_training=false", "variance"));
@@ -206,7 +204,8 @@ absl::Status InferShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape x, c.WithRank(c.input(0), rank));
   const int axis = attrs.data_format[1] == 'C' ? 1 : rank - 1;
   int64_t channels = x.dim(axis);
-  for (int i = 1; i < (attrs.is_training ? 3 : 5); ++i) {
+  const bool has_statistics = !attrs.is_training || attrs.averaging != 1.0f;
+  for (int i = 1; i < (has_statistics ? 5 : 3); ++i) {
     ASSIGN_OR_RETURN(const PartialShape vector, c.WithRank(c.input(i), 1));
     ASSIGN_OR_RETURN(channels, ShapeContext::MergeDims(channels, vector.dim(0)));
   }

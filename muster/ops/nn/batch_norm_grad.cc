@@ -22,6 +22,9 @@ class FusedBatchNormGrad : public Kernel {
     const Tensor variance = c.input(4);
     RETURN_IF_ERROR(ViewChannels(dy.shape(), attrs_.data_format).status());
     ASSIGN_OR_RETURN(const ChannelView view, ViewChannels(x.shape(), attrs_.data_format));
+    RETURN_IF_ERROR(CheckVector(scale, "scale"));
+    RETURN_IF_ERROR(CheckVector(mean, "saved mean"));
+    RETURN_IF_ERROR(CheckVector(variance, "saved variance"));
     if (x.shape() != dy.shape()) {
       return InvalidArgument("x and y_backprop must have same shape, but x has shape ",
                              x.shape().ToString(), " and y_backprop has shape ",

@@ -1,6 +1,6 @@
-// Second derivatives of batch normalisation: the first ones written out in smaller ops, and those
+// Second derivatives of batch normalisation: the first ones expanded into smaller ops, and those
 // differentiated.
-#include "muster/graph/gradients.h"
+#include "muster/graph/gradients/gradients.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/nn/batch_norm.h"
 

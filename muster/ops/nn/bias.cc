@@ -1,5 +1,5 @@
 // BiasAdd: a vector added along the channels, and its gradient.
-#include "muster/graph/emit.h"
+#include "muster/graph/build/emit.h"
 #include "muster/ops/nn/gradient_support.h"
 #include "muster/ops/op.h"
 
@@ -52,9 +52,10 @@ class BiasAdd : public Bias {
       return InvalidArgument("Biases must be 1D: ", bias_shape.ToString());
     const Channels d = SplitAtChannels(shape, channels_first_);
     if (bias_shape.dim(0) != d.count) {
+      // TensorFlow says "last" of channels that come first, too.
       return InvalidArgument(
-          "Must provide as many biases as the ", channels_first_ ? "channel" : "last",
-          " dimension of the input tensor: ", bias_shape.ToString(), " vs. ", shape.ToString());
+          "Must provide as many biases as the last dimension of the input tensor: ",
+          bias_shape.ToString(), " vs. ", shape.ToString());
     }
     const T* const in = c.input(0).data<T>();
     const Tensor bias = c.input(1);

@@ -25,7 +25,7 @@ inline float Exponential(float x) {
   p = p * r + 5.0000001201e-1f;
   p = p * (r * r) + r + 1.0f;
   const int32_t exponent = std::bit_cast<int32_t>(shifted) - std::bit_cast<int32_t>(kRound);
-  // 2^exponent in two factors: it may lie outside the normal range.
+  // 2^exponent in two factors: it may be outside the normal range.
   const int32_t half = exponent >> 1;
   const float a = std::bit_cast<float>((half + 127) << 23);
   const float b = std::bit_cast<float>((exponent - half + 127) << 23);

@@ -1,6 +1,6 @@
 // ExtractImagePatches: the windows of an image, each laid out along the channels.
-#include "muster/ops/array/strided_copy.h"
 #include "muster/ops/emit.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/nn/window.h"
 #include "muster/ops/op.h"
 
@@ -135,8 +135,8 @@ Output EmitDims(const Scope& scope, std::vector<std::pair<Output, int64_t>> dims
   return reshape.Op("Pack", {parts}, {{"axis", 0}});
 }
 
-// Numbers the pixels of the image, sends the numbers through the op, and adds up what comes back to
-// each.
+// Numbers the pixels of the image, runs the op on the numbers, and sums the gradients that arrive
+// at each.
 absl::Status Differentiate(GradientContext& c) {
   Scope& scope = c.scope();
   const auto unstack = [&](Output vector, int count) {

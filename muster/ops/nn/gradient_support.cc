@@ -1,6 +1,6 @@
 #include "muster/ops/nn/gradient_support.h"
 
-#include "muster/graph/emit.h"
+#include "muster/graph/build/emit.h"
 
 namespace muster {
 
@@ -30,7 +30,7 @@ AttrMap CopyAttrs(const GradientContext& c, std::initializer_list<const char*> n
     const AttrDef* def = c.node().def().FindAttr(name);
     const AttrValue* value = c.node().FindAttr(name);
     if (value == nullptr) continue;
-    // What TensorFlow 1.15 does not know stays away while it says nothing new.
+    // Attributes unknown to TensorFlow 1.15 are left out while they have their default.
     if (def != nullptr && def->since_2x && def->default_value && *def->default_value == *value)
       continue;
     attrs.insert_or_assign(name, *value);

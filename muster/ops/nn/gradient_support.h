@@ -2,7 +2,7 @@
 // end names them.
 #pragma once
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 
 namespace muster {
 

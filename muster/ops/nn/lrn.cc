@@ -14,10 +14,9 @@ class Normalisation : public Kernel {
     ASSIGN_OR_RETURN(bias_, setup.Attr<float>("bias"));
     ASSIGN_OR_RETURN(alpha_, setup.Attr<float>("alpha"));
     ASSIGN_OR_RETURN(beta_, setup.Attr<float>("beta"));
-    if (radius_ < 0 || radius_ > std::numeric_limits<int32_t>::max()) {
-      return InvalidArgument("depth_radius = ", radius_, " must be between 0 and ",
-                             std::numeric_limits<int32_t>::max());
-    }
+    // In TensorFlow's words, which has negative numbers in mind too.
+    if (radius_ < 0 || radius_ >= std::numeric_limits<int32_t>::max())
+      return InvalidArgument("depth_radius = ", radius_, " larger than int max");
     return absl::OkStatus();
   }
 
@@ -83,10 +82,7 @@ class LrnGrad : public Normalisation {
     if (gradients.rank() != 4 || images.rank() != 4)
       return InvalidArgument("inputs must be 4-dimensional");
     if (gradients.shape() != images.shape() || outputs.shape() != images.shape()) {
-      return InvalidArgument(
-          "input_grads, input_image, and out_image should have the same shape, but got ",
-          gradients.shape().ToString(), ", ", images.shape().ToString(), " and ",
-          outputs.shape().ToString());
+      return InvalidArgument("input_grads, input_image, and out_image should have the same shape");
     }
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, images.shape()));
     if (images.num_elements() == 0) return absl::OkStatus();

@@ -46,7 +46,7 @@ void PoolChannels(const PoolWindow& w, const T* in, int64_t cells, T* out) {
 template <typename T>
 absl::Status Run(KernelContext& c, const PoolAttrs& attrs) {
   const Tensor input = c.input(0);
-  ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs, input.shape(), "MaxPoolingOp"));
+  ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs, input.shape()));
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, w.output_shape()));
   if (output->num_elements() == 0) return absl::OkStatus();
   const T* const in = input.data<T>();
@@ -77,8 +77,24 @@ class MaxPool : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
-    if (c.num_inputs() == 1) return Run<T>(c, attrs_);
+    if (c.num_inputs() == 1) {
+      RETURN_IF_ERROR(CheckPoolAttrs(attrs_, {"MaxPoolingOp"}));
+      for (const int64_t stride : attrs_.strides) {
+        if (stride > 0) continue;
+        return InvalidArgument("Sliding window stride for dimension must be positive, but got ",
+                               stride);
+      }
+      return Run<T>(c, attrs_);
+    }
+    if (attrs_.data_format != "NHWC") {
+      return InvalidArgument("MaxPoolingV2Op only supports NHWC or NCHW_VECT_C. Got: ",
+                             attrs_.data_format);
+    }
     ASSIGN_OR_RETURN(const PoolAttrs attrs, WithInputWindow(attrs_, c.input(1), c.input(2)));
+    // It does not list the window as MaxPool does.
+    if (attrs.ksize.size() == 4 && attrs.strides.size() == 4 && !CheckKsizeIsPositive(attrs).ok())
+      return InvalidArgument("Sliding window ksize must be positive.");
+    RETURN_IF_ERROR(CheckPoolAttrs(attrs, {"MaxPoolingOp"}));
     return Run<T>(c, attrs);
   }
 
@@ -94,23 +110,8 @@ absl::Status InferMaxPool(ShapeContext& c) {
 }
 
 absl::Status InferMaxPoolV2(ShapeContext& c) {
-  ASSIGN_OR_RETURN(PoolAttrs attrs, ReadPoolAttrs(c.node()));
-  ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(c.input(0), 4));
-  for (int i : {1, 2}) {
-    ASSIGN_OR_RETURN(const PartialShape vector, c.WithRank(c.input(i), 1));
-    if (vector.dim(0) >= 0 && vector.dim(0) != 4) {
-      return InvalidArgument("Dimension must be 4 but is ", vector.dim(0));
-    }
-  }
-  const auto ksize = c.ConstantInput(1);
-  const auto strides = c.ConstantInput(2);
-  if (!ksize || !strides) {
-    c.SetOutput(0, PartialShape::OfRank(4));
-    return absl::OkStatus();
-  }
-  ASSIGN_OR_RETURN(attrs, WithInputWindow(attrs, *ksize, *strides));
-  ASSIGN_OR_RETURN(PartialShape shape, InferPool(c, input, attrs, "MaxPool", true));
-  c.SetOutput(0, std::move(shape));
+  ASSIGN_OR_RETURN(const PartialShape shape, InferInputWindow(c));
+  c.SetOutput(0, shape.known_rank() ? shape : PartialShape::OfRank(4));
   return absl::OkStatus();
 }
 
@@ -131,11 +132,31 @@ absl::Status DifferentiateV2(GradientContext& c) {
 
 absl::StatusOr<PoolAttrs> WithInputWindow(PoolAttrs attrs, const Tensor& ksize,
                                           const Tensor& strides) {
-  ASSIGN_OR_RETURN(const Dims sizes, IntegerVector(ksize, "ksize"));
-  ASSIGN_OR_RETURN(const Dims steps, IntegerVector(strides, "strides"));
+  // TensorFlow reads four numbers from a tensor of any rank.
+  ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(ksize));
+  ASSIGN_OR_RETURN(const Dims steps, IntegerValues(strides));
   attrs.ksize.assign(sizes.begin(), sizes.end());
   attrs.strides.assign(steps.begin(), steps.end());
   return attrs;
+}
+
+absl::StatusOr<PartialShape> InferInputWindow(ShapeContext& c) {
+  ASSIGN_OR_RETURN(PoolAttrs attrs, ReadPoolAttrs(c.node()));
+  const bool in_blocks = attrs.data_format == "NCHW_VECT_C";
+  ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(c.input(0), in_blocks ? 5 : 4));
+  if (in_blocks) return InferPool(c, input, attrs, "MaxPool", true);
+  const int inputs = c.node().num_inputs();
+  for (int i : {inputs - 2, inputs - 1}) {
+    ASSIGN_OR_RETURN(const PartialShape vector, c.WithRank(c.input(i), 1));
+    if (vector.dim(0) >= 0 && vector.dim(0) != 4) {
+      return InvalidArgument("Dimension must be 4 but is ", vector.dim(0));
+    }
+  }
+  const auto ksize = c.ConstantInput(inputs - 2);
+  const auto strides = c.ConstantInput(inputs - 1);
+  if (!ksize || !strides) return PartialShape();
+  ASSIGN_OR_RETURN(attrs, WithInputWindow(attrs, *ksize, *strides));
+  return InferPool(c, input, attrs, "MaxPool", true);
 }
 
 DEFINE_OP(MaxPool) {

@@ -27,5 +27,8 @@ inline Bfloat16 LowestOf<Bfloat16>() {
 // `attrs` with the window that MaxPoolV2 and its gradients take as inputs.
 absl::StatusOr<PoolAttrs> WithInputWindow(PoolAttrs attrs, const Tensor& ksize,
                                           const Tensor& strides);
+// Shape rule of the same: the window is in the last two inputs. An unknown shape where it is not
+// known yet.
+absl::StatusOr<PartialShape> InferInputWindow(ShapeContext& c);
 
 }  // namespace muster

@@ -73,7 +73,7 @@ void AddWhere(const int32_t* __restrict cell, int32_t position, const T* __restr
     to[i] = Plus(to[i], cell[i] == position ? dy[i] : static_cast<T>(0));
 }
 
-// Windows of up to so many cells are added cell by cell, in vectors; larger ones element by
+// Windows of up to this many cells are added cell by cell, in vectors; larger ones element by
 // element.
 constexpr int64_t kSmallWindow = 16;
 
@@ -120,10 +120,10 @@ void CollectImage(const PoolWindow& w, const T* image, const T* ddx, T* out) {
   }
 }
 
-absl::Status CheckWindow(const PoolWindow& w, int64_t depth_stride = 1,
-                         absl::string_view op = "MaxPoolingGrad") {
-  if (w.window_channels != 1 || depth_stride != 1)
-    return Unimplemented(op, " is not yet supported on the depth dimension.");
+absl::Status CheckWindow(const PoolWindow& w) {
+  RETURN_IF_ERROR(CheckWindowIsPositive(w));
+  if (w.window_channels != 1)
+    return Unimplemented("MaxPoolingGrad is not yet supported on the depth dimension.");
   if (w.height * w.width > std::numeric_limits<int32_t>::max()) {
     return InvalidArgument("Pooling gradients need images of fewer than 2^31 cells, but got ",
                            w.height, "x", w.width);
@@ -142,30 +142,30 @@ class MaxPoolGradient : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     PoolAttrs attrs = attrs_;
-    if (c.num_inputs() == 5) {
+    const bool of_inputs = c.num_inputs() == 5;
+    // TensorFlow names the first gradient in both where the window is an input.
+    const PoolKernel kernel = {kBackward ? "MaxPoolingGradOp" : "MaxPoolingGradGradOp", "strides",
+                               kBackward || of_inputs ? "MaxPoolingGrad" : "MaxPoolingGradGrad"};
+    if (of_inputs) {
       ASSIGN_OR_RETURN(attrs, WithInputWindow(attrs, c.input(3), c.input(4)));
+    } else {
+      RETURN_IF_ERROR(CheckPoolAttrs(attrs, kernel));
     }
     const Tensor input = c.input(0);
     const Tensor& orig_output = c.input(1);
     const Tensor grad = c.input(2);
     if (input.rank() != 4) return InvalidArgument("tensor_in must be 4-dimensional");
     if (orig_output.rank() != 4) return InvalidArgument("tensor_out must be 4-dimensional");
-    if (grad.rank() != 4) return InvalidArgument("out_backprop must be 4-dimensional");
-    ASSIGN_OR_RETURN(const PoolWindow w,
-                     MakePoolWindow(attrs, input.shape(),
-                                    kBackward ? "MaxPoolingGradOp" : "MaxPoolingGradGradOp"));
-    RETURN_IF_ERROR(
-        CheckWindow(w, attrs.strides[3], kBackward ? "MaxPoolingGrad" : "MaxPoolingGradGrad"));
+    if (grad.rank() != 4) {
+      return InvalidArgument(kBackward ? "out_backprop" : "out_grad_backprop",
+                             " must be 4-dimensional");
+    }
+    if (of_inputs) RETURN_IF_ERROR(CheckPoolAttrs(attrs, kernel));
+    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs, input.shape()));
     const Shape pooled = w.output_shape();
-    if (orig_output.shape() != pooled) {
-      return InvalidArgument("Expected orig_output shape to be ", pooled.ToString(), ", but got ",
-                             orig_output.shape().ToString());
-    }
-    const Shape& expected = kBackward ? pooled : input.shape();
-    if (grad.shape() != expected) {
-      return InvalidArgument("Expected grad shape to be ", expected.ToString(), ", but got ",
-                             grad.shape().ToString());
-    }
+    RETURN_IF_ERROR(CheckShapeIs(orig_output.shape(), pooled, "orig_output"));
+    RETURN_IF_ERROR(CheckShapeIs(grad.shape(), kBackward ? pooled : input.shape(), "grad"));
+    RETURN_IF_ERROR(CheckWindow(w));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, kBackward ? input.shape() : pooled));
     if (output->num_elements() == 0) return absl::OkStatus();
     const int64_t image = w.height * w.width * w.channels;
@@ -199,8 +199,9 @@ class MaxPoolWithArgmax : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
-    ASSIGN_OR_RETURN(const PoolWindow w,
-                     MakePoolWindow(attrs_, input.shape(), "MaxPoolingWithArgmaxOp"));
+    RETURN_IF_ERROR(CheckPoolAttrs(attrs_, {"MaxPoolingWithArgmaxOp"}));
+    if (input.rank() != 4) return InvalidArgument("tensor_in must be 4-dimensional (2)");
+    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, input.shape()));
     RETURN_IF_ERROR(CheckWindow(w));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, w.output_shape()));
     ASSIGN_OR_RETURN(Tensor * argmax, c.AllocateOutput(1, w.output_shape()));
@@ -251,22 +252,16 @@ class MaxPoolGradWithArgmax : public Kernel {
     const Tensor& input = c.input(0);
     const Tensor& grad = c.input(1);
     const Tensor& argmax = c.input(2);
-    ASSIGN_OR_RETURN(const PoolWindow w,
-                     MakePoolWindow(attrs_, input.shape(), "MaxPoolingGradWithArgmaxOp"));
+    RETURN_IF_ERROR(CheckPoolAttrs(attrs_, {"MaxPoolingGradWithArgmaxOp"}));
+    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, input.shape()));
     const Shape pooled = w.output_shape();
-    if (grad.shape() != pooled) {
-      return InvalidArgument("Expected grad shape to be ", pooled.ToString(), ", but got ",
-                             grad.shape().ToString());
-    }
-    if (argmax.shape() != pooled) {
-      return InvalidArgument("Expected argmax shape to be ", pooled.ToString(), ", but got ",
-                             argmax.shape().ToString());
-    }
+    RETURN_IF_ERROR(CheckShapeIs(grad.shape(), pooled, "grad"));
+    RETURN_IF_ERROR(CheckShapeIs(argmax.shape(), pooled, "argmax"));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, input.shape()));
     T* const to = output->data<T>();
     std::fill(to, to + output->num_elements(), static_cast<T>(0));
     const int64_t image = w.height * w.width * w.channels;
-    const int64_t small = w.out_height * w.out_width * w.channels;
+    const int64_t small = w.out_height * w.out_width * w.out_channels;
     const T* const dy = grad.data<T>();
     const Index* const at = argmax.data<Index>();
     for (int64_t n = 0; n < w.batch; ++n) {
@@ -296,14 +291,24 @@ absl::Status InferLikeInput(ShapeContext& c) {
 absl::Status InferGradGrad(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PoolAttrs attrs, ReadPoolAttrs(c.node()));
   ASSIGN_OR_RETURN(PartialShape shape, InferPool(c, c.input(0), attrs, "MaxPool", true));
-  RETURN_IF_ERROR(c.input(1).Merge(shape).status());
   RETURN_IF_ERROR(c.input(0).Merge(c.input(2)).status());
+  RETURN_IF_ERROR(c.input(1).Merge(shape).status());
+  c.SetOutput(0, std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status InferGradGradV2(ShapeContext& c) {
+  ASSIGN_OR_RETURN(PartialShape shape, InferInputWindow(c));
+  RETURN_IF_ERROR(c.input(0).Merge(c.input(2)).status());
+  ASSIGN_OR_RETURN(shape, c.input(1).Merge(shape));
   c.SetOutput(0, std::move(shape));
   return absl::OkStatus();
 }
 
 absl::Status InferWithArgmax(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PoolAttrs attrs, ReadPoolAttrs(c.node()));
+  for (const int64_t size : attrs.ksize)
+    if (size <= 0) return InvalidArgument("ksize must be a positive int32 value, got:", size);
   ASSIGN_OR_RETURN(const PartialShape shape, InferPool(c, c.input(0), attrs, "MaxPool", true));
   c.SetOutput(0, shape);
   c.SetOutput(1, shape);
@@ -404,11 +409,7 @@ DEFINE_OP(MaxPoolGradGradV2) {
       .Input("strides: int32")
       .Output("output: T")
       .Doc("MaxPoolGradGrad whose window is an input.")
-      .Shape([](ShapeContext& c) {
-        ASSIGN_OR_RETURN(PartialShape shape, c.WithRank(c.input(1), 4));
-        c.SetOutput(0, std::move(shape));
-        return absl::OkStatus();
-      })
+      .Shape(InferGradGradV2)
       .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, false>>(); });
 }
 

@@ -130,7 +130,7 @@ DEFINE_OP(Relu6Grad) {
       .Input("gradients: T")
       .Input("features: T")
       .Output("backprops: T")
-      .Doc("The gradients where the features lie strictly between 0 and 6, else 0.")
+      .Doc("The gradients where the features are strictly between 0 and 6, else 0.")
       .Shape(MergedShape)
       .Gradient(LinearInGradient("Relu6Grad"))
       .CpuTypes<Reals>("T", []<typename T>() { return Stateless(Relu6Grad<T>); });

@@ -12,24 +12,18 @@ constexpr int64_t kLargestSize = int64_t{1} << 31;
 absl::StatusOr<VolumeAttrs> ReadVolumeAttrs(const Node& node) {
   VolumeAttrs attrs;
   const OpDef& def = node.def();
+  ASSIGN_OR_RETURN(attrs.strides, ReadSizes(node, "strides"));
   if (def.FindAttr("ksize") != nullptr) {
     ASSIGN_OR_RETURN(attrs.window, ReadSizes(node, "ksize"));
   }
   if (def.FindAttr("dilations") != nullptr) {
     ASSIGN_OR_RETURN(attrs.dilations, ReadSizes(node, "dilations"));
-    if (attrs.dilations.size() != 5)
-      return InvalidArgument("Dilation rates field must specify 5 dimensions");
   }
-  ASSIGN_OR_RETURN(attrs.strides, ReadSizes(node, "strides"));
   ASSIGN_OR_RETURN(attrs.padding, node.Attr<std::string>("padding"));
   attrs.data_format = "NDHWC";
   if (def.FindAttr("data_format") != nullptr) {
     ASSIGN_OR_RETURN(attrs.data_format, node.Attr<std::string>("data_format"));
   }
-  if (attrs.strides.size() != 5)
-    return InvalidArgument("Sliding window strides field must specify 5 dimensions");
-  if (def.FindAttr("ksize") != nullptr && attrs.window.size() != 5)
-    return InvalidArgument("Sliding window ksize field must specify 5 dimensions");
   return attrs;
 }
 

@@ -18,7 +18,7 @@ struct VolumeAxis {
   int64_t pad = 0;  // before the first cell
   int64_t out = 0;
 
-  // The cells of window `i` that lie inside: [begin, end).
+  // The cells of window `i` that are inside: [begin, end).
   int64_t begin(int64_t i) const { return std::max<int64_t>(i * stride - pad, 0); }
   int64_t end(int64_t i) const { return std::min(i * stride - pad + window, size); }
 };

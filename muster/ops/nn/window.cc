@@ -9,6 +9,8 @@ namespace {
 
 // Sizes beyond this would overflow when multiplied with each other.
 constexpr int64_t kLargestSize = int64_t{1} << 31;
+// So that a padded size fits an int64.
+constexpr int64_t kLargestPadding = int64_t{1} << 60;
 
 // The first number that is not positive, or 1.
 int64_t FirstNotPositive(absl::Span<const int64_t> values) {
@@ -67,7 +69,8 @@ absl::Status CheckExplicitPadding(absl::string_view padding,
         "Nonzero explicit padding in the batch or depth dimensions is not supported");
   }
   for (int64_t value : explicit_paddings) {
-    if (value >= kLargestSize) return InvalidArgument("explicit_paddings are too large: ", value);
+    if (value >= kLargestPadding)
+      return InvalidArgument("explicit_paddings are too large: ", value);
   }
   return absl::OkStatus();
 }
@@ -89,28 +92,43 @@ absl::StatusOr<PoolAttrs> ReadPoolAttrs(const Node& node) {
   return attrs;
 }
 
-absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& input,
-                                          absl::string_view op) {
+absl::Status CheckPoolAttrs(const PoolAttrs& attrs, const PoolKernel& kernel) {
   if (attrs.data_format != "NHWC")
-    return InvalidArgument("Default ", op, " only supports NHWC on device type CPU");
+    return InvalidArgument("Default ", kernel.name, " only supports NHWC on device type CPU");
   if (attrs.ksize.size() != 4)
     return InvalidArgument("Sliding window ksize field must specify 4 dimensions");
-  if (attrs.strides.size() != 4)
-    return InvalidArgument("Sliding window stride field must specify 4 dimensions");
-  const int64_t ksize = FirstNotPositive(attrs.ksize);
-  if (ksize <= 0 && op == "MaxPoolingOp") {
-    return InvalidArgument(
-        "Sliding window ksize must be positive. The specified or inferred ksize is: ",
-        absl::StrJoin(attrs.ksize, ","));
+  if (attrs.strides.size() != 4) {
+    return InvalidArgument("Sliding window ", kernel.strides, " field must specify 4 dimensions");
   }
-  if (attrs.ksize[0] != 1 || attrs.strides[0] != 1) {
+  if (kernel.name == "MaxPoolingOp" || kernel.name == "MaxPoolingGradWithArgmaxOp")
+    RETURN_IF_ERROR(CheckKsizeIsPositive(attrs));
+  if (attrs.ksize[0] != 1 || attrs.strides[0] != 1)
     return Unimplemented("Pooling is not yet supported on the batch dimension.");
-  }
-  if (ksize <= 0) return InvalidArgument("ksize must be a positive int32 value, got:", ksize);
-  if (const int64_t stride = FirstNotPositive(attrs.strides); stride <= 0) {
-    return InvalidArgument("Sliding window stride for dimension must be positive, but got ",
-                           stride);
-  }
+  if (!kernel.no_depth.empty() && (attrs.ksize[3] != 1 || attrs.strides[3] != 1))
+    return Unimplemented(kernel.no_depth, " is not yet supported on the depth dimension.");
+  return absl::OkStatus();
+}
+
+absl::Status CheckKsizeIsPositive(const PoolAttrs& attrs) {
+  if (FirstNotPositive(attrs.ksize) > 0) return absl::OkStatus();
+  return InvalidArgument(
+      "Sliding window ksize must be positive. The specified or inferred ksize is: ",
+      absl::StrJoin(attrs.ksize, ","));
+}
+
+absl::Status CheckWindowIsPositive(const PoolWindow& w) {
+  const int64_t smallest = std::min(w.window_height, w.window_width);
+  if (smallest > 0) return absl::OkStatus();
+  return InvalidArgument("ksize must be a positive int32 value, got:", smallest);
+}
+
+absl::Status CheckShapeIs(const Shape& shape, const Shape& wanted, absl::string_view what) {
+  if (shape == wanted) return absl::OkStatus();
+  return InvalidArgument("Expected ", what, " shape to be ", wanted.ToString(), ", but got ",
+                         shape.ToString());
+}
+
+absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& input) {
   // The last number is the data format, NHWC.
   if (input.rank() != 4)
     return InvalidArgument("tensor_in_shape must have 2 spatial dimensions. ", input.rank(), " 0");
@@ -118,9 +136,18 @@ absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& i
     if (size >= kLargestSize)
       return InvalidArgument("Pooling input is too large: ", input.ToString());
   }
-  RETURN_IF_ERROR(CheckExplicitPadding(attrs.padding, attrs.explicit_paddings, ImageAxes()));
   const bool is_explicit = attrs.padding == "EXPLICIT";
+  if (is_explicit) {
+    RETURN_IF_ERROR(CheckExplicitPadding(attrs.padding, attrs.explicit_paddings, ImageAxes()));
+  }
   const auto pad = [&](int i) { return is_explicit ? attrs.explicit_paddings[i] : 0; };
+  // A negative window reaches beyond the image, as in TensorFlow.
+  const auto windows = [&](int axis) {
+    const int64_t window = attrs.ksize[axis];
+    const int64_t beyond = attrs.padding == "SAME" ? 0 : std::max<int64_t>(-window, 0);
+    return WindowedOutputSize(input.dim(axis) + beyond, std::max<int64_t>(window, 0), 1,
+                              attrs.strides[axis], attrs.padding, pad(2 * axis), pad(2 * axis + 1));
+  };
 
   PoolWindow w;
   w.batch = input.dim(0);
@@ -132,6 +159,8 @@ absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& i
   w.window_channels = attrs.ksize[3];
   w.stride_height = attrs.strides[1];
   w.stride_width = attrs.strides[2];
+  if (w.window_channels <= 0)
+    return InvalidArgument("ksize must be a positive int32 value, got:", w.window_channels);
   if (w.window_channels != 1) {
     if (w.window_height != 1 || w.window_width != 1) {
       return Unimplemented(
@@ -148,12 +177,8 @@ absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& i
     }
   }
   w.out_channels = w.channels / w.window_channels;
-  ASSIGN_OR_RETURN(const WindowSize rows,
-                   WindowedOutputSize(w.height, w.window_height, 1, w.stride_height, attrs.padding,
-                                      pad(2), pad(3)));
-  ASSIGN_OR_RETURN(const WindowSize columns,
-                   WindowedOutputSize(w.width, w.window_width, 1, w.stride_width, attrs.padding,
-                                      pad(4), pad(5)));
+  ASSIGN_OR_RETURN(const WindowSize rows, windows(1));
+  ASSIGN_OR_RETURN(const WindowSize columns, windows(2));
   w.out_height = rows.output;
   w.out_width = columns.output;
   w.pad_top = rows.padding_before;
@@ -163,10 +188,12 @@ absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& i
     return InvalidArgument(side, " padding ", padding, " needs to be smaller than the window size ",
                            window);
   };
-  RETURN_IF_ERROR(check("Top", w.pad_top, w.window_height));
-  RETURN_IF_ERROR(check("Bottom", pad(3), w.window_height));
-  RETURN_IF_ERROR(check("Left", w.pad_left, w.window_width));
-  RETURN_IF_ERROR(check("Right", pad(5), w.window_width));
+  if (is_explicit) {
+    RETURN_IF_ERROR(check("Top", pad(2), w.window_height));
+    RETURN_IF_ERROR(check("Bottom", pad(3), w.window_height));
+    RETURN_IF_ERROR(check("Left", pad(4), w.window_width));
+    RETURN_IF_ERROR(check("Right", pad(5), w.window_width));
+  }
   RETURN_IF_ERROR(Shape::Make({w.batch, w.out_height, w.out_width, w.out_channels}).status());
   return w;
 }
@@ -174,6 +201,11 @@ absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& i
 absl::StatusOr<PartialShape> InferPool(ShapeContext& c, const PartialShape& input,
                                        const PoolAttrs& attrs, absl::string_view op,
                                        bool pools_depth) {
+  if (attrs.data_format == "NCHW_VECT_C") {
+    ASSIGN_OR_RETURN(const PartialShape blocks, c.WithRank(input, 5));
+    if (blocks.dim(4) != 4 && blocks.dim(4) != 32)
+      return InvalidArgument("VECT_C dimension must be 4 or 32, but is ", blocks.dim(4));
+  }
   ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
   if (attrs.strides.size() != 4) {
     return InvalidArgument(

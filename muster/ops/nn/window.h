@@ -49,7 +49,7 @@ struct PoolWindow {
   int64_t out_height = 0, out_width = 0, out_channels = 0;
 
   Shape output_shape() const { return Shape({batch, out_height, out_width, out_channels}); }
-  // The cells of output row/column `i` that lie inside the image: [begin, end).
+  // The cells of output row/column `i` that are inside the image: [begin, end).
   struct Range {
     int64_t begin, end;
   };
@@ -61,9 +61,21 @@ struct PoolWindow {
     return {std::max<int64_t>(begin, 0), std::min(begin + size, limit)};
   }
 };
-// `op` ("MaxPoolingOp", "AvgPoolingOp") names the kernel in errors.
-absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& input,
-                                          absl::string_view op);
+// What TensorFlow's kernels of poolings refuse before they look at an input.
+struct PoolKernel {
+  absl::string_view name;                // "MaxPoolingOp", in errors
+  absl::string_view strides = "stride";  // its word for the strides
+  absl::string_view no_depth = "";       // set: refuses windows and strides over channels
+};
+absl::Status CheckPoolAttrs(const PoolAttrs& attrs, const PoolKernel& kernel);
+// InvalidArgument that lists a window with a size of zero or less.
+absl::Status CheckKsizeIsPositive(const PoolAttrs& attrs);
+// The height and width of a window need not be positive: gradients compare shapes with those of
+// such a window first, and then refuse it with CheckWindowIsPositive.
+absl::StatusOr<PoolWindow> MakePoolWindow(const PoolAttrs& attrs, const Shape& input);
+absl::Status CheckWindowIsPositive(const PoolWindow& w);
+// InvalidArgument "Expected grad shape to be ..." where the shapes differ.
+absl::Status CheckShapeIs(const Shape& shape, const Shape& wanted, absl::string_view what);
 
 // Shape rule of a pooling with known window; `op` names it in errors. `pools_depth`: the channels
 // may shrink too.

@@ -361,7 +361,7 @@ class Vocabulary {
   int64_t shard_ = 0;
 };
 
-// A file is read in the first step, where waiting for it holds up nobody else.
+// A file is read in the first step, on a thread that may block.
 class FixedUnigramKernel : public SamplerKernel {
  public:
   bool is_async() const override { return vocabulary_.is_file(); }

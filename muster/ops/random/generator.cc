@@ -5,18 +5,13 @@ namespace muster {
 absl::Status KernelGenerator::Init(KernelSetup& setup) {
   ASSIGN_OR_RETURN(const int64_t seed, setup.Attr<int64_t>("seed"));
   ASSIGN_OR_RETURN(const int64_t seed2, setup.Attr<int64_t>("seed2"));
-  MutexLock lock(mutex_);
-  generator_ = seed == 0 && seed2 == 0
-                   ? Philox(EntropySeed(), EntropySeed())
-                   : Philox(static_cast<uint64_t>(seed), static_cast<uint64_t>(seed2));
+  const std::string& name = setup.node().name();
+  state_ = MakeRef<RandomState>(
+      name, seed == 0 && seed2 == 0
+                ? Philox(EntropySeed(), EntropySeed())
+                : Philox(static_cast<uint64_t>(seed), static_cast<uint64_t>(seed2)));
+  listed_ = setup.resources().List("", name, state_);
   return absl::OkStatus();
-}
-
-Philox KernelGenerator::Reserve(uint64_t blocks) {
-  MutexLock lock(mutex_);
-  const Philox result = generator_;
-  generator_.Skip(blocks);
-  return result;
 }
 
 absl::StatusOr<StatelessKey> KeyFromSeed(const Tensor& seed) {

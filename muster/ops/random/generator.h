@@ -4,31 +4,33 @@
 #include <bit>
 #include <cstdint>
 
-#include "muster/base/mutex.h"
 #include "muster/base/random.h"
 #include "muster/base/status.h"
+#include "muster/params/random_state.h"
 #include "muster/runtime/kernel.h"
 
 namespace muster {
 
-// Thread-safe. Each execution takes a stretch of the sequence, so concurrent steps never see the
-// same numbers.
+// Thread-safe. Listed among the states of the task under the name of its node.
 class KernelGenerator {
  public:
   // From the attributes seed and seed2; both zero asks the operating system.
   absl::Status Init(KernelSetup& setup);
   // A generator at the present position; the kernel's own moves on by `blocks`.
-  Philox Reserve(uint64_t blocks);
+  Philox Reserve(uint64_t blocks) { return state_->Reserve(blocks); }
 
  private:
-  Mutex mutex_;
-  Philox generator_ ABSL_GUARDED_BY(mutex_);
+  RefPtr<RandomState> state_;
+  ListedState listed_;
 };
 
 // The words of a generator in order.
 class PhiloxWords {
  public:
   explicit PhiloxWords(Philox generator) : generator_(generator) {}
+  // Continues where one with this generator, block and number of used words was.
+  PhiloxWords(Philox generator, const Philox::Block& block, int used)
+      : generator_(generator), block_(block), used_(used) {}
   // Begins at word `word` of the generator's sequence.
   PhiloxWords(Philox generator, uint64_t word) : generator_(generator) {
     generator_.Skip(word / 4);
@@ -47,6 +49,10 @@ class PhiloxWords {
   }
   float Float();
   double Double();
+
+  const Philox& generator() const { return generator_; }
+  const Philox::Block& block() const { return block_; }
+  int used() const { return used_; }
 
  private:
   Philox generator_;

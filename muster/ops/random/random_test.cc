@@ -116,5 +116,27 @@ TEST(RandomTest, SamplerRangeIsChecked) {
   EXPECT_EQ(run.Run().status().message(), "Sampler's range is too small.");
 }
 
+// The generator of a kernel is among the states of the task: a copy goes on with the same numbers.
+TEST(RandomTest, TheGeneratorOfAKernelIsAState) {
+  const auto make = [](KernelRun& run, int64_t seed) {
+    run.AddValue(Ints({5}));
+    ASSERT_EQ(run.Make("RandomUniform", {{"dtype", DType::kFloat}, {"seed", seed}}),
+              absl::OkStatus());
+  };
+  KernelRun original;
+  make(original, 1);
+  KernelRun other;
+  make(other, 2);
+  ASSERT_TRUE(original.Run().ok());
+  const std::vector<ResourceManager::NamedState> states = original.resources().States();
+  ASSERT_EQ(states.size(), 1u);
+  EXPECT_EQ(states[0].name, original.node().name());
+  EXPECT_EQ(states[0].state->epoch(), 1);
+  const RefPtr<State> copy = other.resources().States().at(0).state;
+  ASSERT_EQ(copy->ApplyDelta(StateDelta::Whole(states[0].state->TakeSnapshot().value())),
+            absl::OkStatus());
+  EXPECT_EQ(Values<float>((*original.Run())[0]), Values<float>((*other.Run())[0]));
+}
+
 }  // namespace
 }  // namespace muster

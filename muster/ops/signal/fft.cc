@@ -3,7 +3,7 @@
 #include <cstring>
 #include <optional>
 
-#include "muster/graph/emit.h"
+#include "muster/graph/build/emit.h"
 #include "muster/ops/op.h"
 #include "muster/ops/signal/fourier.h"
 

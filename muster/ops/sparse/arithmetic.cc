@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/math/gradient_helpers.h"
 #include "muster/ops/sparse/sparse_input.h"
 
@@ -114,7 +114,7 @@ absl::Status RunAdd(KernelContext& c) {
   Merged<T> merged;
   int64_t left_a = c.input(0).dim(0), left_b = c.input(3).dim(0);
   Merge(c.input(0), c.input(3), [&](int64_t i, int64_t j) {
-    // As in TensorFlow what comes after the last entry of the other is not compared.
+    // As in TensorFlow, entries after the last one of the other tensor are not compared.
     const bool alone = (i < 0 && left_a == 0) || (j < 0 && left_b == 0);
     if (i >= 0) --left_a;
     if (j >= 0) --left_b;
@@ -128,8 +128,8 @@ absl::Status RunAdd(KernelContext& c) {
   return absl::OkStatus();
 }
 
-// What the entries of a sum are given goes back to those of a and b; entries that the threshold
-// has removed get zero.
+// The gradient of an entry of the sum goes to the entries of a and b that it was made from; entries
+// that the threshold has removed get zero.
 absl::Status GiveBack(KernelContext& c, const Tensor& gradient, const Tensor& part,
                       const Tensor& sum, int output, std::vector<bool>& given) {
   ASSIGN_OR_RETURN(Tensor* const out, c.AllocateOutput(output, Shape({part.dim(0)})));
@@ -469,21 +469,22 @@ DEFINE_OP(SparseTensorDenseAdd) {
 
 DEFINE_OP(SparseDenseCwiseAdd) {
   WithDense(op)
-      .Doc("The entries of a sparse tensor plus what lies there in a dense one.")
+      .Doc("The entries of a sparse tensor plus the element of a dense one at the same place.")
       .NoGradient("TensorFlow has none")
       .CpuTypes<Reals>("T", []<typename T>() { return Stateless(RunCwise<T, Cwise::kAdd>); });
 }
 
 DEFINE_OP(SparseDenseCwiseMul) {
   WithDense(op)
-      .Doc("The entries of a sparse tensor times what lies there in a dense one.")
+      .Doc("The entries of a sparse tensor times the element of a dense one at the same place.")
       .Gradient(MulGradient)
       .CpuTypes<Reals>("T", []<typename T>() { return Stateless(RunCwise<T, Cwise::kMul>); });
 }
 
 DEFINE_OP(SparseDenseCwiseDiv) {
   WithDense(op)
-      .Doc("The entries of a sparse tensor divided by what lies there in a dense one.")
+      .Doc(
+          "The entries of a sparse tensor divided by the element of a dense one at the same place.")
       .Gradient(DivGradient)
       .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RunCwise<T, Cwise::kDiv>); });
 }

@@ -10,7 +10,7 @@ namespace {
 
 using CountTypes = Types<int32_t, int64_t, float, double>;
 
-// ValidateSparseTensor of TensorFlow: the first index that lies outside is named.
+// ValidateSparseTensor of TensorFlow: the first index that is out of bounds is named.
 absl::Status CheckInside(const Tensor& indices, const Tensor& dense_shape) {
   const int64_t rank = indices.dim(1);
   const int64_t* const at = indices.data<int64_t>();

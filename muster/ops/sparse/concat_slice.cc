@@ -3,7 +3,7 @@
 #include <limits>
 #include <vector>
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/sparse/sparse_input.h"
 
 namespace muster {

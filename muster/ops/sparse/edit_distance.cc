@@ -73,7 +73,7 @@ int64_t Distance(const std::vector<T>& a, const std::vector<T>& b) {
   std::vector<int64_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), 0);
   for (size_t i = 0; i < a.size(); ++i) {
-    int64_t corner = row[0];  // what lies above and to the left
+    int64_t corner = row[0];  // the cell above and to the left
     row[0] = static_cast<int64_t>(i) + 1;
     for (size_t j = 0; j < b.size(); ++j) {
       const int64_t replaced =

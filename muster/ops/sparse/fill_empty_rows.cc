@@ -1,7 +1,7 @@
 // SparseFillEmptyRows and its gradient.
 #include <algorithm>
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/sparse/sparse_input.h"
 
 namespace muster {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <complex>
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/sparse/sparse_input.h"
 

@@ -76,7 +76,7 @@ absl::Status Run(KernelContext& c) {
   }
   int64_t count = 1;
   for (int d = 0; d < outer; ++d) {
-    // Indices may be none in a great many rows.
+    // There may be a great many rows without indices.
     if (__builtin_mul_overflow(count, indices.dim(d), &count) || count > kMostRows) {
       return InvalidArgument("Cannot gather in rows of shape ", indices.shape().ToString());
     }
@@ -101,7 +101,7 @@ absl::Status Run(KernelContext& c) {
       end = splits[level][end];
       begin = first;
     }
-    // A scalar index takes its row out: its own length is no split.
+    // A scalar index takes its row out: its own length is not a split.
     const int output = outer + level - (indices.rank() == 0 ? 1 : 0);
     if (output >= 0) RETURN_IF_ERROR(SetSplits(c, output, ends));
   }

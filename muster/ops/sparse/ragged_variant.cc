@@ -1,6 +1,6 @@
 // Ragged tensors as values of variant tensors, whole or row by row: RaggedTensorToVariant,
 // RaggedTensorFromVariant, RaggedTensorToVariantGradient.
-#include "muster/ops/array/strided_copy.h"
+#include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 #include "muster/tensor/variant_codec.h"
 
@@ -215,7 +215,7 @@ class FromVariant : public Kernel {
     int64_t count = 1;
     int output = 0;
     for (int d = 0; d + 1 < outer.rank(); ++d) {
-      // Values may be none in a great many rows.
+      // There may be a great many rows without values.
       if (__builtin_mul_overflow(count, outer[d], &count) || count > kMostRows) {
         return InvalidArgument("Cannot stack ragged tensors in rows of shape ", outer.ToString());
       }

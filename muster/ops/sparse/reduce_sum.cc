@@ -3,7 +3,7 @@
 #include <map>
 #include <numeric>
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/math/reduction_gradients.h"
 #include "muster/ops/sparse/sparse_input.h"

@@ -8,7 +8,7 @@
 namespace muster {
 
 // Checks that the three belong together, ranks and counts, and that there can be such a shape.
-// Whether the indices lie inside it is for CheckIndices.
+// CheckIndices checks that the indices are inside it.
 absl::Status CheckSparse(const Tensor& indices, const Tensor& values, const Tensor& shape);
 // InvalidArgument "indices[i] = [..] is out of bounds: need 0 <= index < [..]".
 absl::Status CheckIndices(const Tensor& indices, absl::Span<const int64_t> shape);

@@ -28,7 +28,7 @@ class SparseTensorsMap : public Resource {
     entries_.emplace(next_, std::move(entry));
     return next_++;
   }
-  // Those that were found before one is missing are gone too.
+  // If one is missing, those that were found before it are removed too.
   absl::StatusOr<std::vector<SparseEntry>> Take(absl::Span<const int64_t> handles) {
     MutexLock lock(mutex_);
     std::vector<SparseEntry> taken;

@@ -6,7 +6,7 @@
 
 #include "muster/base/status.h"
 #include "muster/graph/shape_context.h"
-#include "muster/ops/array/indexing.h"
+#include "muster/ops/indexing/indexing.h"
 #include "muster/runtime/kernel.h"
 
 namespace muster {

@@ -94,18 +94,17 @@ class TakeKernel : public Kernel {
     if (!accumulator.ok()) return std::move(done)(accumulator.status());
     const absl::StatusOr<int64_t> required = ScalarArgument(c.input(1), "num_required");
     if (!required.ok()) return std::move(done)(required.status());
-    const Cancellation::Token token = CancellationToken(c);
+    const StepWait wait(c, *accumulator);
     (*accumulator)
-        ->Take(*required, CancelWithStep(c, *accumulator, token),
-               [&c, token, accumulator = *accumulator,
-                done = std::move(done)](absl::StatusOr<Accumulator::Tuple> taken) mutable {
-                 NoLongerWaits(c, token);
-                 if (taken.ok()) {
-                   for (size_t i = 0; i < taken->size(); ++i)
-                     c.SetOutput(static_cast<int>(i), std::move((*taken)[i]));
-                 }
-                 std::move(done)(taken.status());
-               });
+        ->Take(*required, wait.OnWait(),
+               wait.Then(
+                   [&c, done = std::move(done)](absl::StatusOr<Accumulator::Tuple> taken) mutable {
+                     if (taken.ok()) {
+                       for (size_t i = 0; i < taken->size(); ++i)
+                         c.SetOutput(static_cast<int>(i), std::move((*taken)[i]));
+                     }
+                     std::move(done)(taken.status());
+                   }));
   }
 
  private:

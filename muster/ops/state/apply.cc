@@ -69,7 +69,10 @@ absl::Status ApplyKernel::Compute(KernelContext& c) {
     global_step = step.scalar<int64_t>();
   }
   {
-    ASSIGN_OR_RETURN(VariableUpdate update, VariableUpdate::Begin(variables));
+    ASSIGN_OR_RETURN(
+        VariableUpdate update,
+        VariableUpdate::Begin(variables, indices_ >= 0 ? VariableUpdate::Changes::kRows
+                                                       : VariableUpdate::Changes::kWhole));
     RETURN_IF_ERROR(CheckShapes(c, update));
     ApplyCall call{c, update, c.input(gradient_)};
     std::vector<int64_t> rows;
@@ -80,6 +83,7 @@ absl::Status ApplyKernel::Compute(KernelContext& c) {
       call.rows = rows.empty() ? &kNone : rows.data();
       call.num_rows = static_cast<int64_t>(rows.size());
       call.row_elements = update.value(0).shape().ElementsIn(1, update.value(0).rank());
+      update.TouchRows(rows);
     }
     RETURN_IF_ERROR(Apply(call, scalars, global_step));
   }

@@ -166,8 +166,8 @@ class TypedApplyKernel : public ApplyKernel {
         for (int64_t i = 0; i < call.num_rows; ++i) {
           if (i + kRowsAhead < call.num_rows) {
             const int64_t ahead = call.rows[i + kRowsAhead] * call.row_elements;
-            CallForRow(var + ahead, row_bytes);
-            for (const T* slot : at(ahead)) CallForRow(slot, row_bytes);
+            PrefetchRow(var + ahead, row_bytes);
+            for (const T* slot : at(ahead)) PrefetchRow(slot, row_bytes);
           }
           const int64_t offset = call.rows[i] * call.row_elements;
           ApplyElements<kSlots>(var + offset, at(offset), gradient + i * call.row_elements,

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_join.h"
 
-#include "muster/graph/gradient_context.h"
+#include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/op.h"
 #include "muster/ops/state/access.h"
 
@@ -201,7 +201,7 @@ class ResourceGatherKernel : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
-    // What does not exist is NotFound here, where reading calls it a failed precondition.
+    // A variable that does not exist is NotFound here; reading one is FailedPrecondition.
     ASSIGN_OR_RETURN(const ResourceHandle* handle, InputHandle(c, 0));
     RETURN_IF_ERROR(HandleVariable(c, *handle).status());
     ASSIGN_OR_RETURN(const Tensor params, ReadHandleAs(c, 0, c.output_type(0)));

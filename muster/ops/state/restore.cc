@@ -123,7 +123,7 @@ absl::Status RestoreOne(FileCall& c, bool has_slice) {
                        has_slice ? c.input(2).scalar<std::string>() : std::string(), 0);
 }
 
-// Restore, or RestoreSlice. The shard is only a hint, which nobody here needs.
+// Restore, or RestoreSlice. The shard is only a hint, which is not used.
 template <bool has_slice>
 struct RestoreOneSettings {
   static absl::Status Init(KernelSetup& setup) {

@@ -14,8 +14,8 @@ constexpr double kCacheMissNanos = 20;
 template <typename Update>
 class RowScatterKernel : public ScatterKernel {
  protected:
-  absl::Status Scatter(const KernelContext& c, Tensor& params, const Tensor& indices,
-                       const Tensor& updates) override {
+  absl::Status Scatter(const KernelContext& c, Tensor& params, TouchedRows& touched,
+                       const Tensor& indices, const Tensor& updates) override {
     if (params.rank() < 1)
       return InvalidArgument("params must be at least 1-D, got shape ", params.shape().ToString());
     if (!updates.shape().is_scalar()) {
@@ -32,6 +32,7 @@ class RowScatterKernel : public ScatterKernel {
     ASSIGN_OR_RETURN(const std::vector<int64_t> rows, CheckedIndices(indices, params.dim(0)));
     const Update update{params.dtype()};
     RETURN_IF_ERROR(update.Check(updates));
+    touched.Note(rows);
     const int64_t row_elements = params.shape().ElementsIn(1, params.rank());
     const int64_t row_bytes = row_elements * static_cast<int64_t>(DTypeSize(params.dtype()));
     const bool scalar = updates.shape().is_scalar();
@@ -51,7 +52,7 @@ class RowScatterKernel : public ScatterKernel {
       };
       for (int64_t i = 0; i < count; ++i) {
         if (i + kRowsAhead < count && is_own(rows[i + kRowsAhead]))
-          CallForRow(params.raw() + rows[i + kRowsAhead] * row_bytes, row_bytes);
+          PrefetchRow(params.raw() + rows[i + kRowsAhead] * row_bytes, row_bytes);
         if (!is_own(rows[i])) continue;
         update(params.raw() + rows[i] * row_bytes, updates.raw() + (scalar ? 0 : i * row_bytes),
                scalar, row_elements);

@@ -18,15 +18,17 @@ class ScatterKernel : public Kernel {
       return InvalidArgument("Variable and updates dtypes don't match; respectively, ",
                              DTypeName(variable->dtype()), " and ", DTypeName(updates.dtype()));
     }
-    RETURN_IF_ERROR(
-        variable->Update([&](Tensor& params) { return Scatter(c, params, c.input(1), updates); }));
+    RETURN_IF_ERROR(variable->UpdateRows([&](Tensor& params, TouchedRows& touched) {
+      return Scatter(c, params, touched, c.input(1), updates);
+    }));
     if (c.input_is_reference(0)) c.SetOutputReference(0, c.input_reference(0));
     return absl::OkStatus();
   }
 
  protected:
-  virtual absl::Status Scatter(const KernelContext& c, Tensor& params, const Tensor& indices,
-                               const Tensor& updates) = 0;
+  // Notes the rows of `params` that it changes.
+  virtual absl::Status Scatter(const KernelContext& c, Tensor& params, TouchedRows& touched,
+                               const Tensor& indices, const Tensor& updates) = 0;
 };
 
 // Changes one slice of a variable: `from` points to as many elements, or to a single one for all.

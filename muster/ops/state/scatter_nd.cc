@@ -1,4 +1,6 @@
 // ScatterNdUpdate and its relatives: slices of a variable at index tuples.
+#include <numeric>
+
 #include "absl/strings/str_join.h"
 
 #include "muster/ops/state/scatter.h"
@@ -19,8 +21,8 @@ class NdScatterKernel : public ScatterKernel {
   }
 
  protected:
-  absl::Status Scatter(const KernelContext&, Tensor& params, const Tensor& indices,
-                       const Tensor& updates) override {
+  absl::Status Scatter(const KernelContext&, Tensor& params, TouchedRows& touched,
+                       const Tensor& indices, const Tensor& updates) override {
     if (params.rank() < 1)
       return InvalidArgument("Output must be at least 1-D, got shape: ", params.shape().ToString());
     if (params.num_elements() == 0 &&
@@ -56,6 +58,7 @@ class NdScatterKernel : public ScatterKernel {
                      Slices(values, axes, batch, params.shape()));
     const Update update{params.dtype()};
     RETURN_IF_ERROR(update.Check(updates));
+    if (touched.wanted()) NoteRows(slices, axes, params.shape(), touched);
     const int64_t slice_elements = params.shape().ElementsIn(axes, params.rank());
     const int64_t slice_bytes = slice_elements * static_cast<int64_t>(DTypeSize(params.dtype()));
     for (size_t i = 0; i < slices.size(); ++i) {
@@ -67,6 +70,22 @@ class NdScatterKernel : public ScatterKernel {
   }
 
  private:
+  static void NoteRows(absl::Span<const int64_t> slices, int axes, const Shape& params,
+                       TouchedRows& touched) {
+    std::vector<int64_t> rows;
+    if (axes == 0) {
+      // Each tuple is empty and names the whole.
+      rows.resize(slices.empty() ? 0 : static_cast<size_t>(params.dim(0)));
+      std::iota(rows.begin(), rows.end(), 0);
+    } else {
+      const int64_t slices_per_row = params.ElementsIn(1, axes);
+      for (const int64_t slice : slices) {
+        if (slice >= 0) rows.push_back(slice / slices_per_row);
+      }
+    }
+    touched.Note(rows);
+  }
+
   // The number of the slice that each tuple names; -1 for a bad one that is to be ignored.
   absl::StatusOr<std::vector<int64_t>> Slices(const Dims& values, int axes, const Shape& batch,
                                               const Shape& params) const {

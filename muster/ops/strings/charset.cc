@@ -193,7 +193,7 @@ absl::StatusOr<std::shared_ptr<const Charset>> Charset::Find(const std::string& 
   if (plain == "utf32") return std::make_shared<WideUnits>(4, ByteOrder::kByMark);
   if (plain == "usascii" || plain == "ascii") return std::make_shared<SingleByte>(0x80);
   if (plain == "iso88591" || plain == "latin1") return std::make_shared<SingleByte>(0x100);
-  // With a backslash where the standard has a yen sign, as everybody reads it.
+  // With a backslash where the standard has a yen sign, as is usual.
   if (plain == "shiftjis" || plain == "sjis") {
     if (SystemCharset::Knows("CP932")) return std::make_shared<SystemCharset>("CP932");
   }

@@ -32,13 +32,13 @@ class Charset {
   // Calls `got` for one character after the other.
   virtual void Decode(absl::string_view text, absl::FunctionRef<void(DecodedChar)> got) const = 0;
 
-  // InvalidArgument when nobody knows the encoding.
+  // InvalidArgument for an unknown encoding.
   static absl::StatusOr<std::shared_ptr<const Charset>> Find(const std::string& name);
 };
 
 enum class OutputEncoding { kUtf8, kUtf16Be, kUtf32Be };
 absl::StatusOr<OutputEncoding> FindOutputEncoding(absl::string_view name);
-// What is no code point is written as the replacement character.
+// Numbers that are not code points become the replacement character.
 void AppendEncoded(OutputEncoding encoding, int64_t code_point, std::string& to);
 
 }  // namespace muster

@@ -160,7 +160,7 @@ DEFINE_OP(AsString) {
       .Attr("fill: string = ''")
       .Input("input: T")
       .Output("output: string")
-      .Doc("Numbers written out as printf does.")
+      .Doc("Numbers as text, formatted as by printf.")
       .Shape(UnchangedShape)
       .NoGradient("Strings have no gradient.")
       .CpuTypes<Join<Numbers, Types<bool, std::string>>>(

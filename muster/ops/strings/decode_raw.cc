@@ -42,7 +42,7 @@ class DecodeRawKernel : public Kernel {
     }
     if (!little_endian_) SwapBytes(output->raw(), output->size_bytes());
     if (dtype_ == DType::kBool) {
-      // Any other byte than 0 and 1 is no bool.
+      // Any byte other than 0 and 1 is not a valid bool.
       char* bytes = output->raw();
       for (size_t i = 0; i < output->size_bytes(); ++i) bytes[i] = bytes[i] != 0;
     }

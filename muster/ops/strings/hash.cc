@@ -11,7 +11,8 @@ constexpr uint64_t kMul0 = 0xc3a5c85c97cb3127ULL;
 constexpr uint64_t kMul1 = 0xb492b66fbe98f273ULL;
 constexpr uint64_t kMul2 = 0x9ae16a3b2f90404fULL;
 
-static_assert(std::endian::native == std::endian::little, "words are read as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "words are read in the machine's byte order");
 
 uint64_t Load64(const char* p) {
   uint64_t word;

@@ -80,7 +80,8 @@ class AudioSummary : public Kernel {
       rate = c.input(2).scalar<float>();
     }
     if (!(rate > 0)) return InvalidArgument("sample_rate must be > 0");
-    // What is larger than a file can say is refused below; it must not leave the integers here.
+    // Rates that the file format cannot hold are refused below; the conversion must not overflow
+    // here.
     const int64_t whole_rate = std::max<int64_t>(1, std::llrint(std::min(rate, 9.0e18f)));
     const int64_t frames = clips.dim(1);
     const int64_t channels = clips.rank() == 2 ? 1 : clips.dim(2);

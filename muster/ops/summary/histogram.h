@@ -22,7 +22,7 @@ class Histogram {
     double limit;  // values below it, and not below the limit before
     double count;
   };
-  // Of several empty buckets in a row only the last is told.
+  // Of several empty buckets in a row only the last is listed.
   std::vector<Bucket> Buckets() const;
 
  private:

@@ -64,7 +64,7 @@ void Normalize(const T* image, int64_t num_pixels, int channels, const uint8_t* 
     for (int j = 0; j < channels; ++j) {
       const C product = static_cast<C>(T(static_cast<C>(pixel[j]) * scale));
       const C sum = static_cast<C>(T(product + offset));
-      // Doubles beyond the floats give sums that are no numbers.
+      // Doubles beyond the range of float give sums that are not finite.
       to[i * channels + j] = sum >= 0 && sum < 256 ? static_cast<uint8_t>(sum) : 0;
     }
   }

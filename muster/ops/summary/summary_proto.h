@@ -27,12 +27,12 @@ class SummaryBuilder {
   void AddImage(absl::string_view tag, int height, int width, int channels, std::string png);
   void AddAudio(absl::string_view tag, float sample_rate, int64_t channels, int64_t frames,
                 std::string wav);
-  // `metadata` is a serialized SummaryMetadata; bytes that are none count as an empty one.
+  // `metadata` is a serialized SummaryMetadata; bytes that cannot be parsed count as an empty one.
   absl::Status AddTensor(absl::string_view tag, const Tensor& tensor, absl::string_view metadata);
   // The old form, which names the node that made it.
   absl::Status AddTensorOfNode(absl::string_view node_name, const Tensor& tensor);
-  // The values of another serialized summary. InvalidArgument when it is none, or when a tag was
-  // merged before.
+  // The values of another serialized summary. InvalidArgument when it cannot be parsed, or when a
+  // tag was merged before.
   absl::Status Merge(absl::string_view serialized);
 
   absl::StatusOr<std::string> Serialize() const;

@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
+#include <optional>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 
-#include "muster/ops/array/strided_copy.h"
 #include "muster/ops/op.h"
+#include "muster/params/change_log.h"
 
 namespace muster {
 namespace {
@@ -74,6 +77,13 @@ class Rows {
   std::vector<std::string> strings_;
 };
 
+std::vector<Tensor> ReservedKeys(const TableOptions& options) {
+  std::vector<Tensor> keys;
+  if (options.empty_key.valid()) keys.push_back(options.empty_key);
+  if (options.deleted_key.valid()) keys.push_back(options.deleted_key);
+  return keys;
+}
+
 Shape KeyShape(const TableOptions& options) {
   return options.empty_key.valid() ? options.empty_key.shape() : Shape();
 }
@@ -84,14 +94,12 @@ class HashTable : public LookupTable {
  public:
   HashTable(std::string name, const TableOptions& options)
       : LookupTable(std::move(name), options.kind, options.key_type, KeyShape(options),
-                    options.value_type, options.value_shape),
+                    options.value_type, options.value_shape, ReservedKeys(options)),
         max_load_(options.max_load),
         num_buckets_(options.num_buckets),
         deleted_rows_(options.value_type, options.value_shape.num_elements()),
         rows_(options.value_type, options.value_shape.num_elements()) {
-    for (const Tensor* key : {&options.empty_key, &options.deleted_key}) {
-      if (key->valid()) reserved_.push_back(KeyAt(*key, 0));
-    }
+    for (const Tensor& key : reserved_keys()) reserved_.push_back(KeyAt(key, 0));
   }
 
   absl::Status Find(const Tensor& keys, const Tensor& fallback, Tensor& values) const override {
@@ -114,8 +122,14 @@ class HashTable : public LookupTable {
     MutexLock lock(mutex_);
     if (kind() == Kind::kStatic) return Immutable("insert into");
     RETURN_IF_ERROR(CheckReserved(keys));
+    ++epoch_;
     GrowLocked(NumKeys(keys));
-    InsertLocked(keys, values);
+    std::vector<int64_t> touched;
+    for (int64_t i = 0; i < NumKeys(keys); ++i) {
+      const int64_t row = SetLocked(KeyAt(keys, i), values.raw() + RowOffset(i));
+      if (log_ != nullptr) touched.push_back(row);
+    }
+    if (log_ != nullptr) log_->NoteRows(epoch_, touched, SizeLocked());
     return absl::OkStatus();
   }
 
@@ -123,6 +137,8 @@ class HashTable : public LookupTable {
     MutexLock lock(mutex_);
     if (kind() == Kind::kStatic) return Immutable("remove from");
     RETURN_IF_ERROR(CheckReserved(keys));
+    ++epoch_;
+    std::vector<int64_t> touched;
     for (int64_t i = 0; i < NumKeys(keys); ++i) {
       const auto found = index_.find(KeyAt(keys, i));
       if (found == index_.end()) continue;
@@ -132,66 +148,65 @@ class HashTable : public LookupTable {
         ++num_deleted_;
       }
       index_.erase(found);
-      rows_.MoveLastTo(hole, static_cast<int64_t>(keys_.size()));
-      if (hole != static_cast<int64_t>(keys_.size()) - 1) {
+      rows_.MoveLastTo(hole, SizeLocked());
+      if (hole != SizeLocked() - 1) {
         keys_[hole] = std::move(keys_.back());
         index_[keys_[hole]] = hole;
+        if (log_ != nullptr) touched.push_back(hole);
       }
       keys_.pop_back();
     }
-    return absl::OkStatus();
-  }
-
-  absl::Status Import(const Tensor& keys, const Tensor& values) override {
-    if (kind() == Kind::kStatic) return Initialize(keys, values);
-    MutexLock lock(mutex_);
-    if (kind() == Kind::kDense) return ImportBucketsLocked(keys, values);
-    ClearLocked();
-    InsertLocked(keys, values);
-    return absl::OkStatus();
-  }
-
-  absl::StatusOr<Entries> Export() const override {
-    MutexLock lock(mutex_);
-    if (kind() == Kind::kStatic && !initialized_) return NotInitialized();
-    const auto used = static_cast<int64_t>(keys_.size());
-    // A dense table shows its buckets: entries, removed ones, and empty ones.
-    const int64_t count =
-        kind() == Kind::kDense ? std::max(num_buckets_, used + num_deleted_) : used;
-    Dims dims = value_shape().dims();
-    Dims key_dims = key_shape().dims();
+    if (log_ == nullptr) return absl::OkStatus();
+    // Deltas of rows do not have what was removed from a dense table.
     if (kind() == Kind::kDense) {
-      // Its buckets are rows, of one element where keys or values are scalars.
-      dims = {value_shape().num_elements()};
-      key_dims = {key_width()};
+      log_->NoteWhole(epoch_);
+    } else {
+      log_->NoteRows(epoch_, touched, SizeLocked());
     }
-    dims.insert(dims.begin(), count);
-    key_dims.insert(key_dims.begin(), count);
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(const Shape keys_shape, Shape::Make(key_dims));
-    Entries entries;
-    ASSIGN_OR_RETURN(entries.keys, Tensor::Make(key_type(), keys_shape));
-    ASSIGN_OR_RETURN(entries.values, Tensor::Make(value_type(), shape));
-    for (int64_t i = 0; i < used; ++i) WriteKey(keys_[i], i, entries.keys);
-    const int64_t width = value_shape().num_elements();
-    const auto bytes = width * static_cast<int64_t>(DTypeSize(value_type()));
-    if (used > 0) CopyElements(value_type(), rows_.at(0), entries.values.raw(), used * width);
-    for (int64_t i = used; i < count; ++i) {
-      const bool deleted = i - used < num_deleted_;
-      WriteKey(reserved_[deleted && reserved_.size() > 1 ? 1 : 0], i, entries.keys);
-      char* const to = entries.values.raw() + i * bytes;
-      if (deleted) {
-        CopyElements(value_type(), deleted_rows_.at(i - used), to, width);
-      } else {
-        ZeroElements(value_type(), to, width);
-      }
-    }
-    return entries;
+    return absl::OkStatus();
   }
 
   int64_t size() const override {
     MutexLock lock(mutex_);
-    return static_cast<int64_t>(keys_.size());
+    return SizeLocked();
+  }
+
+  int64_t epoch() const override {
+    MutexLock lock(mutex_);
+    return epoch_;
+  }
+  absl::StatusOr<StateSnapshot> TakeSnapshot() const override {
+    MutexLock lock(mutex_);
+    StateSnapshot snapshot;
+    snapshot.epoch = epoch_;
+    ASSIGN_OR_RETURN(snapshot.parts, PartsLocked());
+    return snapshot;
+  }
+  // Of equal keys the last counts; reserved keys are left out.
+  absl::Status RestoreSnapshot(const StateSnapshot& snapshot) override {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(SetWholeLocked(snapshot.parts, /*strict=*/false));
+    ++epoch_;
+    if (log_ != nullptr) log_->NoteWhole(epoch_);
+    return absl::OkStatus();
+  }
+  absl::Status ApplyDelta(const StateDelta& delta) override {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(CheckFollows(Named(), epoch_, delta));
+    const bool empty = !delta.whole && delta.rows.empty() && delta.parts.empty();
+    if (delta.whole) {
+      RETURN_IF_ERROR(SetWholeLocked(delta.parts, /*strict=*/true));
+    } else if (!empty) {
+      RETURN_IF_ERROR(SetRowsLocked(delta));
+    }
+    epoch_ = delta.to;
+    if (log_ == nullptr || empty) return absl::OkStatus();
+    if (delta.whole) {
+      log_->NoteWhole(epoch_);
+    } else {
+      log_->NoteRows(epoch_, delta.rows, SizeLocked());
+    }
+    return absl::OkStatus();
   }
 
   absl::Status Initialize(const Tensor& keys, const Tensor& values) override {
@@ -216,7 +231,39 @@ class HashTable : public LookupTable {
       }
     }
     initialized_ = true;
+    ++epoch_;
+    if (log_ != nullptr) log_->NoteWhole(epoch_);
     return absl::OkStatus();
+  }
+
+ protected:
+  absl::StatusOr<StateDelta> ChangesSince(int64_t since, uint64_t watch) override {
+    MutexLock lock(mutex_);
+    RETURN_IF_ERROR(CheckReached(Named(), epoch_, since));
+    StateDelta delta;
+    delta.from = since;
+    delta.to = epoch_;
+    std::optional<std::vector<int64_t>> rows;
+    if (log_ != nullptr) rows = log_->RowsSince(since, watch);
+    delta.whole = since != epoch_ && !rows.has_value();
+    if (since == epoch_) return delta;
+    if (delta.whole) {
+      ASSIGN_OR_RETURN(delta.parts, PartsLocked());
+      return delta;
+    }
+    delta.rows = *std::move(rows);
+    std::erase_if(delta.rows, [size = SizeLocked()](int64_t row) { return row >= size; });
+    ASSIGN_OR_RETURN(delta.parts, RowPartsLocked(delta.rows));
+    return delta;
+  }
+  void AddWatch(uint64_t watch) override {
+    MutexLock lock(mutex_);
+    if (log_ == nullptr) log_ = std::make_unique<ChangeLog>(epoch_);
+    log_->AddWatch(watch, epoch_);
+  }
+  void RemoveWatch(uint64_t watch) override {
+    MutexLock lock(mutex_);
+    if (log_ != nullptr && !log_->RemoveWatch(watch)) log_.reset();
   }
 
  private:
@@ -241,6 +288,174 @@ class HashTable : public LookupTable {
     }
   }
 
+  int64_t SizeLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return static_cast<int64_t>(keys_.size());
+  }
+  size_t RowOffset(int64_t i) const { return static_cast<size_t>(i) * rows_.row_bytes(); }
+
+  static absl::StatusOr<Shape> Counted(int64_t count, const Shape& of) {
+    Dims dims = of.dims();
+    dims.insert(dims.begin(), count);
+    return Shape::Make(dims);
+  }
+  absl::StatusOr<StatePart> KeyPartLocked(absl::Span<const int64_t> rows) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const auto count = static_cast<int64_t>(rows.size());
+    ASSIGN_OR_RETURN(const Shape shape, Counted(count, key_shape()));
+    ASSIGN_OR_RETURN(Tensor keys, Tensor::Make(key_type(), shape));
+    for (int64_t i = 0; i < count; ++i) WriteKey(keys_[rows[i]], i, keys);
+    return StatePart{std::string(TableParts::kKeys), {std::move(keys)}};
+  }
+  absl::StatusOr<Tensor> CopyRows(const Rows& rows, int64_t count) const {
+    ASSIGN_OR_RETURN(const Shape shape, Counted(count, value_shape()));
+    ASSIGN_OR_RETURN(Tensor values, Tensor::Make(value_type(), shape));
+    if (count > 0) CopyElements(value_type(), rows.at(0), values.raw(), values.num_elements());
+    return values;
+  }
+  absl::StatusOr<std::vector<StatePart>> PartsLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    std::vector<int64_t> all(keys_.size());
+    std::iota(all.begin(), all.end(), 0);
+    ASSIGN_OR_RETURN(StatePart keys, KeyPartLocked(all));
+    ASSIGN_OR_RETURN(Tensor values, CopyRows(rows_, SizeLocked()));
+    ASSIGN_OR_RETURN(Tensor removed, CopyRows(deleted_rows_, num_deleted_));
+    std::vector<StatePart> parts;
+    parts.push_back(std::move(keys));
+    parts.push_back({std::string(TableParts::kValues), {std::move(values)}});
+    parts.push_back({std::string(TableParts::kRemoved), {std::move(removed)}});
+    parts.push_back({std::string(TableParts::kBuckets), {Tensor::Scalar<int64_t>(num_buckets_)}});
+    parts.push_back({std::string(TableParts::kInitialized), {Tensor::Scalar<bool>(initialized_)}});
+    return parts;
+  }
+  absl::StatusOr<std::vector<StatePart>> RowPartsLocked(absl::Span<const int64_t> rows) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ASSIGN_OR_RETURN(StatePart keys, KeyPartLocked(rows));
+    ASSIGN_OR_RETURN(const Shape shape, Counted(static_cast<int64_t>(rows.size()), value_shape()));
+    ASSIGN_OR_RETURN(Tensor values, Tensor::Make(value_type(), shape));
+    char* to = values.raw();
+    for (const int64_t row : rows) {
+      CopyElements(value_type(), rows_.at(row), to, value_shape().num_elements());
+      to += rows_.row_bytes();
+    }
+    std::vector<StatePart> parts;
+    parts.push_back(std::move(keys));
+    parts.push_back({std::string(TableParts::kValues), {std::move(values)}});
+    parts.push_back({std::string(TableParts::kSize), {Tensor::Scalar<int64_t>(SizeLocked())}});
+    parts.push_back({std::string(TableParts::kBuckets), {Tensor::Scalar<int64_t>(num_buckets_)}});
+    return parts;
+  }
+
+  // A tensor of values or keys, of which `part` has as many as its first dimension says.
+  absl::StatusOr<Tensor> Column(const StatePart& part, DType dtype, const Shape& of) const {
+    ASSIGN_OR_RETURN(Tensor column, OnlyTensor(Named(), part, dtype, of.rank() + 1));
+    ASSIGN_OR_RETURN(const Shape wanted, Counted(column.dim(0), of));
+    if (column.shape() == wanted) return column;
+    return InvalidArgument(Named(), ": the part '", part.name, "' has shape ",
+                           column.shape().ToString(), ", not ", wanted.ToString());
+  }
+  absl::StatusOr<int64_t> Buckets(const StatePart& part) const {
+    ASSIGN_OR_RETURN(const Tensor buckets, OnlyTensor(Named(), part, DType::kInt64, 0));
+    const int64_t count = buckets.scalar<int64_t>();
+    const bool is_power = count > 0 && (count & (count - 1)) == 0;
+    if (kind() == Kind::kDense ? is_power : count == 0) return count;
+    return InvalidArgument(Named(), " cannot have ", count, " buckets");
+  }
+  absl::Status CheckPairs(const Tensor& keys, const Tensor& values) const {
+    if (keys.dim(0) == values.dim(0)) return absl::OkStatus();
+    return InvalidArgument(Named(), ": ", keys.dim(0), " keys and ", values.dim(0),
+                           " values do not belong together");
+  }
+
+  absl::Status SetWholeLocked(absl::Span<const StatePart> parts, bool strict)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    RETURN_IF_ERROR(CheckParts(Named(), parts,
+                               {TableParts::kKeys, TableParts::kValues, TableParts::kRemoved,
+                                TableParts::kBuckets, TableParts::kInitialized}));
+    ASSIGN_OR_RETURN(const Tensor keys, Column(parts[0], key_type(), key_shape()));
+    ASSIGN_OR_RETURN(const Tensor values, Column(parts[1], value_type(), value_shape()));
+    RETURN_IF_ERROR(CheckPairs(keys, values));
+    ASSIGN_OR_RETURN(const Tensor removed, Column(parts[2], value_type(), value_shape()));
+    if (removed.dim(0) > 0 && kind() != Kind::kDense)
+      return InvalidArgument(Named(), " keeps no removed entries, of which there are ",
+                             removed.dim(0));
+    ASSIGN_OR_RETURN(const int64_t buckets, Buckets(parts[3]));
+    ASSIGN_OR_RETURN(const Tensor initialized, OnlyTensor(Named(), parts[4], DType::kBool, 0));
+    if (strict) {
+      RETURN_IF_ERROR(CheckReserved(keys));
+      absl::flat_hash_set<K> seen;
+      for (int64_t i = 0; i < keys.dim(0); ++i) {
+        if (!seen.insert(KeyAt(keys, i)).second)
+          return InvalidArgument(Named(), ": entry ", i, " has the key of another");
+      }
+    }
+    ClearLocked();
+    for (int64_t i = 0; i < keys.dim(0); ++i) {
+      const K& key = KeyAt(keys, i);
+      if (std::find(reserved_.begin(), reserved_.end(), key) != reserved_.end()) continue;
+      SetLocked(key, values.raw() + RowOffset(i));
+    }
+    deleted_rows_.Clear();
+    num_deleted_ = removed.dim(0);
+    for (int64_t i = 0; i < num_deleted_; ++i) deleted_rows_.Append(removed.raw() + RowOffset(i));
+    num_buckets_ = buckets;
+    initialized_ = initialized.scalar<bool>();
+    return absl::OkStatus();
+  }
+
+  // Entries beyond the new size are gone, and every new one is among the rows.
+  absl::Status SetRowsLocked(const StateDelta& delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    RETURN_IF_ERROR(CheckParts(
+        Named(), delta.parts,
+        {TableParts::kKeys, TableParts::kValues, TableParts::kSize, TableParts::kBuckets}));
+    ASSIGN_OR_RETURN(const Tensor keys, Column(delta.parts[0], key_type(), key_shape()));
+    ASSIGN_OR_RETURN(const Tensor values, Column(delta.parts[1], value_type(), value_shape()));
+    RETURN_IF_ERROR(CheckPairs(keys, values));
+    ASSIGN_OR_RETURN(const Tensor size, OnlyTensor(Named(), delta.parts[2], DType::kInt64, 0));
+    ASSIGN_OR_RETURN(const int64_t buckets, Buckets(delta.parts[3]));
+    const auto count = static_cast<int64_t>(delta.rows.size());
+    const int64_t old_size = SizeLocked();
+    const int64_t new_size = size.scalar<int64_t>();
+    RETURN_IF_ERROR(CheckRows(Named(), delta.rows, new_size));
+    const int64_t added =
+        delta.rows.end() - std::lower_bound(delta.rows.begin(), delta.rows.end(), old_size);
+    if (keys.dim(0) != count || new_size < 0 || new_size - old_size > added) {
+      return InvalidArgument(Named(), " has ", old_size, " entries; a delta of ", count,
+                             " rows and ", keys.dim(0), " keys cannot make ", new_size, " of them");
+    }
+    RETURN_IF_ERROR(CheckReserved(keys));
+    const auto stays = [&](int64_t row) {
+      return row < new_size && !std::binary_search(delta.rows.begin(), delta.rows.end(), row);
+    };
+    absl::flat_hash_set<K> seen;
+    for (int64_t i = 0; i < count; ++i) {
+      const K& key = KeyAt(keys, i);
+      const auto found = index_.find(key);
+      if (!seen.insert(key).second || (found != index_.end() && stays(found->second)))
+        return InvalidArgument(Named(), ": row ", delta.rows[i], " has the key of another");
+    }
+    for (int64_t row = new_size; row < old_size; ++row) index_.erase(keys_[row]);
+    for (const int64_t row : delta.rows) {
+      if (row < old_size) index_.erase(keys_[row]);
+    }
+    for (int64_t last = old_size; last > new_size; --last) rows_.MoveLastTo(last - 1, last);
+    keys_.resize(static_cast<size_t>(std::min(old_size, new_size)));
+    for (int64_t i = 0; i < count; ++i) {
+      const K& key = KeyAt(keys, i);
+      if (delta.rows[i] == SizeLocked()) {
+        Append(key, values.raw() + RowOffset(i));
+        continue;
+      }
+      keys_[delta.rows[i]] = key;
+      index_[key] = delta.rows[i];
+      rows_.Set(delta.rows[i], values.raw() + RowOffset(i));
+    }
+    if (buckets != num_buckets_) {
+      deleted_rows_.Clear();
+      num_deleted_ = 0;
+    }
+    num_buckets_ = buckets;
+    return absl::OkStatus();
+  }
+
   static absl::Status NotInitialized() { return FailedPrecondition("Table not initialized."); }
   absl::Status Immutable(absl::string_view what) const {
     return Unimplemented("Cannot ", what, " table ", name(), ": it is filled once");
@@ -257,7 +472,7 @@ class HashTable : public LookupTable {
     return absl::OkStatus();
   }
 
-  // What was removed leaves its bucket when the table grows.
+  // Removed entries leave their buckets when the table grows.
   void GrowLocked(int64_t added) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (kind() != Kind::kDense) return;
     const auto needed = static_cast<double>(keys_.size()) + static_cast<double>(added);
@@ -267,42 +482,20 @@ class HashTable : public LookupTable {
     num_deleted_ = 0;
   }
 
-  absl::Status ImportBucketsLocked(const Tensor& keys, const Tensor& values)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    const int64_t buckets = NumKeys(keys);
-    if (buckets < 4) return InvalidArgument("Number of buckets must be at least 4, got: ", buckets);
-    if ((buckets & (buckets - 1)) != 0) {
-      return InvalidArgument("Number of buckets must be a power of 2, got: ", buckets);
-    }
-    ClearLocked();
-    deleted_rows_.Clear();
-    num_deleted_ = 0;
-    num_buckets_ = buckets;
-    for (int64_t i = 0; i < buckets; ++i) {
-      const K& key = KeyAt(keys, i);
-      if (std::find(reserved_.begin(), reserved_.end(), key) != reserved_.end()) continue;
-      SetLocked(key, values.raw() + static_cast<size_t>(i) * rows_.row_bytes());
-    }
-    return absl::OkStatus();
-  }
-
   void Append(const K& key, const char* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     index_.emplace(key, static_cast<int64_t>(keys_.size()));
     keys_.push_back(key);
     rows_.Append(row);
   }
-  void InsertLocked(const Tensor& keys, const Tensor& values)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    for (int64_t i = 0; i < NumKeys(keys); ++i)
-      SetLocked(KeyAt(keys, i), values.raw() + static_cast<size_t>(i) * rows_.row_bytes());
-  }
-  void SetLocked(const K& key, const char* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  // Returns the row.
+  int64_t SetLocked(const K& key, const char* row) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const auto found = index_.find(key);
-    if (found == index_.end()) {
-      Append(key, row);
-    } else {
+    if (found != index_.end()) {
       rows_.Set(found->second, row);
+      return found->second;
     }
+    Append(key, row);
+    return SizeLocked() - 1;
   }
   void ClearLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     index_.clear();
@@ -321,6 +514,8 @@ class HashTable : public LookupTable {
   absl::flat_hash_map<K, int64_t> index_ ABSL_GUARDED_BY(mutex_);
   std::vector<K> keys_ ABSL_GUARDED_BY(mutex_);
   Rows rows_ ABSL_GUARDED_BY(mutex_);
+  int64_t epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<ChangeLog> log_ ABSL_GUARDED_BY(mutex_);  // while there is a watch
 };
 
 }  // namespace

@@ -99,7 +99,7 @@ absl::Status CheckBuckets(KernelContext& c, const LookupTable& table) {
     return absl::OkStatus();
   return InvalidArgument(
       "Keys of shape ", keys.shape().ToString(), " and values of shape ", values.shape().ToString(),
-      " are no buckets of a table with keys of shape ", table.key_shape().ToString(),
+      " are not buckets of a table with keys of shape ", table.key_shape().ToString(),
       " and values of shape ", table.value_shape().ToString());
 }
 
@@ -113,7 +113,7 @@ absl::Status RunImport(KernelContext& c) {
   if (table->kind() == LookupTable::Kind::kStatic && c.input(1).num_elements() == 0) {
     return InvalidArgument("keys and values cannot be empty tensors");
   }
-  return table->Import(c.input(1), c.input(2));
+  return ImportTable(*table, c.input(1), c.input(2));
 }
 
 absl::Status RunRemove(KernelContext& c) {
@@ -136,7 +136,7 @@ absl::Status RunExport(KernelContext& c) {
                            DTypeName(table->value_type()), ", asked for ",
                            DTypeName(c.output_type(0)), "->", DTypeName(c.output_type(1)));
   }
-  ASSIGN_OR_RETURN(LookupTable::Entries entries, table->Export());
+  ASSIGN_OR_RETURN(LookupTable::Entries entries, ExportTable(*table));
   c.SetOutput(0, std::move(entries.keys));
   c.SetOutput(1, std::move(entries.values));
   return absl::OkStatus();
@@ -258,7 +258,7 @@ absl::Status FindShape(ShapeContext& c) {
 
 absl::Status ExportShape(ShapeContext& c) {
   RETURN_IF_ERROR(HandleIn(c));
-  // Tables have their own ideas of it.
+  // The shape of the keys depends on the kind of table.
   const bool is_known = c.input_type(0) != DType::kResource;
   c.SetOutput(0, is_known ? PartialShape::Vector(-1) : PartialShape());
   c.SetOutput(1, PartialShape());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <optional>
 
@@ -13,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "muster/transport/peer.h"
+#include "muster/transport/api/peer.h"
 
 namespace muster::fast {
 namespace {
@@ -51,7 +50,7 @@ bool IsSameUser(int socket) {
          credentials.uid == geteuid();
 }
 
-// A process has one link to each server. They leave most descriptors to what comes over the
+// A process has one link to each server. Links leave most descriptors to connections over the
 // network.
 ConnectionLimits LinkLimits() {
   const int in_all = std::clamp(DescriptorLimit() / 4, 16, 4096);
@@ -74,14 +73,6 @@ absl::string_view NameIn(absl::string_view capability, absl::string_view address
                        absl::ConsumePrefix(&capability, port) &&
                        absl::ConsumePrefix(&capability, "=");
   return is_fast ? capability : absl::string_view();
-}
-
-bool IsWanted() {
-  static const bool wanted = [] {
-    const char* const value = std::getenv("MUSTER_FAST");
-    return value == nullptr || absl::string_view(value) != "0";
-  }();
-  return wanted;
 }
 
 absl::StatusOr<std::shared_ptr<FastServer>> FastServer::Start(ServeCall serve, Scheduler& scheduler,
@@ -162,13 +153,13 @@ void FastServer::Add(Acceptor::Connection connection) {
   const int socket = connection.socket.get();
   if (!IsSameUser(socket)) return acceptor_.Ended(connection.peer, Acceptor::End::kDropped);
   setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kBufferBytes, sizeof(kBufferBytes));
-  auto serve = [serve = serve_, refuses = refuses_](LinkCall call) {
+  auto serve = [serve = serve_, refuses = refuses_](FastCall call) {
     if (refuses->load())
       return std::move(call.reply)(absl::UnavailableError("The server is being stopped"));
     serve(std::move(call));
   };
-  std::shared_ptr<Link> link = Link::Create(std::move(connection.socket).Release(),
-                                            std::move(serve), &scheduler_, max_message_bytes_);
+  std::shared_ptr<FastLink> link = FastLink::Create(
+      std::move(connection.socket).Release(), std::move(serve), &scheduler_, max_message_bytes_);
   MutexLock lock(mutex_);
   RemoveEndedLocked();
   links_.push_back({std::move(link), std::move(connection.peer)});
@@ -184,9 +175,9 @@ bool FastServer::RemoveEndedLocked() {
   return found;
 }
 
-std::vector<std::shared_ptr<Link>> FastServer::Links() {
+std::vector<std::shared_ptr<FastLink>> FastServer::Links() {
   MutexLock lock(mutex_);
-  std::vector<std::shared_ptr<Link>> links;
+  std::vector<std::shared_ptr<FastLink>> links;
   for (const OpenLink& each : links_) links.push_back(each.link);
   return links;
 }
@@ -222,15 +213,15 @@ void FastServer::Stop(absl::Duration grace) {
   for (const auto& link : Links()) link->Break("Socket closed");
 }
 
-absl::StatusOr<std::shared_ptr<Link>> LinkTo(const std::string& name, Scheduler& scheduler,
-                                             size_t max_message_bytes) {
+absl::StatusOr<std::shared_ptr<FastLink>> LinkTo(const std::string& name, Scheduler& scheduler,
+                                                 size_t max_message_bytes) {
   struct Known {
     Mutex mutex;
-    absl::flat_hash_map<std::string, std::weak_ptr<Link>> links ABSL_GUARDED_BY(mutex);
+    absl::flat_hash_map<std::string, std::weak_ptr<FastLink>> links ABSL_GUARDED_BY(mutex);
   };
   static auto* const known = new Known;
   MutexLock lock(known->mutex);
-  std::shared_ptr<Link> link = known->links[name].lock();
+  std::shared_ptr<FastLink> link = known->links[name].lock();
   if (link != nullptr && link->is_open()) return link;
   absl::erase_if(known->links, [](const auto& each) { return each.second.expired(); });
   if (!Poller::Global().works()) return SystemError("cannot wait for answers");
@@ -243,7 +234,7 @@ absl::StatusOr<std::shared_ptr<Link>> LinkTo(const std::string& name, Scheduler&
     close(fd);
     return status;
   }
-  link = Link::Create(fd, nullptr, &scheduler, max_message_bytes);
+  link = FastLink::Create(fd, nullptr, &scheduler, max_message_bytes);
   known->links[name] = link;
   return link;
 }

@@ -7,19 +7,16 @@
 
 #include "absl/container/flat_hash_set.h"
 
-#include "muster/base/acceptor.h"
-#include "muster/transport/fast/link.h"
+#include "muster/base/net/acceptor.h"
+#include "muster/transport/fast/fast_link.h"
 
 namespace muster::fast {
 
 // How a task at `port` tells others the name of its server.
 std::string CapabilityOf(int port, absl::string_view name);
-// The name in a capability of the task at `address`; empty where it is none of that kind. So it is
-// for a task that is reached at another port than its own: somebody stands between, and wants to.
+// The name in a capability of the task at `address`; empty where it is of another kind, and for a
+// task that is reached at another port than its own: then a proxy stands between on purpose.
 absl::string_view NameIn(absl::string_view capability, absl::string_view address);
-
-// Whether the user wants it: MUSTER_FAST is not 0.
-bool IsWanted();
 
 // Thread-safe. Only processes of the same user in the same network namespace get in.
 class FastServer : public Pollable, public std::enable_shared_from_this<FastServer> {
@@ -48,7 +45,7 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
   void Add(Acceptor::Connection connection);
   // Whether one has ended of which it was not known.
   bool RemoveEndedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<std::shared_ptr<Link>> Links();
+  std::vector<std::shared_ptr<FastLink>> Links();
   size_t NumServed();
 
   const ServeCall serve_;
@@ -61,15 +58,15 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
   Mutex mutex_;
   int socket_ ABSL_GUARDED_BY(mutex_) = -1;
   struct OpenLink {
-    std::shared_ptr<Link> link;
+    std::shared_ptr<FastLink> link;
     std::string peer;
   };
   std::vector<OpenLink> links_ ABSL_GUARDED_BY(mutex_);
 };
 
-// The link of this process to the server of that name: all who talk to it share one. Unavailable
-// when it cannot be had.
-absl::StatusOr<std::shared_ptr<Link>> LinkTo(const std::string& name, Scheduler& scheduler,
-                                             size_t max_message_bytes);
+// The link of this process to the server of that name, shared by all callers. Unavailable when
+// there is none and it cannot be made.
+absl::StatusOr<std::shared_ptr<FastLink>> LinkTo(const std::string& name, Scheduler& scheduler,
+                                                 size_t max_message_bytes);
 
 }  // namespace muster::fast

@@ -7,7 +7,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "muster/base/socket_fakes_test.h"
+#include "muster/base/net/socket_fakes_test.h"
 
 namespace muster::fast {
 namespace {
@@ -18,7 +18,7 @@ class FastServerTest : public testing::Test {
     // A quarter is for links, half of that for one process.
     const SoftLimit limit(400);
     auto server = FastServer::Start(
-        [](LinkCall call) { std::move(call.reply)(absl::UnimplementedError("")); },
+        [](FastCall call) { std::move(call.reply)(absl::UnimplementedError("")); },
         DefaultScheduler(), 1 << 20);
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);

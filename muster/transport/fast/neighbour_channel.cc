@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "muster/transport/api/peer.h"
 #include "muster/transport/fast/fast_server.h"
 #include "muster/transport/messages/methods.h"
-#include "muster/transport/peer.h"
-#include "muster/transport/peer_proto.h"
+#include "muster/transport/wire/peer_proto.h"
 
 namespace muster::fast {
 namespace {
@@ -14,8 +14,8 @@ constexpr absl::Duration kAnswerWithin = absl::Seconds(10);
 // After a look that found nothing.
 constexpr int kCallsBetweenLooks = 1000;
 
-// What steps consist of. Questions whether a task lives go the way that every task has, and
-// whatever happens once is not worth another connection.
+// The calls of which steps consist. Liveness checks go over gRPC, which every task has, and calls
+// that happen once are not worth another connection.
 bool IsForLinks(absl::string_view service, absl::string_view method) {
   if (service == kPeerService) return method == "RecvTensors";
   return method == "RunStep" || method == "RunCallable" || method == "RunGraph" ||
@@ -37,7 +37,7 @@ std::string NameOf(const PeerInfo& peer, absl::string_view address) {
 
 }  // namespace
 
-std::shared_ptr<Link> NeighbourChannel::FindLink() const {
+std::shared_ptr<FastLink> NeighbourChannel::FindLink() const {
   {
     MutexLock lock(mutex_);
     if (link_ != nullptr && link_->is_open()) return link_;
@@ -59,13 +59,13 @@ void NeighbourChannel::Look() const {
                 const absl::StatusOr<PeerInfo> peer =
                     bytes.ok() ? ReadPeer(*bytes) : absl::StatusOr<PeerInfo>(bytes.status());
                 const std::string name = peer.ok() ? NameOf(*peer, self->address()) : "";
-                absl::StatusOr<std::shared_ptr<Link>> link = nullptr;
+                absl::StatusOr<std::shared_ptr<FastLink>> link = nullptr;
                 if (!name.empty()) link = LinkTo(name, self->scheduler_, self->max_message_bytes_);
                 self->Found(link.value_or(nullptr));
               });
 }
 
-void NeighbourChannel::Found(std::shared_ptr<Link> link) const {
+void NeighbourChannel::Found(std::shared_ptr<FastLink> link) const {
   if (link != nullptr) ShareLargeBuffers();
   MutexLock lock(mutex_);
   calls_until_look_ = link == nullptr ? kCallsBetweenLooks : 1;
@@ -75,7 +75,7 @@ void NeighbourChannel::Found(std::shared_ptr<Link> link) const {
 void NeighbourChannel::Call(absl::string_view service, absl::string_view method,
                             CallOptions options, absl::StatusOr<WireMessage> request,
                             Done done) const {
-  const std::shared_ptr<Link> link = IsForLinks(service, method) ? FindLink() : nullptr;
+  const std::shared_ptr<FastLink> link = IsForLinks(service, method) ? FindLink() : nullptr;
   if (link == nullptr || !request.ok()) {
     return slow_->Call(service, method, std::move(options), std::move(request), std::move(done));
   }

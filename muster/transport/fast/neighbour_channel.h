@@ -5,7 +5,7 @@
 
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
-#include "muster/transport/fast/link.h"
+#include "muster/transport/fast/fast_link.h"
 
 namespace muster::fast {
 
@@ -30,16 +30,16 @@ class NeighbourChannel final : public Channel,
 
  private:
   // Null: none yet. Looks for one where that is worthwhile.
-  std::shared_ptr<Link> FindLink() const;
+  std::shared_ptr<FastLink> FindLink() const;
   void Look() const;
-  void Found(std::shared_ptr<Link> link) const;
+  void Found(std::shared_ptr<FastLink> link) const;
 
   const std::shared_ptr<const Channel> slow_;
   const std::string name_;
   Scheduler& scheduler_;
   const size_t max_message_bytes_;
   mutable Mutex mutex_;
-  mutable std::shared_ptr<Link> link_ ABSL_GUARDED_BY(mutex_);
+  mutable std::shared_ptr<FastLink> link_ ABSL_GUARDED_BY(mutex_);
   mutable int calls_until_look_ ABSL_GUARDED_BY(mutex_) = 1;
 };
 

@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "muster/transport/fast/fast_server.h"
 #include "muster/transport/grpc/grpc_fakes_test.h"
@@ -27,8 +28,8 @@ class NeighbourChannelTest : public testing::Test {
       task_.remote->RecvTensor({}, {3, "key", 4}, std::move(done));
     });
   }
-  // The network does not know over which connection a worker is called.
-  bool CameByLink() const { return task_.worker->last.connection != nullptr; }
+  // Over the network the caller is an address.
+  bool CameByLink() const { return absl::StartsWith(task_.worker->last.caller->name, "process "); }
   bool FindsTheLink() {
     const absl::Time end = absl::Now() + absl::Seconds(60);
     while (absl::Now() < end) {
@@ -45,9 +46,20 @@ TEST_F(NeighbourChannelTest, CallsMoveToTheLink) {
   ASSERT_TRUE(Start().ok());
   EXPECT_TRUE(FindsTheLink());
   EXPECT_EQ(task_.worker->last.peer, CallOptions::Peer::kMuster);
-  const auto reply = Await<RunStepReply>(
-      [&](CallDone<RunStepReply> done) { task_.remote_master->RunStep({}, {}, std::move(done)); });
-  EXPECT_TRUE(reply.ok()) << reply.status();
+  const std::string process = absl::StrCat("process ", getpid());
+  EXPECT_EQ(task_.worker->last.caller->host, process);
+  EXPECT_EQ(task_.worker->last.caller->name, absl::StrCat(process, " of user ", geteuid()));
+  // The master has a channel of its own, which finds the same link.
+  const absl::Time end = absl::Now() + absl::Seconds(60);
+  do {
+    const auto reply = Await<RunStepReply>([&](CallDone<RunStepReply> done) {
+      task_.remote_master->RunStep({}, {}, std::move(done));
+    });
+    ASSERT_TRUE(reply.ok()) << reply.status();
+  } while (task_.master->last.caller != task_.worker->last.caller && absl::Now() < end);
+  EXPECT_EQ(task_.master->last.caller, task_.worker->last.caller);
+  // The link is that of the process, and stays when a session of it is forgotten.
+  EXPECT_EQ(task_.master->last.caller->connection, nullptr);
 }
 
 TEST_F(NeighbourChannelTest, TensorsOfAllSizes) {

@@ -27,7 +27,7 @@ class Pollable {
 class Poller {
  public:
   static Poller& Global();
-  // False where the system lets nobody wait.
+  // False where the system has no epoll for it.
   bool works() const { return epoll_ >= 0; }
 
   using Number = uint64_t;

@@ -4,7 +4,7 @@
 
 #include "muster/tensor/memory_guard.h"
 #include "muster/tensor/unused_memory.h"
-#include "muster/transport/status_proto.h"
+#include "muster/transport/wire/status_proto.h"
 
 namespace muster {
 namespace {
@@ -12,7 +12,8 @@ namespace {
 // Shorter texts are copied into the slice.
 constexpr size_t kShareFromBytes = 2048;
 
-// Tensors may lie in it for as long as they live, so large ones count.
+// Tensors may share this memory for their whole lifetime, so large messages count towards the
+// limit.
 struct Received {
   ~Received() {
     if (counted_bytes > 0) MemoryGuard::Global().Return(this, counted_bytes);

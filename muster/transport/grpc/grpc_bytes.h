@@ -4,8 +4,8 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
-#include "muster/transport/call.h"
-#include "muster/transport/wire_message.h"
+#include "muster/transport/api/call.h"
+#include "muster/transport/wire/wire_message.h"
 
 namespace muster {
 

@@ -1,23 +1,16 @@
 #include "muster/transport/grpc/grpc_connections.h"
 
-#include <cstddef>
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <linux/tcp.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include "muster/base/log.h"
 #include "muster/base/status.h"
 #include "muster/transport/grpc/grpc_library.h"
+#include "muster/transport/grpc/grpc_sockets.h"
 
 namespace muster {
 namespace {
@@ -26,71 +19,12 @@ constexpr absl::Duration kSweepInterval = absl::Seconds(1);
 // Between two searches for ended connections when there is no place for new ones.
 constexpr absl::Duration kSearchInterval = absl::Milliseconds(20);
 constexpr absl::Duration kBetweenLines = absl::Seconds(10);
-// What those who only begin calls send in no time, and others not before their first request.
+// A peer that only begins calls soon sends this much; others do not before their first request.
 constexpr uint64_t kStrangerBytes = 64 << 10;
 constexpr absl::Duration kDropInterval = absl::Milliseconds(20);
 // gRPC takes a moment to end the calls of a closed connection, on a busy machine several.
 constexpr absl::Duration kReturnInterval = absl::Seconds(2);
 constexpr int kReturns = 5;
-constexpr uint8_t kEstablished = 1;  // of TCP's states, in tcp_info
-
-// "127.0.0.1:80" or "::1:80"; IPv4 seen through IPv6 as IPv4. Empty for other kinds.
-std::string EndName(int fd) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof(address);
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return "";
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
-    inet_ntop(AF_INET, &v4.sin_addr, text, sizeof(text));
-    return absl::StrCat(text, ":", ntohs(v4.sin_port));
-  }
-  if (address.ss_family != AF_INET6) return "";
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
-  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
-    inet_ntop(AF_INET, &v6.sin6_addr.s6_addr[12], text, sizeof(text));
-  } else {
-    inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof(text));
-  }
-  return absl::StrCat(text, ":", ntohs(v6.sin6_port));
-}
-
-// The same of gRPC's "ipv4:127.0.0.1:80" and "ipv6:%5B::1%5D:80"; nothing for other kinds.
-std::optional<std::string> EndName(absl::string_view peer) {
-  if (!absl::ConsumePrefix(&peer, "ipv4:") && !absl::ConsumePrefix(&peer, "ipv6:"))
-    return std::nullopt;
-  std::string name = absl::StrReplaceAll(
-      peer, {{"%5B", ""}, {"%5b", ""}, {"%5D", ""}, {"%5d", ""}, {"[", ""}, {"]", ""}});
-  // The interface of a local address is no part of its name.
-  const size_t zone = name.find('%');
-  if (zone != std::string::npos) name.erase(zone, name.rfind(':') - zone);
-  return name;
-}
-
-// Zero where there is none.
-uint64_t SocketNumber(int fd) {
-  struct stat found = {};
-  return fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? found.st_ino : 0;
-}
-
-struct SocketState {
-  bool is_established = false;
-  uint64_t received_bytes = 1;  // where the system does not say
-};
-
-// Nothing when the descriptor is no longer that of the socket: no socket comes back, so what was
-// read before the comparison is of the right one.
-std::optional<SocketState> StateOf(int fd, uint64_t socket) {
-  tcp_info info = {};
-  socklen_t size = sizeof(info);
-  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
-  if (SocketNumber(fd) != socket) return std::nullopt;
-  SocketState state;
-  state.is_established = info.tcpi_state == kEstablished;
-  constexpr size_t kCounted = offsetof(tcp_info, tcpi_bytes_received) + sizeof(uint64_t);
-  if (size >= kCounted) state.received_bytes = info.tcpi_bytes_received;
-  return state;
-}
 
 // Ends the connection of a socket that gRPC owns; what has arrived and was not read is thrown away.
 bool Reset(int fd, uint64_t socket) {
@@ -207,24 +141,46 @@ void GrpcConnections::Sweep() {
   CancelAll(ended);
 }
 
-std::shared_ptr<Cancellation> GrpcConnections::Track(const std::string& name) {
-  if (scheduler_ == nullptr || !EndName(absl::string_view(name))) return nullptr;
+std::shared_ptr<const Caller> GrpcConnections::Serve(const std::string& name, size_t bytes,
+                                                     absl::string_view introduction, bool tracked,
+                                                     absl::FunctionRef<void(Caller&)> describe) {
   MutexLock lock(mutex_);
   Entry* const entry = FindLocked(name);
-  if (entry == nullptr) {
-    auto ended = std::make_shared<Cancellation>();
-    CancelAll({ended});
-    return ended;
+  const bool is_tracked = tracked && scheduler_ != nullptr;
+  std::shared_ptr<Cancellation> connection;
+  if (entry != nullptr) {
+    entry->served = true;
+    entry->served_bytes += bytes;
+    if (is_tracked) connection = TrackLocked(*entry);
+    const bool is_same = entry->caller != nullptr && entry->introduction == introduction &&
+                         (!is_tracked || entry->caller->connection == connection);
+    if (is_same) return entry->caller;
+  } else if (is_tracked && EndName(absl::string_view(name))) {
+    connection = std::make_shared<Cancellation>();
+    CancelAll({connection});
   }
-  if (entry->tracked == nullptr) {
-    entry->tracked = std::make_shared<Cancellation>();
+  auto caller = std::make_shared<Caller>();
+  caller->name = entry != nullptr ? entry->name : name;
+  caller->host = entry != nullptr ? entry->peer : name;
+  caller->connection = std::move(connection);
+  caller->Introduce(std::string(introduction));
+  describe(*caller);
+  if (entry == nullptr) return caller;
+  entry->caller = std::move(caller);
+  entry->introduction = std::string(introduction);
+  return entry->caller;
+}
+
+std::shared_ptr<Cancellation> GrpcConnections::TrackLocked(Entry& entry) {
+  if (entry.tracked == nullptr) {
+    entry.tracked = std::make_shared<Cancellation>();
     ++num_tracked_;
   }
   if (!sweeping_) {
     sweeping_ = true;
     SweepLaterLocked();
   }
-  return entry->tracked;
+  return entry.tracked;
 }
 
 bool GrpcConnections::IsOpen(const std::string& name) const {
@@ -258,9 +214,13 @@ void GrpcConnections::NoteWaiting(const std::string& name, int change, int in_al
   DropAbuser(abuser, "its calls come without requests");
 }
 
-void GrpcConnections::NoteServed(const std::string& name) {
+std::optional<GrpcConnections::Traffic> GrpcConnections::TrafficOf(const std::string& name) {
   MutexLock lock(mutex_);
-  if (Entry* const entry = FindLocked(name)) entry->served = true;
+  const Entry* const entry = FindLocked(name);
+  if (entry == nullptr) return std::nullopt;
+  const std::optional<SocketState> state = StateOf(entry->fd, entry->socket);
+  if (!state) return std::nullopt;
+  return Traffic{state->received_bytes, entry->served_bytes};
 }
 
 void GrpcConnections::DropStrangers() {
@@ -321,7 +281,7 @@ void GrpcConnections::NoteEmpty(const std::string& name) {
     if (++entry->empty <= kMostEmpty) return;
     abuser = entry->name;
   }
-  DropAbuser(abuser, "it gives up its calls before it has sent their requests");
+  DropAbuser(abuser, "it cancels its calls before it has sent their requests");
 }
 
 void GrpcConnections::DropAbuser(const std::string& end, absl::string_view what) {

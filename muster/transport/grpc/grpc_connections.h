@@ -1,20 +1,23 @@
-// Who is connected to a server. gRPC owns the sockets and tells nobody when a connection ends, nor
-// whether a call ended because its caller cancelled it or because the caller is gone.
+// The connections to a server. gRPC owns the sockets and does not report when a connection ends,
+// nor whether a call ended because its caller cancelled it or because the caller is gone.
 #pragma once
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/btree_set.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 
-#include "muster/base/acceptor.h"
+#include "muster/base/caller.h"
+#include "muster/base/cancellation.h"
 #include "muster/base/mutex.h"
+#include "muster/base/net/acceptor.h"
 #include "muster/base/scheduler.h"
-#include "muster/runtime/cancellation.h"
 
 namespace muster {
 
@@ -22,10 +25,10 @@ namespace muster {
 // long as the number of its socket is the one with which it was accepted. Thread-safe.
 class GrpcConnections : public std::enable_shared_from_this<GrpcConnections> {
  public:
-  // Calls that have not sent their requests cost memory, whoever makes them. A connection is closed
-  // when it has more than kManyWaiting such calls for kWaitingTime, or gives up more than
+  // Calls that have not sent their requests cost memory, whatever their peer. A connection is
+  // closed when it has more than kManyWaiting such calls for kWaitingTime, or cancels more than
   // kMostEmpty of them within kEmptyTime; and the one that has most when there are more than
-  // kMostWaiting of all connections. Thousands for a moment are no abuse: the calls of a step come
+  // kMostWaiting of all connections. Thousands for a moment are not abuse: the calls of a step come
   // and go at once.
   static constexpr int kManyWaiting = 1024;
   static constexpr int kMostWaiting = 12288;
@@ -46,18 +49,27 @@ class GrpcConnections : public std::enable_shared_from_this<GrpcConnections> {
   // Gives back the places of connections that have ended.
   void Sweep();
 
-  // Cancelled with Unavailable soon after the connection has ended. `name` is gRPC's name of the
-  // other end; null for kinds that the system does not list.
-  std::shared_ptr<Cancellation> Track(const std::string& name);
+  // The request of a call, of this many bytes, has arrived, and the call is accepted. `name` is
+  // gRPC's name of the other end. The result is who makes the call: the same object for all calls
+  // of a connection with the same introduction, which `describe` completes when it is made. With
+  // `tracked`, its connection is cancelled with Unavailable soon after the connection has ended;
+  // null for kinds that the system does not list.
+  std::shared_ptr<const Caller> Serve(const std::string& name, size_t bytes,
+                                      absl::string_view introduction, bool tracked,
+                                      absl::FunctionRef<void(Caller&)> describe);
   // Whether the connection is there at this moment; true for kinds that the system does not list.
   bool IsOpen(const std::string& name) const;
 
   // A call without a request waits, or no longer. `in_all` is how many do, of all connections.
   void NoteWaiting(const std::string& name, int change, int in_all);
-  // A call was given up before its request had arrived.
+  // A call was cancelled before its request had arrived.
   void NoteEmpty(const std::string& name);
-  // The request of a call has arrived, and it is let in.
-  void NoteServed(const std::string& name);
+  struct Traffic {
+    uint64_t received_bytes = 0;
+    uint64_t served_bytes = 0;  // of requests
+  };
+  // Nothing for connections that are gone, and for kinds that the system does not list.
+  std::optional<Traffic> TrafficOf(const std::string& name);
   // Closes connections that have sent much and have never asked for anything.
   void DropStrangers();
 
@@ -67,11 +79,14 @@ class GrpcConnections : public std::enable_shared_from_this<GrpcConnections> {
     std::string peer;
     int fd = -1;
     uint64_t socket = 0;                    // its number
-    std::shared_ptr<Cancellation> tracked;  // null: nobody wants to know of its end
-    bool served = false;                    // one of its calls was let in
-    int waiting = 0;                        // calls without a request
-    absl::Time many_since;                  // that there are many of them
-    int empty = 0;                          // calls given up without one, since:
+    std::shared_ptr<Cancellation> tracked;  // null: its end is not tracked
+    std::shared_ptr<const Caller> caller;   // of the last call that was accepted
+    std::string introduction;               // with which it was made
+    bool served = false;                    // one of its calls was accepted
+    uint64_t served_bytes = 0;
+    int waiting = 0;        // calls without a request
+    absl::Time many_since;  // that there are many of them
+    int empty = 0;          // calls cancelled without one, since:
     absl::Time empty_since = absl::InfinitePast();
   };
   using Ended = std::vector<std::shared_ptr<Cancellation>>;
@@ -83,6 +98,7 @@ class GrpcConnections : public std::enable_shared_from_this<GrpcConnections> {
   bool DropLocked(uint64_t number, Ended& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool DropSilentLocked(const std::string* peer, Ended& ended)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::shared_ptr<Cancellation> TrackLocked(Entry& entry) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndTrackingLocked(Entry& entry, Ended& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t RemoveEndedLocked(Ended& ended) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Entry* MostWaitingLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -102,8 +118,7 @@ class GrpcConnections : public std::enable_shared_from_this<GrpcConnections> {
   int returns_left_ ABSL_GUARDED_BY(mutex_) = 0;  // of free memory to the system
   size_t num_tracked_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
-  absl::btree_map<uint64_t, Entry> entries_
-      ABSL_GUARDED_BY(mutex_);  // in the order of their coming
+  absl::btree_map<uint64_t, Entry> entries_ ABSL_GUARDED_BY(mutex_);  // in order of arrival
   absl::flat_hash_map<std::string, uint64_t> by_name_ ABSL_GUARDED_BY(mutex_);
   // Not known to have sent anything.
   absl::btree_set<uint64_t> silent_ ABSL_GUARDED_BY(mutex_);

@@ -239,11 +239,13 @@ struct FakeTask {
   std::shared_ptr<MasterApi> remote_master;
   bool fast = false;                  // whether they talk without the network
   size_t max_sent_bytes = INT32_MAX;  // by either side
+  size_t max_whole_bytes = INT32_MAX;
 
   absl::Status Start(GrpcServerOptions options = {}, SecurityOptions client = {}) {
     options.host = "127.0.0.1";
     options.fast = fast;
     options.max_sent_bytes = max_sent_bytes;
+    options.max_whole_bytes = max_whole_bytes;
     ASSIGN_OR_RETURN(server, GrpcServer::Start(std::move(options), master, worker));
     return Connect(std::move(client), absl::StrCat("127.0.0.1:", server->port()));
   }
@@ -253,6 +255,7 @@ struct FakeTask {
     grpc.security = std::move(client);
     grpc.fast = fast;
     grpc.max_sent_bytes = max_sent_bytes;
+    grpc.max_whole_bytes = max_whole_bytes;
     transport = NewGrpcTransport(std::move(grpc));
     peers = transport->Connect(ClusterSpec({{"ps", {{0, address}}}}), TaskName(), nullptr);
     remote = peers->Worker("/job:ps/replica:0/task:0");

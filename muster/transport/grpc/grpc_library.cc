@@ -1,6 +1,5 @@
 #include "muster/transport/grpc/grpc_library.h"
 
-#include <cstdlib>
 #include <memory>
 
 #include "absl/synchronization/mutex.h"
@@ -9,6 +8,8 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/support/byte_buffer.h>
 #include <malloc.h>
+
+#include "muster/base/settings.h"
 
 namespace muster {
 namespace {
@@ -23,11 +24,11 @@ struct Pin {
   grpc::ByteBuffer response;
 };
 
-// gRPC allocates what it reads into anew for each message. By default that memory goes back to the
+// gRPC allocates a new receive buffer for each message. By default that memory goes back to the
 // system with each large tensor, and its pages cost more than the copies.
 void KeepReceiveMemory() {
 #ifdef __GLIBC__
-  if (std::getenv("MALLOC_TRIM_THRESHOLD_") != nullptr) return;
+  if (!EnvironmentVariable("MALLOC_TRIM_THRESHOLD_").empty()) return;
   mallopt(M_MMAP_THRESHOLD, 16 << 20);
   mallopt(M_TRIM_THRESHOLD, 32 << 20);
 #endif

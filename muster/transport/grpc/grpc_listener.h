@@ -7,13 +7,13 @@
 
 #include <grpcpp/server_builder.h>
 
-#include "muster/base/acceptor.h"
-#include "muster/base/listening_sockets.h"
+#include "muster/base/net/acceptor.h"
+#include "muster/base/net/listening_sockets.h"
 #include "muster/transport/grpc/grpc_connections.h"
 
 namespace muster {
 
-// Data that nobody acknowledges for so long ends a connection.
+// A connection ends when data has not been acknowledged for this long.
 inline constexpr int kServerKeepaliveTimeoutMillis = 30'000;
 
 class GrpcListener {

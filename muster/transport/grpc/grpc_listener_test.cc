@@ -8,7 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "muster/base/socket_fakes_test.h"
+#include "muster/base/net/socket_fakes_test.h"
 #include "muster/transport/grpc/grpc_fakes_test.h"
 
 namespace muster {
@@ -117,6 +117,16 @@ TEST_F(GrpcListenerTest, ConnectionsOverTheLimitAreClosedAndPlacesComeBack) {
   EXPECT_TRUE(answered.ok()) << answered;
 }
 
+TEST_F(GrpcListenerTest, ConnectionsThatDoNotGreetEnd) {
+  GrpcServerOptions options;
+  options.handshake_timeout = absl::Milliseconds(200);
+  ASSERT_TRUE(task_.Start(std::move(options)).ok());
+  TestClient silent(port());
+  silent.ReadAll();  // until it ends
+  const std::unique_ptr<TestClient> greeting = Speaker();
+  EXPECT_TRUE(IsGreeted(*greeting));
+}
+
 TEST_F(GrpcListenerTest, SilentConnectionsGoForNewOnes) {
   Start({4, 3});
   std::vector<std::unique_ptr<TestClient>> silent;
@@ -140,7 +150,7 @@ TEST_F(GrpcListenerTest, AcceptsAgainAfterTheDescriptorsWereUsedUp) {
   EXPECT_TRUE(Eventually([&] { return acceptor_->Status().ok(); }));
   const absl::Status answered = Call();
   EXPECT_TRUE(answered.ok()) << answered;
-  EXPECT_TRUE(IsGreeted(client)) << "who has waited is served too";
+  EXPECT_TRUE(IsGreeted(client)) << "a client that has waited is served too";
 }
 
 TEST_F(GrpcListenerTest, WithoutDescriptorsItTriesNowAndThen) {
@@ -153,7 +163,8 @@ TEST_F(GrpcListenerTest, WithoutDescriptorsItTriesNowAndThen) {
   EXPECT_GE(absl::Now() - start, absl::Milliseconds(300));
 }
 
-// What strangers send is looked at first; who was served once is known by its calls alone.
+// For new peers the bytes sent are checked first; peers that were served once are judged by their
+// calls alone.
 enum class Caller : uint8_t { kStranger, kServed };
 
 class GrpcFloodTest : public GrpcListenerTest, public testing::WithParamInterface<Caller> {

@@ -1,4 +1,4 @@
-// Calls to a master over a real connection, and who may make them.
+// Calls to a master over a real connection, and access control.
 #include <cstdlib>
 #include <filesystem>
 
@@ -221,6 +221,7 @@ TEST(GrpcSecurityTest, Tokens) {
   FakeTask task;
   ASSERT_TRUE(task.Start(options, options.security).ok());
   EXPECT_TRUE(Ping(task).ok()) << Ping(task);
+  EXPECT_TRUE(task.worker->last.caller->has_token);
   for (const char* wrong : {"", "secre", "secret1", "Secret"}) {
     SecurityOptions client;
     client.token = wrong;
@@ -292,6 +293,8 @@ TEST_F(GrpcTlsTest, MutualTls) {
   FakeTask task;
   ASSERT_TRUE(task.Start(options, options.security).ok());
   EXPECT_TRUE(Ping(task).ok()) << Ping(task);
+  EXPECT_EQ(task.worker->last.caller->subject, "CN=task");
+  EXPECT_TRUE(task.worker->last.caller->has_token);
   const std::string address = absl::StrCat("127.0.0.1:", task.server->port());
   ASSERT_TRUE(task.Connect(With("", /*ca=*/true), address).ok());
   EXPECT_EQ(Ping(task).code(), StatusCode::kUnavailable);

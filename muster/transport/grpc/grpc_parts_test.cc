@@ -26,7 +26,7 @@ Tensor Numbers(int64_t count) {
 class GrpcPartsTest : public testing::Test {
  protected:
   void SetUp() override {
-    task_.max_sent_bytes = kLimit;
+    task_.max_whole_bytes = kLimit;
     const absl::Status status = task_.Start(server_);
     ASSERT_TRUE(status.ok()) << status;
   }
@@ -43,7 +43,7 @@ class GrpcPartsTest : public testing::Test {
 };
 
 TEST_F(GrpcPartsTest, LongFeedsAndFetchesArrive) {
-  // Several pieces of several parts; strings lie in the message itself.
+  // Several pieces of several parts; strings are in the message itself.
   const Tensor large = Numbers(1'300'000);
   const Tensor other = Numbers(70'001);
   const Tensor text = Tensor::Vector<std::string>({std::string(300'000, 'x'), "y", ""});
@@ -105,7 +105,7 @@ TEST(GrpcPartsToStockTest, TheErrorNamesTheTensorItsSizeAndTheLimit) {
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   ASSERT_NE(server, nullptr);
   FakeTask task;
-  task.max_sent_bytes = kLimit;
+  task.max_sent_bytes = task.max_whole_bytes = kLimit;
   ASSERT_TRUE(task.Connect({}, absl::StrCat("127.0.0.1:", port)).ok());
   RunStepRequest request;
   request.feeds = {{"small:0", Numbers(10)}, {"weights:0", Numbers(1'000'000)}};
@@ -115,6 +115,68 @@ TEST(GrpcPartsToStockTest, TheErrorNamesTheTensorItsSizeAndTheLimit) {
   EXPECT_EQ(reply.status().code(), absl::StatusCode::kInternal);
   EXPECT_THAT(reply.status().message(), HasSubstr("tensor 'weights:0' has 40000"));
   EXPECT_THAT(reply.status().message(), HasSubstr("the limit is 3145728 bytes"));
+  server->Shutdown();
+}
+
+// One that takes steps, and no parts of messages.
+class StockMaster final : public grpc::CallbackGenericService {
+ public:
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    return new Reactor(*this, context->method() == "/tensorflow.MasterService/RunStep");
+  }
+  std::atomic<int> num_others{0};
+  std::atomic<size_t> last_bytes{0};
+
+ private:
+  class Reactor final : public grpc::ServerGenericBidiReactor {
+   public:
+    Reactor(StockMaster& master, bool is_step) : master_(master) {
+      if (is_step) {
+        StartRead(&request_);
+      } else {
+        ++master_.num_others;
+        Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, ""));
+      }
+    }
+    void OnReadDone(bool ok) override {
+      if (ok) master_.last_bytes = request_.Length();
+      const grpc::Slice empty;
+      response_ = grpc::ByteBuffer(&empty, 1);
+      StartWriteAndFinish(&response_, grpc::WriteOptions(), grpc::Status::OK);
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    StockMaster& master_;
+    grpc::ByteBuffer request_;
+    grpc::ByteBuffer response_;
+  };
+};
+
+TEST(GrpcPartsToStockTest, WhatGrpcCanCarryGoesWhole) {
+  StockMaster service;
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterCallbackGenericService(&service);
+  builder.SetMaxReceiveMessageSize(-1);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  ASSERT_NE(server, nullptr);
+  FakeTask task;
+  task.max_whole_bytes = kLimit;
+  ASSERT_TRUE(task.Connect({}, absl::StrCat("127.0.0.1:", port)).ok());
+  for (int i = 0; i < 2; ++i) {
+    service.last_bytes = 0;
+    RunStepRequest request;
+    request.feeds = {{"weights:0", Numbers(1'000'000)}};
+    const auto reply = Await<RunStepReply>([&](CallDone<RunStepReply> done) {
+      task.remote_master->RunStep({}, std::move(request), std::move(done));
+    });
+    EXPECT_TRUE(reply.ok()) << reply.status();
+    EXPECT_GT(service.last_bytes, 4'000'000u);
+  }
+  EXPECT_EQ(service.num_others, 1) << "it is asked once";
   server->Shutdown();
 }
 
@@ -159,7 +221,7 @@ TEST(UploadStoreTest, IsBounded) {
             absl::StatusCode::kInvalidArgument);
   for (size_t i = 0; i < UploadStore::kMaxMessages; ++i) EXPECT_TRUE(store.Begin({10}).ok());
   EXPECT_EQ(store.Begin({10}).status().code(), absl::StatusCode::kResourceExhausted);
-  // Nobody adds to them.
+  // No more bytes arrive for them.
   EXPECT_TRUE(scheduler->RunUntil([&] { return store.size() == 0; }));
   EXPECT_TRUE(store.Begin({10}).ok());
 }

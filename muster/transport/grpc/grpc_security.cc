@@ -74,12 +74,18 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentialsFor(
   return grpc::SslCredentials(options);
 }
 
+std::string SubjectOf(const grpc::AuthContext* context) {
+  if (context == nullptr) return "";
+  const auto values = context->FindPropertyValues(GRPC_X509_SUBJECT_PROPERTY_NAME);
+  return values.empty() ? "" : std::string(values.front().data(), values.front().size());
+}
+
 std::string TokenHeaderValue(absl::string_view token) {
   return absl::StrCat("Bearer ", token);
 }
 
 bool SameSecret(absl::string_view a, absl::string_view b) {
-  // Every byte of `a` is looked at, whatever `b` is.
+  // Every byte of `a` is compared, whatever `b` is.
   unsigned different = a.size() == b.size() ? 0 : 1;
   for (size_t i = 0; i < a.size(); ++i) {
     different |= static_cast<unsigned char>(a[i]) ^

@@ -1,6 +1,7 @@
 // Credentials of gRPC from our options.
 #pragma once
 
+#include <grpcpp/security/auth_context.h>
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/security/server_credentials.h>
 
@@ -13,6 +14,10 @@ absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> ServerCredentialsFor(
     const SecurityOptions& security);
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ChannelCredentialsFor(
     const SecurityOptions& security);
+
+// The subject of the certificate that the other side has shown; empty where it has shown none.
+// `context` may be null.
+std::string SubjectOf(const grpc::AuthContext* context);
 
 // The header in which callers show the token.
 inline constexpr char kTokenHeader[] = "authorization";

@@ -9,6 +9,7 @@
 #include "muster/base/log.h"
 #include "muster/tensor/shared_memory.h"
 #include "muster/transport/fast/fast_server.h"
+#include "muster/transport/grpc/grpc_arrivals.h"
 #include "muster/transport/grpc/grpc_bytes.h"
 #include "muster/transport/grpc/grpc_connections.h"
 #include "muster/transport/grpc/grpc_library.h"
@@ -17,7 +18,7 @@
 #include "muster/transport/grpc/grpc_transport.h"
 #include "muster/transport/messages/message_parts.h"
 #include "muster/transport/messages/methods.h"
-#include "muster/transport/wire_tensor_proto.h"
+#include "muster/transport/wire/wire_tensor_proto.h"
 
 namespace muster {
 namespace {
@@ -26,7 +27,7 @@ namespace {
 constexpr size_t kLargeRequestBytes = 16 << 10;
 // Calls that wait for others to make progress must all be there: this bounds memory, not work.
 constexpr int kMostStreams = 1 << 16;
-// Calls whose request has not arrived. As long as there are few, nobody asks whose they are.
+// Calls whose request has not arrived. As long as there are few, their connections are not checked.
 constexpr int kFewWaiting = 256;
 constexpr int kManyWaiting = 8192;
 
@@ -63,6 +64,7 @@ struct Service : std::enable_shared_from_this<Service> {
   std::shared_ptr<WorkerApi> worker;
   std::shared_ptr<Acceptor> acceptor;
   std::shared_ptr<GrpcConnections> connections;
+  mutable GrpcArrivals arrivals{connections, MemoryGuard::Global()};
   mutable std::atomic<int> waiting{0};  // calls whose request has not arrived, of all connections
   std::unique_ptr<PieceStore> pieces = std::make_unique<PieceStore>(Timers());
   std::unique_ptr<UploadStore> uploads =
@@ -92,16 +94,13 @@ struct Service : std::enable_shared_from_this<Service> {
   }
 
   // The same for a call from a process of this machine.
-  void ServeNeighbour(fast::LinkCall from) const {
+  void ServeNeighbour(fast::FastCall from) const {
     const Method* const method = FindMethod(from.path);
     if (method == nullptr || !Offers(*method))
       return std::move(from.reply)(Unimplemented("This task does not offer ", from.path));
     IncomingCall call;
     call.request = std::move(from.request);
     call.options = std::move(from.options);
-    // A session lives as long as the connection over which it was made; the link is that of the
-    // process and stays when the session is forgotten.
-    if (method->service == kMasterService) call.options.connection = nullptr;
     call.reply = [self = shared_from_this(),
                   reply = std::move(from.reply)](absl::StatusOr<WireMessage> message) mutable {
       std::move(reply)(std::move(message));
@@ -122,7 +121,7 @@ struct Service : std::enable_shared_from_this<Service> {
 };
 
 // One call: a message comes in, one goes out. Lives until gRPC says that it is over.
-class ServerCall final : public grpc::ServerGenericBidiReactor {
+class ServerCall final : public grpc::ServerGenericBidiReactor, private GrpcArrivals::Call {
  public:
   static grpc::ServerGenericBidiReactor* Start(const Service& service,
                                                grpc::GenericCallbackServerContext& context) {
@@ -140,12 +139,13 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
         cancellation_(std::make_shared<Cancellation>()) {}
 
   void OnReadDone(bool ok) override {
+    std::shared_ptr<const Caller> caller = ok ? LetIn() : nullptr;
+    if (!service_.arrivals.End(*this)) return request_.Clear();
     if (!ok) {
       service_.connections->NoteEmpty(context_.peer());
       return Reply(InvalidArgument("The call ", context_.method(), " came without a request"));
     }
     StopWaiting();
-    service_.connections->NoteServed(context_.peer());
     IncomingCall call;
     absl::StatusOr<WireBytes> request = FromByteBuffer(request_);
     request_.Clear();
@@ -159,8 +159,7 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
     call.options.cancellation = cancellation_;
     call.options.timeout = Deadline() - absl::Now();
     call.options.peer = peer_;
-    if (method_->service == kMasterService)
-      call.options.connection = service_.connections->Track(context_.peer());
+    call.options.caller = std::move(caller);
     call.max_piece_bytes = service_.options.max_piece_bytes;
     call.piece_from_bytes = std::min(call.piece_from_bytes, call.max_piece_bytes);
     call.reply = [this](absl::StatusOr<WireMessage> reply) { Reply(std::move(reply)); };
@@ -175,7 +174,20 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
   }
 
  private:
-  // A call that has not sent its request, perhaps for want of the token, costs memory all the same.
+  std::shared_ptr<const Caller> LetIn() {
+    const auto& headers = context_.client_metadata();
+    const auto said = headers.find(kPeerHeader);
+    return service_.connections->Serve(
+        context_.peer(), request_.Length(),
+        said == headers.end() ? absl::string_view() : View(said->second),
+        /*tracked=*/method_->service == kMasterService, [this](Caller& caller) {
+          caller.has_token = !service_.options.security.token.empty();
+          caller.subject = SubjectOf(context_.auth_context().get());
+        });
+  }
+
+  // A call that has not sent its request, perhaps because it lacks the token, costs memory all the
+  // same.
   void NoteWaiting() {
     const int in_all = service_.waiting.load(std::memory_order_relaxed);
     if (in_all < kFewWaiting) return;
@@ -197,8 +209,12 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
     if (method_ == nullptr) return Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, ""));
     if (!service_.Offers(*method_))
       return Reply(Unimplemented("This task does not offer ", method_->service));
+    service_.arrivals.Begin(*this);
     StartRead(&request_);
   }
+
+  std::string peer_name() const override { return context_.peer(); }
+  void Refuse(absl::Status why) override { Reply(std::move(why)); }
 
   absl::Time Deadline() const {
     const auto deadline = context_.deadline();
@@ -223,19 +239,23 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
     return service_.uploads->Take(list.id);
   }
 
+  // The list that stands for the message.
+  WireMessage InParts(WireMessage reply) {
+    Parts parts = PartsOf(std::move(reply));
+    PartList list{0, SizesOf(parts)};
+    list.id = service_.pieces->Add(std::move(parts));
+    context_.AddInitialMetadata(kPartsHeader, "1");
+    return list.Write();
+  }
+
   // The call may be gone when this returns.
   void Reply(absl::StatusOr<WireMessage> reply) {
-    const size_t max_sent_bytes = service_.options.max_sent_bytes;
-    if (reply.ok() && reply->size_bytes() > max_sent_bytes) {
-      if (peer_ == CallOptions::Peer::kMuster) {
-        Parts parts = PartsOf(*std::move(reply));
-        PartList list{0, SizesOf(parts)};
-        list.id = service_.pieces->Add(std::move(parts));
-        context_.AddInitialMetadata(kPartsHeader, "1");
-        reply = list.Write();
-      } else {
-        reply = CheckSize(*reply, max_sent_bytes);
-      }
+    const GrpcServerOptions& options = service_.options;
+    if (reply.ok() && peer_ == CallOptions::Peer::kMuster) {
+      if (reply->size_bytes() > options.max_whole_bytes) reply = InParts(*std::move(reply));
+    } else if (reply.ok()) {
+      if (absl::Status size = CheckSize(*reply, options.max_sent_bytes); !size.ok())
+        reply = std::move(size);
     }
     if (!reply.ok()) return Finish(ToGrpcStatus(reply.status(), peer_));
     response_ = ToByteBuffer(*std::move(reply));
@@ -254,8 +274,8 @@ class ServerCall final : public grpc::ServerGenericBidiReactor {
   std::unique_ptr<ServerCall> self_;
 };
 
-// Hears of calls when gRPC reads their first bytes. It starts them later, and not at all while all
-// its threads read connections that are full of calls: then these must go first.
+// Counts calls when gRPC reads their first bytes. gRPC starts them later, and not at all while all
+// its threads read connections that are full of calls: then those connections must be closed first.
 class CallCounter final : public grpc::ContextAllocator {
  public:
   explicit CallCounter(std::shared_ptr<const Service> service) : service_(std::move(service)) {}
@@ -296,9 +316,11 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
     builder.SetMaxReceiveMessageSize(options.max_message_bytes);
     builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_FRAME_SIZE, kFrameBytes);
     builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
-    // Whoever connects says so soon, with TLS's greeting or HTTP/2's.
-    builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, 20'000);
-    // Callers whose machines vanish without a word are noticed.
+    // A peer must begin the handshake soon, of TLS or HTTP/2.
+    builder.AddChannelArgument(
+        GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
+        static_cast<int>(absl::ToInt64Milliseconds(options.handshake_timeout)));
+    // Detects callers whose machines vanish without closing the connection.
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
     builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kServerKeepaliveTimeoutMillis);
     builder.SetContextAllocator(std::make_unique<CallCounter>(service_));
@@ -337,14 +359,12 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
   // Calls from this machine need no network, where neither certificates nor a token are asked for.
   void ListenToNeighbours() {
     const GrpcServerOptions& options = service_->options;
-    if (!options.fast || !fast::IsWanted() || options.security.enabled() ||
-        options.scheduler == nullptr)
-      return;
+    if (!options.fast || options.security.enabled() || options.scheduler == nullptr) return;
     auto started = fast::FastServer::Start(
-        [service = service_](fast::LinkCall call) { service->ServeNeighbour(std::move(call)); },
+        [service = service_](fast::FastCall call) { service->ServeNeighbour(std::move(call)); },
         *options.scheduler, NeighbourLimit(options.max_message_bytes));
     if (!started.ok()) {
-      LOG(WARNING) << "other tasks of this machine come over the network: " << started.status();
+      LOG(WARNING) << "other tasks of this machine connect over the network: " << started.status();
       return;
     }
     ShareLargeBuffers();
@@ -366,6 +386,8 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(GrpcServerOptions options,
                                                               std::shared_ptr<MasterApi> master,
                                                               std::shared_ptr<WorkerApi> worker) {
+  if (options.batches)
+    options.capabilities.insert(options.capabilities.begin(), kBatchesCapability);
   auto server = std::make_unique<GrpcServerImplementation>(
       std::make_shared<Service>(std::move(options), std::move(master), std::move(worker)));
   RETURN_IF_ERROR(server->Listen());

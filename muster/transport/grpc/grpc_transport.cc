@@ -14,23 +14,34 @@
 namespace muster {
 namespace {
 
-// What is encrypted or guarded on the network has no other way in.
+// With TLS or a token there is no shortcut around the network.
 std::shared_ptr<const Channel> ChannelTo(std::string name, std::string address,
-                                         const GrpcOptions& options) {
-  auto channel = std::make_shared<const GrpcChannel>(name, std::move(address), options);
-  const bool may_be_fast = options.fast && fast::IsWanted() && options.scheduler != nullptr &&
-                           !options.security.enabled();
+                                         std::string introduction, const GrpcOptions& options) {
+  auto channel = std::make_shared<const GrpcChannel>(name, std::move(address),
+                                                     std::move(introduction), options);
+  const bool may_be_fast =
+      options.fast && options.scheduler != nullptr && !options.security.enabled();
   if (!may_be_fast) return channel;
   return std::make_shared<const fast::NeighbourChannel>(std::move(channel), std::move(name),
                                                         *options.scheduler,
                                                         NeighbourLimit(options.max_message_bytes));
 }
 
+// How callers say who they are: a task by its name, others by their role.
+std::string IntroductionOf(const GrpcOptions& options, const TaskName& self) {
+  Caller caller;
+  caller.role = self.job.empty() ? options.role : Caller::Role::kTask;
+  if (!self.job.empty()) caller.task = self.ToString();
+  return caller.Introduction();
+}
+
 class GrpcPeers final : public Peers {
  public:
   GrpcPeers(GrpcOptions options, const ClusterSpec& cluster, const TaskName& self,
             std::shared_ptr<WorkerApi> self_worker)
-      : options_(std::move(options)), tasks_(cluster.tasks()) {
+      : options_(std::move(options)),
+        introduction_(IntroductionOf(options_, self)),
+        tasks_(cluster.tasks()) {
     for (const TaskName& task : tasks_) {
       addresses_.emplace(task.ToString(), cluster.jobs().at(task.job).at(task.task));
     }
@@ -46,13 +57,14 @@ class GrpcPeers final : public Peers {
     const auto address = addresses_.find(task);
     if (address == addresses_.end()) return nullptr;
     std::shared_ptr<WorkerApi> worker =
-        NewWorkerStub(ChannelTo(std::string(task), address->second, options_));
+        NewWorkerStub(ChannelTo(std::string(task), address->second, introduction_, options_));
     workers_.emplace(task, worker);
     return worker;
   }
 
  private:
   const GrpcOptions options_;
+  const std::string introduction_;
   const std::vector<TaskName> tasks_;
   absl::flat_hash_map<std::string, std::string> addresses_;
   Mutex mutex_;
@@ -94,7 +106,7 @@ class GrpcTransport final : public Transport {
     std::shared_ptr<const Channel> channel = masters_[address].lock();
     if (channel == nullptr) {
       absl::erase_if(masters_, [](const auto& each) { return each.second.expired(); });
-      channel = ChannelTo("master", address, options_);
+      channel = ChannelTo("master", address, IntroductionOf(options_, TaskName()), options_);
       masters_[address] = channel;
     } else {
       // As soon as a new connection would be there.

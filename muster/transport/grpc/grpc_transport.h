@@ -5,14 +5,14 @@
 #include <string>
 #include <vector>
 
-#include "muster/base/acceptor.h"
-#include "muster/base/listening_sockets.h"
-#include "muster/transport/peers.h"
-#include "muster/transport/task_status.h"
+#include "muster/base/net/acceptor.h"
+#include "muster/base/net/listening_sockets.h"
+#include "muster/transport/api/peers.h"
+#include "muster/transport/api/task_status.h"
 
 namespace muster {
 
-// Who may connect, and how that is proven. Empty: anybody, in the clear, as TensorFlow does.
+// Authentication and encryption. Empty: any peer, in the clear, as in TensorFlow.
 struct SecurityOptions {
   std::string certificate_file;  // PEM; with the key: TLS
   std::string key_file;
@@ -23,12 +23,17 @@ struct SecurityOptions {
 
 struct GrpcOptions {
   Scheduler* scheduler = nullptr;  // for timers; outlives the transport
+  // What callers that are no task say of themselves.
+  Caller::Role role = Caller::Role::kClient;
   SecurityOptions security;
   int max_message_bytes = INT32_MAX;
-  // Longer messages go in parts: gRPC carries no longer ones. More than kPartPieceBytes.
+  // gRPC carries no longer messages.
   size_t max_sent_bytes = INT32_MAX;
+  // Longer ones go to tasks of Muster in parts, so that the other side can say that it has no
+  // memory for them before they are sent. More than kPartPieceBytes.
+  size_t max_whole_bytes = size_t{64} << 20;
   // Tasks of Muster on this machine are reached without the network, unless `security` asks for
-  // something or MUSTER_FAST is 0.
+  // something.
   bool fast = true;
 };
 
@@ -43,13 +48,18 @@ struct GrpcServerOptions {
   std::shared_ptr<Acceptor> acceptor;
   SecurityOptions security;
   int max_message_bytes = INT32_MAX;
-  size_t max_sent_bytes = INT32_MAX;  // as in GrpcOptions
+  size_t max_sent_bytes = INT32_MAX;          // as in GrpcOptions
+  size_t max_whole_bytes = size_t{64} << 20;  // likewise
+  // For TLS's greeting and HTTP/2's, from the connection on.
+  absl::Duration handshake_timeout = absl::Seconds(20);
   // Runs calls that take long to read, such as graphs, instead of gRPC's threads; outlives the
   // server. Null: gRPC's threads do.
   Scheduler* scheduler = nullptr;
   // Larger tensors go to other tasks of Muster in pieces of this size.
   size_t max_piece_bytes = size_t{1} << 30;
-  // What other tasks of Muster are told that this one can do.
+  // Other tasks of Muster may ask for several tensors at once.
+  bool batches = true;
+  // Further capabilities that this task announces to other tasks of Muster.
   std::vector<std::string> capabilities;
   std::shared_ptr<StatusApi> status;  // may be null
   bool fast = true;                   // as in GrpcOptions

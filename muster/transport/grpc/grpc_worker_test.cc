@@ -1,5 +1,6 @@
 // Calls to a worker over a real connection.
 #include <thread>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "google/protobuf/stubs/logging.h"
@@ -7,13 +8,17 @@
 #include "tensorflow/core/protobuf/worker.pb.h"
 #include <gmock/gmock.h>
 #include <grpcpp/create_channel.h>
+#include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 #include <gtest/gtest.h>
 
+#include "muster/base/cancel_callback.h"
+#include "muster/transport/api/peer.h"
 #include "muster/transport/grpc/grpc_bytes.h"
 #include "muster/transport/grpc/grpc_fakes_test.h"
 #include "muster/transport/messages/methods.h"
-#include "muster/transport/peer.h"
 
 namespace muster {
 namespace {
@@ -88,11 +93,21 @@ TEST_F(GrpcWorkerTest, EveryMethod) {
   session.master_task = "/job:m/replica:0/task:0";
   session.master_incarnation = 0xFFFFFFFFFFFFFFFF;
   session.identity = {ClusterSpec({{"w", {{3, "a:1"}}}}), TaskName{"w", 3, 0}};
+  auto owner = std::make_shared<Caller>();
+  owner->name = "10.0.0.3:4711";
+  owner->host = "10.0.0.3";
+  owner->subject = "CN=ada";
+  owner->has_token = true;
+  owner->role = Caller::Role::kClient;
+  session.owner = owner;
   ExpectEmpty("CreateWorkerSession", [&](CallDone<Empty> done) {
     remote.CreateWorkerSession({}, session, std::move(done));
   });
   EXPECT_EQ(task_.worker->session->master_incarnation, session.master_incarnation);
   EXPECT_TRUE(task_.worker->session->isolate_state);
+  EXPECT_EQ(task_.worker->session->owner->ToString(), "client 10.0.0.3:4711 (CN=ada)");
+  EXPECT_EQ(task_.worker->session->owner->host, "10.0.0.3");
+  EXPECT_TRUE(task_.worker->session->owner->has_token);
   EXPECT_EQ(task_.worker->session->identity->cluster, session.identity->cluster);
   EXPECT_EQ(task_.worker->session->identity->self, session.identity->self);
   ExpectEmpty("DeleteWorkerSession s",
@@ -185,7 +200,7 @@ TEST_F(GrpcWorkerTest, LargeTensor) {
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_TRUE(reply->require_ack);
   EXPECT_TRUE(SameTensor(reply->value.tensor, large));
-  // What was sent is let go.
+  // The sent tensor is released.
   task_.worker->recv_reply = RecvTensorReply();
   const absl::Time patience = absl::Now() + absl::Seconds(10);
   while (!large.exclusive() && absl::Now() < patience) absl::SleepFor(absl::Milliseconds(1));
@@ -345,9 +360,9 @@ TEST_F(GrpcWorkerTest, GarbageOnEveryMethod) {
 TEST_F(GrpcWorkerTest, CancellationReachesTheOtherSide) {
   std::promise<void> started;
   std::promise<absl::Status> reason;
+  CancelCallback on_cancel;
   task_.worker->hold = [&](CallOptions options, std::function<void(absl::Status)> done) {
-    auto cancellation = options.cancellation;
-    EXPECT_TRUE(cancellation->Register(cancellation->NewToken(), [&reason, cancellation, done] {
+    EXPECT_TRUE(on_cancel.Start(options.cancellation, [&reason, done](const absl::Status&) {
       done(absl::CancelledError("gave up"));
       reason.set_value(absl::OkStatus());
     }));
@@ -370,12 +385,12 @@ TEST_F(GrpcWorkerTest, CancellationReachesTheOtherSide) {
 TEST_F(GrpcWorkerTest, DeadlinesReachTheOtherSide) {
   std::promise<absl::Status> reason;
   absl::Duration timeout;
+  CancelCallback on_cancel;
   task_.worker->hold = [&](CallOptions options, std::function<void(absl::Status)> done) {
     timeout = options.timeout;
-    auto cancellation = options.cancellation;
-    EXPECT_TRUE(cancellation->Register(cancellation->NewToken(), [&reason, cancellation, done] {
+    EXPECT_TRUE(on_cancel.Start(options.cancellation, [&reason, done](const absl::Status& why) {
       done(absl::CancelledError("late"));
-      reason.set_value(cancellation->reason());
+      reason.set_value(why);
     }));
   };
   CallOptions options;
@@ -393,10 +408,11 @@ TEST_F(GrpcWorkerTest, DeadlinesReachTheOtherSide) {
 
 TEST_F(GrpcWorkerTest, StopCancelsWhatIsUnderWay) {
   std::promise<void> started;
+  CancelCallback on_cancel;
   task_.worker->hold = [&](CallOptions options, std::function<void(absl::Status)> done) {
-    auto cancellation = options.cancellation;
-    EXPECT_TRUE(cancellation->Register(
-        cancellation->NewToken(), [cancellation, done] { done(absl::CancelledError("stopped")); }));
+    EXPECT_TRUE(on_cancel.Start(options.cancellation, [done](const absl::Status&) {
+      done(absl::CancelledError("stopped"));
+    }));
     started.set_value();
   };
   std::thread stopper([&] {
@@ -507,6 +523,47 @@ TEST_F(GrpcWorkerTest, Peers) {
   EXPECT_NE(peers->Worker("/job:ps/replica:0/task:2"), nullptr);
   EXPECT_EQ(peers->Worker("/job:ps/replica:0/task:2"), peers->Worker("/job:ps/replica:0/task:2"));
   EXPECT_EQ(peers->Worker("/job:ps/replica:0/task:1"), nullptr);
+}
+
+// A task that ends each call with this.
+class EndingService final : public grpc::CallbackGenericService {
+ public:
+  explicit EndingService(grpc::Status status) : status_(std::move(status)) {}
+  grpc::ServerGenericBidiReactor* CreateReactor(grpc::GenericCallbackServerContext*) override {
+    return new Reactor(status_);
+  }
+
+ private:
+  class Reactor final : public grpc::ServerGenericBidiReactor {
+   public:
+    explicit Reactor(const grpc::Status& status) { Finish(status); }
+    void OnDone() override { delete this; }
+  };
+  const grpc::Status status_;
+};
+
+absl::Status StatusOfCallTo(EndingService& service) {
+  int port = 0;
+  grpc::ServerBuilder builder;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  builder.RegisterCallbackGenericService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return absl::InternalError("the server does not start");
+  FakeTask task;
+  RETURN_IF_ERROR(task.Connect({}, absl::StrCat("127.0.0.1:", port)));
+  return Await<std::vector<DeviceAttributes>>(
+             [&](auto done) { task.remote->GetStatus({}, std::move(done)); })
+      .status();
+}
+
+// Callers recover from Unavailable, unlike from a call that a task itself reports as cancelled.
+TEST(GrpcDroppedTest, CallsThatAStoppedServerDropsAreUnavailable) {
+  EndingService dropping(grpc::Status(grpc::StatusCode::CANCELLED, "CANCELLED"));
+  const absl::Status dropped = StatusOfCallTo(dropping);
+  EXPECT_EQ(dropped.code(), StatusCode::kUnavailable) << dropped;
+  EXPECT_THAT(std::string(dropped.message()), HasSubstr("it is being stopped"));
+  EndingService cancelling(grpc::Status(grpc::StatusCode::CANCELLED, "Step 7 was cancelled"));
+  EXPECT_EQ(StatusOfCallTo(cancelling).code(), StatusCode::kCancelled);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class DirectCarrier : public Carrier {
     endpoints_.erase(found);
   }
 
-  // Who listens holds peers, which hold this.
+  // Endpoints hold peers, which hold this.
   void CloseAll() {
     std::map<std::string, Endpoint> endpoints;
     std::map<std::string, std::vector<std::shared_ptr<RelayedCall>>> waiting;

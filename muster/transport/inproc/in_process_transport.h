@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "muster/transport/relay.h"
+#include "muster/transport/inproc/relay.h"
 
 namespace muster {
 

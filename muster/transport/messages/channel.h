@@ -5,8 +5,8 @@
 
 #include "absl/functional/any_invocable.h"
 
-#include "muster/transport/call.h"
-#include "muster/transport/wire_message.h"
+#include "muster/transport/api/call.h"
+#include "muster/transport/wire/wire_message.h"
 
 namespace muster {
 
@@ -21,13 +21,13 @@ class Channel {
                     absl::StatusOr<WireMessage> request, Done done) const = 0;
   // Does not wait any longer before it tries to connect again.
   virtual void Reconnect() const = 0;
-  // Later calls go over another connection: this one may be dead without a sign of it.
+  // Later calls go over another connection: this one may be dead without an error.
   virtual void Renew() const = 0;
   // "host:port"
   virtual const std::string& address() const = 0;
 };
 
-// What a broken way says of itself; `who` is "NAME (ADDRESS)".
+// The error of a call that failed on the way; `who` is "NAME (ADDRESS)".
 absl::Status CallFailed(const absl::Status& status, absl::string_view who,
                         absl::string_view method);
 

@@ -4,9 +4,10 @@
 #include <optional>
 #include <utility>
 
+#include "muster/tensor/memory_guard.h"
 #include "muster/transport/messages/methods.h"
 #include "muster/transport/peer.pb.h"
-#include "muster/transport/wire_tensor_proto.h"
+#include "muster/transport/wire/wire_tensor_proto.h"
 
 namespace muster {
 namespace {
@@ -205,8 +206,8 @@ absl::StatusOr<Parts> AllocateParts(const std::vector<uint64_t>& part_bytes) {
   for (const uint64_t bytes : part_bytes) {
     Buffer part = HostAllocator().Allocate(bytes);
     if (!part) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat("No memory for a part of ", bytes, " bytes of a message"));
+      return absl::ResourceExhaustedError(absl::StrCat("OOM when receiving a part of ", bytes,
+                                                       " bytes of a message: ", TakeShortage()));
     }
     parts.push_back(part.Slice(0, bytes));
   }
@@ -284,7 +285,7 @@ absl::Status UploadStore::Put(uint64_t id, uint64_t part, uint64_t offset, WireR
     if (offset >= size || offset % kPartPieceBytes != 0 ||
         length != std::min(kPartPieceBytes, size - offset) || message.claimed[part][number]) {
       to = InvalidArgument("A piece of ", length, " bytes at ", offset, " of part ", part,
-                           " is none of those that are missing");
+                           " is not one of those that are missing");
     } else {
       message.claimed[part][number] = true;
       to = message.parts[part].Slice(offset, length);

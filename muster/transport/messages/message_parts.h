@@ -1,6 +1,7 @@
-// Messages that are longer than gRPC carries, 2 GiB, go in parts: the memory of their tensors as it
-// lies, each brought or fetched by many calls of muster.Peer. In place of the message goes a list
-// of the parts.
+// Long messages travel in parts between tasks and clients of Muster: the memory of their tensors as
+// it is, each part uploaded or fetched by many calls of muster.Peer. A list of the parts is sent
+// instead of the message. gRPC carries no more than 2 GiB at once, and takes memory for the whole
+// of a message before anything can refuse it.
 #pragma once
 
 #include <memory>
@@ -9,7 +10,7 @@
 
 #include "muster/base/mutex.h"
 #include "muster/transport/messages/channel.h"
-#include "muster/transport/transient_store.h"
+#include "muster/transport/messages/transient_store.h"
 
 namespace muster {
 
@@ -22,7 +23,7 @@ struct PartList {
   std::vector<uint64_t> part_bytes;
 
   WireMessage Write() const;
-  // InvalidArgument for what is none.
+  // InvalidArgument for bytes that are not such a list.
   static absl::StatusOr<PartList> Read(const WireBytes& bytes);
 };
 
@@ -39,20 +40,20 @@ inline constexpr uint32_t kUploadData = 5;
 inline constexpr uint64_t kPartPieceBytes = uint64_t{2} << 20;
 
 // Fills `parts` with the bytes that the other side keeps under `id`, by calls of muster.Peer/Piece,
-// a few at a time: while one is copied the next ones travel, and few lie in network buffers.
+// a few at a time: while one is copied the next ones are in flight, and few occupy network buffers.
 void FetchParts(std::shared_ptr<const Channel> channel, CallOptions options, uint64_t id,
                 Parts parts, absl::AnyInvocable<void(absl::Status) &&> done);
 // Brings a message to the other side, by calls of muster.Peer/Upload; `done` gets the list that
-// stands for it there. Unimplemented where the other side is no task of Muster.
+// stands for it there. Unimplemented where the other side is not a task of Muster.
 void UploadParts(std::shared_ptr<const Channel> channel, CallOptions options, Parts parts,
                  absl::AnyInvocable<void(absl::StatusOr<PartList>) &&> done);
 
 // Messages that are on their way in parts. Thread-safe.
 class UploadStore {
  public:
-  // What nobody has added to for so long is dropped.
+  // A message that has received nothing for this long is dropped.
   static constexpr absl::Duration kKeep = absl::Minutes(1);
-  static constexpr size_t kMaxMessages = 64;
+  static constexpr size_t kMaxMessages = 256;
   static constexpr size_t kMaxParts = 1 << 16;
 
   // `scheduler` outlives the store.

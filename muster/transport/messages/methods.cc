@@ -7,15 +7,15 @@
 #include "tensorflow/core/protobuf/master.pb.h"
 #include "tensorflow/core/protobuf/worker.pb.h"
 
-#include "muster/transport/collective_proto.h"
-#include "muster/transport/device_proto.h"
-#include "muster/transport/master_proto.h"
 #include "muster/transport/peer.pb.h"
-#include "muster/transport/peer_proto.h"
 #include "muster/transport/status.pb.h"
-#include "muster/transport/task_status_proto.h"
-#include "muster/transport/wire_tensor_proto.h"
-#include "muster/transport/worker_proto.h"
+#include "muster/transport/wire/collective_proto.h"
+#include "muster/transport/wire/device_proto.h"
+#include "muster/transport/wire/peer_proto.h"
+#include "muster/transport/wire/session_proto.h"
+#include "muster/transport/wire/step_proto.h"
+#include "muster/transport/wire/task_status_proto.h"
+#include "muster/transport/wire/wire_tensor_proto.h"
 
 namespace muster {
 namespace {
@@ -383,7 +383,7 @@ void Hello(IncomingCall call) {
 
 void Status(IncomingCall call) {
   WithProto<StatusRequestProto>(std::move(call), [](IncomingCall& c, auto& proto) {
-    if (c.status == nullptr) return Fail(c, Unimplemented("This task does not say how it does"));
+    if (c.status == nullptr) return Fail(c, Unimplemented("This task does not report its status"));
     absl::StatusOr<StatusRequest> request = StatusRequestFromProto(proto);
     if (!request.ok()) return Fail(c, request.status());
     auto done = Answer<ClusterStatus>(c, [](const ClusterStatus& cluster) {

@@ -5,16 +5,16 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/types/span.h"
 
-#include "muster/transport/master_api.h"
+#include "muster/transport/api/master_api.h"
+#include "muster/transport/api/peer.h"
+#include "muster/transport/api/task_status.h"
 #include "muster/transport/messages/message_parts.h"
-#include "muster/transport/peer.h"
-#include "muster/transport/piece_store.h"
-#include "muster/transport/task_status.h"
-#include "muster/transport/wire_message.h"
+#include "muster/transport/messages/piece_store.h"
+#include "muster/transport/wire/wire_message.h"
 
 namespace muster {
 
-// The header by which our own callers are known.
+// The header by which our own callers are known; its value is a Caller's introduction.
 inline constexpr char kPeerHeader[] = "muster-peer";
 // The names of the services in paths.
 inline constexpr char kMasterService[] = "tensorflow.MasterService";
@@ -30,8 +30,8 @@ struct IncomingCall {
   const std::vector<std::string>* capabilities = nullptr;
   PieceStore* pieces = nullptr;
   UploadStore* uploads = nullptr;  // may be null
-  // Tensors from there on stay here and are fetched in pieces of the other size: what travels is
-  // then copied while it is still in the cache, and nobody holds all of it twice.
+  // Tensors from there on stay here and are fetched in pieces of the other size: a piece is then
+  // copied while it is still in the cache, and neither side holds the tensor twice.
   size_t piece_from_bytes = 4 << 20;
   size_t max_piece_bytes = size_t{1} << 30;
   // Called exactly once.

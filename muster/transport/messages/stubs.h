@@ -1,8 +1,11 @@
-// Masters and workers of other tasks.
+// Masters and workers of other tasks: each call becomes a message over a channel. The counterpart
+// of methods.h.
 #pragma once
 
 #include <memory>
 
+#include "muster/transport/api/master_api.h"
+#include "muster/transport/api/worker_api.h"
 #include "muster/transport/messages/channel.h"
 
 namespace muster {

@@ -22,7 +22,7 @@ class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<Sim
     for (auto& call : std::exchange(waiting_[address], {})) SendLocked(std::move(call));
   }
 
-  // Who listens holds peers, which hold this; so do messages under way.
+  // Endpoints hold peers, which hold this; so do messages under way.
   void CloseAll() {
     std::map<std::string, Endpoint> endpoints;
     std::map<std::string, std::vector<Task>> held;
@@ -177,7 +177,7 @@ class SimulatedCarrier : public Carrier, public std::enable_shared_from_this<Sim
     {
       MutexLock lock(mutex_);
       const auto state = calls_.find(call->number);
-      if (state == calls_.end()) return;  // given up meanwhile
+      if (state == calls_.end()) return;  // cancelled meanwhile
       const auto found = endpoints_.find(call->to);
       if (found == endpoints_.end()) {
         if (call->wait_for_ready) {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "muster/transport/relay.h"
+#include "muster/transport/inproc/relay.h"
 
 namespace muster {
 
@@ -13,14 +13,14 @@ class SimulatedNetwork : public Transport {
  public:
   struct Options {
     uint64_t seed = 0;
-    // Each message takes a time between these, drawn anew.
+    // The delay of each message is drawn between these.
     absl::Duration min_delay = absl::Microseconds(50);
     absl::Duration max_delay = absl::Milliseconds(1);
   };
   // `scheduler` outlives the network.
   static std::unique_ptr<SimulatedNetwork> Create(SimulatedScheduler& scheduler, Options options);
 
-  // A task starts, or starts anew: calls that waited for it arrive.
+  // A task starts, or restarts: calls that waited for it arrive.
   virtual void Listen(const std::string& address, Endpoint endpoint) = 0;
   // The task dies. Calls to it that are under way fail with Unavailable "Socket closed", later ones
   // with "failed to connect to all addresses"; those that wait for a peer wait. Its own calls are

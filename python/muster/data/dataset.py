@@ -3,12 +3,14 @@ import functools
 
 import numpy as np
 
-from muster import _muster, array_ops, convert, dtypes, errors, framework, functions, math_ops, tensor_shape
+from muster import _muster, dtypes, errors
 from muster.data import structure
 from muster.data.function import StructuredFunction
 from muster.data.iterator import Iterator
 from muster.data.options import Options
-from muster.op_library import call
+from muster.graph import convert, framework, functions, tensor_shape
+from muster.graph.op_library import call
+from muster.ops import array_ops, math_ops
 
 AUTOTUNE = -1
 
@@ -122,7 +124,7 @@ class Dataset(object):
     @staticmethod
     def list_files(file_pattern, shuffle=None, seed=None):
         """Names of the files that match, in random order unless `shuffle` is False."""
-        from muster import control_flow_ops, io_ops
+        from muster.ops import control_flow_ops, io_ops
 
         with framework.name_scope("list_files"):
             shuffle = True if shuffle is None else shuffle
@@ -321,7 +323,7 @@ class Dataset(object):
 
 
 def _joined(patterns):
-    from muster import string_ops
+    from muster.ops import string_ops
 
     return string_ops.reduce_join(patterns, separator=", ") if patterns.shape.ndims != 0 else patterns
 

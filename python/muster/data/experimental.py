@@ -1,10 +1,10 @@
 """tf.data.experimental and tf.contrib.data: transformations for Dataset.apply, and options by their own names."""
 import numpy as np
 
-from muster import _absent
 from muster.data.dataset import AUTOTUNE, Dataset
 from muster.data.options import (  # noqa: F401
     DistributeOptions, MapVectorizationOptions, OptimizationOptions, StatsOptions, ThreadingOptions)
+from muster.names import absent as _absent
 
 __all__ = ["AUTOTUNE", "Counter", "DistributeOptions", "MapVectorizationOptions", "OptimizationOptions", "StatsOptions",
            "ThreadingOptions", "batch_and_drop_remainder", "copy_to_device", "enumerate_dataset", "ignore_errors",
@@ -35,7 +35,7 @@ def padded_batch_and_drop_remainder(batch_size, padded_shapes, padding_values=No
 
 def parallel_interleave(map_func, cycle_length, block_length=1, sloppy=False, buffer_output_elements=None,
                         prefetch_input_elements=None):
-    """Dataset.interleave with a reader per open dataset; how far they read ahead is Muster's choice."""
+    """Dataset.interleave with a reader per open dataset; Muster chooses how far each of them prefetches."""
     def transform(dataset):
         return dataset._interleave(map_func, "tf.data.experimental.parallel_interleave()", cycle_length, block_length,
                                    cycle_length, sloppy=bool(sloppy))
@@ -75,7 +75,7 @@ def copy_to_device(target_device, source_device="/cpu:0"):
 
 def parse_example_dataset(features, num_parallel_calls=1):
     """Batches of serialized examples as dicts of dense features."""
-    from muster import parsing_ops
+    from muster.ops import parsing_ops
 
     return lambda dataset: dataset.map(lambda serialized: parsing_ops.parse_example(serialized, features),
                                        num_parallel_calls)
@@ -83,7 +83,8 @@ def parse_example_dataset(features, num_parallel_calls=1):
 
 def Counter(start=0, step=1, dtype=None):
     """start, start + step, ... without end."""
-    from muster import dtypes, math_ops
+    from muster import dtypes
+    from muster.ops import math_ops
 
     dataset = Dataset.range(start, np.iinfo(np.int64).max if step > 0 else np.iinfo(np.int64).min, step)
     if dtype in (None, dtypes.int64):

@@ -1,8 +1,8 @@
 """Functions that datasets apply to their elements."""
 import functools
 
-from muster import functions
 from muster.data import structure
+from muster.graph import functions
 
 
 def _function_name(function):
@@ -25,7 +25,7 @@ class StructuredFunction(object):
             element = structure.element(spec, tensors)
             value = function(*element) if type(element) is tuple else function(element)
             if isinstance(value, list):
-                value = tuple(value)  # Rather what an op with several results returned than one tensor.
+                value = tuple(value)  # the results of an op with several outputs, not one packed tensor
             try:
                 results, self._result = structure.tensors(value)
             except (ValueError, TypeError):

@@ -4,11 +4,13 @@ import threading
 
 import numpy as np
 
-from muster import convert, dtypes, script_ops
+from muster import dtypes
 from muster.data import structure
 from muster.data.dataset import Dataset
 from muster.data.function import StructuredFunction
-from muster.op_library import call
+from muster.graph import convert
+from muster.graph.op_library import call
+from muster.ops import script_ops
 
 
 class _Running(object):

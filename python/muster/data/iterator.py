@@ -1,7 +1,7 @@
 """Iterators: where a graph takes the next element of a dataset."""
-from muster import framework
 from muster.data import structure
-from muster.op_library import call
+from muster.graph import framework
+from muster.graph.op_library import call
 
 GLOBAL_ITERATORS = "iterators"
 
@@ -26,7 +26,8 @@ class Iterator(object):
     @staticmethod
     def from_string_handle(string_handle, output_types, output_shapes=None, output_classes=None):
         """The iterator whose string_handle() is fed."""
-        from muster import convert, dtypes
+        from muster import dtypes
+        from muster.graph import convert
 
         spec = structure.from_legacy(output_types, output_shapes, output_classes)
         string_handle = convert.convert_to_tensor(string_handle, dtypes.string)

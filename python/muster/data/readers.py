@@ -1,8 +1,10 @@
 """Datasets of the records of files."""
-from muster import array_ops, convert, dtypes
+from muster import dtypes
 from muster.data import structure
 from muster.data.dataset import Dataset
-from muster.op_library import call
+from muster.graph import convert
+from muster.graph.op_library import call
+from muster.ops import array_ops
 
 _BUFFER = 256 * 1024
 

@@ -2,8 +2,11 @@
 import collections
 import json
 
-from muster import _muster, basic_session_run_hooks, compat, convert, dtypes, framework, resources, saveable
-from muster.framework import GraphKeys
+from muster import _muster, compat, dtypes
+from muster.graph import convert, framework
+from muster.graph.framework import GraphKeys
+from muster.train import basic_session_run_hooks, saveable
+from muster.variables import resources
 
 Shard = collections.namedtuple("Shard", ["epoch", "index", "value", "ticket"])
 
@@ -19,11 +22,11 @@ class ShardQueue(object):
             for shard in queue.shards(session):
                 ...train on shard.value
 
-    Every shard of an epoch is done exactly once. What a worker has neither reported done nor renewed within
-    `lease_secs` is taken for lost and handed out again, so that it may be done twice; report() counts and names these.
-    The hook renews what its worker has. With `epochs=0` there is no end. With `shuffle` every epoch has an order of its
-    own, that of the `seed` where there is one. With `backup`, at the end of an epoch an idle worker is given the shard
-    that another one takes much longer for than usual.
+    Every shard of an epoch is done exactly once. A shard that its worker has neither reported done nor
+    renewed within `lease_secs` counts as lost and is handed out again, so it may be done twice; report() counts and
+    names these. The hook renews the shards of its worker. With `epochs=0` there is no end. With `shuffle` every epoch
+    has another order, which follows from `seed` where one is given. With `backup`, at the end of an epoch an idle
+    worker also gets a shard that takes another worker much longer than usual.
 
     A Saver saves the queue like a variable. After a restore the shards that were done since the checkpoint are handed
     out again: their updates are lost too.
@@ -85,11 +88,11 @@ class ShardQueue(object):
         return self._run(session, self._core.done, shard.ticket)
 
     def give_back(self, session, shard):
-        """For other workers to do."""
+        """Gives a shard back, so that another worker can take it."""
         self._run(session, self._core.give_back, shard.ticket)
 
     def renew_at(self, session):
-        """Begins the leases of what was taken here anew: what the hook does all the time."""
+        """Renews the leases of the shards that were taken here; the hook does so periodically."""
         self._run(session, self._core.renew)
 
     def report(self, session):
@@ -97,11 +100,11 @@ class ShardQueue(object):
         return json.loads(self._run(session, self._core.report))
 
     def hook(self):
-        """Renews the leases of what was taken here, while steps run."""
+        """A hook that renews the leases of the shards that were taken here, while steps run."""
         return _ShardQueueHook(self._core)
 
     def _leave(self, session, shard):
-        # The session may be what has failed: the lease ends in any case.
+        # The session itself may have failed; the lease ends in any case.
         from muster import errors
         try:
             self.give_back(session, shard)
@@ -114,9 +117,9 @@ class ShardQueue(object):
             return call(session._session, *args)
         return session.run_step_fn(lambda step_context: call(step_context.session._session, *args))
 
-    # --- Tensors, for programs that take within a step of their own. ---
+    # --- Tensors, for programs that take shards within their own steps. ---
     def take(self):
-        """Tensors of the next shard; each run takes another. Its lease is renewed by nobody but renew()."""
+        """Tensors of the next shard; each run takes another one. Only renew() renews its lease."""
         return Shard(*[self._graph._tensor(output) for output in self._core.add_take(self._graph._scope)])
 
     def done(self, ticket):
@@ -125,7 +128,7 @@ class ShardQueue(object):
         return self._graph._tensor(self._core.add_done(self._graph._scope, ticket._output))
 
     def renew(self, tickets):
-        """A tensor that begins the leases of `tickets` anew and says which of them are still held."""
+        """A tensor that renews the leases of `tickets` and says which of them are still held."""
         tickets = convert.convert_to_tensor(tickets, dtypes.int64)
         return self._graph._tensor(self._core.add_renew(self._graph._scope, tickets._output))
 
@@ -147,7 +150,7 @@ class _ShardQueueSaveable(saveable._NativeSaveable):
 
         def state():
             with framework.colocate_with(queue.handle):
-                from muster.op_library import call
+                from muster.graph.op_library import call
                 return call("MusterShardState", handle=queue.handle)
 
         spec = saveable.SaveSpec(state, "", queue.name, dtype=dtypes.string, device=queue.handle.device)

@@ -1,7 +1,9 @@
 """Elements of datasets: nested tuples, named tuples and dicts of tensors (lists become tensors), and their types."""
 import collections.abc
 
-from muster import convert, dtypes, errors, framework, nest, sparse_ops, sparse_tensor, tensor_shape
+from muster import dtypes, errors, nest
+from muster.graph import convert, framework, tensor_shape
+from muster.ops import sparse_ops, sparse_tensor
 
 
 class Spec(object):
@@ -121,8 +123,8 @@ def _spec_class(kind):
     if kind is sparse_tensor.SparseTensor:
         return SparseSpec
     if kind is not framework.Tensor:
-        raise errors.UnimplementedError(None, None, "Elements of datasets that are %s: Muster has dense and sparse "
-                                        "tensors there" % getattr(kind, "__name__", kind))
+        raise errors.UnimplementedError(None, None, "Elements of datasets cannot be %s: Muster supports dense and "
+                                        "sparse tensors only" % getattr(kind, "__name__", kind))
     return Spec
 
 
@@ -151,7 +153,7 @@ def element(spec, tensors):
 
 def tensors(value, names=False, rows=False):
     """The tensors of an element and its specs. `names`: constants are called component_0, component_1, ...; `rows`:
-    sparse tensors are going to be taken apart into theirs."""
+    sparse tensors will be split into their rows."""
     from muster.data import dataset
 
     flat, specs = [], []
@@ -161,7 +163,7 @@ def tensors(value, names=False, rows=False):
             specs.append(DatasetSpec(leaf._spec, dataset.Dataset))
             continue
         if leaf is None:
-            raise TypeError("None is no element of a dataset")
+            raise TypeError("None cannot be an element of a dataset")
         if isinstance(leaf, (sparse_tensor.SparseTensor, sparse_tensor.SparseTensorValue)):
             leaf = sparse_tensor.SparseTensor.from_value(leaf)
             serialize = sparse_ops.serialize_many_sparse if rows else sparse_ops.serialize_sparse

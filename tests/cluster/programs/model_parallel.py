@@ -1,4 +1,4 @@
-"""The layers of one model lie on two ps tasks, and worker 0, the only client, computes: a regression on the sine of a sum."""
+"""The layers of one model are on two ps tasks, and worker 0, the only client, computes: a regression on the sine of a sum."""
 import numpy as np
 import one_client
 import tensorflow as tf

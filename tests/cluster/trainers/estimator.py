@@ -2,7 +2,7 @@
 import numpy as np
 import tensorflow as tf
 
-tf.app.flags.DEFINE_string("model_dir", None, "Where the model lies")
+tf.app.flags.DEFINE_string("model_dir", None, "The folder of the model")
 tf.app.flags.DEFINE_integer("steps", 200, "Steps of all workers together")
 FLAGS = tf.app.flags.FLAGS
 

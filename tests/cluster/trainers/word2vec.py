@@ -1,4 +1,4 @@
-"""Skip-gram with noise-contrastive estimation; the embeddings lie in parts on the parameter servers."""
+"""Skip-gram with noise-contrastive estimation; the embeddings are partitioned over the parameter servers."""
 import collections
 import math
 

@@ -1,4 +1,4 @@
-"""What a client may do with a cluster, as functions that know neither which client runs them nor who serves.
+"""What a client may do with a cluster, as functions that depend neither on the client nor on the servers.
 
 A case is `case(tf, c)`: `tf` is tensorflow.compat.v1 or muster, `c` a Context. It runs in a graph of its own and asserts.
 The cluster has the jobs ps (one task) and worker (two tasks); its master is worker 0 unless the case chooses another.

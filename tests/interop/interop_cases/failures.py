@@ -83,7 +83,7 @@ def things_of_another_graph(tf, c):
 
 @case
 def an_error_and_success_at_the_same_time(tf, c):
-    """One part fails on one task while another waits for it: everybody is freed."""
+    """One part fails on one task while another waits for it: all waiting parts are freed."""
     x = tf.placeholder(tf.float32, [None])
     with tf.device(PS):
         bad = tf.reshape(x, [2, 3])
@@ -239,7 +239,7 @@ def second_runs_after_failed_ones(tf, c):
 
 @case(client="stock")
 def a_bad_node_fails_its_own_steps_only(tf, c):
-    """What a client let pass and the server finds wrong is no concern of those who do not run it."""
+    """A node that passes the client's checks and fails the server's does not affect steps that do not run it."""
     sums = {axis: tf.sparse.reduce_sum(tf.SparseTensor([[0, 0]], [1.0], [2, 3]), axis) for axis in (-3, 2)}
     good = tf.constant(7) + 1
     with c.session() as s:

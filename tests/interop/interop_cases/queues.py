@@ -1,4 +1,4 @@
-"""Queues, accumulators, barriers and staging areas on a ps: shared, waiting, closing, withdrawn."""
+"""Queues, accumulators, barriers and staging areas on a ps: shared, waiting, closing, cancelled."""
 
 import threading
 import time
@@ -89,7 +89,7 @@ def a_step_that_is_out_of_time_takes_nothing(tf, c):
         start = time.time()
         raised(tf.errors.DeadlineExceededError, s.run, get, options=tf.RunOptions(timeout_in_ms=300))
         assert time.time() - start < 15
-        time.sleep(3)  # a withdrawn attempt leaves the line within a second
+        time.sleep(3)  # a cancelled attempt leaves the queue of waiters within a second
         s.run(put)
         assert s.run(many).tolist() == [1, 2, 3]
 

@@ -210,7 +210,7 @@ def random_numbers_with_seeds(tf, c):
 
 @case
 def queues(tf, c):
-    """Queues live on a task like variables do; whoever has them must serve them."""
+    """Queues live on a task like variables do; the task that has them must serve them."""
     if "FIFOQueue" not in dir(tf):
         return
     with tf.device(PS):

@@ -140,7 +140,7 @@ class Maker:
             self._add("error", inputs, note + (" static" if shaped else ""), shaped=shaped, text=True, **settings)
 
     def type_error(self, inputs, note="an input of another type", **settings):
-        """For ops that take any values: the first input that is no variable has a type that the op does not take."""
+        """For ops that take any values: the first input that is not a variable has a type that the op does not take."""
         inputs = list(inputs)
         flat = []
         for arg in self.definition.input_arg:

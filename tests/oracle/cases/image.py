@@ -99,7 +99,12 @@ def decode_gif(g):
     g.normal([GIF], sliced=False)
     g.empty([b""])
     g.edge([RGB], "a PNG")
+    g.edge([GIF[:-1]], "without its last byte")
+    g.edge([b"GIF80x" + GIF[6:]], "of a version that does not exist")
+    g.edge([GIF[:-1] + GIF[19:30] + b"\xff\xff"], "with a second frame that is damaged")
     g.error([GIF[:20]], "half")
+    g.error([GIF[:-2]], "without the end of its frame")
+    g.error([GIF[:32] + b"\xa6" + GIF[33:]], "with a colour outside of the palette")
     g.error([b"GIF89a"], "nothing in it")
 
 

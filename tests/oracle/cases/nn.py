@@ -363,7 +363,7 @@ def softmax(g):
 def softmax_cross_entropy(g):
     labels = np.array([[0.25, 0.5, 0.25, 0, 0], [0, 0, 0, 0, 1], [0.125, 0.125, 0.25, 0.25, 0.25]])
     g.normal([g.values(3, 5), labels])
-    g.normal([g.values(3, 5), g.values(3, 5, low=0, high=0.4)], "labels that are no distribution", gradient=False)
+    g.normal([g.values(3, 5), g.values(3, 5, low=0, high=0.4)], "labels that are not a distribution", gradient=False)
     g.normal([g.values(3, 5), g.values(1, 5, low=0, high=0.4)], "broadcast labels", gradient=False)
     g.empty([g.values(0, 5), g.values(0, 5)])
     g.edge([[[1000.0, 0.0, -1000.0]], [[0.0, 0.5, 0.5]]], "large")

@@ -1,4 +1,4 @@
-"""Examples of serialized messages, written out by hand."""
+"""Examples of serialized messages, encoded by hand."""
 
 import numpy as np
 

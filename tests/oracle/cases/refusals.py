@@ -209,11 +209,79 @@ def sizes_of_gradients(g):
     error("strides over channels", strides=[1, 1, 1, 2])
 
 
+@cases("Conv3DBackpropInputV2", "Conv3DBackpropFilterV2", only=plain)
+def gradients_3d(g):
+
+    def error(note, volume=(1, 4, 4, 4, 2), filter=(2, 2, 2, 2, 3), dy=(1, 3, 3, 3, 3), **settings):
+        of_input = g.op == "Conv3DBackpropInputV2"
+        inputs = [list(volume), g.values(*filter)] if of_input else [g.values(*volume), list(filter)]
+        g.error(inputs + [g.values(*dy)], note, **dict(dict(strides=[1] * 5, padding="VALID", text=True), **settings))
+
+    error("another batch", dy=(2, 3, 3, 3, 3))
+    error("another depth", dy=(1, 3, 3, 3, 4))
+    error("another depth of the volume", volume=(1, 4, 4, 4, 3))
+    for axis in (1, 2, 3):
+        error(f"another size of axis {axis}", dy=tuple(4 if i == axis else n for i, n in enumerate((1, 3, 3, 3, 3))))
+        error(f"no stride of axis {axis}", strides=[0 if i == axis else 1 for i in range(5)])
+        error(f"dilated axis {axis}", dilations=[2 if i == axis else 1 for i in range(5)])
+    error("an empty axis of the filter", filter=(2, 0, 2, 2, 3))
+    error("a volume of four axes", volume=(4, 4, 4, 2))
+    error("a filter of four axes", filter=(2, 2, 2, 3))
+    error("a gradient of four axes", dy=(3, 3, 3, 3))
+    error("strides over batches", strides=[2, 1, 1, 1, 1])
+    error("dilated batches", dilations=[2, 1, 1, 1, 1])
+    error("channels first", data_format="NCDHW")
+
+
+@cases("Conv3D", only=plain)
+def filters_3d(g):
+    g.error([g.values(1, 4, 4, 4, 2), g.values(2, 0, 2, 2, 3)], "an empty filter", strides=[1] * 5, padding="VALID", text=True)
+
+
+POOL_3D = dict(ksize=[1, 2, 2, 2, 1], strides=[1, 2, 2, 2, 1], padding="VALID")
+
+
 @cases("MaxPool3D", "AvgPool3D", only=plain)
 def windows_3d(g):
-    right = dict(ksize=[1, 2, 2, 2, 1], strides=[1, 2, 2, 2, 1], padding="VALID")
-    for ksize in ([0, 2, 2, 2, 1], [1, 2, 2, 2, 0], [1, BIG, 2, 2, 1]):
-        g.error([g.values(1, 4, 4, 4, 2)], f"ksize {ksize}", **dict(right, ksize=ksize))
+    x = g.values(1, 4, 4, 4, 2)
+    for ksize in ([0, 2, 2, 2, 1], [1, 0, 2, 2, 1], [1, 2, 2, 2, -1], [1, BIG, 2, 2, 1]):
+        g.error([x], f"ksize {ksize}", text=True, **dict(POOL_3D, ksize=ksize))
+    g.error([x], "a window that is too large", text=True, **dict(POOL_3D, ksize=[1, 9, 2, 2, 1]))
+    g.error([x], "strides over batches", text=True, **dict(POOL_3D, strides=[2, 2, 2, 2, 1]))
+    g.error([x], "channels first", text=True, **dict(POOL_3D, data_format="NCDHW"))
+    g.error([g.values(4, 4, 4, 2)], "four axes", text=True, **POOL_3D)
+
+
+@cases("MaxPool3DGrad", only=plain)
+def max_gradients_3d(g):
+    inputs = [(1, 4, 4, 4, 2), (1, 2, 2, 2, 2), (1, 2, 2, 2, 2)]
+    for at, name in enumerate(("volume", "maxima", "gradient")):
+        for other in ((2, 2, 2, 2), (1, 3, 2, 2, 2)):
+            changed = [g.values(*(other if i == at else shape)) for i, shape in enumerate(inputs)]
+            g.error(changed, f"{name} {other}", text=True, **POOL_3D)
+    for ksize in ([1, 0, 2, 2, 1], [1, -1, 2, 2, 1], [0, 2, 2, 2, 1]):
+        g.error([g.values(*shape) for shape in inputs], f"ksize {ksize}", text=True, **dict(POOL_3D, ksize=ksize))
+    for name, value in (("strides", [1, 0, 2, 2, 1]), ("data_format", "NCDHW")):
+        g.error([g.values(*shape) for shape in inputs], f"{name} {value}", text=True, **dict(POOL_3D, **{name: value}))
+
+
+@cases("AvgPool3DGrad", only=plain)
+def mean_gradients_3d(g):
+    dy = g.values(1, 2, 2, 2, 2)
+    for sizes in ([2, 4, 4, 4, 2], [1, 4, 4, 4, 3], [1, -1, 4, 4, 2], [4, 4, 4, 2], [1, 1, 4, 4, 2]):
+        g.error([sizes, dy], f"sizes {sizes}", text=True, **POOL_3D)
+    g.error([[1, 4, 4, 4, 2], g.values(2, 2, 2, 2)], "a gradient of four axes", text=True, **POOL_3D)
+    g.error([[1, 4, 4, 4, 2], dy], "no stride", text=True, **dict(POOL_3D, strides=[1, 2, 0, 2, 1]))
+    g.error([[1, 4, 4, 4, 2], dy], "no window", text=True, **dict(POOL_3D, ksize=[0, 2, 0, 2, 1]))
+    g.edge([[1, 8, 4, 4, 2], dy], "a gradient of another size", **POOL_3D)
+
+
+@cases("MaxPool", "AvgPool", only=plain)
+def too_large_windows(g):
+    # What is negative is cut towards zero.
+    for window in (9, 10):
+        g.error([g.values(1, 4, 4, 2)], f"a window of {window}", ksize=[1, window, 2, 1], strides=[1, 2, 2, 1], padding="VALID",
+                text=True)
 
 
 @cases("Dilation2D", only=plain)
@@ -221,6 +289,7 @@ def dilation(g):
     right = dict(strides=[1, 1, 1, 1], rates=[1, 1, 1, 1], padding="VALID")
     for name in ("strides", "rates"):
         g.refused([g.values(1, 4, 5, 2), g.values(2, 3, 2)], f"{name} that are too large", **dict(right, **{name: [1, BIG, 1, 1]}))
+    g.edge([g.values(1, 4, 5, 2), g.values(2, 3, 2)], "cells at one place", **dict(right, rates=[1, 0, 1, 1], padding="SAME"))
 
 
 @cases("ExtractImagePatches", only=plain)
@@ -229,3 +298,269 @@ def patches(g):
     for name in ("ksizes", "strides", "rates"):
         g.refused([g.values(1, 4, 4, 2)], f"{name} that are too large", **dict(right, **{name: [1, BIG, 1, 1]}))
     g.error([g.values(1, 4, 4, 2)], "no stride", shaped=True, text=True, **dict(right, strides=[1, 0, 1, 1]))
+
+
+def of_floats(types):
+    return set(types.values()) <= {et.FLOAT, et.INT64} and types["T"] == et.FLOAT
+
+
+def is_again(g):
+    """Whether this is the same choice of types again, for another of the op's attributes."""
+    return not g.label.startswith("T=")
+
+
+# --- Poolings and their gradients. ---
+IMAGE, POOLED = (1, 4, 4, 2), (1, 2, 2, 2)
+POOL = dict(ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID")
+POOL_GRADIENTS = {"MaxPoolGrad": POOLED, "MaxPoolGradV2": POOLED, "MaxPoolGradGrad": IMAGE, "MaxPoolGradGradV2": IMAGE}
+
+
+@cases(*POOL_GRADIENTS, only=plain)
+def gradients_of_maxima(g):
+    def error(note, shapes=(), shaped=False, **settings):
+        settings = dict(POOL, **settings)
+        inputs = [g.values(*(shapes or (IMAGE, POOLED, POOL_GRADIENTS[g.op]))[i]) for i in range(3)]
+        if g.op.endswith("V2"):
+            inputs += [settings.pop("ksize"), settings.pop("strides")]
+        g.error(inputs, note, shaped=shaped, text=True, **settings)
+
+    error("a window over channels", ksize=[1, 2, 2, 0])
+    error("a window over space and channels", ksize=[1, 2, 2, 2])
+    error("a stride of channels", strides=[1, 2, 2, 0])
+    error("no stride", strides=[1, 0, 2, 1])
+    error("no window", ksize=[1, 0, 2, 1])
+    error("five strides", strides=[1, 2, 2, 1, 1])
+    error("a gradient of three axes", shapes=[IMAGE, POOLED, POOLED[1:]])
+    if g.op == "MaxPoolGradGradV2":
+        error("an image of another size", shapes=[(1, 5, 4, 2), POOLED, IMAGE], shaped=True)
+        error("maxima of three axes", shapes=[IMAGE, POOLED[1:], IMAGE], shaped=True)
+    if g.op == "MaxPoolGradGradV2":
+        error("three strides", strides=[1, 2, 2], shaped=True)
+    if g.op == "MaxPoolGradGrad":
+        g.edge([g.values(*IMAGE), g.values(*POOLED), g.values(*IMAGE)], "windows without cells",
+               **dict(POOL, ksize=[1, 0, 2, 1], padding="SAME"))
+
+
+@cases("MaxPoolV2", only=plain)
+def windows_of_inputs(g):
+    def error(note, ksize=(1, 2, 2, 1), strides=(1, 2, 2, 1), **settings):
+        g.error([g.values(*IMAGE), ksize, strides], note, text=True, **dict(dict(padding="VALID"), **settings))
+
+    error("no window", ksize=[1, 0, 2, 1])
+    error("a window of channels", ksize=[1, 2, 2, -1])
+    error("no stride", strides=[1, 2, 0, 1])
+    error("a stride", strides=2)
+    error("channels first", data_format="NCHW")
+    error("channels in blocks", data_format="NCHW_VECT_C", shaped=True)
+
+
+@cases("MaxPoolWithArgmax", only=of_floats)
+def places_of_maxima(g):
+    if is_again(g):
+        return
+    for ksize in ([0, 2, 2, 1], [1, -1, 2, 1]):
+        g.refused([g.values(*IMAGE)], f"ksize {ksize}", **dict(POOL, ksize=ksize))
+    g.error([g.values(1, 4, 4)], "three axes", text=True, **POOL)
+
+
+@cases("MaxPoolGradWithArgmax", only=of_floats)
+def gradients_of_places(g):
+    if is_again(g):
+        return
+    inputs = [g.values(*IMAGE), g.values(*POOLED), np.zeros(POOLED, int)]
+    for name, value in (("ksize", [0, 2, 2, 1]), ("ksize", [1, -1, 2, 1]), ("strides", [1, 0, 2, 1])):
+        g.error(inputs, f"{name} {value}", text=True, **dict(POOL, **{name: value}))
+    # Fewer numbers than the image has channels.
+    g.edge([g.values(3, 2, 2, 4), g.values(3, 2, 2, 2), np.tile(np.arange(0, 16, 2).reshape(2, 2, 2), (3, 1, 1, 1))],
+           "windows over channels", ksize=[1, 1, 1, 2], strides=[1, 1, 1, 2], padding="VALID")
+
+
+@cases("AvgPoolGrad", only=plain)
+def gradients_of_means(g):
+    def error(note, sizes=IMAGE, **settings):
+        g.error([list(sizes), g.values(*POOLED)], note, text=True, **dict(POOL, **settings))
+
+    error("a negative size", sizes=[1, -1, 4, 2])
+    error("an image that is too small", sizes=[1, 4, 1, 2])
+    error("a window over channels", ksize=[1, 2, 2, 0])
+    error("a window over space and channels", ksize=[1, 2, 2, 2])
+    error("no stride", strides=[1, 0, 2, 1])
+    error("five strides", strides=[1, 2, 2, 1, 1])
+    g.edge([[1, 8, 4, 2], g.values(*POOLED)], "a gradient of another size", **POOL)
+
+
+@cases("MaxPool", only=plain)
+def paddings_of_windows(g):
+    settings = dict(ksize=[1, 3, 3, 1], strides=[1, 1, 1, 1], padding="EXPLICIT")
+    g.refused([g.values(*IMAGE)], "a padding that is too large", explicit_paddings=[0, 0, BIG, 1, 1, 1, 0, 0], **settings)
+
+
+@cases("MaxPool3DGradGrad", only=plain)
+def second_gradients_3d(g):
+    volume, pooled = (1, 4, 4, 4, 2), (1, 2, 2, 2, 2)
+
+    def error(note, shapes=(volume, pooled, volume), shaped=False, **settings):
+        g.error([g.values(*shape) for shape in shapes], note, shaped=shaped, text=True, **dict(POOL_3D, **settings))
+
+    for shaped in (False, True):
+        error("another volume", shapes=[(1, 5, 4, 4, 2), pooled, volume], shaped=shaped)
+        error("maxima of four axes", shapes=[volume, pooled[1:], volume], shaped=shaped)
+        error("a gradient of four axes", shapes=[volume, pooled, volume[1:]], shaped=shaped)
+    error("a volume of four axes", shapes=[volume[1:], pooled, volume])
+    error("nothing", shapes=[(0, 4, 4, 4, 2), pooled, volume])
+    error("a window over channels", ksize=[1, 2, 2, 2, 3])
+    error("no window", ksize=[1, 0, 2, 2, 1])
+    error("no stride", strides=[1, 0, 2, 2, 1])
+    error("six strides", strides=[1, 2, 2, 2, 1, 1])
+    error("six sizes", ksize=[1, 2, 2, 2, 1, 1])
+    error("channels first", data_format="NCDHW")
+
+
+@cases("MaxPool3D", "MaxPool3DGrad", only=plain)
+def six_numbers(g):
+    if is_again(g):
+        return
+    shapes = [(1, 4, 4, 4, 2), (1, 2, 2, 2, 2), (1, 2, 2, 2, 2)]
+    inputs = [g.values(*shape) for shape in shapes[:3 if g.op.endswith("Grad") else 1]]
+    for name in ("ksize", "strides"):
+        g.error(inputs, f"six {name}", text=True, **dict(POOL_3D, **{name: [1, 2, 2, 2, 1, 1]}))
+
+
+# --- Convolutions. ---
+@cases("Conv2D", only=plain)
+def convolutions(g):
+    def error(note, image=(1, 5, 5, 2), filter=(3, 3, 2, 4), **settings):
+        g.error([g.values(*image), g.values(*filter)], note, text=True,
+                **dict(dict(strides=[1, 1, 1, 1], padding="SAME"), **settings))
+
+    first = dict(image=(1, 2, 5, 5), data_format="NCHW")
+    error("an image of three axes", image=(5, 5, 2))
+    error("a filter of three axes", filter=(3, 2, 4))
+    error("a filter without depth", filter=(3, 3, 0, 4))
+    error("channels first, strides of batches", strides=[2, 1, 1, 1], **first)
+    error("channels first, dilated channels", dilations=[1, 2, 1, 1], **first)
+    error("channels first, another depth", **dict(first, image=(1, 3, 5, 5)))
+
+
+@cases("Conv2DBackpropInput", "Conv2DBackpropFilter", only=plain)
+def gradients_of_convolutions(g):
+    def error(note, image=(1, 5, 5, 2), filter=(3, 3, 2, 4), dy=(1, 5, 5, 4), **settings):
+        of_input = g.op == "Conv2DBackpropInput"
+        inputs = [list(image), g.values(*filter)] if of_input else [g.values(*image), list(filter)]
+        g.error(inputs + [g.values(*dy)], note, text=True, **dict(dict(strides=[1, 1, 1, 1], padding="SAME"), **settings))
+
+    error("an image of five axes", image=(1, 5, 5, 2, 1))
+    error("a filter of three axes", filter=(3, 3, 2))
+    error("a gradient of three axes", dy=(5, 5, 4))
+    error("a filter without depth", filter=(3, 3, 0, 4))
+    error("an image without depth", image=(1, 5, 5, 0))
+    error("three groups", image=(1, 5, 5, 6))
+    error("two groups", image=(1, 5, 5, 4))
+    error("no dilation", dilations=[1, 0, 1, 1])
+    error("channels first and five strides", data_format="NCHW", strides=[1, 1, 1, 1, 1])
+    error("a padding that is too large", padding="EXPLICIT", explicit_paddings=[0, 0, BIG, 1, 1, 1, 0, 0])
+    error("a stride that is too large", strides=[1, BIG, 1, 1])
+
+
+@cases("DepthwiseConv2dNative", only=plain)
+def depthwise_convolutions(g):
+    def error(note, image=(1, 5, 5, 2), filter=(3, 3, 2, 2), **settings):
+        g.error([g.values(*image), g.values(*filter)], note, text=True,
+                **dict(dict(strides=[1, 1, 1, 1], padding="SAME"), **settings))
+
+    first = dict(image=(1, 2, 5, 5), data_format="NCHW")
+    error("an image of three axes", image=(5, 5, 2))
+    error("dilated batches", dilations=[2, 1, 1, 1])
+    error("a negative dilation", dilations=[1, 1, 1, -1])
+    error("three dilations", dilations=[1, 1, 1])
+    error("a dilation that is too large", dilations=[1, BIG, 1, 1])
+    error("a dilated filter", dilations=[1, 2, 2, 1])
+    error("channels first, strides of channels", strides=[1, 2, 1, 1], **first)
+    error("channels first, another depth", **dict(first, image=(1, 3, 5, 5)))
+
+
+@cases("DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter", only=plain)
+def gradients_of_depthwise_convolutions(g):
+    def error(note, image=(1, 5, 5, 2), filter=(3, 3, 2, 2), dy=(1, 5, 5, 4), **settings):
+        inputs = [list(image), g.values(*filter)] if g.op in BACKPROP_OF_INPUT else [g.values(*image), list(filter)]
+        g.error(inputs + [g.values(*dy)], note, text=True, **dict(dict(strides=[1, 1, 1, 1], padding="SAME"), **settings))
+
+    if g.op in BACKPROP_OF_INPUT:
+        error("a negative size", image=(1, -2, 5, 2))
+        error("too many rows", image=(1, BIG - 1, 5, 2))
+        error("a filter of three axes", filter=(3, 3, 2))
+    else:
+        error("a negative size", filter=(3, 3, -2, 2))
+        error("an image of three axes", image=(5, 5, 2))
+    error("a filter without depth", filter=(3, 3, 0, 2))
+    error("no stride", strides=[1, 0, 1, 1])
+    error("a padding that is too large", padding="EXPLICIT", explicit_paddings=[0, 0, BIG, 1, 1, 1, 0, 0])
+    inputs = [[1, 5, 5, 2], g.values(3, 3, 2, 2)] if g.op in BACKPROP_OF_INPUT else [g.values(1, 5, 5, 2), [3, 3, 2, 2]]
+    g.edge(inputs + [g.values(1, 5, 5, 4)], "dilations that make no sense", strides=[1, 1, 1, 1], padding="SAME",
+           dilations=[1, 1, 1, -1])
+
+
+@cases("Conv3D", only=plain)
+def convolutions_3d(g):
+    def error(note, volume=(1, 4, 4, 4, 2), filter=(2, 2, 2, 2, 3), shaped=False, **settings):
+        g.error([g.values(*volume), g.values(*filter)], note, shaped=shaped, text=True,
+                **dict(dict(strides=[1] * 5, padding="VALID"), **settings))
+
+    error("a filter without depth", filter=(2, 2, 2, 0, 3))
+    error("a filter without depth, static", filter=(2, 2, 2, 0, 3), shaped=True)
+    error("three groups", volume=(1, 4, 4, 4, 6))
+    error("six strides", strides=[1] * 6)
+    error("no dilations", dilations=[])
+    error("dilated beyond the volume", dilations=[1, 1, 9, 1, 1])
+    error("channels first and another depth", volume=(1, 3, 4, 4, 4), data_format="NCDHW")
+    error("channels that make no groups", data_format="NCDHW", shaped=True)
+
+
+@cases("Dilation2DBackpropInput", "Dilation2DBackpropFilter", only=plain)
+def gradients_of_dilations(g):
+    inputs = [g.values(1, 5, 5, 2), g.values(2, 2, 2), g.values(1, 4, 4, 2)]
+    right = dict(strides=[1] * 4, rates=[1] * 4, padding="VALID")
+    for name, value in (("strides", [1] * 5), ("rates", [1] * 5), ("rates", [1, 0, 1, 1])):
+        g.error(inputs, f"{name} {value}", text=True, **dict(right, **{name: value}))
+    g.edge(inputs[:2] + [g.values(1, 5, 5, 2)], "cells at one place", strides=[1] * 4, rates=[1, 0, 1, 1], padding="SAME")
+
+
+# --- Normalization. ---
+@cases("FusedBatchNormV3", only=of_floats)
+def batch_norm(g):
+    if is_again(g):
+        return
+    def error(note, image=(2, 3, 3, 2), vectors=((2,),) * 4, shaped=False, **settings):
+        g.error([g.values(*image)] + [g.values(*shape) for shape in vectors], note, shaped=shaped, text=True, **settings)
+
+    error("an image of three axes", image=(3, 3, 2))
+    error("another depth of five axes", image=(2, 3, 3, 2, 1))
+    error("a matrix of variances and fewer offsets", vectors=[(2,), (1,), (2,), (1, 2)])
+    error("fewer means to average with", vectors=[(2,), (2,), (1,), (2,)], shaped=True, exponential_avg_factor=0.5)
+
+
+@cases("FusedBatchNormGradV3", only=of_floats)
+def batch_norm_gradient(g):
+    if is_again(g):
+        return
+    def error(note, dy=(2, 3, 3, 2), image=(2, 3, 3, 2), vectors=((2,),) * 4):
+        g.error([g.values(*dy), g.values(*image)] + [g.values(*shape) for shape in vectors], note, text=True)
+
+    error("a gradient of three axes", dy=(3, 3, 2))
+    error("a gradient of five axes", dy=(2, 3, 3, 2, 1))
+    error("a matrix of means and another gradient", dy=(1, 3, 3, 2), vectors=[(2,), (1, 2), (2,), (2,)])
+    error("a matrix of variances", vectors=[(2,), (2,), (1, 2), (2,)])
+
+
+@cases("LRN", "LRNGrad", only=plain)
+def response_normalization(g):
+    inputs = [g.values(1, 2, 2, 6)] * (3 if g.op == "LRNGrad" else 1)
+    for radius in (-1, BIG - 1):
+        g.error(inputs, f"depth_radius {radius}", text=True, depth_radius=radius)
+    if g.op == "LRNGrad":
+        g.error([g.values(2, 2, 2, 6)] + inputs[1:], "another gradient", text=True)
+
+
+@cases("BiasAdd", only=plain)
+def bias(g):
+    g.error([g.values(2, 4, 3, 3), g.values(3)], "channels first", text=True, data_format="NCHW")

@@ -5,7 +5,8 @@ import os
 
 import numpy as np
 
-from muster import dtypes, framework
+from muster import dtypes
+from muster.graph import framework
 
 Dataset = collections.namedtuple("Dataset", ["data", "target"])
 Datasets = collections.namedtuple("Datasets", ["train", "validation", "test"])
@@ -146,7 +147,7 @@ def load_mnist(train_dir="MNIST-data"):
 
 
 def load_dataset(name, size="small", test_with_fake_data=False):
-    """tf.contrib.learn.datasets.load_dataset: of its sets there is MNIST."""
+    """tf.contrib.learn.datasets.load_dataset: MNIST is the only one of its sets here."""
     if name != "mnist":
         raise ValueError("Name of dataset is not found: %s" % name)
     return read_data_sets("MNIST-data", fake_data=True) if test_with_fake_data else load_mnist()

@@ -1,0 +1,21 @@
+#include "muster/graph/rewrite/optimize.h"
+
+#include "muster/base/status.h"
+#include "muster/graph/rewrite/passes.h"
+
+namespace muster {
+
+absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> graph,
+                                                     const OptimizeOptions& options) {
+  GraphRewriter rewriter(*graph);
+  if (options.fold_constants) RETURN_IF_ERROR(FoldConstants(rewriter));
+  if (options.simplify) RETURN_IF_ERROR(Simplify(rewriter));
+  if (options.merge_common_nodes) RETURN_IF_ERROR(MergeCommonNodes(rewriter));
+  if (options.fuse) {
+    RETURN_IF_ERROR(Fuse(rewriter));
+    RETURN_IF_ERROR(FuseElementwise(rewriter));
+  }
+  return graph;
+}
+
+}  // namespace muster

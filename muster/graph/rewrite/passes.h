@@ -1,0 +1,27 @@
+// The rewrites that OptimizeGraph is made of. Each notes its changes in the rewriter and commits
+// them.
+#pragma once
+
+#include "muster/graph/rewrite/rewriter.h"
+
+namespace muster {
+
+// Computes what follows from constants and static shapes alone. A node becomes a Const that waits
+// for whatever the node waited for, directly or through its constants, so that it stays in its loop
+// and dies with its branch.
+absl::Status FoldConstants(GraphRewriter& rewriter);
+
+// Removes nodes that forward their input bit for bit, and bypasses nodes that control edges need
+// not go through.
+absl::Status Simplify(GraphRewriter& rewriter);
+
+// Common subexpression elimination: of nodes with the same op, attributes and inputs, one remains.
+absl::Status MergeCommonNodes(GraphRewriter& rewriter);
+
+// MatMul and Conv2D with a bias and an activation behind them become one node.
+absl::Status Fuse(GraphRewriter& rewriter);
+
+// A unary op absorbs the sum, difference, product or quotient of which it is the only reader.
+absl::Status FuseElementwise(GraphRewriter& rewriter);
+
+}  // namespace muster

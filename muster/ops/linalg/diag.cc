@@ -1,0 +1,102 @@
+// Diagonals of whole tensors: the index appears twice.
+#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/op.h"
+
+namespace muster {
+namespace {
+
+absl::Status DiagShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape shape, c.WithRankAtLeast(c.input(0), 1));
+  c.SetOutput(0, c.Concatenate(shape, shape));
+  return absl::OkStatus();
+}
+
+absl::Status Diag(KernelContext& c) {
+  const Tensor input = c.input(0);
+  if (input.rank() < 1) {
+    return InvalidArgument("Input must be at least rank 1, got ", input.rank());
+  }
+  Dims dims = input.shape().dims();
+  dims.insert(dims.end(), input.shape().dims().begin(), input.shape().dims().end());
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+  ZeroElements(output->dtype(), output->raw(), output->num_elements());
+  StridedBox box;
+  box.Add(input.num_elements(), 1, input.num_elements() + 1);
+  CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
+  return absl::OkStatus();
+}
+
+absl::Status DiagPartShape(ShapeContext& c) {
+  const PartialShape& input = c.input(0);
+  if (!input.known_rank()) {
+    c.SetOutput(0, PartialShape());
+    return absl::OkStatus();
+  }
+  if (input.rank() % 2 != 0 || input.rank() <= 0) {
+    return InvalidArgument("Input must have even and non-zero rank, input rank is ", input.rank());
+  }
+  PartialShape shape = PartialShape::Scalar();
+  const int half = input.rank() / 2;
+  for (int i = 0; i < half; ++i) {
+    ASSIGN_OR_RETURN(const int64_t size, c.MergeDims(input.dim(i), input.dim(i + half)));
+    shape.Append(size);
+  }
+  c.SetOutput(0, std::move(shape));
+  return absl::OkStatus();
+}
+
+absl::Status DiagPart(KernelContext& c) {
+  const Tensor input = c.input(0);
+  const int half = input.rank() / 2;
+  if (input.rank() % 2 != 0 || input.rank() <= 0) {
+    return InvalidArgument("The rank of the tensor should be even and positive, got shape ",
+                           input.shape().ToString());
+  }
+  for (int i = 0; i < half; ++i) {
+    if (input.dim(i) != input.dim(i + half)) {
+      return InvalidArgument("Invalid shape ", input.shape().ToString(), ": dimensions ", i,
+                             " and ", i + half, " do not match.");
+    }
+  }
+  Dims dims(input.shape().dims().begin(), input.shape().dims().begin() + half);
+  const Shape shape{absl::Span<const int64_t>(dims)};
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+  StridedBox box;
+  box.Add(shape.num_elements(), shape.num_elements() + 1, 1);
+  CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
+  return absl::OkStatus();
+}
+
+absl::Status DiagGradient(GradientContext& c) {
+  c.SetDx(0, c.Op("DiagPart", {c.dy()}));
+  return absl::OkStatus();
+}
+
+absl::Status DiagPartGradient(GradientContext& c) {
+  c.SetDx(0, c.Op("Diag", {c.dy()}));
+  return absl::OkStatus();
+}
+
+DEFINE_OP(Diag) {
+  op.Attr("T: {bfloat16, half, float, double, int32, int64, complex64, complex128}")
+      .Input("diagonal: T")
+      .Output("output: T")
+      .Doc("A tensor of twice the rank with the elements where both halves of the index agree.")
+      .Shape(DiagShape)
+      .Gradient(DiagGradient)
+      .Cpu(Diag);
+}
+
+DEFINE_OP(DiagPart) {
+  op.Attr("T: {bfloat16, half, float, double, int32, int64, complex64, complex128}")
+      .Input("input: T")
+      .Output("diagonal: T")
+      .Doc("The elements where both halves of the index agree.")
+      .Shape(DiagPartShape)
+      .Gradient(DiagPartGradient)
+      .Cpu(DiagPart);
+}
+
+}  // namespace
+}  // namespace muster

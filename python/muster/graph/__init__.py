@@ -1,0 +1,1 @@
+"""Graphs: their elements, what becomes a tensor, calls of ops, functions, gradients, import and export."""

@@ -1,0 +1,1 @@
+"""TensorFlow's names: where each leads, and why some lead nowhere."""

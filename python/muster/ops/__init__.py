@@ -1,0 +1,1 @@
+"""Functions of tf that add nodes to a graph, one module per family of ops."""

@@ -1,0 +1,1 @@
+"""Sessions: what is fetched and fed, runs and what they report."""

@@ -1,0 +1,1 @@
+"""Variables: their kinds, scopes, initializers and parts."""
