@@ -22,7 +22,7 @@ bool CancelCallback::Start(const Cancellation* cancellation, Callback callback) 
 
 bool CancelCallback::Arm(const Cancellation* cancellation, Callback& callback) {
   if (cancellation == nullptr) return true;
-  core_ = cancellation->core_;
+  core_ = cancellation->ShareCore();
   Entry entry = Entry::kOpen;
   if (!entry_.compare_exchange_strong(entry, Entry::kStarted, std::memory_order_acq_rel))
     return true;  // released before

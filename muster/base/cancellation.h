@@ -14,11 +14,15 @@ class CancelCallback;
 // CancelCallback (cancel_callback.h) is how a call hears of it. Thread-safe.
 class Cancellation {
  public:
-  Cancellation() : core_(MakeRef<Core>()) {}
+  Cancellation() = default;
+  ~Cancellation();
   Cancellation(const Cancellation&) = delete;
   Cancellation& operator=(const Cancellation&) = delete;
 
-  bool cancelled() const { return core_->cancelled.load(std::memory_order_acquire); }
+  bool cancelled() const {
+    const Core* const core = core_.load(std::memory_order_acquire);
+    return core != nullptr && core->cancelled.load(std::memory_order_acquire);
+  }
   // Why; OK while not cancelled.
   absl::Status reason() const;
   // Runs every callback that has been started, one after the other, in the order of their starts;
@@ -38,7 +42,9 @@ class Cancellation {
     CancelCallback* first ABSL_GUARDED_BY(mutex) = nullptr;
     CancelCallback* last ABSL_GUARDED_BY(mutex) = nullptr;
   };
-  const RefPtr<Core> core_;
+  RefPtr<Core> ShareCore() const;
+  // Null until a callback starts or Cancel is called: most steps end without either.
+  mutable std::atomic<Core*> core_{nullptr};
 };
 
 }  // namespace muster

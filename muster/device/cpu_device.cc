@@ -8,11 +8,6 @@
 namespace muster {
 namespace {
 
-class CpuStream : public Stream {
- public:
-  void WhenDone(Done done) override { std::move(done)(absl::OkStatus()); }
-};
-
 class CpuDevice : public Device {
  public:
   CpuDevice(DeviceAttributes attributes, Scheduler& scheduler)
@@ -23,7 +18,7 @@ class CpuDevice : public Device {
   Allocator& allocator() override { return HostAllocator(); }
   Allocator& host_allocator() override { return HostAllocator(); }
   Scheduler& scheduler() override { return scheduler_; }
-  Stream& stream() override { return stream_; }
+  Stream* stream() override { return nullptr; }
   void Copy(const Tensor& tensor, Device& to, CopyDone done) override {
     // A real copy, so that several CPU devices behave like devices with memory of their own.
     std::move(done)(&to == this ? tensor : TryClone(tensor, to.allocator()));
@@ -31,7 +26,6 @@ class CpuDevice : public Device {
 
  private:
   Scheduler& scheduler_;
-  CpuStream stream_;
 };
 
 }  // namespace

@@ -23,7 +23,7 @@ struct DeviceAttributes {
   std::string physical_device_desc;
 };
 
-// An order of work on a device. On the CPU everything has happened when a call returns.
+// An order of work that goes on after the calls that have put it there.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -42,7 +42,8 @@ class Device {
   // Memory that the host can read; the device's own where they are the same.
   virtual Allocator& host_allocator() = 0;
   virtual Scheduler& scheduler() = 0;
-  virtual Stream& stream() = 0;
+  // Null: whatever a call does has happened when it returns, as on the CPU.
+  virtual Stream* stream() = 0;
   // Every transfer from or to this device goes through here. `done` gets a tensor in `to`'s memory.
   using CopyDone = absl::AnyInvocable<void(absl::StatusOr<Tensor>) &&>;
   virtual void Copy(const Tensor& tensor, Device& to, CopyDone done) = 0;

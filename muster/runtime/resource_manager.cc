@@ -84,9 +84,11 @@ std::vector<ResourceManager::NamedState> ResourceManager::States() const {
         if (state != nullptr) states.push_back({container, name, RefPtr<State>::Share(state)});
       }
     }
-    MutexLock list_lock(listed_->mutex);
-    for (const auto& [key, state] : listed_->states)
-      states.push_back({key.first, key.second, state});
+    if (listed_ != nullptr) {
+      MutexLock list_lock(listed_->mutex);
+      for (const auto& [key, state] : listed_->states)
+        states.push_back({key.first, key.second, state});
+    }
   }
   std::sort(states.begin(), states.end(), [](const NamedState& a, const NamedState& b) {
     return std::tie(a.container, a.name) < std::tie(b.container, b.name);
@@ -99,10 +101,14 @@ ListedState ResourceManager::List(absl::string_view container, absl::string_view
   ListedState listed;
   listed.key_.first = Named(std::string(container));
   listed.key_.second = std::string(name);
-  MutexLock lock(listed_->mutex);
-  for (int number = 2; !listed_->states.emplace(listed.key_, state).second; ++number)
+  {
+    MutexLock lock(mutex_);
+    if (listed_ == nullptr) listed_ = std::make_shared<ListedState::List>();
+    listed.list_ = listed_;
+  }
+  MutexLock lock(listed.list_->mutex);
+  for (int number = 2; !listed.list_->states.emplace(listed.key_, state).second; ++number)
     listed.key_.second = absl::StrCat(name, "#", number);
-  listed.list_ = listed_;
   return listed;
 }
 

@@ -91,8 +91,9 @@ class ResourceManager {
   }
   using Container = absl::flat_hash_map<std::string, RefPtr<Resource>>;
   const std::string default_container_;
-  const std::shared_ptr<ListedState::List> listed_ = std::make_shared<ListedState::List>();
   mutable Mutex mutex_;
+  // Made for the first state: every step has a manager of its own, which lists none.
+  std::shared_ptr<ListedState::List> listed_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Container> containers_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -35,7 +35,7 @@ class SessionDevice : public Device {
   Allocator& allocator() override { return allocator_; }
   Allocator& host_allocator() override { return host_allocator_; }
   Scheduler& scheduler() override { return device_.scheduler(); }
-  Stream& stream() override { return device_.stream(); }
+  Stream* stream() override { return device_.stream(); }
   void Copy(const Tensor& tensor, Device& to, CopyDone done) override {
     device_.Copy(tensor, &to == this ? device_ : to, std::move(done));
   }

@@ -23,14 +23,8 @@ class OtherDevice : public Device {
   Allocator& allocator() override { return HostAllocator(); }
   Allocator& host_allocator() override { return HostAllocator(); }
   Scheduler& scheduler() override { return DefaultScheduler(); }
-  Stream& stream() override { return stream_; }
+  Stream* stream() override { return nullptr; }
   void Copy(const Tensor& tensor, Device&, CopyDone done) override { std::move(done)(tensor); }
-
- private:
-  class NoStream : public Stream {
-    void WhenDone(Done done) override { std::move(done)(absl::OkStatus()); }
-  };
-  NoStream stream_;
 };
 
 TEST(TaskDevicesTest, AreNumberedAndFound) {

@@ -59,8 +59,9 @@ absl::StatusOr<std::shared_ptr<TaskGraph>> TaskSession::MakeGraph(std::unique_pt
   const std::vector<Device*> used =
       made->functions != nullptr ? devices_->list() : made->partitions->devices();
   for (Device* const device : used) {
-    Stream* const stream = &device->stream();
-    if (!absl::c_linear_search(made->streams, stream)) made->streams.push_back(stream);
+    Stream* const stream = device->stream();
+    if (stream != nullptr && !absl::c_linear_search(made->streams, stream))
+      made->streams.push_back(stream);
   }
   return made;
 }

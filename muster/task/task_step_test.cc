@@ -154,7 +154,7 @@ class LateDevice : public Device {
   Allocator& allocator() override { return HostAllocator(); }
   Allocator& host_allocator() override { return HostAllocator(); }
   Scheduler& scheduler() override { return scheduler_; }
-  Stream& stream() override { return stream_; }
+  Stream* stream() override { return &stream_; }
   void Copy(const Tensor& tensor, Device&, CopyDone done) override { std::move(done)(tensor); }
   bool is_awaited() const { return stream_.done != nullptr; }
   void End(absl::Status status) { std::exchange(stream_.done, nullptr)(std::move(status)); }
