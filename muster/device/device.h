@@ -1,5 +1,5 @@
-// A device: memory, threads and copies. CPU devices are the only kind so far; a GPU adds streams
-// and its own memory kind without touching kernels' callers.
+// A device: memory, threads and copies. The memory of a CPU is that of the host; a device with
+// memory of its own (MemoryKind::kDevice) works in the order of its stream.
 #pragma once
 
 #include <memory>
@@ -44,9 +44,19 @@ class Device {
   virtual Scheduler& scheduler() = 0;
   // Null: whatever a call does has happened when it returns, as on the CPU.
   virtual Stream* stream() = 0;
-  // Every transfer from or to this device goes through here. `done` gets a tensor in `to`'s memory.
+  // Kernels find tensors in memory that the host cannot use, except where they say otherwise.
+  bool has_own_memory() { return allocator().memory_kind() == MemoryKind::kDevice; }
+
+  // Between devices whose memory is the host's. `done` gets a tensor in `to`'s memory.
   using CopyDone = absl::AnyInvocable<void(absl::StatusOr<Tensor>) &&>;
   virtual void Copy(const Tensor& tensor, Device& to, CopyDone done) = 0;
+  // Between the memory of the host and that of the device, for plain data, in the order of the
+  // stream. Of a device without memory of its own: the tensor itself.
+  // `done` gets the elements when they have arrived, from any thread.
+  virtual void CopyToHost(const Tensor& tensor, CopyDone done) { std::move(done)(tensor); }
+  // The elements are there for all that is put on the stream afterwards; `tensor` is kept until
+  // then.
+  virtual absl::StatusOr<Tensor> CopyFromHost(const Tensor& tensor) { return tensor; }
 
  protected:
   explicit Device(DeviceAttributes attributes) : attributes_(std::move(attributes)) {}

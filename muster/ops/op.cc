@@ -88,6 +88,19 @@ OpBuilder& OpBuilder::Cpu(KernelFactory factory, std::vector<std::pair<std::stri
   kernels_.push_back({registration_.def.name, "CPU", std::move(types), {}, std::move(factory)});
   return *this;
 }
+OpBuilder& OpBuilder::Gpu(KernelFactory factory, std::vector<std::pair<std::string, DType>> types,
+                          std::vector<std::string> host_memory) {
+  kernels_.push_back({registration_.def.name, "GPU", std::move(types), std::move(host_memory),
+                      std::move(factory)});
+  return *this;
+}
+// Of kernels that fit, the first is taken.
+OpBuilder& OpBuilder::GpuForwards(KernelFactory factory, const char* attr,
+                                  const std::vector<std::string>& args,
+                                  const std::vector<DType>& host_types) {
+  for (DType dtype : host_types) Gpu(factory, {{attr, dtype}}, args);
+  return Gpu(std::move(factory));
+}
 OpBuilder& OpBuilder::CpuDTypes(const char* attr, std::vector<DType> dtypes,
                                 KernelFactory factory) {
   for (DType dtype : dtypes) Cpu(factory, {{attr, dtype}});
@@ -101,7 +114,8 @@ void OpBuilder::AddTyped(const char* attr, DType dtype, KernelFactory factory,
 
 void OpBuilder::Register() {
   for (KernelRegistration& kernel : kernels_) {
-    kernel.host_memory_args = host_memory_;
+    kernel.host_memory_args.insert(kernel.host_memory_args.end(), host_memory_.begin(),
+                                   host_memory_.end());
     KernelRegistry::Global().Add(std::move(kernel));
   }
   OpRegistry::building()->Add(std::move(registration_));

@@ -80,6 +80,23 @@ class OpBuilder {
                       std::vector<std::pair<std::string, DType>> more = {}) {
     return EachType(List(), attr, make, more);
   }
+  // For GPUs. `host_memory` are arguments that are in host memory beside those of HostMemory.
+  OpBuilder& Gpu(KernelFactory factory, std::vector<std::pair<std::string, DType>> types = {},
+                 std::vector<std::string> host_memory = {});
+  OpBuilder& Gpu(KernelFunction function, std::vector<std::pair<std::string, DType>> types = {},
+                 std::vector<std::string> host_memory = {}) {
+    return Gpu(Stateless(function), std::move(types), std::move(host_memory));
+  }
+  // For ops that hand tensors on without looking at their elements: `factory` serves GPUs too. As
+  // in TensorFlow, `args` are in host memory where the type `attr` is one of `host_types`.
+  OpBuilder& GpuForwards(KernelFactory factory, const char* attr,
+                         const std::vector<std::string>& args,
+                         const std::vector<DType>& host_types = {DType::kInt32});
+  OpBuilder& GpuForwards(KernelFunction function, const char* attr,
+                         const std::vector<std::string>& args,
+                         const std::vector<DType>& host_types = {DType::kInt32}) {
+    return GpuForwards(Stateless(function), attr, args, host_types);
+  }
   // For ops that only move bytes: one factory for all the given types.
   OpBuilder& CpuDTypes(const char* attr, std::vector<DType> dtypes, KernelFactory factory);
 

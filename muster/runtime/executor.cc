@@ -67,7 +67,7 @@ class PlannedExecutor : public Executor, public ExecutorRun::Owner {
 
 absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Graph& graph, Device& device,
                                                            KernelSource kernels) {
-  ASSIGN_OR_RETURN(ExecutorPlan plan, ExecutorPlan::Make(graph, kernels));
+  ASSIGN_OR_RETURN(ExecutorPlan plan, ExecutorPlan::Make(graph, device, kernels));
   return std::make_unique<PlannedExecutor>(std::move(plan), device);
 }
 

@@ -63,8 +63,8 @@ bool IsResult(const Node& node) {
 
 class PlanMaker {
  public:
-  PlanMaker(const Graph& graph, const Executor::KernelSource& kernels)
-      : graph_(graph), kernels_(kernels), aliases_(graph) {}
+  PlanMaker(const Graph& graph, Device& device, const Executor::KernelSource& kernels)
+      : graph_(graph), device_(device), kernels_(kernels), aliases_(graph) {}
 
   absl::StatusOr<ExecutorPlan> Make() {
     plan_.nodes.resize(graph_.num_nodes());
@@ -112,6 +112,10 @@ class PlanMaker {
     item.node = &node;
     ASSIGN_OR_RETURN(item.kernel, kernels_(node));
     item.output_types = node.output_types().data();
+    if (device_.has_own_memory()) {
+      ASSIGN_OR_RETURN(HostArgs host, HostArgsOf(node, device_.type()));
+      item.host_outputs = std::make_unique<const std::vector<bool>>(std::move(host.outputs));
+    }
     item.kind = KindOf(node);
     item.is_async = item.kernel->is_async();
     item.allows_uninitialized = node.def().allows_uninitialized_input;
@@ -129,6 +133,7 @@ class PlanMaker {
     for (PlanNode& item : plan_.nodes) {
       const Node& node = *item.node;
       if (node.op() != "Const" || !node.control_inputs().empty()) continue;
+      if (item.host_outputs != nullptr && !item.host_outputs->front()) continue;
       const auto merges = [&](const Node::Consumer& consumer) {
         return plan_.nodes[consumer.node->id()].kind == NodeKind::kMerge;
       };
@@ -344,6 +349,7 @@ class PlanMaker {
   }
 
   const Graph& graph_;
+  Device& device_;
   const Executor::KernelSource& kernels_;
   const AliasedReads aliases_;
   ExecutorPlan plan_;
@@ -355,6 +361,7 @@ PlanNode& PlanNode::operator=(PlanNode&& other) noexcept {
   node = other.node;
   kernel = std::move(other.kernel);
   output_types = other.output_types;
+  host_outputs = std::move(other.host_outputs);
   kind = other.kind;
   is_async = other.is_async;
   allows_uninitialized = other.allows_uninitialized;
@@ -376,9 +383,9 @@ PlanNode& PlanNode::operator=(PlanNode&& other) noexcept {
   return *this;
 }
 
-absl::StatusOr<ExecutorPlan> ExecutorPlan::Make(const Graph& graph,
+absl::StatusOr<ExecutorPlan> ExecutorPlan::Make(const Graph& graph, Device& device,
                                                 const Executor::KernelSource& kernels) {
-  return PlanMaker(graph, kernels).Make();
+  return PlanMaker(graph, device, kernels).Make();
 }
 
 }  // namespace muster

@@ -39,6 +39,8 @@ struct PlanNode {
   const Node* node = nullptr;
   std::shared_ptr<Kernel> kernel;
   const DType* output_types = nullptr;  // the node's
+  // By output: whether it is in host memory. Null where the device has no memory of its own.
+  std::unique_ptr<const std::vector<bool>> host_outputs;
   NodeKind kind = NodeKind::kPlain;
   bool is_async = false;
   bool allows_uninitialized = false;
@@ -100,7 +102,7 @@ struct ExecutorPlan {
   // others); no entries when there are none.
   std::vector<Tensor> constants;
 
-  static absl::StatusOr<ExecutorPlan> Make(const Graph& graph,
+  static absl::StatusOr<ExecutorPlan> Make(const Graph& graph, Device& device,
                                            const Executor::KernelSource& kernels);
 };
 

@@ -227,6 +227,7 @@ bool ExecutorRun::RunNode(const ReadyNode& at, ReadyNodes& ready) {
                         absl::MakeSpan(outputs));
   context.set_frame(at.iteration->frame->id, at.iteration->index);
   context.set_input_dead(at.is_dead);
+  context.set_host_outputs(item.host_outputs.get());
   const uint32_t average = item.cost_nanos.load(std::memory_order_relaxed);
   // Looking at the clock takes as long as a small node: those are measured in a few steps only.
   const bool is_measured = average == 0 || average >= kWorthMeasuringNanos ||
@@ -288,6 +289,7 @@ void ExecutorRun::RunAsync(const PlanNode& item, const ReadyNode& at, Entry* inp
                         absl::MakeSpan(call->outputs));
   call->context->set_frame(at.iteration->frame->id, at.iteration->index);
   call->context->set_input_dead(at.is_dead);
+  call->context->set_host_outputs(item.host_outputs.get());
   // A kernel that has its values already ends inside this call: the loop goes on with what it made
   // ready.
   const Collecting collecting(this, &ready);
@@ -364,6 +366,12 @@ absl::Status ExecutorRun::CheckOutputs(const PlanNode& item, NodeOutputs& output
       return Internal("Output ", i, " of type ", DTypeName(entry.tensor.dtype()),
                       " does not match declared output type ",
                       DTypeName(item.node->output_types()[i]), " for node ", item.node->name());
+    }
+    if (item.host_outputs == nullptr || entry.state != Entry::State::kValue) continue;
+    const bool is_host = (*item.host_outputs)[i];
+    if (entry.tensor.size_bytes() > 0 && is_host == IsInDeviceMemory(entry.tensor)) {
+      return Internal("Output ", i, " of node ", item.node->name(), " is not in ",
+                      is_host ? "host memory" : "the memory of its device");
     }
   }
   return absl::OkStatus();

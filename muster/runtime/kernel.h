@@ -11,6 +11,7 @@
 
 #include "muster/device/device.h"
 #include "muster/graph/graph.h"
+#include "muster/graph/place/memory_copies.h"
 #include "muster/params/variable.h"
 #include "muster/runtime/step.h"
 
@@ -33,11 +34,17 @@ struct Entry {
 // What a kernel's set-up may look at.
 class KernelSetup {
  public:
-  KernelSetup(const Node& node, Device& device, ResourceManager& resources)
-      : node_(node), device_(device), resources_(resources) {}
+  KernelSetup(const Node& node, Device& device, ResourceManager& resources,
+              bool has_device_outputs = false)
+      : node_(node),
+        device_(device),
+        resources_(resources),
+        has_device_outputs_(has_device_outputs) {}
   const Node& node() const { return node_; }
   Device& device() const { return device_; }
   ResourceManager& resources() const { return resources_; }
+  // Some output is in memory that the host cannot use.
+  bool has_device_outputs() const { return has_device_outputs_; }
   template <typename T>
   absl::StatusOr<T> Attr(absl::string_view name) const {
     return node_.Attr<T>(name);
@@ -49,6 +56,7 @@ class KernelSetup {
   const Node& node_;
   Device& device_;
   ResourceManager& resources_;
+  const bool has_device_outputs_;
 };
 
 // One execution of a kernel. Confined to the thread that runs the kernel (asynchronous kernels: one
@@ -72,7 +80,7 @@ class KernelContext {
   // context share it.
   Tensor TakeInput(int i) { return std::move(inputs_[i].tensor); }
 
-  // New memory from the device; the tensor stays in output i and may be written until the kernel
+  // New memory, of the device or, for outputs that the kernel has there, of the host; the tensor stays in output i and may be written until the kernel
   // returns.
   absl::StatusOr<Tensor*> AllocateOutput(int i, const Shape& shape);
   // The memory of the first of `inputs` that has no other owner and has output i's type and
@@ -109,8 +117,12 @@ class KernelContext {
   // _Send and _Recv also run when an input is dead.
   bool is_input_dead() const { return is_input_dead_; }
   void set_input_dead(bool dead) { is_input_dead_ = dead; }
+  // By output, on a device that has memory of its own: whether it is in host memory.
+  void set_host_outputs(const std::vector<bool>* host_outputs) { host_outputs_ = host_outputs; }
 
  private:
+  bool IsHostOutput(int i) const { return host_outputs_ != nullptr && (*host_outputs_)[i]; }
+
   Step& step_;
   Device& device_;
   const Node& node_;
@@ -118,6 +130,7 @@ class KernelContext {
   absl::Span<Entry> outputs_;
   uint64_t frame_id_ = 0;
   int64_t iteration_ = 0;
+  const std::vector<bool>* host_outputs_ = nullptr;
   bool is_input_dead_ = false;
 };
 
@@ -161,11 +174,17 @@ class KernelRegistry {
   // support Op 'X' with these attrs. ..." as TensorFlow says it.
   absl::StatusOr<const KernelRegistration*> Find(const Node& node,
                                                  absl::string_view device_type) const;
+  // Null where there is none.
+  const KernelRegistration* FindOrNull(const Node& node, absl::string_view device_type) const;
   const std::vector<KernelRegistration>& For(absl::string_view op) const;
 
  private:
   absl::flat_hash_map<std::string, std::vector<KernelRegistration>> by_op_;
 };
+
+// Which arguments the kernel of a node has in host memory on a device with memory of its own: those
+// that it names, and all that are not plain data. Errors as Find.
+absl::StatusOr<HostArgs> HostArgsOf(const Node& node, absl::string_view device_type);
 
 // Makes and sets up the kernel of a node.
 absl::StatusOr<std::unique_ptr<Kernel>> MakeKernel(const Node& node, Device& device,

@@ -2,7 +2,10 @@
 
 #include <atomic>
 
+#include "absl/algorithm/container.h"
+
 #include "muster/base/log.h"
+#include "muster/graph/place/memory_copies.h"
 #include "muster/graph/place/partition.h"
 #include "muster/graph/place/place.h"
 #include "muster/graph/rewrite/optimize.h"
@@ -10,12 +13,21 @@
 namespace muster {
 namespace {
 
+bool AreOfOneType(const std::vector<Device*>& devices) {
+  return absl::c_all_of(devices, [&](const Device* d) { return d->type() == devices[0]->type(); });
+}
+
 absl::Status Place(Graph& graph, const std::vector<Device*>& devices,
                    const LocalPartitions::Options& options) {
   std::vector<std::string> names;
   for (const Device* device : devices) names.push_back(device->name());
   PlaceOptions place_options;
   place_options.allow_soft_placement = options.allow_soft_placement;
+  if (!AreOfOneType(devices)) {
+    place_options.supports = [](const Node& node, absl::string_view type) {
+      return KernelRegistry::Global().FindOrNull(node, type) != nullptr;
+    };
+  }
   ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(graph, names, place_options));
   for (const auto& node : graph.nodes()) {
     node->set_device(names[placement.devices[node->id()]]);
@@ -76,6 +88,10 @@ absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::CreatePlaced(
   }
   ASSIGN_OR_RETURN(Cut cut, CutByDevice(std::move(graph), devices));
   for (auto& [device, part] : cut) {
+    if (device->has_own_memory()) {
+      RETURN_IF_ERROR(AddMemoryCopies(
+          *part, [&device = device](const Node& node) { return HostArgsOf(node, device->type()); }));
+    }
     for (const auto& node : part->nodes()) {
       result->has_transfers_ |= node->op() == "_Recv" || node->op() == "_HostRecv";
     }

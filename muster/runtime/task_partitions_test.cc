@@ -339,7 +339,7 @@ TEST_F(TaskPartitionsTest, WhatOthersHaveIsAskedForFirst) {
     for (const GraphPart& part : parts_) {
       if (part.task != task) continue;
       ResourceManager resources;
-      const auto plan = ExecutorPlan::Make(*part.graph, [&](const Node& node) {
+      const auto plan = ExecutorPlan::Make(*part.graph, *devices_[0], [&](const Node& node) {
         return absl::StatusOr<std::shared_ptr<Kernel>>(MakeKernel(node, *devices_[0], resources));
       });
       EXPECT_EQ(plan.status(), absl::OkStatus());

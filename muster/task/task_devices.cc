@@ -1,6 +1,11 @@
 #include "muster/task/task_devices.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "absl/container/flat_hash_map.h"
+
+#include "muster/device/device_kinds.h"
 
 namespace muster {
 namespace {
@@ -39,6 +44,12 @@ class SessionDevice : public Device {
   void Copy(const Tensor& tensor, Device& to, CopyDone done) override {
     device_.Copy(tensor, &to == this ? device_ : to, std::move(done));
   }
+  void CopyToHost(const Tensor& tensor, CopyDone done) override {
+    device_.CopyToHost(tensor, std::move(done));
+  }
+  absl::StatusOr<Tensor> CopyFromHost(const Tensor& tensor) override {
+    return device_.CopyFromHost(tensor);
+  }
 
  private:
   Device& device_;
@@ -62,6 +73,8 @@ absl::StatusOr<std::shared_ptr<const TaskDevices>> TaskDevices::Create(std::stri
   std::vector<std::unique_ptr<Device>> devices;
   for (int i = 0; i < cpu_devices; ++i)
     devices.push_back(NewCpuDevice(NameOf(task, "CPU", i), scheduler));
+  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> others, MakeOtherDevices(task, scheduler));
+  std::move(others.begin(), others.end(), std::back_inserter(devices));
   return Of(std::move(task), std::move(devices));
 }
 

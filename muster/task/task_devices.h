@@ -16,7 +16,8 @@ namespace muster {
 // prefetches).
 class TaskDevices {
  public:
-  // "<task>/device:CPU:0" and so on. `scheduler` runs their kernels and outlives them.
+  // "<task>/device:CPU:0" and so on, then those of the registered kinds (device_kinds.h).
+  // `scheduler` runs their kernels and outlives them.
   // InvalidArgument unless there are between 1 and 1024.
   static absl::StatusOr<std::shared_ptr<const TaskDevices>> Create(std::string task,
                                                                    int cpu_devices,

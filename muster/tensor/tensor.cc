@@ -149,9 +149,10 @@ absl::StatusOr<Tensor> Tensor::Make(DType dtype, Shape shape, Allocator& allocat
   tensor.buffer_ = allocator.Allocate(static_cast<size_t>(*bytes));
   if (!tensor.buffer_) {
     const std::string shortage = TakeShortage();
-    return absl::ResourceExhaustedError(
-        absl::StrCat("OOM when allocating tensor with shape", shape.ToString(), " and type ",
-                     DTypeName(dtype), " on the host", shortage.empty() ? "" : ": ", shortage));
+    const bool is_host = allocator.memory_kind() != MemoryKind::kDevice;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "OOM when allocating tensor with shape", shape.ToString(), " and type ", DTypeName(dtype),
+        is_host ? " on the host" : " on the device", shortage.empty() ? "" : ": ", shortage));
   }
   if (!IsPlainData(dtype))
     tensor.buffer_ = ObjectBuffer(dtype, std::move(tensor.buffer_), shape.num_elements());

@@ -105,6 +105,12 @@ class Tensor {
   Buffer buffer_;
 };
 
+// The elements are in the memory of a device, where the host must not touch them.
+inline bool IsInDeviceMemory(const Tensor& tensor) {
+  const Region* const region = tensor.buffer().region();
+  return region != nullptr && region->kind() == MemoryKind::kDevice;
+}
+
 // Same type, shape and elements (bitwise for plain data).
 bool SameTensor(const Tensor& a, const Tensor& b);
 

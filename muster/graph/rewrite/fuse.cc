@@ -1,6 +1,7 @@
 #include "absl/container/flat_hash_set.h"
 
 #include "muster/base/status.h"
+#include "muster/device/device_name.h"
 #include "muster/graph/rewrite/passes.h"
 
 namespace muster {
@@ -36,6 +37,7 @@ class Fuser {
 
  private:
   static bool CanFuse(const Node& product) {
+    if (!RunsOnCpu(product)) return false;
     const DType type = product.output_types()[0];
     // A fused node keeps more digits of shorter types between its parts than separate nodes would.
     if (product.op() == "MatMul") return type == DType::kFloat;
@@ -121,6 +123,11 @@ class Fuser {
 };
 
 }  // namespace
+
+bool RunsOnCpu(const Node& node) {
+  const absl::StatusOr<DeviceName> name = DeviceName::Parse(node.device());
+  return name.ok() && name->type.value_or("CPU") == "CPU";
+}
 
 absl::Status Fuse(GraphRewriter& rewriter) {
   return Fuser(rewriter).Run();

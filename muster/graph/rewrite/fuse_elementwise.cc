@@ -45,6 +45,7 @@ class ElementwiseFuser {
  private:
   bool CanFuse(const Node& first, const Node& second) const {
     if (!BinaryOps().contains(first.op()) || first.device() != second.device()) return false;
+    if (!RunsOnCpu(first)) return false;
     const DType type = second.output_types()[0];
     // Shorter floats would be rounded between two nodes.
     if ((type != DType::kFloat && type != DType::kDouble) || first.output_types()[0] != type)

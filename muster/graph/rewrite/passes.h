@@ -18,6 +18,9 @@ absl::Status Simplify(GraphRewriter& rewriter);
 // Common subexpression elimination: of nodes with the same op, attributes and inputs, one remains.
 absl::Status MergeCommonNodes(GraphRewriter& rewriter);
 
+// Fused ops have kernels for CPUs only. True as well where no device is set.
+bool RunsOnCpu(const Node& node);
+
 // MatMul and Conv2D with a bias and an activation behind them become one node.
 absl::Status Fuse(GraphRewriter& rewriter);
 

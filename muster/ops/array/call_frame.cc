@@ -85,7 +85,9 @@ DEFINE_OP(_Arg) {
       .Stateful()
       .Doc("An argument of the function or partition.")
       .Shape(ArgShape)
-      .Cpu(New<ArgKernel>());
+      .HostMemory({"output"})
+      .Cpu(New<ArgKernel>())
+      .Gpu(New<ArgKernel>());
 }
 
 DEFINE_OP(_DeviceArg) {
@@ -105,7 +107,9 @@ DEFINE_OP(_Retval) {
       .Stateful()
       .Doc("A result of the function or partition.")
       .Shape(NoOutputs)
-      .Cpu(New<RetvalKernel>());
+      .HostMemory({"input"})
+      .Cpu(New<RetvalKernel>())
+      .Gpu(New<RetvalKernel>());
 }
 
 DEFINE_OP(_DeviceRetval) {

@@ -16,7 +16,11 @@ class ConstKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(value_, setup.Attr<Tensor>("value"));
-    return CheckType(value_, setup.output_type(0));
+    RETURN_IF_ERROR(CheckType(value_, setup.output_type(0)));
+    if (setup.has_device_outputs()) {
+      ASSIGN_OR_RETURN(value_, setup.device().CopyFromHost(value_));
+    }
+    return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
     c.SetOutput(0, value_);
@@ -135,7 +139,8 @@ DEFINE_OP(Const) {
       .Doc("A constant tensor.")
       .Shape(ConstShape)
       .NoGradient("a constant has no inputs")
-      .Cpu(New<ConstKernel>());
+      .Cpu(New<ConstKernel>())
+      .GpuForwards(New<ConstKernel>(), "dtype", {"output"});
 }
 
 DEFINE_OP(Fill) {

@@ -76,7 +76,8 @@ DEFINE_OP(Identity) {
       .Doc("Its input.")
       .Shape(SameShapes)
       .Gradient(PassGradients)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .GpuForwards(Forward, "T", {"input", "output"}, {DType::kInt32, DType::kBool});
 }
 
 DEFINE_OP(IdentityN) {
@@ -90,13 +91,14 @@ DEFINE_OP(IdentityN) {
 }
 
 DEFINE_OP(NoOp) {
-  op.Doc("Does nothing; groups control dependencies.").Shape(NoOutputs).Cpu(DoNothing);
+  op.Doc("Does nothing; groups control dependencies.").Shape(NoOutputs).Cpu(DoNothing).Gpu(DoNothing);
 }
 
 DEFINE_OP(ControlTrigger) {
   op.Doc("Does nothing; runs even when some of its control inputs are dead.")
       .Shape(NoOutputs)
-      .Cpu(DoNothing);
+      .Cpu(DoNothing)
+      .Gpu(DoNothing);
 }
 
 DEFINE_OP(StopGradient) {
@@ -106,7 +108,8 @@ DEFINE_OP(StopGradient) {
       .Doc("Its input, seen as a constant when gradients are built.")
       .Shape(SameShapes)
       .NoGradient("StopGradient cuts gradients by design")
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .GpuForwards(Forward, "T", {"input", "output"}, {DType::kInt32, DType::kBool});
 }
 
 DEFINE_OP(PreventGradient) {
@@ -117,7 +120,8 @@ DEFINE_OP(PreventGradient) {
       .Doc("Its input; building a gradient through it is an error.")
       .Shape(SameShapes)
       .Gradient(RefuseGradient)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .GpuForwards(Forward, "T", {"input", "output"}, {DType::kInt32, DType::kBool});
 }
 
 DEFINE_OP(Snapshot) {

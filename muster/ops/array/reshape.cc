@@ -271,7 +271,8 @@ DEFINE_OP(Reshape) {
       .Shape(ReshapeShape)
       .Gradient(ReshapeToInput)
       .HostMemory({"shape"})
-      .Cpu(Reshape);
+      .Cpu(Reshape)
+      .GpuForwards(Reshape, "T", {"tensor", "output"});
 }
 
 DEFINE_OP(ExpandDims) {
@@ -284,7 +285,8 @@ DEFINE_OP(ExpandDims) {
       .Shape(ExpandDimsShape)
       .Gradient(ReshapeToInput)
       .HostMemory({"dim"})
-      .Cpu(ExpandDims);
+      .Cpu(ExpandDims)
+      .GpuForwards(ExpandDims, "T", {"input", "output"});
 }
 
 DEFINE_OP(Squeeze) {
@@ -295,7 +297,8 @@ DEFINE_OP(Squeeze) {
       .Doc("The same elements without dimensions of size 1.")
       .Shape(SqueezeShape)
       .Gradient(ReshapeToInput)
-      .Cpu(New<SqueezeKernel>());
+      .Cpu(New<SqueezeKernel>())
+      .GpuForwards(New<SqueezeKernel>(), "T", {"input", "output"});
 }
 
 DEFINE_OP(Bitcast) {

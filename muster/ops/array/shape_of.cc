@@ -58,7 +58,8 @@ DEFINE_OP(Shape) {
       .Shape(ShapeShape)
       .NoGradient("a shape does not depend on values")
       .HostMemory({"output"})
-      .Cpu(ShapeOf);
+      .Cpu(ShapeOf)
+      .GpuForwards(ShapeOf, "T", {"input"});
 }
 
 DEFINE_OP(ShapeN) {
@@ -71,7 +72,8 @@ DEFINE_OP(ShapeN) {
       .Shape(ShapeShape)
       .NoGradient("a shape does not depend on values")
       .HostMemory({"output"})
-      .Cpu(ShapeOf);
+      .Cpu(ShapeOf)
+      .GpuForwards(ShapeOf, "T", {"input"});
 }
 
 DEFINE_OP(Rank) {
@@ -82,7 +84,8 @@ DEFINE_OP(Rank) {
       .Shape(ScalarShape)
       .NoGradient("a rank does not depend on values")
       .HostMemory({"output"})
-      .Cpu(Rank);
+      .Cpu(Rank)
+      .GpuForwards(Rank, "T", {"input"}, {DType::kInt32, DType::kBool});
 }
 
 DEFINE_OP(Size) {
@@ -94,7 +97,8 @@ DEFINE_OP(Size) {
       .Shape(ScalarShape)
       .NoGradient("a size does not depend on values")
       .HostMemory({"output"})
-      .Cpu(Size);
+      .Cpu(Size)
+      .GpuForwards(Size, "T", {"input"}, {DType::kInt32, DType::kBool});
 }
 
 }  // namespace

@@ -52,7 +52,8 @@ DEFINE_OP(Enter) {
       .Doc("Makes data available in the first iteration of a frame, or in all when it is constant.")
       .Shape(EnterShape)
       .Gradient(EnterGradient)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .GpuForwards(Forward, "T", {"data", "output"});
 }
 
 DEFINE_OP(RefEnter) {
@@ -75,7 +76,8 @@ DEFINE_OP(Exit) {
       .Doc("Makes data available in the frame around this one.")
       .Shape(ForwardShape)
       .Gradient(ExitGradient)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .GpuForwards(Forward, "T", {"data", "output"});
 }
 
 DEFINE_OP(RefExit) {
@@ -95,7 +97,8 @@ DEFINE_OP(NextIteration) {
       .Doc("Makes data available in the next iteration.")
       .Shape(ForwardShape)
       .Gradient(NextIterationGradient)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .GpuForwards(Forward, "T", {"data", "output"});
 }
 
 DEFINE_OP(RefNextIteration) {
@@ -115,7 +118,8 @@ DEFINE_OP(LoopCond) {
       .Shape(LoopCondShape)
       .NoGradient("a predicate")
       .HostMemory({"input", "output"})
-      .Cpu(LoopCond);
+      .Cpu(LoopCond)
+      .Gpu(LoopCond);
 }
 
 }  // namespace muster

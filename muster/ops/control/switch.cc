@@ -140,7 +140,9 @@ DEFINE_OP(Switch) {
       .Shape(SwitchShape)
       .Gradient(SwitchGradient)
       .HostMemory({"pred"})
-      .Cpu(RunSwitch);
+      .Cpu(RunSwitch)
+      .GpuForwards(RunSwitch, "T", {"data", "output_false", "output_true"},
+                   {DType::kInt32, DType::kBool});
 }
 
 DEFINE_OP(RefSwitch) {
@@ -179,7 +181,8 @@ DEFINE_OP(Merge) {
       .Shape(MergeShape)
       .Gradient(MergeGradient)
       .HostMemory({"value_index"})
-      .Cpu(RunMerge);
+      .Cpu(RunMerge)
+      .GpuForwards(RunMerge, "T", {"inputs", "output"});
 }
 
 DEFINE_OP(RefMerge) {

@@ -62,10 +62,10 @@ class Recv : public Transfer {
   absl::Status Init(KernelSetup& s) override {
     RETURN_IF_ERROR(Transfer::Init(s));
     ASSIGN_OR_RETURN(int64_t incarnation, s.Attr<int64_t>("send_device_incarnation"));
-    // Values from other tasks, and fed ones, are in host memory already.
-    if (!same_task()) return absl::OkStatus();
+    // Values are in host memory. Only CPUs of one task pretend to have memories of their own.
+    if (!same_task() || s.device().has_own_memory()) return absl::OkStatus();
     Device* sender = DeviceDirectory::Global().Find(static_cast<uint64_t>(incarnation));
-    if (sender != &s.device()) sender_ = sender;
+    if (sender != &s.device() && sender != nullptr && !sender->has_own_memory()) sender_ = sender;
     return absl::OkStatus();
   }
   bool is_async() const override { return true; }
@@ -118,7 +118,9 @@ OpBuilder& SendAttrs(OpBuilder& op) {
       .Stateful()
       .Doc("Hands a tensor to the step's rendezvous.")
       .Shape(NoOutputs)
-      .Cpu(New<Send>());
+      .HostMemory({"tensor"})
+      .Cpu(New<Send>())
+      .Gpu(New<Send>());
 }
 
 OpBuilder& RecvAttrs(OpBuilder& op) {
@@ -132,7 +134,9 @@ OpBuilder& RecvAttrs(OpBuilder& op) {
       .Stateful()
       .Doc("Takes a tensor from the step's rendezvous, waiting for it if need be.")
       .Shape(UnknownShape)
-      .Cpu(New<Recv>());
+      .HostMemory({"tensor"})
+      .Cpu(New<Recv>())
+      .Gpu(New<Recv>());
 }
 
 }  // namespace
