@@ -81,7 +81,8 @@ class _Output(object):
     _write_lock = threading.Lock()
 
     def __init__(self, stream):
-        self._stream, self._partial = stream, {}
+        self._stream = stream
+        self._partial = {}  # (task, thread) -> the line that it has begun
 
     def __getattr__(self, name):
         return getattr(self._stream, name)
@@ -89,10 +90,12 @@ class _Output(object):
     def write(self, text):
         task = current()
         before = "" if task is None else "%sout %s%s" % (FOR_LAUNCHER, task.name, FOR_LAUNCHER)
-        # Only whole lines are written: `print` writes the end of a line in a second call, and tasks would mix theirs.
+        # Only whole lines are written: `print` writes the end of a line in a second call, and threads would mix theirs.
+        writer = task, threading.get_ident()
         with self._write_lock:
-            *lines, rest = (self._partial.get(task, "") + text).split("\n")
-            self._partial[task] = rest
+            *lines, rest = (self._partial.pop(writer, "") + text).split("\n")
+            if rest:
+                self._partial[writer] = rest
             if lines:
                 self._stream.write("".join("%s%s\n" % (before, line) for line in lines))
                 self._stream.flush()
@@ -107,8 +110,12 @@ class _Output(object):
             self._stream.flush()
 
     def end_line(self):
-        if self._partial.get(current()):
-            self.write("\n")
+        """Writes the lines that threads of the current task have begun."""
+        task = current()
+        with self._write_lock:
+            begun = [self._partial.pop(writer) for writer in list(self._partial) if writer[0] is task]
+        for line in begun:
+            self.write(line + "\n")
 
 
 def install():
