@@ -39,8 +39,8 @@ class LateStream : public Stream {
     {
       std::lock_guard lock(mutex_);
       is_over_ = true;
+      changed_.notify_all();
     }
-    changed_.notify_all();
     thread_.join();
   }
 
@@ -49,10 +49,8 @@ class LateStream : public Stream {
 
   // While it is held, nothing runs.
   void Hold(bool is_held) {
-    {
-      std::lock_guard lock(mutex_);
-      is_held_ = is_held;
-    }
+    std::lock_guard lock(mutex_);
+    is_held_ = is_held;
     changed_.notify_all();
   }
   int64_t num_run() const {
@@ -71,13 +69,13 @@ class LateStream : public Stream {
   };
 
   void Add(Item item, bool wanted) {
-    {
-      std::lock_guard lock(mutex_);
-      queue_.push_back(std::move(item));
-      ++num_put_;
-      if (wanted) num_wanted_ = num_put_;
-    }
-    if (wanted) changed_.notify_all();
+    // Under the lock: what ends with this item, and be it the stream itself, waits for the lock.
+    std::lock_guard lock(mutex_);
+    queue_.push_back(std::move(item));
+    ++num_put_;
+    if (!wanted) return;
+    num_wanted_ = num_put_;
+    changed_.notify_all();
   }
 
   void Run() {
