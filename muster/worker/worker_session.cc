@@ -3,6 +3,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_format.h"
 
+#include "muster/device/device_name.h"
+
 namespace muster {
 namespace {
 
@@ -52,6 +54,22 @@ void WorkerSession::FixIncarnations(Graph& graph) const {
   }
 }
 
+// The master has just heard from every task of the graph. A connection to one that was away before
+// is retried now, so that no step of the graph fails with an error of that time.
+void WorkerSession::ReconnectSenders(const Graph& graph) const {
+  absl::flat_hash_set<std::string> senders;
+  for (const auto& node : graph.nodes()) {
+    if (!IsTransfer(node->op()) || node->Attr<bool>("client_terminated").value_or(false)) continue;
+    const std::string device = node->Attr<std::string>("send_device").value_or("");
+    const absl::string_view task = TaskOf(device);
+    if (!task.empty() && task != task_) senders.emplace(task);
+  }
+  for (const std::string& sender : senders) {
+    const std::shared_ptr<WorkerApi> worker = options_.peers->Worker(sender);
+    if (worker != nullptr) worker->Reconnect();
+  }
+}
+
 absl::StatusOr<std::string> WorkerSession::Register(RegisterGraphRequest request) {
   ASSIGN_OR_RETURN(std::unique_ptr<Graph> graph, std::move(request.graph)());
   if (graph->num_nodes() > options_.owner->limits.session_nodes) {
@@ -61,6 +79,7 @@ absl::StatusOr<std::string> WorkerSession::Register(RegisterGraphRequest request
   }
   RETURN_IF_ERROR(CheckDevices(*graph));
   FixIncarnations(*graph);
+  if (options_.peers != nullptr) ReconnectSenders(*graph);
   if (options_.variables != nullptr) options_.variables->Note(*graph);
   TaskSession::GraphOptions made;
   made.is_placed = true;

@@ -58,6 +58,7 @@ class WorkerSession {
  private:
   absl::Status CheckDevices(const Graph& graph) const;
   void FixIncarnations(Graph& graph) const;
+  void ReconnectSenders(const Graph& graph) const;
 
   const Options options_;
   const std::string task_;

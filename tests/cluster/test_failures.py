@@ -254,6 +254,28 @@ def test_a_restarted_task_tells_the_client_to_start_anew(start_cluster):
     _expect_next_session_works(cluster)
 
 
+def test_a_restarted_task_is_reached_by_all_tasks_of_a_new_session(start_cluster):
+    """Another task has tried to reach it in vain, and would wait before it tries again."""
+    cluster = start_cluster(ps=2, worker=1)
+    v, _ = _counter("/job:ps/task:1")
+    with tf.device("/job:ps/task:0"):
+        received = v + 1
+    for _ in range(4):
+        with tf.Session(cluster.target()) as session:
+            session.run(v.initializer)
+            assert session.run(received) == 1
+            cluster.tasks["ps", 1].kill()
+            end = time.time() + 1.5
+            while time.time() < end:
+                with pytest.raises((tf.errors.UnavailableError, tf.errors.AbortedError)):
+                    session.run(received)
+                time.sleep(0.02)
+        cluster.start("ps", 1)
+    with tf.Session(cluster.target()) as session:
+        session.run(v.initializer)
+        assert session.run(received) == 1
+
+
 CLIENT = """
 import sys
 import muster as tf

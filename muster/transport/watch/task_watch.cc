@@ -11,7 +11,7 @@ namespace {
 
 // So long after the last call to it a silent task is still asked whether it is back.
 constexpr absl::Duration kKeepAsking = absl::Minutes(5);
-// So long a master that has gone may take to come back before the steps of its sessions fail.
+// So long a task that has gone may take to come back before calls that do not wait for it fail.
 constexpr absl::Duration kGoneAfter = absl::Seconds(3);
 // A connection that was not used for longer is not trusted.
 constexpr absl::Duration kIdle = absl::Minutes(1);
@@ -242,7 +242,7 @@ void TaskWatch::Missed(const absl::Status& status) {
       warn = !std::exchange(warned_, true);
     if (since(*absent_since_) >= kGoneAfter) {
       failed = TakeLocked([&since](const OpenCall& call) {
-        return call.in_absence == InAbsence::kFailsLater && since(call.opened) >= kGoneAfter;
+        return call.in_absence != InAbsence::kWaits && since(call.opened) >= kGoneAfter;
       });
     }
   }

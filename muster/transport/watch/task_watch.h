@@ -38,10 +38,11 @@ enum class InAbsence : uint8_t { kFails, kFailsLater, kWaits };
 //             the old one are not answered any more and fail `warn_after` after their start; what
 //             is heard over it says nothing about the new one.
 //   absence   A refused connection is not silence: nothing listens at the address, because the task
-//             has not started yet or is gone. InAbsence says what this means for a call: it fails
-//             by itself (kFails), it waits for the task to start (kWaits), or it belongs to a
-//             session that is lost with the task, which gets three seconds to come back
-//             (kFailsLater).
+//             has not started yet or is gone. InAbsence says what this means for a call: it waits
+//             for the task to start (kWaits), or it belongs to a session that is lost with the
+//             task, which gets three seconds to come back (kFailsLater). Other calls (kFails) end
+//             by themselves; those that still wait for a connection to be retried, after the same
+//             three seconds.
 //   restart   Answers name the incarnation of the task, a number that it draws when it starts. A
 //             call whose task answers with another one than before has lost its server although all
 //             questions are answered: it fails with Aborted.

@@ -480,6 +480,17 @@ TEST_F(WatchedMasterTest, OneThatHasGoneFailsWhatItsSessionsWaitFor) {
   ExpectGivenUp("the master grpc://far:2222 is gone");
 }
 
+TEST_F(WatchedPeersTest, ACallThatWaitsForAConnectionToATaskThatIsGoneFails) {
+  task_->refusal = "Connection refused";
+  Open();
+  RunFor(absl::Seconds(2));
+  EXPECT_FALSE(answer_.has_value());
+  RunFor(absl::Seconds(8));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(answer_->message()), testing::HasSubstr("task:3 is gone"));
+}
+
 TEST_F(WatchedPeersTest, SessionsWithTheSameClusterShareItsConnections) {
   const ClusterSpec cluster({{"a", {{0, "host:1"}, {3, "host:2"}}}});
   const ClusterSpec other({{"a", {{0, "host:1"}, {3, "host:3"}}}});
