@@ -1,5 +1,6 @@
 """Several hosts on one machine: network namespaces on a bridge."""
 import importlib.util
+import itertools
 import json
 import os
 import re
@@ -14,8 +15,10 @@ _spec.loader.exec_module(_cluster)
 Task = _cluster.Task
 muster_program = _cluster.muster_program
 
-NETWORK = "10.213.77."
 PORT = 2222
+# Each cluster has a network of its own: a session that a test has left goes on trying to reach the addresses of its
+# cluster, while their network is gone by way of the machine's gateway, which may answer.
+_networks = ("10.213.%d." % number for number in itertools.cycle(range(77, 256)))
 
 
 def _run(*words):
@@ -55,10 +58,10 @@ def _remove_leftovers():
 class Host(object):
     """One namespace with one address."""
 
-    def __init__(self, number, bridge):
+    def __init__(self, number, network, bridge):
         self.number = number
         self.name = "mst%dh%d" % (os.getpid() % 100000, number)
-        self.address = NETWORK + str(number + 1)
+        self.address = network + str(number + 1)
         self.link = "mv%dh%d" % (os.getpid() % 100000, number)
         _run("ip", "netns", "add", self.name)
         _run("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", self.name)
@@ -109,12 +112,13 @@ class Hosts(object):
         _remove_leftovers()
         self.bridge = "mb%d" % (os.getpid() % 100000)
         self.hosts, self.tasks = {}, {}
+        network = next(_networks)
         _run("ip", "link", "add", self.bridge, "type", "bridge")
         try:
-            _run("ip", "addr", "add", NETWORK + "254/24", "dev", self.bridge)
+            _run("ip", "addr", "add", network + "254/24", "dev", self.bridge)
             _run("ip", "link", "set", self.bridge, "up")
             for number, task in enumerate(self.TASKS):
-                self.hosts[task] = Host(number, self.bridge)
+                self.hosts[task] = Host(number, network, self.bridge)
             jobs = {}
             for job, task in self.TASKS:
                 jobs.setdefault(job, []).append("%s:%d" % (self.hosts[job, task].address, PORT))

@@ -46,8 +46,13 @@ class _Blocked(threading.Thread):
         assert not self.is_alive(), "the step has not ended after %.1f s" % (time.time() - start)
         assert isinstance(self.error, kind), self.error
         assert text in str(self.error)
+        self.end()
+
+    def end(self):
         start = time.time()
         self._session.close()
+        self.join(2 * SLACK)
+        assert not self.is_alive()
         assert time.time() - start < 2 * SLACK
 
 
@@ -146,6 +151,7 @@ def test_a_short_cut_is_survived(hosts):
     hosts.hosts["ps", 0].mend()
     blocked.join(SILENCE + 2)
     assert blocked.is_alive(), blocked.error
+    blocked.end()
 
 
 def test_a_worker_joins_late(hosts):
