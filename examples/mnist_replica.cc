@@ -253,6 +253,8 @@ absl::Status Train(muster::Server& server, int index, int num_ps, int num_worker
   muster::SessionConfig config;
   config.device_filters = {"/job:ps", own};
   ASSIGN_OR_RETURN(options.session, muster::OptionsForTarget(server.target(), config));
+  // Ctrl-C and SIGTERM end the loop below, and the chief saves.
+  options.session.interrupted = muster::CatchInterruptions();
   options.is_chief = index == 0;
   options.checkpoint_dir = absl::GetFlag(FLAGS_logdir);
   options.save_checkpoint = muster::Interval::Every(absl::Seconds(10));
@@ -309,6 +311,10 @@ int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
   std::setvbuf(stdout, nullptr, _IOLBF, 0);  // progress is seen at once, also through a pipe
   const absl::Status status = RunTask();
-  if (!status.ok()) std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  return status.ok() ? 0 : 1;
+  if (!status.ok()) {
+    const std::string line =
+        muster::IsInterruption(status) ? std::string(status.message()) : status.ToString();
+    std::fprintf(stderr, "%s\n", line.c_str());
+  }
+  return muster::ExitStatus(status);
 }

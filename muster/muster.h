@@ -46,6 +46,7 @@
 #include "muster/train/events/event_writer.h"
 #include "muster/train/hooks/hooks.h"
 #include "muster/train/loop/coordinator.h"
+#include "muster/train/loop/interruption.h"
 #include "muster/train/loop/queue_runner.h"
 #include "muster/train/loop/shard_queue.h"
 #include "muster/train/loop/supervisor.h"

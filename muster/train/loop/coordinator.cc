@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_join.h"
 
+#include "muster/train/loop/interruption.h"
 #include "muster/train/loop/notice.h"
 
 namespace muster {
@@ -42,8 +43,10 @@ absl::Status Coordinator::RequestStop(absl::Status why) {
     if (shared_->joined && !why.ok()) return why;
     if (shared_->stop) return absl::OkStatus();
   }
-  // Said before others see the stop, as TensorFlow does; of two at once both are mentioned.
-  if (!why.ok()) NoticeInfo("Error reported to Coordinator: ", options_.describe(why));
+  // Said before others see the stop, as TensorFlow does; of two at once both are mentioned. What an
+  // interruption ends has no news.
+  if (!why.ok() && !IsInterruption(why))
+    NoticeInfo("Error reported to Coordinator: ", options_.describe(why));
   MutexLock lock(shared_->mutex);
   if (shared_->stop) return absl::OkStatus();
   shared_->why = std::move(why);

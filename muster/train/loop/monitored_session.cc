@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 
 #include "muster/train/loop/coordinator.h"
+#include "muster/train/loop/interruption.h"
 #include "muster/train/loop/notice.h"
 #include "muster/train/loop/timer.h"
 
@@ -302,15 +303,26 @@ absl::Status MonitoredSession::CloseWith(bool clean) {
       if (!ended.ok()) break;
     }
   }
+  if (clean) {
+    // A hook was interrupted that may have been saving.
+    const absl::Status failure = FailureAfter(absl::OkStatus());
+    const absl::Status interruption = InterruptionOf(failure.ok() ? ended : failure, {});
+    if (!interruption.ok()) return InterruptionWith(interruption, SaveAndClose());
+  }
   const absl::Status closed = CloseCurrent(options_.stop_grace_period);
   if (!closed.ok()) return closed;
   return ended.ok() ? failure_ : ended;
 }
 
 absl::StatusOr<std::vector<std::string>> MonitoredSession::CloseInterrupted() {
-  constexpr absl::Duration kGrace = absl::Seconds(2);
   if (closed_) return RuntimeError("Session is already closed.");
   closed_ = true;
+  return SaveAndClose();
+}
+
+absl::StatusOr<std::vector<std::string>> MonitoredSession::SaveAndClose() {
+  constexpr absl::Duration kGrace = absl::Seconds(2);
+  const Uninterrupted uninterrupted;
   std::vector<std::string> saved;
   absl::Status failed;
   if (current_ != nullptr) {
@@ -326,14 +338,21 @@ absl::StatusOr<std::vector<std::string>> MonitoredSession::CloseInterrupted() {
   return saved;
 }
 
-absl::Status MonitoredSession::Close() {
-  return CloseWith(/*clean=*/true);
+// What a loop has failed with that ended with `error`, which may not know of failures elsewhere.
+absl::Status MonitoredSession::FailureAfter(const absl::Status& error) const {
+  if (!error.ok() || !failure_.ok()) return error.ok() ? failure_ : error;
+  if (current_ == nullptr) return absl::OkStatus();
+  const absl::Status thread = current_->coordinator()->requested();
+  return options_.recover && IsPreemption(thread) ? absl::OkStatus() : thread;
 }
 
 absl::Status MonitoredSession::CloseAfter(const absl::Status& error) {
+  const absl::Status interruption = InterruptionOf(FailureAfter(error), options_.interrupted);
+  if (!interruption.ok() && !closed_) return InterruptionWith(interruption, CloseInterrupted());
   const bool clean = error.ok() || absl::IsOutOfRange(error);
   const absl::Status closed = CloseWith(clean);
-  if (!closed.ok()) return closed;
+  // An interruption ends waits here too, but the loop has failed by itself.
+  if (!closed.ok() && (clean || !IsInterruption(closed))) return closed;
   return clean ? absl::OkStatus() : error;
 }
 

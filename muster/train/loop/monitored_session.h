@@ -94,9 +94,11 @@ class MonitoredSession {
   // The same for callers that take the error at once.
   absl::StatusOr<bool> CheckStop();
   // Ends the hooks, stops the threads and closes. What a thread has failed with comes out here.
-  absl::Status Close();
+  absl::Status Close() { return CloseAfter(absl::OkStatus()); }
   // The same after the loop ended with `error`: unless that is OutOfRange (input at its end) hooks
-  // are not ended, so that nothing is saved. Gives the error that the caller should report.
+  // are not ended, so that nothing is saved. Gives the error that the caller should report. A loop
+  // that was interrupted (see interruption.h) is closed as by CloseInterrupted, and the error says
+  // what was saved.
   absl::Status CloseAfter(const absl::Status& error);
   // Without ending the hooks.
   absl::Status CloseAfterError() { return CloseWith(/*clean=*/false); }
@@ -118,7 +120,9 @@ class MonitoredSession {
   absl::Status CreateUntilDone();
   absl::Status Recover(const absl::Status& cause, absl::string_view when);
   absl::Status CloseCurrent(absl::Duration grace);
+  absl::Status FailureAfter(const absl::Status& error) const;
   absl::Status CloseWith(bool clean);
+  absl::StatusOr<std::vector<std::string>> SaveAndClose();
 
   const std::shared_ptr<SessionCreator> creator_;
   const MonitoredSessionOptions options_;

@@ -61,8 +61,10 @@ absl::StatusOr<std::shared_ptr<Saver>> MakeSaver(const Scope& scope, const Model
   return Saver::Build(scope, std::move(saveables), options);
 }
 
-absl::StatusOr<std::unique_ptr<SessionManager>> Manager(const Scaffold& scaffold) {
+absl::StatusOr<std::unique_ptr<SessionManager>> Manager(const Scaffold& scaffold,
+                                                        Interrupted interrupted) {
   SessionManager::Options options;
+  options.interrupted = std::move(interrupted);
   if (scaffold.local_init_op != nullptr) options.local_init = InitStep::Of(scaffold.local_init_op);
   if (scaffold.ready_op.node != nullptr) options.ready = InitStep::Of(scaffold.ready_op);
   if (scaffold.ready_for_local_init_op.node != nullptr)
@@ -103,11 +105,11 @@ absl::Status Scaffold::Finalize(const Scope& outer, const Model& model) {
 
 absl::StatusOr<std::shared_ptr<ChiefSessionCreator>> ChiefSessionCreator::Create(
     std::shared_ptr<const Scaffold> scaffold, SessionFactory factory, std::string checkpoint_dir,
-    std::string checkpoint_file) {
+    std::string checkpoint_file, Interrupted interrupted) {
   std::shared_ptr<ChiefSessionCreator> creator(
       new ChiefSessionCreator(std::move(scaffold), std::move(factory)));
   const Scaffold& parts = *creator->scaffold_;
-  ASSIGN_OR_RETURN(creator->manager_, Manager(parts));
+  ASSIGN_OR_RETURN(creator->manager_, Manager(parts, std::move(interrupted)));
   if (parts.init_op != nullptr) {
     InitStep init = InitStep::Of(parts.init_op);
     for (const auto& [output, tensor] : parts.init_feeds) {
@@ -144,10 +146,11 @@ absl::StatusOr<std::shared_ptr<Session>> ChiefSessionCreator::CreateSession() {
 }
 
 absl::StatusOr<std::shared_ptr<WorkerSessionCreator>> WorkerSessionCreator::Create(
-    const Scaffold& scaffold, SessionFactory factory, absl::Duration max_wait) {
+    const Scaffold& scaffold, SessionFactory factory, absl::Duration max_wait,
+    Interrupted interrupted) {
   std::shared_ptr<WorkerSessionCreator> creator(
       new WorkerSessionCreator(std::move(factory), max_wait));
-  ASSIGN_OR_RETURN(creator->manager_, Manager(scaffold));
+  ASSIGN_OR_RETURN(creator->manager_, Manager(scaffold, std::move(interrupted)));
   return creator;
 }
 

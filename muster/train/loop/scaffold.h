@@ -32,11 +32,13 @@ struct Scaffold {
 };
 
 // Restores the newest checkpoint or initializes the model. The scaffold must be final.
+// `interrupted` is asked while it waits.
 class ChiefSessionCreator : public SessionCreator {
  public:
   static absl::StatusOr<std::shared_ptr<ChiefSessionCreator>> Create(
       std::shared_ptr<const Scaffold> scaffold, SessionFactory factory,
-      std::string checkpoint_dir = "", std::string checkpoint_file = "");
+      std::string checkpoint_dir = "", std::string checkpoint_file = "",
+      Interrupted interrupted = {});
   absl::StatusOr<std::shared_ptr<Session>> CreateSession() override;
 
  private:
@@ -53,8 +55,8 @@ class ChiefSessionCreator : public SessionCreator {
 class WorkerSessionCreator : public SessionCreator {
  public:
   static absl::StatusOr<std::shared_ptr<WorkerSessionCreator>> Create(
-      const Scaffold& scaffold, SessionFactory factory,
-      absl::Duration max_wait = absl::Minutes(30));
+      const Scaffold& scaffold, SessionFactory factory, absl::Duration max_wait = absl::Minutes(30),
+      Interrupted interrupted = {});
   absl::StatusOr<std::shared_ptr<Session>> CreateSession() override;
 
  private:

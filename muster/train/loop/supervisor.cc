@@ -57,11 +57,13 @@ std::shared_ptr<SupervisorEvents> EventsTo(std::shared_ptr<EventWriter> writer) 
 
 absl::StatusOr<SupervisorOptions> SupervisorWith(std::shared_ptr<const Scaffold> scaffold,
                                                  const Model& model, SessionFactory factory,
-                                                 std::string logdir, bool is_chief) {
+                                                 std::string logdir, bool is_chief,
+                                                 Interrupted interrupted) {
   SupervisorOptions options;
   options.is_chief = is_chief;
   options.logdir = logdir;
   options.summary_op = scaffold->summary_op;
+  options.interrupted = interrupted;
   auto coordinator = std::make_shared<Coordinator>();
   options.coordinator = coordinator;
   options.start_queue_runners = [runners = model.queue_runners,
@@ -71,12 +73,14 @@ absl::StatusOr<SupervisorOptions> SupervisorWith(std::shared_ptr<const Scaffold>
   };
   if (!is_chief) {
     ASSIGN_OR_RETURN(const std::shared_ptr<WorkerSessionCreator> creator,
-                     WorkerSessionCreator::Create(*scaffold, std::move(factory)));
+                     WorkerSessionCreator::Create(*scaffold, std::move(factory), absl::Minutes(30),
+                                                  std::move(interrupted)));
     options.open = [creator] { return creator->CreateSession(); };
     return options;
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<ChiefSessionCreator> creator,
-                   ChiefSessionCreator::Create(scaffold, std::move(factory), logdir));
+                   ChiefSessionCreator::Create(scaffold, std::move(factory), logdir, "",
+                                               std::move(interrupted)));
   options.open = [creator] { return creator->CreateSession(); };
   if (logdir.empty()) return options;
   ASSIGN_OR_RETURN(std::shared_ptr<EventWriter> writer, EventWriter::Open(logdir));
@@ -169,7 +173,9 @@ absl::StatusOr<std::vector<Supervisor::Service>> Supervisor::Services(
   }
   if (options_.save && options_.save_model_every > absl::ZeroDuration()) {
     LoopCalls calls;
-    calls.run = [self = shared_from_this(), session] { return self->SaveCheckpoint(*session); };
+    calls.run = [self = shared_from_this(), session] {
+      return self->SaveCheckpoint(*session).status();
+    };
     services.push_back({"CheckpointThread", options_.save_model_every, std::move(calls)});
   }
   return services;
@@ -229,15 +235,18 @@ Supervisor::Service Supervisor::StepCounter(const std::shared_ptr<Session>& sess
   return {"StepCounterThread", options_.save_summaries_every, std::move(calls)};
 }
 
-absl::Status Supervisor::SaveCheckpoint(Session& session) {
+absl::StatusOr<std::string> Supervisor::SaveCheckpoint(Session& session) {
   NoticeInfo("Saving checkpoint to path ", save_path_);
   std::optional<int64_t> step;
   if (has_step()) {
     ASSIGN_OR_RETURN(step, StepOf(session));
   }
   RETURN_IF_ERROR(options_.save(session, save_path_, step));
-  if (options_.events == nullptr || !has_step()) return absl::OkStatus();
-  return options_.events->AddSessionLog(SessionStatus::kCheckpoint, save_path_, step);
+  if (!step) return save_path_;
+  if (options_.events != nullptr) {
+    RETURN_IF_ERROR(options_.events->AddSessionLog(SessionStatus::kCheckpoint, save_path_, step));
+  }
+  return absl::StrCat(save_path_, "-", *step);
 }
 
 std::shared_ptr<Thread> Supervisor::Loop(std::optional<absl::Duration> interval,
@@ -252,7 +261,7 @@ std::shared_ptr<Thread> Supervisor::Loop(std::optional<absl::Duration> interval,
 absl::Status Supervisor::Stop(StopOptions options) {
   coordinator_->RequestStop().IgnoreError();
   Coordinator::JoinOptions join;
-  join.grace = options_.stop_grace;
+  join.grace = options.grace.value_or(options_.stop_grace);
   join.ignore_live_threads = options.ignore_live_threads;
   join.interrupted = options_.interrupted;
   absl::Status status = coordinator_->Join(std::move(options.threads), std::move(join));
@@ -268,11 +277,39 @@ absl::Status Supervisor::Stop(StopOptions options) {
 absl::Status Supervisor::RunManaged(const std::function<absl::Status(Session&)>& body) {
   absl::StatusOr<std::shared_ptr<Session>> session = PrepareOrWaitForSession();
   absl::Status status = session.ok() ? body(**session) : session.status();
+  const absl::Status failure = status.ok() ? coordinator_->requested() : status;
+  const absl::Status interruption = InterruptionOf(failure, options_.interrupted);
+  if (session.ok() && !interruption.ok()) {
+    const absl::StatusOr<std::vector<std::string>> saved = StopInterrupted(**session);
+    return InterruptionWith(interruption, saved);
+  }
   if (!status.ok()) coordinator_->RequestStop(std::move(status)).IgnoreError();
   const absl::Status stopped = Stop();
   // Steps that still wait somewhere end here.
   if (session.ok()) (*session)->Close().IgnoreError();
   return stopped;
+}
+
+absl::StatusOr<std::vector<std::string>> Supervisor::StopInterrupted(Session& session) {
+  constexpr absl::Duration kGrace = absl::Seconds(2);
+  const Uninterrupted uninterrupted;
+  // Services end first: one of them may be saving. What threads fail with is a consequence.
+  StopOptions services;
+  services.close_events = false;
+  services.ignore_live_threads = true;
+  services.grace = std::min(kGrace, options_.stop_grace);
+  Stop(services).IgnoreError();
+  std::vector<std::string> saved;
+  absl::Status failed;
+  if (options_.save && !save_path_.empty()) {
+    absl::StatusOr<std::string> path = SaveCheckpoint(session);
+    failed = path.status();
+    if (path.ok()) saved.push_back(*std::move(path));
+  }
+  Stop().IgnoreError();  // closes the events
+  session.Close().IgnoreError();
+  RETURN_IF_ERROR(failed);
+  return saved;
 }
 
 absl::Status Supervisor::SummaryComputed(Session& session, const Tensor& summary,

@@ -17,6 +17,7 @@
 
 #include "muster/train/events/event_proto.h"
 #include "muster/train/loop/coordinator.h"
+#include "muster/train/loop/interruption.h"
 #include "muster/train/loop/looper.h"
 #include "muster/train/loop/session_manager.h"
 
@@ -62,13 +63,16 @@ struct SupervisorOptions {
   // Instead of StartStandardServices.
   std::function<absl::Status(const std::shared_ptr<Session>&)> start_services;
   std::shared_ptr<Coordinator> coordinator;  // null: one of its own
+  // With that of CatchInterruptions (interruption.h) a signal ends the loop.
   Interrupted interrupted;
 };
 
-// Options for a scaffold that is final; sessions come from `factory`.
+// Options for a scaffold that is final; sessions come from `factory`, and their steps ask
+// `interrupted` if the factory gives it to them.
 absl::StatusOr<SupervisorOptions> SupervisorWith(std::shared_ptr<const Scaffold> scaffold,
                                                  const Model& model, SessionFactory factory,
-                                                 std::string logdir, bool is_chief = true);
+                                                 std::string logdir, bool is_chief = true,
+                                                 Interrupted interrupted = {});
 
 // Thread-safe, except that sessions are prepared and stopped by one thread. Its threads keep it.
 class Supervisor : public std::enable_shared_from_this<Supervisor> {
@@ -104,16 +108,20 @@ class Supervisor : public std::enable_shared_from_this<Supervisor> {
     std::vector<std::shared_ptr<Joinable>> threads;
     bool close_events = true;
     bool ignore_live_threads = false;
+    std::optional<absl::Duration> grace = std::nullopt;  // none: the supervisor's
   };
   absl::Status Stop(StopOptions options);
   absl::Status Stop() { return Stop(StopOptions()); }
-  // Prepares a session, calls `body` and stops; the end of the input is not an error.
+  // Prepares a session, calls `body` and stops; the end of the input is not an error. After an
+  // interruption the chief saves first, and the error says so.
   absl::Status RunManaged(const std::function<absl::Status(Session&)>& body);
 
   // A summary that the program has made. Without a step it gets the current one.
   absl::Status SummaryComputed(Session& session, const Tensor& summary,
                                std::optional<int64_t> step = std::nullopt);
-  bool ShouldStop() const { return coordinator_->ShouldStop(); }
+  bool ShouldStop() const {
+    return coordinator_->ShouldStop() || !InterruptionOf({}, options_.interrupted).ok();
+  }
   absl::Status RequestStop(absl::Status why = absl::OkStatus()) {
     return coordinator_->RequestStop(std::move(why));
   }
@@ -127,7 +135,9 @@ class Supervisor : public std::enable_shared_from_this<Supervisor> {
   absl::StatusOr<int64_t> StepOf(Session& session) const;
   absl::Status RecordSummary(Session& session);
   Service StepCounter(const std::shared_ptr<Session>& session);
-  absl::Status SaveCheckpoint(Session& session);
+  // The path of the checkpoint.
+  absl::StatusOr<std::string> SaveCheckpoint(Session& session);
+  absl::StatusOr<std::vector<std::string>> StopInterrupted(Session& session);
 
   const SupervisorOptions options_;
   const std::shared_ptr<Coordinator> coordinator_;

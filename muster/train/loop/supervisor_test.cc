@@ -1,5 +1,8 @@
 #include "muster/train/loop/supervisor.h"
 
+#include <algorithm>
+#include <csignal>
+
 #include <gtest/gtest.h>
 
 #include "muster/graph/build/scope.h"
@@ -164,6 +167,48 @@ TEST_F(SupervisorTest, TheFirstErrorComesOutOfAManagedRunAndTheSessionIsClosed) 
   open_error_ = absl::UnavailableError("no master");
   EXPECT_EQ(supervisor.RunManaged([](Session&) { return absl::OkStatus(); }),
             absl::UnavailableError("no master"));
+}
+
+TEST_F(SupervisorTest, AnInterruptedRunSaves) {
+  auto* const before = std::signal(SIGTERM, SIG_DFL);
+  options_.interrupted = CatchInterruptions();
+  Supervisor& supervisor = Make();
+  const absl::Status done = supervisor.RunManaged([&](Session&) {
+    EXPECT_FALSE(supervisor.ShouldStop());
+    step_ = 30;
+    std::raise(SIGTERM);
+    EXPECT_TRUE(supervisor.ShouldStop());
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(IsInterruption(done)) << done;
+  EXPECT_EQ(done.message(), "Terminated; saved dir/model.ckpt-30");
+  const Log log = events_->log();
+  EXPECT_EQ(Log(log.begin() + 4, log.end()),
+            (Log{"save dir/model.ckpt@30", "log 3dir/model.ckpt@30", "log 2", "close"}));
+  EXPECT_TRUE(session_->closed());
+  EXPECT_EQ(supervisor.RunManaged([](Session&) { return absl::AbortedError("gone"); }),
+            absl::AbortedError("gone"));
+  EXPECT_EQ(events_->log().back(), "close");
+  EXPECT_EQ(std::count(log.begin(), log.end(), "save dir/model.ckpt@30"), 1);
+  supervisor_ = nullptr;
+  options_.interrupted = nullptr;
+  std::signal(SIGTERM, before);
+}
+
+TEST_F(SupervisorTest, AnInterruptedWorkerSavesNothing) {
+  auto* const before = std::signal(SIGINT, SIG_DFL);
+  options_.interrupted = CatchInterruptions();
+  options_.is_chief = false;
+  Supervisor& supervisor = Make();
+  const absl::Status done = supervisor.RunManaged([&](Session&) {
+    std::raise(SIGINT);
+    return options_.interrupted();
+  });
+  EXPECT_EQ(done.message(), "Interrupted");
+  EXPECT_EQ(ExitStatus(done), 130);
+  supervisor_ = nullptr;
+  options_.interrupted = nullptr;
+  std::signal(SIGINT, before);
 }
 
 TEST_F(SupervisorTest, ThreadsOfItsOwnAreJoined) {

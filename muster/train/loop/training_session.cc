@@ -11,6 +11,12 @@
 namespace muster {
 namespace {
 
+using Hooks = std::vector<std::shared_ptr<SessionRunHook>>;
+
+void Append(Hooks& hooks, const Hooks& more) {
+  hooks.insert(hooks.end(), more.begin(), more.end());
+}
+
 bool IsSet(const Interval& every) {
   return (every.steps.has_value() && *every.steps > 0) ||
          (every.time.has_value() && *every.time > absl::ZeroDuration());
@@ -33,11 +39,25 @@ class FinalizingCreator : public SessionCreator {
   std::shared_ptr<SessionCreator> creator_;
 };
 
+// Ends the loop when the program is interrupted: steps in this process do not ask by themselves.
+class InterruptionHook : public SessionRunHook {
+ public:
+  explicit InterruptionHook(muster::Interrupted interrupted)
+      : interrupted_(std::move(interrupted)) {}
+  absl::Status Begin() override { return interrupted_(); }
+  absl::StatusOr<std::optional<RunArgs>> BeforeRun(RunContext&) override {
+    RETURN_IF_ERROR(interrupted_());
+    return std::nullopt;
+  }
+
+ private:
+  const muster::Interrupted interrupted_;
+};
+
 // What the chief has besides the hooks of all workers.
-std::vector<std::shared_ptr<SessionRunHook>> ChiefHooks(
-    const MonitoredTrainingSessionOptions& options, const std::shared_ptr<Scaffold>& scaffold,
-    const GlobalStepSource& step) {
-  std::vector<std::shared_ptr<SessionRunHook>> hooks = options.chief_only_hooks;
+Hooks ChiefHooks(const MonitoredTrainingSessionOptions& options,
+                 const std::shared_ptr<Scaffold>& scaffold, const GlobalStepSource& step) {
+  Hooks hooks = options.chief_only_hooks;
   const std::string& summary_dir =
       options.summary_dir.empty() ? options.checkpoint_dir : options.summary_dir;
   if (!summary_dir.empty() && options.log_step_count_steps > 0) {
@@ -129,8 +149,10 @@ absl::StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
   MonitoredSessionOptions monitored;
   monitored.stop_grace_period = options.stop_grace_period;
   monitored.interrupted = options.session.interrupted;
-  if (options.is_chief) monitored.hooks = ChiefHooks(options, scaffold, step);
-  monitored.hooks.insert(monitored.hooks.end(), options.hooks.begin(), options.hooks.end());
+  if (monitored.interrupted)
+    monitored.hooks.push_back(std::make_shared<InterruptionHook>(monitored.interrupted));
+  if (options.is_chief) Append(monitored.hooks, ChiefHooks(options, scaffold, step));
+  Append(monitored.hooks, options.hooks);
   if (options.last_step.has_value())
     monitored.hooks.push_back(StopAtStepHook::At(step, *options.last_step));
   if (options.model.sync != nullptr) {
@@ -157,10 +179,13 @@ absl::StatusOr<std::unique_ptr<MonitoredSession>> MonitoredTrainingSession(
   const SessionFactory factory = SessionsOn(*options.graph, options.session);
   auto creator = std::make_shared<FinalizingCreator>(
       [=, model = options.model, folder = options.checkpoint_dir, is_chief = options.is_chief,
-       max_wait = options.max_wait]() -> absl::StatusOr<std::shared_ptr<SessionCreator>> {
+       max_wait = options.max_wait,
+       interrupted =
+           options.session.interrupted]() -> absl::StatusOr<std::shared_ptr<SessionCreator>> {
         RETURN_IF_ERROR(scaffold->Finalize(scope, model));
-        if (is_chief) return ChiefSessionCreator::Create(scaffold, factory, folder);
-        return WorkerSessionCreator::Create(*scaffold, factory, max_wait);
+        if (is_chief)
+          return ChiefSessionCreator::Create(scaffold, factory, folder, "", interrupted);
+        return WorkerSessionCreator::Create(*scaffold, factory, max_wait, interrupted);
       });
   return MonitoredSession::Create(std::move(creator), std::move(monitored));
 }

@@ -14,7 +14,8 @@
 namespace muster {
 
 struct MonitoredTrainingSessionOptions {
-  // Where a session runs: a graph, in this process unless `session` has a master.
+  // Where a session runs: a graph, in this process unless `session` has a master. With
+  // `session.interrupted` set (see interruption.h) a signal ends the loop.
   Graph* graph = nullptr;
   SessionOptions session;
   // The chief initializes, restores, saves and writes summaries; the others wait for it.
