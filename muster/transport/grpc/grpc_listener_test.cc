@@ -121,8 +121,12 @@ TEST_F(GrpcListenerTest, ConnectionsThatDoNotGreetEnd) {
   GrpcServerOptions options;
   options.handshake_timeout = absl::Milliseconds(200);
   ASSERT_TRUE(task_.Start(std::move(options)).ok());
-  TestClient silent(port());
-  silent.ReadAll();  // until it ends
+  // Nothing, a part of the preface, the preface without its settings, a part of those.
+  for (const size_t bytes : {0, 10, 24, 30}) {
+    TestClient client(port());
+    ASSERT_TRUE(client.Send(kPreface.substr(0, bytes)));
+    client.ReadAll();  // until it ends
+  }
   const std::unique_ptr<TestClient> greeting = Speaker();
   EXPECT_TRUE(IsGreeted(*greeting));
 }

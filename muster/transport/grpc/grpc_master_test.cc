@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "muster/base/net/socket_fakes_test.h"
 #include "muster/transport/grpc/grpc_fakes_test.h"
 
 namespace muster {
@@ -284,6 +285,21 @@ TEST_F(GrpcTlsTest, Tls) {
   // Another authority.
   ASSERT_TRUE(task.Connect(With("other", /*ca=*/false), address).ok());
   EXPECT_EQ(Ping(task).code(), StatusCode::kUnavailable);
+}
+
+TEST_F(GrpcTlsTest, ConnectionsThatDoNotFinishTheirHelloEnd) {
+  GrpcServerOptions options;
+  options.security = With("task", /*ca=*/false);
+  options.handshake_timeout = absl::Milliseconds(200);
+  FakeTask task;
+  ASSERT_TRUE(task.Start(std::move(options)).ok());
+  // A record of 512 bytes with a hello of 508, of which 6 are there.
+  const std::string hello("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", 11);
+  for (const size_t bytes : {0, 3, 11}) {
+    TestClient client(task.server->port());
+    ASSERT_TRUE(client.Send(hello.substr(0, bytes)));
+    EXPECT_EQ(client.ReadAll(), "");
+  }
 }
 
 TEST_F(GrpcTlsTest, MutualTls) {
