@@ -61,13 +61,16 @@ test-cluster: setup-cluster build-tests ## run clusters over network namespaces 
 	@echo "test-cluster: several hosts on this machine, launchers, installed packages, 13,000 sessions, and MNIST"
 	@$(python) -m pytest -s tests/netns tests/launching tests/packaging tests/soak tests/convergence/test_mnist.py
 
-# Calls between tasks of Muster once more, as they go between machines. Stock peers do not use the fast plane:
-# `make test` covers them.
+# Calls between tasks of Muster once more: over gRPC, and over links as between machines. Stock peers do not use the
+# fast plane: `make test` covers them.
 plain_tests := tests/cluster/test_failures.py tests/cluster/test_servers.py tests/cluster/test_client.py \
   tests/interop/test_interop_lost_tasks.py tests/interop/test_interop_cpp.py
-test-plain: setup-tests build-tests ## run the tests of failures and of calls between tasks over plain gRPC (MUSTER_FAST=0)
-	@echo "test-plain: failures and calls between tasks over plain gRPC"
+network_tests := tests/cluster/test_failures.py tests/cluster/test_client.py
+test-plain: setup-tests build-tests ## run the tests of failures and of calls between tasks over gRPC (MUSTER_FAST=0), and over links as between machines
+	@echo "test-plain: failures and calls between tasks over gRPC"
 	@MUSTER_FAST=0 $(python) -m pytest $(plain_tests) -k "not stock"
+	@echo "test-plain: the same over links as between machines"
+	@MUSTER_FAST=network $(python) -m pytest $(network_tests) -k "not stock"
 
 test-sanitizers: setup-clang ## run the C++ tests under ASAN+UBSAN, the threaded ones under TSAN
 	@tools/test_sanitizers.sh $(JOBS)

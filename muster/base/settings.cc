@@ -12,6 +12,7 @@ namespace muster {
 namespace {
 
 constexpr char kSwitch[] = "0 or 1";
+constexpr char kLinks[] = "0, network or 1";
 constexpr char kSeconds[] = "a positive number of seconds";
 constexpr char kCount32[] = "a number between 1 and 2147483647";
 constexpr char kCount64[] = "a number between 1 and 9223372036854775807";
@@ -29,8 +30,8 @@ struct Variable {
 
 // tests/test_settings.py checks that docs/operations.md has the same table.
 constexpr Variable kVariables[] = {
-    {"MUSTER_FAST", kSwitch, "1", "tasks, clients",
-     "0: processes of one machine talk over gRPC and TCP only"},
+    {"MUSTER_FAST", kLinks, "1", "tasks, clients",
+     "0: processes talk over gRPC only; network: those of one machine talk as those of several do"},
     {"MUSTER_BATCHES", kSwitch, "1", "tasks",
      "0: other tasks ask this one for tensors one by one, as TensorFlow's do"},
     {"MUSTER_CACHE_RPC_RESPONSE", kSwitch, "0", "muster serve",
@@ -132,6 +133,12 @@ class Reader {
     if (text != "0" && text != "1") return Refuse(name, text);
     value = text == "1";
   }
+  void Reach(const char* name, Links& value) {
+    const std::string text = Text(name);
+    if (text.empty()) return;
+    if (text != "0" && text != "network" && text != "1") return Refuse(name, text);
+    value = text == "0" ? Links::kNone : text == "1" ? Links::kAll : Links::kNetwork;
+  }
   void Seconds(const char* name, std::optional<absl::Duration>& value) {
     const std::string text = Text(name);
     double seconds = 0;
@@ -177,7 +184,7 @@ absl::StatusOr<Settings> ReadSettings() {
 absl::StatusOr<Settings> ReadSettings(Environment environment) {
   Settings settings;
   Reader read(environment);
-  read.Switch("MUSTER_FAST", settings.fast);
+  read.Reach("MUSTER_FAST", settings.links);
   read.Switch("MUSTER_BATCHES", settings.batches);
   read.Switch("MUSTER_CACHE_RPC_RESPONSE", settings.cache_rpc_response);
   settings.status_socket = read.Text("MUSTER_STATUS_SOCKET");

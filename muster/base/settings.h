@@ -19,10 +19,17 @@ namespace muster {
 // The value of a variable, null where it is not set: std::getenv, or a table of a test.
 using Environment = absl::FunctionRef<const char*(const char* name)>;
 
+// How tasks and clients of Muster reach each other besides gRPC: over links of transport/fast.
+enum class Links : uint8_t {
+  kNone,     // not at all
+  kNetwork,  // as between machines, also on one machine
+  kAll,      // and with shared memory, on one machine
+};
+
 // What variables named MUSTER_... say; what is not set keeps the default of the struct that has it.
 struct Settings {
-  bool fast = true;     // MUSTER_FAST
-  bool batches = true;  // MUSTER_BATCHES
+  Links links = Links::kAll;  // MUSTER_FAST
+  bool batches = true;        // MUSTER_BATCHES
   bool cache_rpc_response = false;
   std::string status_socket;
   std::string tls_certificate_file, tls_key_file, tls_ca_file, auth_token_file;

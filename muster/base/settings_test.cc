@@ -18,7 +18,7 @@ absl::StatusOr<Settings> Read(const std::map<std::string, std::string>& variable
 
 TEST(Settings, WithoutVariablesTheDefaultsHold) {
   const Settings settings = Read({}).value();
-  EXPECT_TRUE(settings.fast);
+  EXPECT_EQ(settings.links, Links::kAll);
   EXPECT_TRUE(settings.batches);
   EXPECT_FALSE(settings.cache_rpc_response);
   EXPECT_EQ(settings.heartbeat, std::nullopt);
@@ -48,7 +48,7 @@ TEST(Settings, ReadsWhatIsSet) {
                                   {"MUSTER_MAX_CONNECTIONS_PER_PEER", "11"},
                                   {"MUSTER_METRICS_PORT", "0"}})
                                 .value();
-  EXPECT_FALSE(settings.fast);
+  EXPECT_EQ(settings.links, Links::kNone);
   EXPECT_FALSE(settings.batches);
   EXPECT_TRUE(settings.cache_rpc_response);
   EXPECT_EQ(settings.status_socket, "a");
@@ -70,9 +70,15 @@ TEST(Settings, ReadsWhatIsSet) {
   EXPECT_THAT(settings.metrics_port, Optional(0));
 }
 
+TEST(Settings, LinksAreOfThreeKinds) {
+  EXPECT_EQ(Read({{"MUSTER_FAST", "0"}}).value().links, Links::kNone);
+  EXPECT_EQ(Read({{"MUSTER_FAST", "network"}}).value().links, Links::kNetwork);
+  EXPECT_EQ(Read({{"MUSTER_FAST", "1"}}).value().links, Links::kAll);
+}
+
 TEST(Settings, AnEmptyValueIsNone) {
   const Settings settings = Read({{"MUSTER_FAST", ""}, {"MUSTER_HEARTBEAT", ""}}).value();
-  EXPECT_TRUE(settings.fast);
+  EXPECT_EQ(settings.links, Links::kAll);
   EXPECT_EQ(settings.heartbeat, std::nullopt);
 }
 
@@ -83,7 +89,7 @@ TEST(Settings, AnErrorNamesTheVariableTheValueAndTheRule) {
     const char* rule;
   };
   for (const Case& bad : {
-           Case{"MUSTER_FAST", "off", "0 or 1"},
+           Case{"MUSTER_FAST", "off", "0, network or 1"},
            Case{"MUSTER_BATCHES", "2", "0 or 1"},
            Case{"MUSTER_HEARTBEAT", "soon", "a positive number of seconds"},
            Case{"MUSTER_FAIL_AFTER", "0", "a positive number of seconds"},

@@ -71,7 +71,7 @@ class Target {
     options.role = Caller::Role::kOperator;
     ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
     ASSIGN_OR_RETURN(options.security, SecurityOf(flags.security, settings));
-    options.fast = settings.fast;
+    options.links = settings.links;
     target->transport_ = NewGrpcTransport(std::move(options));
     target->worker_ =
         target->transport_->Connect(ClusterSpec({{"target", {{0, target->address_}}}}), {}, nullptr)

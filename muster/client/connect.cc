@@ -22,7 +22,7 @@ absl::StatusOr<Transport*> ClientTransport() {
     options.scheduler = &DefaultScheduler();
     ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
     ASSIGN_OR_RETURN(options.security, SecurityFrom(settings));
-    options.fast = settings.fast;
+    options.links = settings.links;
     Scheduler& scheduler = *options.scheduler;
     return NewWatchedTransport(NewGrpcTransport(std::move(options)), scheduler,
                                LivenessFrom(settings))

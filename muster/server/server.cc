@@ -93,7 +93,7 @@ absl::StatusOr<collective::TaskGroupsOptions> GroupsOf(const ServerOptions& opti
   groups.host = entry.host;
   groups.encrypted =
       !options.security.certificate_file.empty() || !options.security.ca_file.empty();
-  groups.shared_memory = options.fast;
+  groups.shared_memory = options.links == Links::kAll;
   return groups;
 }
 
@@ -229,7 +229,7 @@ class TaskServer : public Server {
       options.max_message_bytes = options_.max_message_bytes;
       options.scheduler = schedulers_.control;
       options.status = SharedWatch();
-      options.fast = options_.fast;
+      options.links = options_.links;
       options.batches = options_.batches;
       ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(), worker));
     }
@@ -402,7 +402,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
     grpc.scheduler = schedulers.control;
     grpc.security = options.security;
     grpc.max_message_bytes = options.max_message_bytes;
-    grpc.fast = options.fast;
+    grpc.links = options.links;
     transport = NewGrpcTransport(std::move(grpc));
   }
   if (options.local_tasks != nullptr)

@@ -45,8 +45,8 @@ struct ServerOptions {
   int max_connections = 0;
   int max_connections_per_peer = 0;
   bool cache_rpc_response = false;
-  // Processes of this machine are reached without the network, where `security` asks for nothing.
-  bool fast = true;
+  // Besides gRPC, where `security` asks for nothing.
+  Links links = Links::kAll;
   // Other tasks of Muster may ask for several tensors at once.
   bool batches = true;
   // A Unix socket to which the task reports how it does; empty: none (status_report.h).

@@ -7,7 +7,7 @@ void ApplySettings(const Settings& settings, ServerOptions& options) {
     if (setting.has_value()) option = *setting;
   };
   options.liveness = LivenessFrom(settings);
-  options.fast = settings.fast;
+  options.links = settings.links;
   options.batches = settings.batches;
   options.cache_rpc_response = settings.cache_rpc_response;
   options.status_socket = settings.status_socket;

@@ -1,12 +1,14 @@
 """A cluster over several hosts, and what breaks there. Bounds have threefold slack: calls fail after 6 s of silence."""
 import concurrent.futures
 import signal
+import subprocess
 import threading
 import time
 
 import pytest
 
 import muster as tf
+from tests.netns.conftest import PORT
 
 SILENCE = 6
 SLACK = 3
@@ -66,6 +68,32 @@ def _expect_next_session_works(hosts):
         with tf.Session(hosts.target(), config=config) as session:
             session.run(tf.variables_initializer([v]))
             assert session.run(twice) == 2.0
+
+
+def _connections(hosts, server, client):
+    """How many connections the host `client` has to the port of the task `server`."""
+    listed = subprocess.run(["ip", "netns", "exec", hosts.hosts[server].name, "ss", "-Htn", "state", "established"],
+                            stdout=subprocess.PIPE, check=True, text=True).stdout
+    own, other = "%s:%d" % (hosts.hosts[server].address, PORT), hosts.hosts[client].address
+    return sum(own in line and other + ":" in line for line in listed.splitlines())
+
+
+def test_steps_go_over_links(hosts):
+    """A link is a second connection to the same port."""
+    with tf.device("/job:ps/task:0"):
+        v = tf.Variable(tf.zeros([300000]))
+        add = tf.assign_add(v, tf.ones([300000])).op
+    with tf.device("/job:worker/task:0"):
+        total = tf.reduce_sum(v.read_value())
+    with tf.Session(hosts.target()) as session:
+        session.run(v.initializer)
+        end = time.time() + 60
+        while _connections(hosts, ("ps", 0), ("worker", 0)) < 2:
+            assert time.time() < end
+            assert session.run(total) == 0
+        for step in range(1, 20):
+            session.run(add)
+            assert session.run(total) == 300000.0 * step
 
 
 def test_a_task_is_killed_and_restarted(hosts):

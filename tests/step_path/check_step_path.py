@@ -23,7 +23,7 @@ class Process(object):
     """STEP_PATH in one of its roles."""
 
     def __init__(self, program, *words):
-        environment = dict(os.environ, MUSTER_FAST="0")  # as between machines
+        environment = dict(os.environ, MUSTER_FAST="0")  # over gRPC, as with stock peers
         self._process = subprocess.Popen([program] + list(words), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                          text=True, env=environment)
         self._answer("start")

@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
     options.cluster = muster::ClusterSpec({{"ps", {{0, argv[2]}}}, {"worker", {{0, argv[3]}}}});
     options.job = role;
     options.task = 0;
-    options.fast = false;  // as between machines
+    options.links = muster::Links::kNone;  // over gRPC, as with stock peers
     const auto server = muster::Server::Create(std::move(options));
     return Serve(server.ok() ? (*server)->Start() : server.status(), nullptr);
   }

@@ -4,9 +4,9 @@
 //   options.session.interrupted = CatchInterruptions();
 //   ASSIGN_OR_RETURN(auto session, MonitoredTrainingSession(std::move(options)));
 //   absl::Status status;
-//   while (status.ok() && !session->ShouldStop()) status = session->Run(feeds, {},
-//   {train}).status(); return session->CloseAfter(status);  // "Interrupted; saved
-//   model/model.ckpt-20"
+//   while (status.ok() && !session->ShouldStop())
+//     status = session->Run(feeds, {}, {train}).status();
+//   return session->CloseAfter(status);  // "Interrupted; saved model/model.ckpt-20"
 //
 // and in main, with that status:
 //

@@ -1,9 +1,12 @@
 #include "muster/transport/fast/fast_link.h"
 
 #include <algorithm>
+#include <chrono>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include <linux/tcp.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,6 +16,20 @@ namespace muster::fast {
 namespace {
 
 constexpr absl::Duration kKeepLentFor = absl::Seconds(30);
+// Calls of the other side at a time, as many as gRPC takes over a connection.
+constexpr size_t kMostServed = 1 << 16;
+int64_t MonotonicNanos() {
+  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
+}
+
+// The system ends the connection when what was sent is not acknowledged.
+void SetUpForNetwork(int socket) {
+  const int on = 1;
+  // As long as a task may be silent in all other ways.
+  const int timeout_millis = 30'000;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_millis, sizeof(timeout_millis));
+}
 
 }  // namespace
 
@@ -26,10 +43,21 @@ std::shared_ptr<const Caller> FastLink::CallerAt(int socket) {
   return caller;
 }
 
+FastLink::FastLink(int socket, ServeCall serve, Scheduler* scheduler, size_t max_message_bytes,
+                   Reach reach, std::shared_ptr<const Caller> caller)
+    : socket_(socket),
+      serve_(std::move(serve)),
+      caller_(serve_ != nullptr && caller == nullptr ? CallerAt(socket) : std::move(caller)),
+      scheduler_(scheduler),
+      max_message_bytes_(max_message_bytes),
+      reach_(reach) {}
+
 std::shared_ptr<FastLink> FastLink::Create(int socket, ServeCall serve, Scheduler* scheduler,
-                                           size_t max_message_bytes) {
-  std::shared_ptr<FastLink> link(
-      new FastLink(socket, std::move(serve), scheduler, max_message_bytes));
+                                           size_t max_message_bytes, Reach reach,
+                                           std::shared_ptr<const Caller> caller) {
+  if (reach == Reach::kNetwork) SetUpForNetwork(socket);
+  std::shared_ptr<FastLink> link(new FastLink(socket, std::move(serve), scheduler,
+                                              max_message_bytes, reach, std::move(caller)));
   Poller& poller = Poller::Global();
   link->number_ = poller.Add(link);
   poller.Watch(link->number_, socket, /*for_writing=*/false, /*first=*/true);
@@ -127,8 +155,7 @@ void FastLink::Finish(MadeCall call, absl::StatusOr<WireBytes> reply) {
   std::move(call.done)(std::move(status));
 }
 
-absl::Status FastLink::CheckSize(const WireBytes& bytes) const {
-  const size_t size = bytes.size_bytes();
+absl::Status FastLink::CheckSize(uint64_t size) const {
   if (size <= max_message_bytes_) return absl::OkStatus();
   // As gRPC says it.
   return absl::ResourceExhaustedError(
@@ -144,7 +171,7 @@ void FastLink::HandleReply(const PacketHeader& header, WireBytes bytes) {
     call = std::move(found->second);
     made_.erase(found);
   }
-  if (absl::Status size = CheckSize(bytes); !size.ok())
+  if (absl::Status size = CheckSize(bytes.size_bytes()); !size.ok())
     return Finish(*std::move(call), std::move(size));
   if (header.code == 0) return Finish(*std::move(call), std::move(bytes));
   absl::Status status =
@@ -155,11 +182,18 @@ void FastLink::HandleReply(const PacketHeader& header, WireBytes bytes) {
 
 void FastLink::HandleCall(const PacketHeader& header, WireBytes bytes) {
   FastCall call;
+  bool too_many;
   {
     MutexLock lock(calls_mutex_);
     const auto found = served_.find(header.call);
     if (found == served_.end()) return;
     call.options.cancellation = found->second;
+    too_many = served_.size() > kMostServed;
+  }
+  if (too_many) {
+    return Reply(header.call,
+                 absl::ResourceExhaustedError(absl::StrCat("More than ", kMostServed,
+                                                           " calls over a link wait for replies")));
   }
   call.options.peer = CallOptions::Peer::kMuster;
   call.options.caller = caller_;
@@ -169,7 +203,8 @@ void FastLink::HandleCall(const PacketHeader& header, WireBytes bytes) {
   };
   if (serve_ == nullptr || bytes.pieces.empty())
     return std::move(call.reply)(Unimplemented("This end of a connection takes no calls"));
-  if (absl::Status size = CheckSize(bytes); !size.ok()) return std::move(call.reply)(size);
+  if (absl::Status size = CheckSize(bytes.size_bytes()); !size.ok())
+    return std::move(call.reply)(size);
   call.path = std::string(bytes.pieces.front());
   bytes.pieces.erase(bytes.pieces.begin());
   call.request = std::move(bytes);
@@ -200,6 +235,44 @@ void FastLink::Reply(uint64_t call, absl::StatusOr<WireMessage> reply) {
   Send(std::move(packet)).IgnoreError();  // it is short
 }
 
+void FastLink::SetSilence(absl::Duration ask_after, absl::Duration break_after) {
+  ask_after_.store(absl::ToInt64Nanoseconds(ask_after));
+  break_after_.store(absl::ToInt64Nanoseconds(break_after));
+}
+
+bool FastLink::IsWaited() const {
+  {
+    // The rest of a packet, whose memory is taken already.
+    MutexLock lock(read_mutex_);
+    if (header_read_ > 0) return true;
+  }
+  MutexLock lock(calls_mutex_);
+  return !made_.empty() || !served_.empty();
+}
+
+void FastLink::CheckSilence() {
+  constexpr int64_t kStoppedNanos = 3'000'000'000;
+  const int64_t now = MonotonicNanos();
+  const int64_t since_look = now - last_look_.exchange(now);
+  // What is not read is not heard.
+  if (heard_.exchange(false) || !IsWaited() || is_full()) {
+    silent_since_.store(now);
+    return;
+  }
+  // This process was stopped itself: what has come meanwhile was not read yet.
+  if (since_look > kStoppedNanos) silent_since_.fetch_add(since_look);
+  const int64_t silent = now - silent_since_.load();
+  const int64_t break_after = break_after_.load();
+  if (silent > break_after) {
+    return Break(absl::StrCat("nothing came over the connection for ",
+                              absl::FormatDuration(absl::Nanoseconds(break_after))));
+  }
+  if (silent < ask_after_.load()) return;
+  MutexLock lock(write_mutex_);
+  // What waits to be sent asks as well.
+  if (!write_failed_ && queue_.empty()) WriteNumbersLocked(PacketKind::kPing, {}, {});
+}
+
 size_t FastLink::num_served() const {
   MutexLock lock(calls_mutex_);
   return served_.size();
@@ -219,6 +292,7 @@ void FastLink::Break(const std::string& why) {
   absl::flat_hash_map<uint64_t, Lent> lent;
   decltype(segments_) segments;
   decltype(unhandled_) unhandled;
+  decltype(queue_) queue;
   {
     MutexLock read(read_mutex_);
     MutexLock write(write_mutex_);
@@ -229,7 +303,7 @@ void FastLink::Break(const std::string& why) {
     write_failed_ = true;
     for (const Queued& queued : queue_)
       for (const int descriptor : queued.descriptors) close(descriptor);
-    queue_.clear();
+    queue.swap(queue_);
     for (const int descriptor : descriptors_) close(descriptor);
     descriptors_.clear();
     lent.swap(lent_);

@@ -1,5 +1,6 @@
-// A connection between two processes of one machine: calls go one way, replies the other. What is
-// large is not sent but lent: the receiver reads it where it lies and says when it is done.
+// A connection between two processes: calls go one way, replies the other. On one machine what is
+// large is not sent but lent: the receiver reads it where it lies and says when it is done. Between
+// machines everything is sent, from the memory where it lies into memory that the tensors keep.
 #pragma once
 
 #include <deque>
@@ -33,6 +34,9 @@ struct FastCall {
 };
 using ServeCall = std::function<void(FastCall)>;
 
+// Whether both processes are on one machine, and can share memory.
+enum class Reach : uint8_t { kMachine, kNetwork };
+
 // Thread-safe. Breaks when the other process is gone, however it went: calls under way then fail
 // with Unavailable, those of the other side are cancelled, and what was lent is taken back.
 //
@@ -42,9 +46,12 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
  public:
   // Takes the socket. `serve` may be null: then calls are refused. `scheduler` outlives the link;
   // without one its calls have neither deadlines nor cancellations.
-  // Larger messages than `max_message_bytes` are refused with ResourceExhausted.
+  // Larger messages than `max_message_bytes` are refused with ResourceExhausted. `caller` is the
+  // other end, where it may call; null: the process that the system names.
   static std::shared_ptr<FastLink> Create(int socket, ServeCall serve, Scheduler* scheduler,
-                                          size_t max_message_bytes = SIZE_MAX);
+                                          size_t max_message_bytes = SIZE_MAX,
+                                          Reach reach = Reach::kMachine,
+                                          std::shared_ptr<const Caller> caller = nullptr);
   ~FastLink() override;
 
   // `who` is how error texts call the other side.
@@ -55,6 +62,9 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
   // Calls of the other side that have no reply yet.
   size_t num_served() const;
   void CancelServed(const absl::Status& reason);
+  // Of a link over the network, for tests: when the other side is asked whether it is there, and
+  // when the link breaks.
+  void SetSilence(absl::Duration ask_after, absl::Duration break_after);
 
   void Ready() override;
   void Tick() override;
@@ -70,12 +80,8 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
   bool TryBeginSpin() override;
 
  private:
-  FastLink(int socket, ServeCall serve, Scheduler* scheduler, size_t max_message_bytes)
-      : socket_(socket),
-        serve_(std::move(serve)),
-        caller_(serve_ == nullptr ? nullptr : CallerAt(socket)),
-        scheduler_(scheduler),
-        max_message_bytes_(max_message_bytes) {}
+  FastLink(int socket, ServeCall serve, Scheduler* scheduler, size_t max_message_bytes, Reach reach,
+           std::shared_ptr<const Caller> caller);
 
   // The process at the other end. All tasks and clients of a process share its link, so that their
   // role is not known, and no session ends with it: its caller has no connection.
@@ -86,11 +92,14 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
     PacketHeader header;
     std::vector<WireMessage::Piece> pieces;
   };
-  // What the system has not taken yet.
+  // A message that the system has not taken whole. Moving it moves no byte of it.
   struct Queued {
-    std::string bytes;
-    size_t sent = 0;
-    std::vector<int> descriptors;  // go with the first byte
+    std::vector<char> head;
+    std::vector<WireMessage::Piece> pieces;
+    std::vector<absl::string_view> parts;  // of `head` and `pieces`, what is left of them
+    size_t next = 0;                       // of the parts
+    size_t bytes = 0;                      // left
+    std::vector<int> descriptors;          // go with the first byte
   };
   // A packet that has been read, with its pieces.
   struct Received {
@@ -118,11 +127,23 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
 
   // ResourceExhausted for what can neither be shown nor is short enough for the socket.
   absl::Status Send(Outgoing packet);
+  absl::Status SendLent(Outgoing packet);
+  absl::Status SendWhole(Outgoing packet);
   void WriteNumbersLocked(PacketKind kind, absl::Span<const uint64_t> numbers,
                           std::vector<int> descriptors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
-  void WriteLocked(absl::string_view head, absl::Span<const absl::string_view> parts,
+  void WriteLocked(const PacketHeader& header, absl::Span<const char> table,
+                   std::vector<WireMessage::Piece> pieces, absl::Span<const absl::string_view> body,
                    std::vector<int> descriptors) ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void FlushLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  // The other side calls but does not read the replies: its calls are not read either. Only where
+  // calls are served, so that the two sides never wait for each other.
+  bool is_full() const {
+    return serve_ != nullptr && reach_ == Reach::kNetwork && replies_wait_.load();
+  }
+  // Breaks a link over the network on which nothing has come for too long although something is
+  // waited for; asks the other side before.
+  void CheckSilence();
+  bool IsWaited() const;
   void ShowSegmentsLocked(const absl::flat_hash_set<uint64_t>& segments)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void ForgetSegmentsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
@@ -160,7 +181,8 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
   bool SpinForPacket();
   std::optional<Received> TakeUnhandled();
   void Handle(Received packet);
-  absl::Status CheckSize(const WireBytes& bytes) const;
+  absl::Status CheckSize(uint64_t bytes) const;
+  absl::Status CheckBodySize(const PacketHeader& header) const;
   void HandleCall(const PacketHeader& header, WireBytes bytes);
   void HandleReply(const PacketHeader& header, WireBytes bytes);
   void HandleRelease(absl::Span<const uint64_t> loans);
@@ -175,6 +197,7 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
   const std::shared_ptr<const Caller> caller_;  // the other end, where it may call
   Scheduler* const scheduler_;
   const size_t max_message_bytes_;
+  const Reach reach_;
   Poller::Number number_ = 0;
   std::atomic<bool> open_{true};
   std::atomic<bool> has_reader_{false};  // a thread that has claimed it
@@ -188,6 +211,13 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
   std::atomic<size_t> abandoned_bytes_{0};   // of what is lent
   std::atomic<bool> other_has_gone_{false};  // or has hung up
   std::atomic<bool> has_given_up_{false};    // and only then found the end
+  std::atomic<bool> replies_wait_{false};    // more of them than should
+  std::atomic<bool> heard_{true};            // since the last look at the silence
+  // Of a link over the network, in nanoseconds of the monotonic clock.
+  std::atomic<int64_t> ask_after_{10'000'000'000};
+  std::atomic<int64_t> break_after_{30'000'000'000};
+  std::atomic<int64_t> silent_since_{0};
+  std::atomic<int64_t> last_look_{0};
 
   Mutex write_mutex_;
   std::deque<Queued> queue_ ABSL_GUARDED_BY(write_mutex_);
@@ -199,7 +229,7 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
   uint64_t returned_seen_ ABSL_GUARDED_BY(write_mutex_) = 0;
   std::vector<uint64_t> releases_ ABSL_GUARDED_BY(write_mutex_);  // not said yet
 
-  Mutex read_mutex_;
+  mutable Mutex read_mutex_;
   PacketHeader header_ ABSL_GUARDED_BY(read_mutex_);
   size_t header_read_ ABSL_GUARDED_BY(read_mutex_) = 0;
   Buffer body_ ABSL_GUARDED_BY(read_mutex_);

@@ -17,6 +17,8 @@ namespace muster::fast {
 namespace {
 
 constexpr uint64_t kMaxBodyBytes = uint64_t{2} << 30;
+// Over the network all of a message is in the body.
+constexpr uint64_t kMaxNetworkBodyBytes = uint64_t{1} << 40;
 constexpr size_t kStagingBytes = 64 << 10;
 // A thread that handles what it reads so quickly may read on by itself.
 constexpr int64_t kQuickHandleNanos = 200'000;
@@ -76,6 +78,7 @@ void FastLink::Ready() {
 }
 
 void FastLink::Tick() {
+  if (reach_ == Reach::kNetwork && is_open()) CheckSilence();
   {
     MutexLock lock(write_mutex_);
     // The other side's pages go with its mapping only.
@@ -96,6 +99,7 @@ void FastLink::Watch(bool unless_read) {
   MutexLock lock(write_mutex_);
   // A thread that has claimed the link reads it itself, but only what is still in the socket.
   if (socket_ < 0 || (unless_read && has_reader_.load() && !needs_help)) return;
+  if (is_full()) return Poller::Global().WatchForWriting(number_, socket_);
   // A socket that can be written to wakes another thread at once.
   Poller::Global().Watch(number_, socket_, !queue_.empty() || needs_help);
 }
@@ -115,7 +119,7 @@ bool FastLink::Look() {
 }
 
 bool FastLink::SpinForPacket() {
-  if (!is_open()) return false;
+  if (!is_open() || is_full()) return false;
   bool has_spun = false;
   const bool came = WaitingThread::Spin(calls_pace_, [this, &has_spun] {
     has_spun = true;
@@ -197,7 +201,7 @@ bool FastLink::TryBeginSpin() {
 
 std::optional<FastLink::Received> FastLink::TakeUnhandled() {
   MutexLock lock(read_mutex_);
-  if (unhandled_.empty()) return std::nullopt;
+  if (unhandled_.empty() || is_full()) return std::nullopt;
   Received packet = std::move(unhandled_.front());
   unhandled_.pop_front();
   return packet;
@@ -232,10 +236,12 @@ absl::StatusOr<size_t> FastLink::ReceiveLocked(char* to, size_t size) {
   }
   if (descriptors_.size() > kMaxSegmentsAtOnce)
     return InvalidArgument("more descriptors came than were announced");
+  if (reach_ == Reach::kNetwork) heard_.store(true, std::memory_order_relaxed);
   return static_cast<size_t>(received);
 }
 
 absl::Status FastLink::ReadLocked(std::deque<Received>& packets) {
+  if (is_full()) return absl::OkStatus();
   thread_local const std::unique_ptr<char[]> staging(new char[kStagingBytes]);
   // Others want their turn too; what is left is still there.
   constexpr int kMaxReads = 64;
@@ -257,6 +263,13 @@ absl::Status FastLink::ReadLocked(std::deque<Received>& packets) {
   return absl::OkStatus();
 }
 
+// Before there is memory for it: what a message lends is not in its body, what it sends is.
+absl::Status FastLink::CheckBodySize(const PacketHeader& header) const {
+  if (reach_ == Reach::kMachine) return absl::OkStatus();
+  const uint64_t beside = TableBytes(header) + header.num_pieces * kBufferAlignment;
+  return header.body_bytes <= beside ? absl::OkStatus() : CheckSize(header.body_bytes - beside);
+}
+
 absl::Status FastLink::TakeBytesLocked(absl::string_view bytes, std::deque<Received>& packets) {
   while (!bytes.empty()) {
     if (header_read_ < sizeof(PacketHeader)) {
@@ -265,12 +278,16 @@ absl::Status FastLink::TakeBytesLocked(absl::string_view bytes, std::deque<Recei
       header_read_ += taken;
       bytes.remove_prefix(taken);
       if (header_read_ < sizeof(PacketHeader)) return absl::OkStatus();
-      RETURN_IF_ERROR(CheckHeader(header_, kMaxBodyBytes));
+      RETURN_IF_ERROR(
+          CheckHeader(header_, reach_ == Reach::kNetwork ? kMaxNetworkBodyBytes : kMaxBodyBytes));
       body_read_ = 0;
-      body_ = MakeBody(header_.body_bytes);
+      body_lack_ = CheckBodySize(header_);
+      if (body_lack_.ok()) body_ = MakeBody(header_.body_bytes);
       if (!body_) {
-        body_lack_ = absl::ResourceExhaustedError(absl::StrCat(
-            "OOM when receiving a message of ", header_.body_bytes, " bytes: ", TakeShortage()));
+        if (body_lack_.ok()) {
+          body_lack_ = absl::ResourceExhaustedError(absl::StrCat(
+              "OOM when receiving a message of ", header_.body_bytes, " bytes: ", TakeShortage()));
+        }
         // Only its table is read, to release the loans.
         const MustHaveMemory must;
         body_ = HostAllocator().Allocate(std::max<size_t>(TableBytes(header_), 1));
@@ -304,6 +321,10 @@ absl::Status FastLink::PacketReadLocked(std::deque<Received>& packets) {
       return MapSegmentsLocked(packet.numbers());
     case PacketKind::kForget:
       for (const uint64_t segment : packet.numbers()) segments_.erase(segment);
+      return absl::OkStatus();
+    case PacketKind::kPing:
+      break;
+    case PacketKind::kPong:
       return absl::OkStatus();
     case PacketKind::kRelease: {
       const auto numbers = packet.numbers();
@@ -401,8 +422,14 @@ void FastLink::Handle(Received packet) {
         call->Cancel(absl::CancelledError("The call was cancelled by the caller"));
       return;
     }
+    case PacketKind::kPing: {
+      MutexLock lock(write_mutex_);
+      if (!write_failed_) WriteNumbersLocked(PacketKind::kPong, {}, {});
+      return;
+    }
     case PacketKind::kSegments:
     case PacketKind::kForget:
+    case PacketKind::kPong:
       return;  // done when they were read
   }
 }

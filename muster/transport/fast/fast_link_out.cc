@@ -22,15 +22,16 @@ constexpr size_t kGatherFromBytes = 64 << 10;
 // Loans that are this large are given back at once, others with what is sent next.
 constexpr size_t kReleaseAtOnceBytes = 64 << 10;
 constexpr size_t kMaxReleases = 64;
-// So much may wait for a process that does not read.
+// So much may wait for a process that does not read: one of this machine is given up then, the
+// calls of one elsewhere are not read until there is less.
 constexpr size_t kMaxQueuedBytes = size_t{256} << 20;
 // And so much may be lent to it with calls that have ended.
 constexpr size_t kMaxAbandonedBytes = size_t{64} << 20;
 constexpr size_t kMaxParts = 512;
 
 template <typename T>
-absl::string_view BytesOf(const T& value) {
-  return {reinterpret_cast<const char*>(&value), sizeof(value)};
+absl::Span<const char> BytesOf(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
 // A part of SharedMemory.
@@ -103,6 +104,27 @@ size_t RoundUp(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+// Where the piece is in a body that so far ends `at`; adds its bytes to `parts`, after a gap where
+// a tensor may keep them as they arrive.
+PieceEntry AddToBody(const WireMessage::Piece& piece, uint64_t& at,
+                     std::vector<absl::string_view>& parts) {
+  static constexpr char kGap[kBufferAlignment] = {};
+  if (piece.size() >= kSharedFromBytes) {
+    const uint64_t aligned = RoundUp(at, kBufferAlignment);
+    if (aligned > at) parts.emplace_back(kGap, aligned - at);
+    at = aligned;
+  }
+  PieceEntry entry;
+  entry.offset = at;
+  entry.length = piece.size();
+  at += piece.size();
+  if (piece.size() > 0) {
+    parts.push_back(piece.buffer ? absl::string_view(piece.buffer.data(), piece.size())
+                                 : absl::string_view(piece.text));
+  }
+  return entry;
+}
+
 // How much the system took; nothing when it is full; negative: the socket is broken.
 ssize_t SendParts(int socket, std::vector<iovec>& parts, absl::Span<const int> descriptors) {
   msghdr message = {};
@@ -154,6 +176,22 @@ void CloseAll(std::vector<int>& descriptors) {
 }  // namespace
 
 absl::Status FastLink::Send(Outgoing packet) {
+  return reach_ == Reach::kMachine ? SendLent(std::move(packet)) : SendWhole(std::move(packet));
+}
+
+absl::Status FastLink::SendWhole(Outgoing packet) {
+  std::vector<PieceEntry> table(packet.pieces.size());
+  std::vector<absl::string_view> parts;
+  uint64_t at = table.size() * sizeof(PieceEntry);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = AddToBody(packet.pieces[i], at, parts);
+  packet.header.num_pieces = static_cast<uint32_t>(table.size());
+  packet.header.body_bytes = at;
+  MutexLock lock(write_mutex_);
+  WriteLocked(packet.header, BytesOf(table), std::move(packet.pieces), parts, {});
+  return absl::OkStatus();
+}
+
+absl::Status FastLink::SendLent(Outgoing packet) {
   std::vector<bool> is_gathered;  // empty: none is
   const bool is_much = SizeOf(packet.pieces) >= kGatherFromBytes && packet.header.code == 0;
   const bool shows_small = is_much && CanBeShownTogether(packet.pieces);
@@ -176,27 +214,17 @@ absl::Status FastLink::Send(Outgoing packet) {
   std::vector<PieceEntry> table(packet.pieces.size());
   std::vector<absl::string_view> parts;
   absl::flat_hash_set<uint64_t> segments;
-  static constexpr char kGap[kBufferAlignment] = {};
   uint64_t at = table.size() * sizeof(PieceEntry);
   for (size_t i = 0; i < table.size(); ++i) {
     const WireMessage::Piece& piece = packet.pieces[i];
-    table[i].length = piece.size();
-    if (places[i]) {
-      table[i].segment = places[i]->segment;
-      table[i].offset = places[i]->offset;
-      segments.insert(places[i]->segment);
+    if (!places[i]) {
+      table[i] = AddToBody(piece, at, parts);
       continue;
     }
-    if (piece.size() >= kSharedFromBytes) {
-      const uint64_t aligned = RoundUp(at, kBufferAlignment);
-      if (aligned > at) parts.emplace_back(kGap, aligned - at);
-      at = aligned;
-    }
-    table[i].offset = at;
-    at += piece.size();
-    if (piece.size() == 0) continue;
-    parts.push_back(piece.buffer ? absl::string_view(piece.buffer.data(), piece.size())
-                                 : absl::string_view(piece.text));
+    table[i].length = piece.size();
+    table[i].segment = places[i]->segment;
+    table[i].offset = places[i]->offset;
+    segments.insert(places[i]->segment);
   }
   packet.header.num_pieces = static_cast<uint32_t>(table.size());
   packet.header.body_bytes = at;
@@ -229,9 +257,7 @@ absl::Status FastLink::Send(Outgoing packet) {
     lent_.emplace(table[i].loan, Lent{{std::move(buffer)}, bytes, call});
   }
   if (loan_of_small != 0) lent_.emplace(loan_of_small, std::move(small));
-  std::string head(BytesOf(packet.header));
-  head.append(reinterpret_cast<const char*>(table.data()), table.size() * sizeof(PieceEntry));
-  WriteLocked(head, parts, {});
+  WriteLocked(packet.header, BytesOf(table), std::move(packet.pieces), parts, {});
   return absl::OkStatus();
 }
 
@@ -266,8 +292,8 @@ void FastLink::WriteNumbersLocked(PacketKind kind, absl::Span<const uint64_t> nu
   PacketHeader header;
   header.kind = kind;
   header.body_bytes = numbers.size() * sizeof(uint64_t);
-  const absl::string_view body(reinterpret_cast<const char*>(numbers.data()), header.body_bytes);
-  WriteLocked(BytesOf(header), {body}, std::move(descriptors));
+  WriteLocked(header, {reinterpret_cast<const char*>(numbers.data()), header.body_bytes}, {}, {},
+              std::move(descriptors));
 }
 
 void FastLink::ShowSegmentsLocked(const absl::flat_hash_set<uint64_t>& segments) {
@@ -331,61 +357,58 @@ void FastLink::FailWritingLocked() {
   if (socket_ >= 0) shutdown(socket_, SHUT_RDWR);
 }
 
-void FastLink::WriteLocked(absl::string_view head, absl::Span<const absl::string_view> parts,
-                           std::vector<int> descriptors) {
+void FastLink::WriteLocked(const PacketHeader& header, absl::Span<const char> table,
+                           std::vector<WireMessage::Piece> pieces,
+                           absl::Span<const absl::string_view> body, std::vector<int> descriptors) {
   if (write_failed_) return CloseAll(descriptors);
-  std::string flat;  // where there are too many parts
-  absl::string_view joined[1];
-  if (parts.size() > kMaxParts) {
-    for (const absl::string_view part : parts) flat.append(part.data(), part.size());
-    joined[0] = flat;
-    parts = joined;
-  }
-  size_t sent = 0;
-  if (queue_.empty()) {
-    std::vector<iovec> vectors;
-    vectors.reserve(parts.size() + 1);
-    vectors.push_back({const_cast<char*>(head.data()), head.size()});
-    for (const absl::string_view part : parts)
-      vectors.push_back({const_cast<char*>(part.data()), part.size()});
-    const ssize_t result = SendParts(socket_, vectors, descriptors);
-    if (result < 0) {
-      CloseAll(descriptors);
-      return FailWritingLocked();
-    }
-    sent = static_cast<size_t>(result);
-    if (sent > 0) CloseAll(descriptors);
-  }
-  Queued rest;
-  const auto keep = [&rest, &sent](absl::string_view part) {
-    const size_t skipped = std::min(sent, part.size());
-    sent -= skipped;
-    rest.bytes.append(part.data() + skipped, part.size() - skipped);
-  };
-  keep(head);
-  for (const absl::string_view part : parts) keep(part);
-  if (rest.bytes.empty()) return;
-  rest.descriptors = std::move(descriptors);
-  queued_bytes_ += rest.bytes.size();
+  Queued packet;
+  packet.head.resize(sizeof(header) + table.size());
+  std::memcpy(packet.head.data(), &header, sizeof(header));
+  if (!table.empty()) std::memcpy(packet.head.data() + sizeof(header), table.data(), table.size());
+  packet.pieces = std::move(pieces);
+  packet.parts.reserve(body.size() + 1);
+  packet.parts.emplace_back(packet.head.data(), packet.head.size());
+  packet.parts.insert(packet.parts.end(), body.begin(), body.end());
+  for (const absl::string_view part : packet.parts) packet.bytes += part.size();
+  packet.descriptors = std::move(descriptors);
+  queued_bytes_ += packet.bytes;
   const bool is_first = queue_.empty();
-  queue_.push_back(std::move(rest));
-  if (queued_bytes_ > kMaxQueuedBytes) return GiveUpLocked();
+  queue_.push_back(std::move(packet));
+  if (is_first) {
+    FlushLocked();
+  } else {
+    replies_wait_.store(queued_bytes_ > kMaxQueuedBytes);
+  }
+  if (write_failed_ || queue_.empty()) return;
+  if (reach_ == Reach::kMachine && queued_bytes_ > kMaxQueuedBytes) return GiveUpLocked();
   if (is_first) Poller::Global().Watch(number_, socket_, /*for_writing=*/true);
 }
 
 void FastLink::FlushLocked() {
   while (!queue_.empty() && !write_failed_) {
     Queued& first = queue_.front();
-    std::vector<iovec> vectors = {
-        {first.bytes.data() + first.sent, first.bytes.size() - first.sent}};
+    std::vector<iovec> vectors;
+    const size_t end = std::min(first.parts.size(), first.next + kMaxParts);
+    vectors.reserve(end - first.next);
+    for (size_t i = first.next; i < end; ++i)
+      vectors.push_back({const_cast<char*>(first.parts[i].data()), first.parts[i].size()});
     const ssize_t result = SendParts(socket_, vectors, first.descriptors);
     if (result < 0) return FailWritingLocked();
-    if (result == 0) return;
+    if (result == 0) break;
     CloseAll(first.descriptors);
-    first.sent += static_cast<size_t>(result);
-    queued_bytes_ -= static_cast<size_t>(result);
-    if (first.sent == first.bytes.size()) queue_.pop_front();
+    size_t sent = static_cast<size_t>(result);
+    first.bytes -= sent;
+    queued_bytes_ -= sent;
+    while (sent > 0) {
+      absl::string_view& part = first.parts[first.next];
+      const size_t taken = std::min(sent, part.size());
+      part.remove_prefix(taken);
+      sent -= taken;
+      if (part.empty()) ++first.next;
+    }
+    if (first.bytes == 0) queue_.pop_front();
   }
+  replies_wait_.store(queued_bytes_ > kMaxQueuedBytes);
 }
 
 }  // namespace muster::fast

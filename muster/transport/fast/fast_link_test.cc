@@ -66,11 +66,11 @@ Buffer Hidden(size_t size, char value) {
 }
 
 struct Pair {
-  explicit Pair(ServeCall serve) {
+  explicit Pair(ServeCall serve, Reach reach = Reach::kMachine) {
     int sockets[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets) != 0) return;
-    server = FastLink::Create(sockets[0], std::move(serve), &DefaultScheduler());
-    client = FastLink::Create(sockets[1], nullptr, &DefaultScheduler());
+    server = FastLink::Create(sockets[0], std::move(serve), &DefaultScheduler(), SIZE_MAX, reach);
+    client = FastLink::Create(sockets[1], nullptr, &DefaultScheduler(), SIZE_MAX, reach);
   }
   std::future<absl::StatusOr<WireBytes>> Call(const std::string& path, WireMessage request,
                                               CallOptions options = {}) {
@@ -291,8 +291,12 @@ TEST(FastLinkTest, CancellationAndDeadlinesReachTheOtherSide) {
   EXPECT_EQ(pair.Call("/a/b", WireMessage(), options).get().status(), absl::AbortedError("enough"));
 }
 
-TEST(FastLinkTest, ManyCallsAtOnce) {
-  Pair pair(Echo);
+class FastLinkOfBothKindsTest : public testing::TestWithParam<Reach> {};
+INSTANTIATE_TEST_SUITE_P(Reaches, FastLinkOfBothKindsTest,
+                         testing::Values(Reach::kMachine, Reach::kNetwork));
+
+TEST_P(FastLinkOfBothKindsTest, ManyCallsAtOnce) {
+  Pair pair(Echo, GetParam());
   std::vector<std::thread> threads;
   std::atomic<int> right{0};
   for (int t = 0; t < 8; ++t) {
@@ -367,6 +371,183 @@ TEST(FastLinkTest, LargerMessagesThanAllowedAreRefused) {
   const absl::Status status = pair.Call("/p", std::move(lent)).get().status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
   EXPECT_TRUE(pair.Call("/p", MessageOf("short")).get().ok());
+}
+
+// Over the network everything is sent, from where it lies.
+TEST(NetworkLinkTest, MessagesOfAllSizesArriveWhereTensorsMayStay) {
+  for (const size_t size : {0, 1, 100, 20'000, 300'000, 30'000'000}) {
+    Buffer buffer = Filled(size, 'm');
+    Pair pair(
+        [&buffer](FastCall call) {
+          WireMessage reply = MessageOf(TextOf(call.request));
+          reply.Attach(buffer);
+          reply.Append("end");
+          std::move(call.reply)(std::move(reply));
+        },
+        Reach::kNetwork);
+    WireMessage request = MessageOf("head");
+    request.Attach(Hidden(size, 'r'));
+    absl::StatusOr<WireBytes> reply = pair.Call("/a/b", std::move(request)).get();
+    ASSERT_TRUE(reply.ok()) << reply.status();
+    EXPECT_TRUE(TextOf(*reply) ==
+                absl::StrCat("head", std::string(size, 'r'), std::string(size, 'm'), "end"));
+    for (const absl::string_view piece : reply->pieces) {
+      if (piece.size() < size || size < 20'000) continue;
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(piece.data()) % kBufferAlignment, 0u);
+    }
+    // It is not held until the receiver is done.
+    EXPECT_TRUE(Eventually([&] { return buffer.exclusive(); }));
+  }
+}
+
+TEST(NetworkLinkTest, AMessageOfManyPiecesIsSentInParts) {
+  Pair pair(Echo, Reach::kNetwork);
+  WireMessage request;
+  for (int i = 0; i < 3000; ++i)
+    request.Attach(Hidden(1000 + static_cast<size_t>(i), static_cast<char>('a' + i % 26)));
+  const std::string text = request.Text();
+  const absl::StatusOr<WireBytes> reply = pair.Call("/p", std::move(request)).get();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(TextOf(*reply) == "/p:" + text);
+}
+
+TEST(NetworkLinkTest, LargerMessagesThanAllowedTakeNoMemory) {
+  int sockets[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, sockets), 0);
+  Pair pair(nullptr);
+  pair.server = FastLink::Create(sockets[0], Echo, &DefaultScheduler(), 100'000, Reach::kNetwork);
+  pair.client =
+      FastLink::Create(sockets[1], nullptr, &DefaultScheduler(), SIZE_MAX, Reach::kNetwork);
+  WireMessage large;
+  large.Attach(Hidden(20'000'000, 'q'));
+  const absl::Status status = pair.Call("/p", std::move(large)).get().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("larger than max"));
+  EXPECT_TRUE(pair.Call("/p", MessageOf(std::string(90'000, 'q'))).get().ok());
+}
+
+// The other end of a link, byte by byte.
+struct RawEnd {
+  explicit RawEnd(ServeCall serve) {
+    int sockets[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets), 0);
+    socket = sockets[1];
+    const timeval minute = {.tv_sec = 60, .tv_usec = 0};
+    EXPECT_EQ(setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &minute, sizeof(minute)), 0);
+    link = FastLink::Create(sockets[0], std::move(serve), &DefaultScheduler(), SIZE_MAX,
+                            Reach::kNetwork);
+  }
+  ~RawEnd() { close(socket); }
+  void Send(PacketHeader header, const std::string& path = "") const {
+    PieceEntry piece;
+    header.num_pieces = path.empty() ? 0 : 1;
+    header.body_bytes = path.empty() ? 0 : sizeof(piece) + path.size();
+    piece.offset = sizeof(piece);
+    piece.length = path.size();
+    std::string bytes(reinterpret_cast<const char*>(&header), sizeof(header));
+    if (!path.empty()) bytes.append(reinterpret_cast<const char*>(&piece), sizeof(piece));
+    bytes += path;
+    ASSERT_EQ(write(socket, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  }
+  // The next packet, without its body; of kind zero when the connection has ended.
+  PacketHeader Receive() const {
+    PacketHeader header;
+    if (!Read(reinterpret_cast<char*>(&header), sizeof(header))) return {.kind = PacketKind{0}};
+    std::string body(header.body_bytes, ' ');
+    EXPECT_TRUE(Read(body.data(), body.size()));
+    return header;
+  }
+  bool Read(char* to, size_t size) const {
+    while (size > 0) {
+      const ssize_t count = read(socket, to, size);
+      if (count <= 0) return false;
+      to += count;
+      size -= static_cast<size_t>(count);
+    }
+    return true;
+  }
+  int socket = -1;
+  std::shared_ptr<FastLink> link;
+};
+
+// 256 MiB of replies may wait for a caller that does not read them.
+TEST(NetworkLinkTest, CallsOfACallerThatDoesNotReadWait) {
+  constexpr int kCalls = 30;
+  // Those that wait, one that is on its way, and some that threads have taken meanwhile.
+  constexpr int kMostWaiting = 14;
+  const Buffer large = Filled(32 << 20, 'x');
+  std::atomic<int> served{0};
+  const RawEnd caller([&](FastCall call) {
+    ++served;
+    WireMessage reply;
+    reply.Attach(large);
+    std::move(call.reply)(std::move(reply));
+  });
+  for (uint64_t i = 1; i <= kCalls; ++i) caller.Send({.kind = PacketKind::kCall, .call = i}, "/p");
+  ASSERT_TRUE(Eventually([&] { return served >= 8; }));
+  for (int read = 0; read < kCalls; ++read) {
+    EXPECT_LE(served - read, kMostWaiting);
+    ASSERT_EQ(caller.Receive().kind, PacketKind::kReply);
+  }
+  EXPECT_EQ(served, kCalls);
+}
+
+TEST(NetworkLinkTest, SilenceBreaksTheLinkAndIsAskedAbout) {
+  const RawEnd silent(nullptr);
+  silent.link->SetSilence(absl::ZeroDuration(), absl::Milliseconds(1200));
+  std::promise<absl::Status> ended;
+  silent.link->Call(
+      "/p", "/job:ps/replica:0/task:0 (there)", {}, WireMessage(),
+      [&ended](const absl::StatusOr<WireBytes>& reply) { ended.set_value(reply.status()); });
+  EXPECT_EQ(silent.Receive().kind, PacketKind::kCall);
+  // As long as it answers nothing breaks, for longer than the limit.
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_EQ(silent.Receive().kind, PacketKind::kPing);
+    silent.Send({.kind = PacketKind::kPong});
+  }
+  EXPECT_TRUE(silent.link->is_open());
+  const absl::Status status = ended.get_future().get();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("nothing came over the connection for 1.2s"));
+  EXPECT_FALSE(silent.link->is_open());
+}
+
+// The memory of a packet is taken when its header has come.
+TEST(NetworkLinkTest, APacketThatIsNotSentToItsEndBreaksTheLink) {
+  const RawEnd sends(Echo);
+  sends.link->SetSilence(absl::ZeroDuration(), absl::Milliseconds(1200));
+  const PacketHeader header = {.kind = PacketKind::kCall, .call = 1, .body_bytes = 50'000'000};
+  ASSERT_EQ(write(sends.socket, &header, sizeof(header)), static_cast<ssize_t>(sizeof(header)));
+  while (sends.Receive().kind == PacketKind::kPing) {
+  }
+  EXPECT_FALSE(sends.link->is_open());
+}
+
+TEST(NetworkLinkTest, CallsWithoutRepliesAreLimited) {
+  Mutex mutex;
+  std::vector<FastCall> held;
+  const RawEnd caller([&](FastCall call) {
+    MutexLock lock(mutex);
+    held.push_back(std::move(call));
+  });
+  constexpr uint64_t kMost = 1 << 16;
+  for (uint64_t i = 1; i <= kMost + 1; ++i)
+    caller.Send({.kind = PacketKind::kCall, .call = i}, "/p");
+  // One of them, not always the last: they are counted when they are read.
+  const PacketHeader refused = caller.Receive();
+  EXPECT_EQ(refused.kind, PacketKind::kReply);
+  EXPECT_EQ(refused.code, static_cast<int32_t>(absl::StatusCode::kResourceExhausted));
+  EXPECT_TRUE(Eventually([&] {
+    MutexLock lock(mutex);
+    return held.size() == kMost;
+  }));
+}
+
+TEST(NetworkLinkTest, AQuestionIsAnswered) {
+  const RawEnd asks(Echo);
+  asks.Send({.kind = PacketKind::kPing});
+  EXPECT_EQ(asks.Receive().kind, PacketKind::kPong);
 }
 
 TEST(FastLinkTest, GarbageBreaksTheLinkOnly) {

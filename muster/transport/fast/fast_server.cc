@@ -136,7 +136,7 @@ void FastServer::Ready() {
       Poller::Global().Watch(number_, socket_, /*for_writing=*/false);
     }
   }
-  for (Acceptor::Connection& connection : accepted) Add(std::move(connection));
+  for (Acceptor::Connection& connection : accepted) AddLocal(std::move(connection));
 }
 
 void FastServer::WatchLaterLocked(absl::Duration pause) {
@@ -149,17 +149,31 @@ void FastServer::WatchLaterLocked(absl::Duration pause) {
   });
 }
 
-void FastServer::Add(Acceptor::Connection connection) {
-  const int socket = connection.socket.get();
-  if (!IsSameUser(socket)) return acceptor_.Ended(connection.peer, Acceptor::End::kDropped);
-  setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kBufferBytes, sizeof(kBufferBytes));
-  auto serve = [serve = serve_, refuses = refuses_](FastCall call) {
+ServeCall FastServer::ServeUnlessRefused() const {
+  return [serve = serve_, refuses = refuses_](FastCall call) {
     if (refuses->load())
       return std::move(call.reply)(absl::UnavailableError("The server is being stopped"));
     serve(std::move(call));
   };
-  std::shared_ptr<FastLink> link = FastLink::Create(
-      std::move(connection.socket).Release(), std::move(serve), &scheduler_, max_message_bytes_);
+}
+
+void FastServer::Add(Descriptor socket, std::shared_ptr<const Caller> caller) {
+  if (refuses_->load()) return;
+  std::shared_ptr<FastLink> link =
+      FastLink::Create(std::move(socket).Release(), ServeUnlessRefused(), &scheduler_,
+                       max_message_bytes_, Reach::kNetwork, std::move(caller));
+  MutexLock lock(mutex_);
+  RemoveEndedLocked();
+  links_.push_back({std::move(link), ""});
+}
+
+void FastServer::AddLocal(Acceptor::Connection connection) {
+  const int socket = connection.socket.get();
+  if (!IsSameUser(socket)) return acceptor_.Ended(connection.peer, Acceptor::End::kDropped);
+  setsockopt(socket, SOL_SOCKET, SO_SNDBUF, &kBufferBytes, sizeof(kBufferBytes));
+  std::shared_ptr<FastLink> link =
+      FastLink::Create(std::move(connection.socket).Release(), ServeUnlessRefused(), &scheduler_,
+                       max_message_bytes_);
   MutexLock lock(mutex_);
   RemoveEndedLocked();
   links_.push_back({std::move(link), std::move(connection.peer)});
@@ -170,7 +184,7 @@ bool FastServer::RemoveEndedLocked() {
                                            [](const auto& each) { return each.link->is_open(); });
   const bool found = first != links_.end();
   for (auto ended = first; ended != links_.end(); ++ended)
-    acceptor_.Ended(ended->peer, Acceptor::End::kClosed);
+    if (!ended->peer.empty()) acceptor_.Ended(ended->peer, Acceptor::End::kClosed);
   links_.erase(first, links_.end());
   return found;
 }

@@ -1,4 +1,5 @@
-// Where other processes of this machine reach a task without the network.
+// Where other processes reach a task over links: those of this machine without the network, others
+// over connections to its port.
 #pragma once
 
 #include <memory>
@@ -18,7 +19,7 @@ std::string CapabilityOf(int port, absl::string_view name);
 // task that is reached at another port than its own: then a proxy stands between on purpose.
 absl::string_view NameIn(absl::string_view capability, absl::string_view address);
 
-// Thread-safe. Only processes of the same user in the same network namespace get in.
+// Thread-safe. Only processes of the same user in the same network namespace connect to its socket.
 class FastServer : public Pollable, public std::enable_shared_from_this<FastServer> {
  public:
   // Calls come to `serve`. `scheduler` outlives the server.
@@ -29,6 +30,9 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
   // What neighbours need to know to connect.
   const std::string& name() const { return name_; }
   ConnectionCounts Counts() const { return acceptor_.Counts(); }
+  // A connection to the port of the task that has greeted. Its place among the connections there is
+  // given back by those who notice that the socket is closed.
+  void Add(Descriptor socket, std::shared_ptr<const Caller> caller);
   // No new connections, and no new calls: those are answered with Unavailable.
   void Refuse();
   // After Refuse: calls under way have `grace` before they are cancelled. Blocks until all have
@@ -42,7 +46,8 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
   absl::Status Listen();
   // Once more after a while, when the system gives no connections.
   void WatchLaterLocked(absl::Duration pause) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Add(Acceptor::Connection connection);
+  void AddLocal(Acceptor::Connection connection);
+  ServeCall ServeUnlessRefused() const;
   // Whether one has ended of which it was not known.
   bool RemoveEndedLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<std::shared_ptr<FastLink>> Links();
@@ -59,7 +64,7 @@ class FastServer : public Pollable, public std::enable_shared_from_this<FastServ
   int socket_ ABSL_GUARDED_BY(mutex_) = -1;
   struct OpenLink {
     std::shared_ptr<FastLink> link;
-    std::string peer;
+    std::string peer;  // to `acceptor_`; empty: it has not accepted it
   };
   std::vector<OpenLink> links_ ABSL_GUARDED_BY(mutex_);
 };

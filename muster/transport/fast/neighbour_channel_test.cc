@@ -1,4 +1,4 @@
-// Tasks on one machine: over gRPC first, without the network as soon as they know each other.
+// Over gRPC first, over links as soon as the tasks know each other.
 #include "muster/transport/fast/neighbour_channel.h"
 
 #include "absl/strings/match.h"
@@ -7,7 +7,9 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include "muster/transport/api/peer.h"
 #include "muster/transport/fast/fast_server.h"
+#include "muster/transport/fast/remote_link.h"
 #include "muster/transport/grpc/grpc_fakes_test.h"
 
 namespace muster {
@@ -15,11 +17,12 @@ namespace {
 
 class NeighbourChannelTest : public testing::Test {
  protected:
+  explicit NeighbourChannelTest(Links links = Links::kAll) : links_(links) {}
   absl::Status Start(SecurityOptions security = {}) {
     GrpcServerOptions options;
     options.scheduler = &DefaultScheduler();
     options.security = security;
-    task_.fast = true;
+    task_.links = links_;
     task_.worker->recv_reply.value.tensor = *Tensor::Make(DType::kFloat, Shape({1}));
     return task_.Start(std::move(options), std::move(security));
   }
@@ -28,8 +31,12 @@ class NeighbourChannelTest : public testing::Test {
       task_.remote->RecvTensor({}, {3, "key", 4}, std::move(done));
     });
   }
-  // Over the network the caller is an address.
-  bool CameByLink() const { return absl::StartsWith(task_.worker->last.caller->name, "process "); }
+  // Over the network the caller is an address; over gRPC it also says in which role it calls.
+  bool CameByLink() const {
+    const Caller& caller = *task_.worker->last.caller;
+    return absl::StartsWith(caller.name, links_ == Links::kAll ? "process " : "127.0.0.1:") &&
+           caller.role == Caller::Role::kUnknown;
+  }
   bool FindsTheLink() {
     const absl::Time end = absl::Now() + absl::Seconds(60);
     while (absl::Now() < end) {
@@ -40,7 +47,42 @@ class NeighbourChannelTest : public testing::Test {
   }
 
   FakeTask task_;
+  const Links links_;
 };
+
+class NeighbourChannelOfBothKindsTest : public NeighbourChannelTest,
+                                        public testing::WithParamInterface<Links> {
+ protected:
+  NeighbourChannelOfBothKindsTest() : NeighbourChannelTest(GetParam()) {}
+};
+INSTANTIATE_TEST_SUITE_P(Links, NeighbourChannelOfBothKindsTest,
+                         testing::Values(Links::kAll, Links::kNetwork));
+
+TEST_F(NeighbourChannelTest, LinksOverTheNetworkNeedATaskThatTakesThem) {
+  task_.links = Links::kNone;
+  ASSERT_TRUE(task_.Start().ok());
+  const PeerInfo& self = LocalPeer();
+  const std::string address = absl::StrCat("127.0.0.1:", task_.server->port());
+  const auto link =
+      fast::ConnectLink(address, self.incarnation, absl::Seconds(60), DefaultScheduler(), SIZE_MAX);
+  EXPECT_EQ(link.status().code(), absl::StatusCode::kUnavailable) << link.status();
+}
+
+TEST_F(NeighbourChannelTest, LinksOverTheNetworkReachTheProcessThatAnswered) {
+  ASSERT_TRUE(Start().ok());
+  const PeerInfo& self = LocalPeer();
+  const std::string port = absl::StrCat(":", task_.server->port());
+  for (const auto& [host, incarnation, text] :
+       {std::tuple("127.0.0.1", self.incarnation, ""),
+        std::tuple("localhost", self.incarnation, ""),
+        std::tuple("127.0.0.1", self.incarnation + 1, "another process answers"),
+        std::tuple("no.such.host.invalid", self.incarnation, "cannot resolve")}) {
+    const auto link = fast::ConnectLink(absl::StrCat(host, port), incarnation, absl::Seconds(60),
+                                        DefaultScheduler(), SIZE_MAX);
+    EXPECT_EQ(link.ok(), *text == '\0') << link.status();
+    EXPECT_THAT(std::string(link.status().message()), testing::HasSubstr(text));
+  }
+}
 
 TEST_F(NeighbourChannelTest, CallsMoveToTheLink) {
   ASSERT_TRUE(Start().ok());
@@ -62,7 +104,7 @@ TEST_F(NeighbourChannelTest, CallsMoveToTheLink) {
   EXPECT_EQ(task_.master->last.caller->connection, nullptr);
 }
 
-TEST_F(NeighbourChannelTest, TensorsOfAllSizes) {
+TEST_P(NeighbourChannelOfBothKindsTest, TensorsOfAllSizes) {
   ASSERT_TRUE(Start().ok());
   ASSERT_TRUE(FindsTheLink());
   for (const int64_t count : {0, 1, 5'000, 300'000, 20'000'000}) {
@@ -77,7 +119,7 @@ TEST_F(NeighbourChannelTest, TensorsOfAllSizes) {
   }
 }
 
-TEST_F(NeighbourChannelTest, AServerThatStopsIsLeft) {
+TEST_P(NeighbourChannelOfBothKindsTest, AServerThatStopsIsLeft) {
   ASSERT_TRUE(Start().ok());
   ASSERT_TRUE(FindsTheLink());
   task_.server->Stop(absl::ZeroDuration());
@@ -86,7 +128,7 @@ TEST_F(NeighbourChannelTest, AServerThatStopsIsLeft) {
   EXPECT_TRUE(absl::StrContains(status.message(), "/job:ps/replica:0/task:0")) << status;
 }
 
-TEST_F(NeighbourChannelTest, AnotherServerAtTheAddressIsFound) {
+TEST_P(NeighbourChannelOfBothKindsTest, AnotherServerAtTheAddressIsFound) {
   ASSERT_TRUE(Start().ok());
   ASSERT_TRUE(FindsTheLink());
   const int port = task_.server->port();
@@ -110,7 +152,7 @@ TEST(CapabilityTest, ATaskBehindAnotherPortIsNoNeighbour) {
   EXPECT_EQ(fast::NameIn("batches", "localhost:2222"), "");
 }
 
-TEST_F(NeighbourChannelTest, AGuardedServerIsReachedOverTheNetworkOnly) {
+TEST_P(NeighbourChannelOfBothKindsTest, AGuardedServerIsReachedOverGrpcOnly) {
   SecurityOptions security;
   security.token = "secret";
   ASSERT_TRUE(Start(security).ok());

@@ -1,4 +1,4 @@
-// What travels between two processes of one machine: a header, a table of the message's pieces, and
+// What travels over a link between two processes: a header, a table of the message's pieces, and
 // the bytes of those that are not read where they lie.
 #pragma once
 
@@ -22,6 +22,8 @@ enum class PacketKind : uint32_t {
   kRelease,   // numbers of loans that are over
   kSegments,  // numbers and sizes of segments, whose descriptors come with the packet
   kForget,    // numbers of segments that are gone
+  kPing,      // asks for a kPong: the network between the processes may be cut
+  kPong,
 };
 
 struct PacketHeader {

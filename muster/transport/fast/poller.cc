@@ -95,6 +95,13 @@ void Poller::Watch(Number number, int socket, bool for_writing, bool first) {
   epoll_ctl(epoll_, first ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, socket, &event);
 }
 
+void Poller::WatchForWriting(Number number, int socket) {
+  epoll_event event = {};
+  event.events = EPOLLOUT | EPOLLONESHOT;
+  event.data.u64 = number;
+  epoll_ctl(epoll_, EPOLL_CTL_MOD, socket, &event);
+}
+
 void Poller::Pause(Number number, int socket) {
   epoll_event event = {};
   event.events = EPOLLONESHOT;

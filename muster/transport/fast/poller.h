@@ -35,6 +35,8 @@ class Poller {
   Number Add(std::weak_ptr<Pollable> pollable);
   // For one event. The first time for each number: `first`.
   void Watch(Number number, int socket, bool for_writing, bool first = false);
+  // The same while nothing is to be read.
+  void WatchForWriting(Number number, int socket);
   // Until Watch is called again.
   void Pause(Number number, int socket);
   // Requires: the socket is still open.

@@ -171,6 +171,14 @@ std::shared_ptr<const Caller> GrpcConnections::Serve(const std::string& name, si
   return entry->caller;
 }
 
+void GrpcConnections::NoteLink(const std::string& end) {
+  MutexLock lock(mutex_);
+  const auto number = by_name_.find(end);
+  if (number == by_name_.end()) return;
+  entries_.at(number->second).served = true;
+  silent_.erase(number->second);
+}
+
 std::shared_ptr<Cancellation> GrpcConnections::TrackLocked(Entry& entry) {
   if (entry.tracked == nullptr) {
     entry.tracked = std::make_shared<Cancellation>();

@@ -60,6 +60,8 @@ class GrpcConnections : public std::enable_shared_from_this<GrpcConnections> {
   // Whether the connection is there at this moment; true for kinds that the system does not list.
   bool IsOpen(const std::string& name) const;
 
+  // The connection of this other end became a link: gRPC knows nothing of its calls.
+  void NoteLink(const std::string& end);
   // A call without a request waits, or no longer. `in_all` is how many do, of all connections.
   void NoteWaiting(const std::string& name, int change, int in_all);
   // A call was cancelled before its request had arrived.

@@ -237,13 +237,13 @@ struct FakeTask {
   std::shared_ptr<Peers> peers;
   std::shared_ptr<WorkerApi> remote;
   std::shared_ptr<MasterApi> remote_master;
-  bool fast = false;                  // whether they talk without the network
+  Links links = Links::kNone;
   size_t max_sent_bytes = INT32_MAX;  // by either side
   size_t max_whole_bytes = INT32_MAX;
 
   absl::Status Start(GrpcServerOptions options = {}, SecurityOptions client = {}) {
     options.host = "127.0.0.1";
-    options.fast = fast;
+    options.links = links;
     options.max_sent_bytes = max_sent_bytes;
     options.max_whole_bytes = max_whole_bytes;
     ASSIGN_OR_RETURN(server, GrpcServer::Start(std::move(options), master, worker));
@@ -253,7 +253,7 @@ struct FakeTask {
     GrpcOptions grpc;
     grpc.scheduler = &DefaultScheduler();
     grpc.security = std::move(client);
-    grpc.fast = fast;
+    grpc.links = links;
     grpc.max_sent_bytes = max_sent_bytes;
     grpc.max_whole_bytes = max_whole_bytes;
     transport = NewGrpcTransport(std::move(grpc));

@@ -9,6 +9,8 @@
 #include <gtest/gtest.h>
 
 #include "muster/base/net/socket_fakes_test.h"
+#include "muster/transport/fast/greeting.h"
+#include "muster/transport/fast/packet.h"
 #include "muster/transport/grpc/grpc_fakes_test.h"
 
 namespace muster {
@@ -205,6 +207,73 @@ TEST_P(GrpcFloodTest, CallsThatAreGivenUpEndTheirConnection) {
 
 TEST_P(GrpcFloodTest, CallsThatNeverSendTheirRequestEndTheirConnection) {
   Flood(Headers);
+}
+
+class LinkListenerTest : public GrpcListenerTest {
+ protected:
+  void Start(ConnectionLimits limits) {
+    task_.links = Links::kNetwork;
+    GrpcListenerTest::Start(limits);
+  }
+  // The answer to a greeting.
+  static std::string Answer(const TestClient& client) {
+    std::string answer(sizeof(fast::Greeting), ' ');
+    const ssize_t count = recv(client.fd(), answer.data(), answer.size(), MSG_WAITALL);
+    answer.resize(count < 0 ? 0 : static_cast<size_t>(count));
+    return answer;
+  }
+  const fast::Greeting greeting_{};
+  const std::string own_{greeting_.bytes()};
+};
+
+TEST_F(LinkListenerTest, TheFirstBytesTellLinksFromGrpc) {
+  Start({100, 100});
+  TestClient link(port());
+  for (const char byte : own_) ASSERT_TRUE(link.Send(std::string(1, byte)));
+  EXPECT_EQ(Answer(link), own_);
+  EXPECT_TRUE(IsGreeted(*Speaker()));
+  EXPECT_TRUE(Call().ok());
+}
+
+TEST_F(LinkListenerTest, OtherGreetingsEndTheConnection) {
+  Start({100, 100});
+  for (const std::string& text : {std::string("MUSTER LINK 2\r\n\0", 16), std::string("MUSTERS"),
+                                  std::string("GET / HTTP/1.1\r\n\r\n")}) {
+    TestClient other(port());
+    ASSERT_TRUE(other.Send(text));
+    EXPECT_FALSE(absl::StrContains(other.ReadAll(), "MUSTER LINK"));
+  }
+  TestClient half(port());
+  ASSERT_TRUE(half.Send(own_.substr(0, 10)));
+  shutdown(half.fd(), SHUT_WR);
+  EXPECT_EQ(half.ReadAll(), "");
+  EXPECT_TRUE(Eventually([&] { return acceptor_->Counts().open == 0; }));
+}
+
+TEST_F(LinkListenerTest, ConnectionsThatSayNothingAreLeftToGrpc) {
+  Start({1000, 1000});
+  std::vector<std::unique_ptr<TestClient>> silent;
+  for (int i = 0; i < 300; ++i) silent.push_back(std::make_unique<TestClient>(port()));
+  TestClient link(port());
+  ASSERT_TRUE(link.Send(own_));
+  for (const auto& each : silent) EXPECT_TRUE(IsGreeted(*each));
+  TestClient later(port());
+  ASSERT_TRUE(later.Send(own_));
+  EXPECT_EQ(Answer(later), own_);
+}
+
+// gRPC counts no call of it, and takes it for an idle stranger.
+TEST_F(LinkListenerTest, ALinkIsNotDroppedForNewConnections) {
+  Start({4, 3});
+  TestClient link(port());
+  ASSERT_TRUE(link.Send(own_));
+  EXPECT_EQ(Answer(link), own_);
+  std::vector<std::unique_ptr<TestClient>> silent;
+  for (int i = 0; i < 20; ++i) silent.push_back(std::make_unique<TestClient>(port()));
+  ASSERT_TRUE(Eventually([&] { return acceptor_->Counts().dropped >= 10; }));
+  const fast::PacketHeader ping = {.kind = fast::PacketKind::kPing};
+  ASSERT_TRUE(link.Send(std::string(reinterpret_cast<const char*>(&ping), sizeof(ping))));
+  EXPECT_TRUE(IsGreeted(link)) << "it answers";
 }
 
 TEST_F(GrpcListenerTest, SessionsAtATargetShareAConnection) {

@@ -9,6 +9,7 @@
 #include "muster/base/log.h"
 #include "muster/tensor/shared_memory.h"
 #include "muster/transport/fast/fast_server.h"
+#include "muster/transport/fast/greeting.h"
 #include "muster/transport/grpc/grpc_arrivals.h"
 #include "muster/transport/grpc/grpc_bytes.h"
 #include "muster/transport/grpc/grpc_connections.h"
@@ -45,7 +46,7 @@ CallOptions::Peer PeerKind(const grpc::GenericCallbackServerContext& context) {
                                                                  : CallOptions::Peer::kTensorFlow2;
 }
 
-// What all calls of a server share. Calls from neighbours may outlive the server a little.
+// What all calls of a server share. Calls over links may outlive the server a little.
 struct Service : std::enable_shared_from_this<Service> {
   Service(GrpcServerOptions given, std::shared_ptr<MasterApi> its_master,
           std::shared_ptr<WorkerApi> its_worker)
@@ -93,8 +94,8 @@ struct Service : std::enable_shared_from_this<Service> {
         [serve = method.serve, call = std::move(call)]() mutable { serve(std::move(call)); });
   }
 
-  // The same for a call from a process of this machine.
-  void ServeNeighbour(fast::FastCall from) const {
+  // The same for a call over a link.
+  void ServeOverLink(fast::FastCall from) const {
     const Method* const method = FindMethod(from.path);
     if (method == nullptr || !Offers(*method))
       return std::move(from.reply)(Unimplemented("This task does not offer ", from.path));
@@ -327,11 +328,17 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
     builder.RegisterCallbackGenericService(this);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr) return absl::UnknownError(kCannotStart);
+    ServeLinks();
+    GrpcListener::TakeLink take_link;
+    if (links_ != nullptr) {
+      take_link = [links = links_](Descriptor socket, std::shared_ptr<const Caller> caller) {
+        links->Add(std::move(socket), std::move(caller));
+      };
+    }
     auto listener = GrpcListener::Start(std::move(sockets), std::move(connect), service_->acceptor,
-                                        service_->connections);
+                                        service_->connections, std::move(take_link));
     if (!listener.ok()) return Prefixed(listener.status(), absl::StrCat(kCannotStart, ": "));
     listener_ = *std::move(listener);
-    ListenToNeighbours();
     return absl::OkStatus();
   }
 
@@ -342,12 +349,11 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
     // Longer ones would not fit into gRPC's clock.
     grace = std::clamp(grace, absl::ZeroDuration(), absl::Hours(24 * 365));
     const absl::Time end = absl::Now() + grace;
-    if (neighbours_ != nullptr) neighbours_->Refuse();
+    if (links_ != nullptr) links_->Refuse();
     listener_.reset();
     server_->Shutdown(absl::ToChronoTime(end));
     server_->Wait();
-    if (neighbours_ != nullptr)
-      neighbours_->Stop(std::max(end - absl::Now(), absl::ZeroDuration()));
+    if (links_ != nullptr) links_->Stop(std::max(end - absl::Now(), absl::ZeroDuration()));
   }
 
   grpc::ServerGenericBidiReactor* CreateReactor(
@@ -356,27 +362,32 @@ class GrpcServerImplementation final : public GrpcServer, public grpc::CallbackG
   }
 
  private:
-  // Calls from this machine need no network, where neither certificates nor a token are asked for.
-  void ListenToNeighbours() {
+  // Links from this machine need no network, others come to the port. Neither has certificates or a
+  // token to show.
+  void ServeLinks() {
     const GrpcServerOptions& options = service_->options;
-    if (!options.fast || options.security.enabled() || options.scheduler == nullptr) return;
+    if (options.links == Links::kNone || options.security.enabled() || options.scheduler == nullptr)
+      return;
     auto started = fast::FastServer::Start(
-        [service = service_](fast::FastCall call) { service->ServeNeighbour(std::move(call)); },
+        [service = service_](fast::FastCall call) { service->ServeOverLink(std::move(call)); },
         *options.scheduler, NeighbourLimit(options.max_message_bytes));
     if (!started.ok()) {
-      LOG(WARNING) << "other tasks of this machine connect over the network: " << started.status();
+      LOG(WARNING) << "other tasks reach this one over gRPC only: " << started.status();
       return;
     }
-    ShareLargeBuffers();
-    neighbours_ = *std::move(started);
+    links_ = *std::move(started);
     service_->all_capabilities = options.capabilities;
-    service_->all_capabilities.push_back(fast::CapabilityOf(port_, neighbours_->name()));
+    if (options.links == Links::kAll) {
+      ShareLargeBuffers();
+      service_->all_capabilities.push_back(fast::CapabilityOf(port_, links_->name()));
+    }
+    service_->all_capabilities.emplace_back(fast::kLinkCapability);
     service_->capabilities.store(&service_->all_capabilities, std::memory_order_release);
   }
 
   const std::shared_ptr<Service> service_;
   int port_ = 0;
-  std::shared_ptr<fast::FastServer> neighbours_;
+  std::shared_ptr<fast::FastServer> links_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<GrpcListener> listener_;
 };

@@ -19,11 +19,11 @@ std::shared_ptr<const Channel> ChannelTo(std::string name, std::string address,
                                          std::string introduction, const GrpcOptions& options) {
   auto channel = std::make_shared<const GrpcChannel>(name, std::move(address),
                                                      std::move(introduction), options);
-  const bool may_be_fast =
-      options.fast && options.scheduler != nullptr && !options.security.enabled();
-  if (!may_be_fast) return channel;
+  const bool may_have_links =
+      options.links != Links::kNone && options.scheduler != nullptr && !options.security.enabled();
+  if (!may_have_links) return channel;
   return std::make_shared<const fast::NeighbourChannel>(std::move(channel), std::move(name),
-                                                        *options.scheduler,
+                                                        options.links, *options.scheduler,
                                                         NeighbourLimit(options.max_message_bytes));
 }
 

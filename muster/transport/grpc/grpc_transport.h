@@ -7,6 +7,7 @@
 
 #include "muster/base/net/acceptor.h"
 #include "muster/base/net/listening_sockets.h"
+#include "muster/base/settings.h"
 #include "muster/transport/api/peers.h"
 #include "muster/transport/api/task_status.h"
 
@@ -32,9 +33,8 @@ struct GrpcOptions {
   // Longer ones go to tasks of Muster in parts, so that the other side can say that it has no
   // memory for them before they are sent. More than kPartPieceBytes.
   size_t max_whole_bytes = size_t{64} << 20;
-  // Tasks of Muster on this machine are reached without the network, unless `security` asks for
-  // something.
-  bool fast = true;
+  // To other tasks of Muster, unless `security` asks for something.
+  Links links = Links::kAll;
 };
 
 std::unique_ptr<Transport> NewGrpcTransport(GrpcOptions options);
@@ -62,7 +62,7 @@ struct GrpcServerOptions {
   // Further capabilities that this task announces to other tasks of Muster.
   std::vector<std::string> capabilities;
   std::shared_ptr<StatusApi> status;  // may be null
-  bool fast = true;                   // as in GrpcOptions
+  Links links = Links::kAll;          // as in GrpcOptions
 };
 
 // The services of one task on one port.
