@@ -28,10 +28,6 @@ def null_outside():
     return _null(outside=True)
 
 
-def null_over_grpc():
-    return _null(outside=True)
-
-
 def null_from_worker():
     return _null(outside=False)
 

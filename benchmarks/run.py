@@ -34,8 +34,8 @@ def parse_flags():
 
 
 def measure(interpreter, row, side, programs=HERE):
-    environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", **({"MUSTER_FAST": "0"} if row.plain else {}))
-    done = subprocess.run([interpreter, os.path.join(programs, row.program), side + ":" + row.name], env=environment,
+    environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", **({"MUSTER_FAST": row.fast} if row.fast else {}))
+    done = subprocess.run([interpreter, os.path.join(programs, row.program), side + ":" + (row.of or row.name)], env=environment,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit("benchmark %s of %s failed:\n%s" % (row.name, side, done.stderr[-2000:]))
@@ -52,7 +52,7 @@ def compare(row, interpreters, rounds):
         ours, theirs = choose(measured["muster"]), choose(measured["tensorflow"])
         return theirs / ours if row.rate else ours / theirs
     best = ratio(min)
-    print("%-18s %11.2f %11.2f %-7s %8.3f (%.3f)  %-14s %s" % (
+    print("%-24s %11.2f %11.2f %-7s %8.3f (%.3f)  %-14s %s" % (
         row.name, shown(row, min(measured["muster"])), shown(row, min(measured["tensorflow"])), row.unit, best,
         ratio(statistics.median), verdict(row, best, row.target), verdict(row, best, row.earlier)), flush=True)
     return {"name": row.name, "unit": row.unit, "ratio": best, "ratio_of_medians": ratio(statistics.median),
@@ -92,7 +92,7 @@ def main():
                     "tensorflow": os.environ.get("MUSTER_TF_PYTHON", os.path.join(ROOT, ".venv-tf", "bin", "python"))}
     kept = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), "commit": commit(),
             "machine": machine(), "rounds": flags.rounds, "rows": []}
-    print("%-18s %11s %11s %-7s %8s %8s %-14s %s" % ("row", "Muster", "TensorFlow", "", "ratio", "(median)", "target",
+    print("%-24s %11s %11s %-7s %8s %8s %-14s %s" % ("row", "Muster", "TensorFlow", "", "ratio", "(median)", "target",
                                                     "earlier target"))
     for row in ROWS:
         if not flags.rows or row.name in flags.rows:

@@ -1,4 +1,4 @@
-"""64 MB over TCP, without the fast plane, against what iperf3 gets through the loopback in the same minutes."""
+"""64 MB over TCP, over links as between machines, against what iperf3 gets through the loopback in the same minutes."""
 import json
 import shutil
 import statistics
@@ -35,7 +35,7 @@ def compare(rows, measure, rounds):
     has_iperf3 = shutil.which("iperf3") is not None
     if not has_iperf3:
         print("tcp rows: iperf3 IS NOT INSTALLED (Debian package iperf3): nothing to compare with", file=sys.stderr)
-    print("%-18s %11s %11s %-7s %8s %8s %s" % ("row", "Muster", "iperf3", "", "ratio", "(median)", "target"))
+    print("%-24s %11s %11s %-7s %8s %8s %s" % ("row", "Muster", "iperf3", "", "ratio", "(median)", "target"))
     limits, found = [], {row.name: [] for row in rows}
     for _ in range(rounds):  # in turns
         if has_iperf3:
@@ -46,13 +46,13 @@ def compare(rows, measure, rounds):
     for row in rows:
         values = found[row.name]
         if not limits:
-            print("%-18s %11.2f %11s %-7s" % (row.name, max(values), "missing", row.unit), flush=True)
+            print("%-24s %11.2f %11s %-7s" % (row.name, max(values), "missing", row.unit), flush=True)
             kept.append({"name": row.name, "unit": row.unit, "sides": {"muster": values}})
             continue
         ratio = max(values) / max(limits)
         of_medians = statistics.median(values) / statistics.median(limits)
         judged = "%s >=%.1f" % ("ok  " if ratio >= TCP_TARGET else "MISS", TCP_TARGET)
-        print("%-18s %11.2f %11.2f %-7s %8.3f (%.3f)  %s" % (row.name, max(values), max(limits), row.unit, ratio,
+        print("%-24s %11.2f %11.2f %-7s %8.3f (%.3f)  %s" % (row.name, max(values), max(limits), row.unit, ratio,
                                                              of_medians, judged), flush=True)
         kept.append({"name": row.name, "unit": row.unit, "ratio": ratio, "ratio_of_medians": of_medians,
                      "target": TCP_TARGET, "rate": True, "sides": {"muster": values, "iperf3": limits}})
