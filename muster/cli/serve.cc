@@ -84,7 +84,7 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   options.bind = flags.bind;
   ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
   ASSIGN_OR_RETURN(options.security, SecurityOf(flags.security, settings));
-  if (flags.cpu_devices > 0) options.config.cpu_devices = flags.cpu_devices;
+  if (flags.cpu_devices > 0) options.config.devices.cpu_devices = flags.cpu_devices;
   if (flags.grace_seconds >= 0) options.stop_grace = absl::Seconds(flags.grace_seconds);
   ApplySettings(settings, options);
   const auto seconds = [](double flag, absl::Duration& option) {

@@ -29,7 +29,7 @@ class CollectivesTest : public testing::Test {
   absl::StatusOr<std::vector<Tensor>> Run(const std::vector<Output>& fetches, int devices) {
     RETURN_IF_ERROR(scope_.status());
     SessionOptions options;
-    options.cpu_devices = devices;
+    options.devices.cpu_devices = devices;
     ASSIGN_OR_RETURN(const std::unique_ptr<Session> session, Session::Create(graph_, options));
     return session->Run({}, fetches);
   }
@@ -99,7 +99,7 @@ TEST_F(CollectivesTest, ReducesEveryTypeAmongOneToEightRanks) {
               {{"T", dtype}, {"merge_op", "Add"}, {"final_op", "Id"}}));
         }
         SessionOptions options;
-        options.cpu_devices = size;
+        options.devices.cpu_devices = size;
         auto session = Session::Create(graph, options).value();
         const auto results = session->Run({}, fetches);
         ASSERT_TRUE(results.ok()) << results.status();
@@ -176,7 +176,7 @@ TEST_F(CollectivesTest, BroadcastsFromAnyRank) {
                         {{"T", DType::kDouble}, {"Tshape", DType::kInt32}}));
       }
       SessionOptions options;
-      options.cpu_devices = size;
+      options.devices.cpu_devices = size;
       auto session = Session::Create(graph, options).value();
       for (int step = 0; step < 2; ++step) {
         const auto results = session->Run({}, fetches);

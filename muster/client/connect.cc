@@ -50,7 +50,7 @@ absl::StatusOr<std::shared_ptr<MasterApi>> ConnectMaster(absl::string_view targe
 
 absl::StatusOr<SessionOptions> OptionsForTarget(std::string target, SessionConfig config) {
   SessionOptions options;
-  options.cpu_devices = config.cpu_devices;
+  options.devices = config.devices;
   options.operation_timeout = config.operation_timeout;
   options.optimize_graph = config.optimize_graph;
   options.log_device_placement = config.log_device_placement;

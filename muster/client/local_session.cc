@@ -451,7 +451,7 @@ absl::StatusOr<std::unique_ptr<Session>> NewLocalSession(const Graph& graph,
                                                          SessionOptions options) {
   Scheduler& scheduler = options.scheduler != nullptr ? *options.scheduler : DefaultScheduler();
   ASSIGN_OR_RETURN(std::shared_ptr<const TaskDevices> devices,
-                   TaskDevices::Create(std::string(kTask), options.cpu_devices, scheduler));
+                   TaskDevices::Create(std::string(kTask), options.devices, scheduler));
   return std::make_unique<LocalSession>(graph, std::move(options), scheduler, std::move(devices));
 }
 

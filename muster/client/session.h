@@ -13,6 +13,7 @@
 #include "muster/base/mutex.h"
 #include "muster/base/scheduler.h"
 #include "muster/base/status.h"
+#include "muster/device/device_kinds.h"
 #include "muster/graph/rewrite/prune.h"
 #include "muster/tensor/tensor.h"
 #include "muster/transport/api/session_config.h"
@@ -27,7 +28,7 @@ struct NodeTrace;
 
 struct SessionOptions {
   Scheduler* scheduler = nullptr;  // null: the process-wide pool
-  int cpu_devices = 1;
+  DeviceOptions devices;
   absl::Duration operation_timeout = absl::ZeroDuration();  // zero: none
   bool optimize_graph = true;
   bool log_device_placement = false;

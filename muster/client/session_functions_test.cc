@@ -125,7 +125,7 @@ TEST_F(SessionFunctionsTest, WrittenOutLoopsEndWithTheirDeadline) {
 
 TEST_F(SessionFunctionsTest, FunctionsUseSeveralDevices) {
   SessionOptions options;
-  options.cpu_devices = 2;
+  options.devices.cpu_devices = 2;
   Make("name: 'y' op: 'double' input: 'x'",
        absl::StrCat("function { signature { name: 'double' input_arg { name: 'x' type: DT_INT32 } "
                     "output_arg { name: 'y' type: DT_INT32 } } ",

@@ -14,6 +14,7 @@
 namespace muster {
 
 using Done = absl::AnyInvocable<void(absl::Status) &&>;
+class Gpu;
 
 struct DeviceAttributes {
   std::string name;         // "/job:localhost/replica:0/task:0/device:CPU:0"
@@ -44,6 +45,8 @@ class Device {
   virtual Scheduler& scheduler() = 0;
   // Null: whatever a call does has happened when it returns, as on the CPU.
   virtual Stream* stream() = 0;
+  // The card that it is (device/gpu/gpu.h); null: none.
+  virtual Gpu* gpu() { return nullptr; }
   // Kernels find tensors in memory that the host cannot use, except where they say otherwise.
   bool has_own_memory() { return allocator().memory_kind() == MemoryKind::kDevice; }
 

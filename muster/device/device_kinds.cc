@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "muster/base/mutex.h"
+#include "muster/device/gpu/gpu_device.h"
 
 namespace muster {
 namespace {
@@ -14,7 +15,12 @@ struct Kinds {
 };
 
 Kinds& AllKinds() {
-  static auto* kinds = new Kinds;
+  static auto* kinds = [] {
+    auto* made = new Kinds;
+    MutexLock lock(made->mutex);
+    made->list.push_back(&GpuKind());
+    return made;
+  }();
   return *kinds;
 }
 
@@ -33,6 +39,7 @@ RegisteredDeviceKind::~RegisteredDeviceKind() {
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeOtherDevices(const std::string& task,
+                                                                      const DeviceOptions& options,
                                                                       Scheduler& scheduler) {
   std::vector<DeviceKind*> list;
   {
@@ -43,7 +50,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeOtherDevices(const std:
   std::vector<std::unique_ptr<Device>> devices;
   for (DeviceKind* const kind : list) {
     ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> made,
-                     kind->MakeDevices(task, scheduler));
+                     kind->MakeDevices(task, options, scheduler));
     std::move(made.begin(), made.end(), std::back_inserter(devices));
   }
   return devices;

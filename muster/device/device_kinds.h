@@ -9,6 +9,14 @@
 
 namespace muster {
 
+// Which devices a task has; ConfigProto's device_count and gpu_options.
+struct DeviceOptions {
+  int cpu_devices = 1;
+  int gpu_devices = -1;             // at most so many; negative: all that the machine has
+  std::string visible_gpus;         // such as "1,0"; empty: all, in the driver's order
+  double gpu_memory_fraction = 0;   // of a card's memory; 0: all of it, taken as it is needed
+};
+
 // Thread-safe.
 class DeviceKind {
  public:
@@ -16,7 +24,7 @@ class DeviceKind {
   // The devices of this machine, called "<task>/device:<type>:0" and so on; none where it has none.
   // `scheduler` outlives them.
   virtual absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
-      const std::string& task, Scheduler& scheduler) = 0;
+      const std::string& task, const DeviceOptions& options, Scheduler& scheduler) = 0;
 };
 
 // Tasks that are made while it lives have devices of the kind, which must outlive them.
@@ -31,8 +39,9 @@ class RegisteredDeviceKind {
   DeviceKind& kind_;
 };
 
-// Of all registered kinds, in the order of their registration.
+// GPUs, then those of all registered kinds in the order of their registration.
 absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeOtherDevices(const std::string& task,
+                                                                      const DeviceOptions& options,
                                                                       Scheduler& scheduler);
 
 }  // namespace muster

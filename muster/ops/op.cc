@@ -1,5 +1,6 @@
 #include "muster/ops/op.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -92,6 +93,36 @@ OpBuilder& OpBuilder::Gpu(KernelFactory factory, std::vector<std::pair<std::stri
                           std::vector<std::string> host_memory) {
   kernels_.push_back({registration_.def.name, "GPU", std::move(types), std::move(host_memory),
                       std::move(factory)});
+  return *this;
+}
+OpBuilder& OpBuilder::GpuTypes(const char* attr, const std::vector<DType>& dtypes,
+                               const std::function<KernelFactory(DType)>& make,
+                               const std::vector<std::string>& host_memory,
+                               const std::vector<std::pair<std::string, DType>>& more) {
+  for (const DType dtype : dtypes) {
+    std::vector<std::pair<std::string, DType>> types{{attr, dtype}};
+    types.insert(types.end(), more.begin(), more.end());
+    Gpu(make(dtype), std::move(types), host_memory);
+    kernels_.back().needs_card = true;
+  }
+  return *this;
+}
+OpBuilder& OpBuilder::GpuOnHost(const char* attr, const std::vector<DType>& dtypes) {
+  std::vector<std::string> all;
+  for (const ArgDef& arg : registration_.def.inputs) all.push_back(arg.name);
+  for (const ArgDef& arg : registration_.def.outputs) all.push_back(arg.name);
+  std::vector<KernelRegistration> added;
+  for (const KernelRegistration& kernel : kernels_) {
+    if (kernel.device_type != "CPU") continue;
+    for (const auto& [name, dtype] : kernel.types) {
+      if (name != attr || std::find(dtypes.begin(), dtypes.end(), dtype) == dtypes.end()) continue;
+      added.push_back(kernel);
+      added.back().device_type = "GPU";
+      added.back().host_memory_args = all;
+    }
+  }
+  if (added.empty()) Fail(Internal("no kernel for the CPU has such a type of ", attr));
+  kernels_.insert(kernels_.end(), added.begin(), added.end());
   return *this;
 }
 // Of kernels that fit, the first is taken.

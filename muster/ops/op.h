@@ -87,6 +87,15 @@ class OpBuilder {
                  std::vector<std::string> host_memory = {}) {
     return Gpu(Stateless(function), std::move(types), std::move(host_memory));
   }
+  // One kernel for each of the types of `attr`, made by `make(dtype)`, for which an attribute more
+  // than the type may be named.
+  OpBuilder& GpuTypes(const char* attr, const std::vector<DType>& dtypes,
+                      const std::function<KernelFactory(DType)>& make,
+                      const std::vector<std::string>& host_memory = {},
+                      const std::vector<std::pair<std::string, DType>>& more = {});
+  // The kernels for the CPU of these types serve GPUs as well, with every argument in host memory:
+  // what TensorFlow does for int32, which counts and shapes are made of. After Cpu and CpuTypes.
+  OpBuilder& GpuOnHost(const char* attr, const std::vector<DType>& dtypes = {DType::kInt32});
   // For ops that hand tensors on without looking at their elements: `factory` serves GPUs too. As
   // in TensorFlow, `args` are in host memory where the type `attr` is one of `host_types`.
   OpBuilder& GpuForwards(KernelFactory factory, const char* attr,

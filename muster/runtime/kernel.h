@@ -163,6 +163,7 @@ struct KernelRegistration {
   std::vector<std::pair<std::string, DType>> types;
   std::vector<std::string> host_memory_args;
   KernelFactory factory;
+  bool needs_card = false;  // a GpuKernel: of no use for other devices of the type GPU
 };
 
 // Thread-safe once the op definitions have run.
@@ -177,9 +178,12 @@ class KernelRegistry {
   // Null where there is none.
   const KernelRegistration* FindOrNull(const Node& node, absl::string_view device_type) const;
   const std::vector<KernelRegistration>& For(absl::string_view op) const;
+  // For tests with a device of the type GPU that is no card: kernels that need one are not found.
+  void WithoutCards() { without_cards_ = true; }
 
  private:
   absl::flat_hash_map<std::string, std::vector<KernelRegistration>> by_op_;
+  bool without_cards_ = false;
 };
 
 // Which arguments the kernel of a node has in host memory on a device with memory of its own: those

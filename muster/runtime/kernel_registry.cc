@@ -79,6 +79,7 @@ const std::vector<KernelRegistration>& KernelRegistry::For(absl::string_view op)
 const KernelRegistration* KernelRegistry::FindOrNull(const Node& node,
                                                      absl::string_view device_type) const {
   for (const KernelRegistration& kernel : For(node.op())) {
+    if (kernel.needs_card && without_cards_) continue;
     if (kernel.device_type == device_type && Fits(kernel, node)) return &kernel;
   }
   return nullptr;

@@ -23,7 +23,7 @@ class LocalPartitionsTest : public ::testing::Test {
   std::unique_ptr<Session> NewSession(bool optimize = false) {
     EXPECT_EQ(scope_.status(), absl::OkStatus());
     SessionOptions options;
-    options.cpu_devices = 2;
+    options.devices.cpu_devices = 2;
     options.optimize_graph = optimize;
     auto session = Session::Create(graph_, options);
     EXPECT_EQ(session.status(), absl::OkStatus());

@@ -30,7 +30,7 @@ class LoopPartitionsTest : public ::testing::Test {
   absl::StatusOr<std::vector<float>> Run(int devices, bool optimize, const Outputs& fetches,
                                          float n) {
     SessionOptions options;
-    options.cpu_devices = devices;
+    options.devices.cpu_devices = devices;
     options.optimize_graph = optimize;
     options.allow_soft_placement = soft_ || devices == 1;
     ASSIGN_OR_RETURN(const auto session, Session::Create(graph_, options));

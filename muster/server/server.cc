@@ -415,7 +415,7 @@ absl::StatusOr<std::shared_ptr<Parts>> MakeParts(const ServerOptions& options, c
   worker.scheduler = schedulers.compute;
   worker.control = schedulers.control;
   worker.transport = parts->transport.get();
-  worker.cpu_devices = options.config.cpu_devices;
+  worker.devices = options.config.devices;
   worker.cache_replies = options.cache_rpc_response;
   worker.master_timeout = options.master_timeout;
   const CallerLimits limits{options.max_graph_nodes, options.max_session_memory_bytes};

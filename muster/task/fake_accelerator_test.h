@@ -350,6 +350,7 @@ class LateKernel : public Kernel {
 // host memory.
 inline void RegisterLateKernels() {
   static const bool registered = [] {
+    KernelRegistry::Global().WithoutCards();
     const auto add = [](const char* op, std::vector<std::pair<std::string, DType>> types,
                         std::vector<std::string> host_memory = {}) {
       KernelRegistry::Global().For(op);  // its definition has run
@@ -377,8 +378,8 @@ class FakeAccelerators : public DeviceKind {
   explicit FakeAccelerators(int count) : count_(count), registered_(*this) {
     RegisterLateKernels();
   }
-  absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(const std::string& task,
-                                                                   Scheduler& scheduler) override {
+  absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
+      const std::string& task, const DeviceOptions&, Scheduler& scheduler) override {
     std::vector<std::unique_ptr<Device>> devices;
     made_.clear();
     for (int i = 0; i < count_; ++i) {

@@ -41,6 +41,7 @@ class SessionDevice : public Device {
   Allocator& host_allocator() override { return host_allocator_; }
   Scheduler& scheduler() override { return device_.scheduler(); }
   Stream* stream() override { return device_.stream(); }
+  Gpu* gpu() override { return device_.gpu(); }
   void Copy(const Tensor& tensor, Device& to, CopyDone done) override {
     device_.Copy(tensor, &to == this ? device_ : to, std::move(done));
   }
@@ -64,8 +65,9 @@ std::string NameOf(const std::string& task, absl::string_view type, int number) 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const TaskDevices>> TaskDevices::Create(std::string task,
-                                                                       int cpu_devices,
+                                                                       const DeviceOptions& options,
                                                                        Scheduler& scheduler) {
+  const int cpu_devices = options.cpu_devices;
   if (cpu_devices < 1 || cpu_devices > kMaxCpuDevices) {
     return InvalidArgument("device_count CPU is ", cpu_devices, "; a task has between 1 and ",
                            kMaxCpuDevices, " CPU devices");
@@ -73,7 +75,7 @@ absl::StatusOr<std::shared_ptr<const TaskDevices>> TaskDevices::Create(std::stri
   std::vector<std::unique_ptr<Device>> devices;
   for (int i = 0; i < cpu_devices; ++i)
     devices.push_back(NewCpuDevice(NameOf(task, "CPU", i), scheduler));
-  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> others, MakeOtherDevices(task, scheduler));
+  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> others, MakeOtherDevices(task, options, scheduler));
   std::move(others.begin(), others.end(), std::back_inserter(devices));
   return Of(std::move(task), std::move(devices));
 }

@@ -7,6 +7,7 @@
 
 #include "muster/base/ref_counted.h"
 #include "muster/device/device.h"
+#include "muster/device/device_kinds.h"
 #include "muster/device/device_name.h"
 #include "muster/tensor/memory_guard.h"
 
@@ -18,9 +19,9 @@ class TaskDevices {
  public:
   // "<task>/device:CPU:0" and so on, then those of the registered kinds (device_kinds.h).
   // `scheduler` runs their kernels and outlives them.
-  // InvalidArgument unless there are between 1 and 1024.
+  // InvalidArgument unless there are between 1 and 1024 CPU devices.
   static absl::StatusOr<std::shared_ptr<const TaskDevices>> Create(std::string task,
-                                                                   int cpu_devices,
+                                                                   const DeviceOptions& options,
                                                                    Scheduler& scheduler);
   static std::shared_ptr<const TaskDevices> Of(std::string task,
                                                std::vector<std::unique_ptr<Device>> devices);

@@ -28,7 +28,7 @@ class OtherDevice : public Device {
 };
 
 TEST(TaskDevicesTest, AreNumberedAndFound) {
-  const auto devices = TaskDevices::Create(kTask, 2, DefaultScheduler());
+  const auto devices = TaskDevices::Create(kTask, {2}, DefaultScheduler());
   ASSERT_TRUE(devices.ok()) << devices.status();
   EXPECT_THAT(Names(**devices), ElementsAre("/job:w/replica:0/task:1/device:CPU:0",
                                             "/job:w/replica:0/task:1/device:CPU:1"));
@@ -41,10 +41,10 @@ TEST(TaskDevicesTest, AreNumberedAndFound) {
 }
 
 TEST(TaskDevicesTest, TheirNumberHasLimits) {
-  EXPECT_EQ(TaskDevices::Create(kTask, 0, DefaultScheduler()).status(),
+  EXPECT_EQ(TaskDevices::Create(kTask, {0}, DefaultScheduler()).status(),
             InvalidArgument("device_count CPU is 0; a task has between 1 and 1024 CPU devices"));
-  EXPECT_FALSE(TaskDevices::Create(kTask, 1025, DefaultScheduler()).ok());
-  EXPECT_TRUE(TaskDevices::Create(kTask, 1024, DefaultScheduler()).ok());
+  EXPECT_FALSE(TaskDevices::Create(kTask, {1025}, DefaultScheduler()).ok());
+  EXPECT_TRUE(TaskDevices::Create(kTask, {1024}, DefaultScheduler()).ok());
 }
 
 TEST(TaskDevicesTest, SessionsNumberThemPerType) {
@@ -66,7 +66,7 @@ TEST(TaskDevicesTest, SessionsNumberThemPerType) {
 }
 
 TEST(TaskDevicesTest, ASessionPaysForItsMemory) {
-  const auto devices = *TaskDevices::Create(kTask, 1, DefaultScheduler());
+  const auto devices = *TaskDevices::Create(kTask, {1}, DefaultScheduler());
   const auto account = MakeRef<MemoryAccount>("this session", 1 << 20);
   const auto view = TaskDevices::ForSession(devices, kTask, account);
   EXPECT_THAT(Names(*view), ElementsAre("/job:w/replica:0/task:1/device:CPU:0"));

@@ -72,7 +72,7 @@ class TaskStepTest : public ::testing::Test {
 
   std::unique_ptr<SimulatedScheduler> scheduler_ = SimulatedScheduler::Create(7);
   const std::shared_ptr<const TaskDevices> devices_ =
-      TaskDevices::Create(kTask, 2, *scheduler_).value();
+      TaskDevices::Create(kTask, {2}, *scheduler_).value();
   std::shared_ptr<TaskSession> session_ =
       std::make_shared<TaskSession>(devices_, std::make_shared<ResourceManager>("w"), *scheduler_);
 };

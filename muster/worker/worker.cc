@@ -417,7 +417,7 @@ absl::StatusOr<std::shared_ptr<Worker>> Worker::Create(WorkerOptions options) {
     return InvalidArgument("A worker needs a scheduler and a transport");
   ASSIGN_OR_RETURN(
       std::shared_ptr<const TaskDevices> devices,
-      TaskDevices::Create(options.self.ToString(), options.cpu_devices, *options.scheduler));
+      TaskDevices::Create(options.self.ToString(), options.devices, *options.scheduler));
   if (options.control == nullptr) options.control = options.scheduler;
   const ClusterSpec cluster = std::exchange(options.cluster, {});  // the peers keep it
   auto worker = std::make_shared<TaskWorker>(std::move(options), std::move(devices));

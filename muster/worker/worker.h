@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "muster/device/device_kinds.h"
 #include "muster/transport/api/peers.h"
 #include "muster/transport/api/step_sequences.h"
 #include "muster/transport/api/worker_api.h"
@@ -22,7 +23,7 @@ struct WorkerOptions {
   // Cancels and aborts, which must not wait for kernels to end. Outlives the worker; null: the
   // other.
   Scheduler* control = nullptr;
-  int cpu_devices = 1;
+  DeviceOptions devices;
   // Replies of RecvTensor are kept until they are acknowledged, so that they can be sent again.
   bool cache_replies = false;
   // Before a cancelled step's rendezvous is aborted, its kernels have this long to end by

@@ -367,7 +367,7 @@ TEST_F(InProcessTest, AStepRunsOneGraphOfATask) {
 TEST_F(InProcessTest, SeveralDevicesOfATask) {
   StartCluster(1);
   WorkerOptions options = OptionsOf(0);
-  options.cpu_devices = 2;
+  options.devices.cpu_devices = 2;
   StartWorker(std::move(options));
   EXPECT_EQ(NewSession(0), absl::OkStatus());
   auto graph = std::make_unique<Graph>();

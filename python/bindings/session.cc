@@ -202,10 +202,11 @@ void BindSession(nb::module_& m) {
       "new_session",
       [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize,
          bool log_placement, bool soft_placement, int threads, bool own_threads,
-         std::string executor_type) {
+         std::string executor_type, int gpu_devices, std::string visible_gpus,
+         double gpu_memory_fraction) {
         SessionOptions options;
         options.scheduler = own_threads ? &PoolOf(threads) : &SharedPool(threads);
-        options.cpu_devices = cpu_devices;
+        options.devices = {cpu_devices, gpu_devices, std::move(visible_gpus), gpu_memory_fraction};
         options.operation_timeout = absl::Milliseconds(operation_timeout_ms);
         options.optimize_graph = optimize;
         options.log_device_placement = log_placement;
@@ -216,7 +217,9 @@ void BindSession(nb::module_& m) {
       nb::keep_alive<0, 1>(), nb::arg("graph"), nb::arg("cpu_devices") = 1,
       nb::arg("operation_timeout_ms") = 0, nb::arg("optimize") = true,
       nb::arg("log_device_placement") = false, nb::arg("allow_soft_placement") = false,
-      nb::arg("threads") = 0, nb::arg("own_threads") = false, nb::arg("executor_type") = "");
+      nb::arg("threads") = 0, nb::arg("own_threads") = false, nb::arg("executor_type") = "",
+      nb::arg("gpu_devices") = -1, nb::arg("visible_gpus") = "",
+      nb::arg("gpu_memory_fraction") = 0.0);
   m.def(
       "check_feed",
       [](const Output& feed, const std::vector<int64_t>& dims) {

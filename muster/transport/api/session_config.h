@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 
+#include "muster/device/device_kinds.h"
 #include "muster/transport/api/cluster.h"
 
 namespace muster {
@@ -28,7 +29,7 @@ struct SessionConfig {
   std::string executor_type;  // experimental.executor_type, but for that value
   std::string collective_group_leader;
   bool use_rpc_for_inprocess_master = false;  // no shortcut to a server of the same process
-  int cpu_devices = 1;                        // device_count["CPU"]; for local sessions and servers
+  DeviceOptions devices;  // for local sessions and servers
   std::string serialized;  // the ConfigProto itself, for peers that understand more of it
 };
 

@@ -52,8 +52,13 @@ absl::StatusOr<SessionConfig> SessionConfigFromProto(const tensorflow::ConfigPro
       return InvalidArgument("device_count[\"CPU\"] is ", found->second, ": it must be from 0 to ",
                              kMaxCpuDevices);
     }
-    config.cpu_devices = std::max(1, found->second);  // a task has at least one
+    config.devices.cpu_devices = std::max(1, found->second);  // a task has at least one
   }
+  if (const auto found = proto.device_count().find("GPU"); found != proto.device_count().end())
+    config.devices.gpu_devices = std::max(0, found->second);
+  const tensorflow::GPUOptions& gpu = proto.gpu_options();
+  config.devices.visible_gpus = gpu.visible_device_list();
+  config.devices.gpu_memory_fraction = gpu.per_process_gpu_memory_fraction();
   config.serialized = proto.SerializeAsString();
   return config;
 }
@@ -90,7 +95,13 @@ void SessionConfigToProto(const SessionConfig& config, tensorflow::ConfigProto& 
   if (config.use_rpc_for_inprocess_master) {
     proto.mutable_rpc_options()->set_use_rpc_for_inprocess_master(true);
   }
-  if (config.cpu_devices != 1) (*proto.mutable_device_count())["CPU"] = config.cpu_devices;
+  const DeviceOptions& devices = config.devices;
+  if (devices.cpu_devices != 1) (*proto.mutable_device_count())["CPU"] = devices.cpu_devices;
+  if (devices.gpu_devices >= 0) (*proto.mutable_device_count())["GPU"] = devices.gpu_devices;
+  if (!devices.visible_gpus.empty())
+    proto.mutable_gpu_options()->set_visible_device_list(devices.visible_gpus);
+  if (devices.gpu_memory_fraction > 0)
+    proto.mutable_gpu_options()->set_per_process_gpu_memory_fraction(devices.gpu_memory_fraction);
 }
 
 absl::StatusOr<SessionConfig> ParseSessionConfig(absl::string_view serialized) {

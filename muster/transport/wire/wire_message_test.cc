@@ -268,7 +268,7 @@ TEST(SessionConfigProtoTest, RoundTrip) {
   EXPECT_EQ(config->operation_timeout, absl::Milliseconds(1500));
   EXPECT_FALSE(config->optimize_graph);
   EXPECT_TRUE(config->lazy_tasks);
-  EXPECT_EQ(config->cpu_devices, 3);
+  EXPECT_EQ(config->devices.cpu_devices, 3);
   EXPECT_EQ(config->cluster.jobs().at("ps").at(2), "a:1");
   tensorflow::ConfigProto again;
   SessionConfigToProto(*config, again);

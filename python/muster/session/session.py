@@ -231,6 +231,10 @@ def _session_options(config):
     if config is None:
         return options
     options["cpu_devices"] = max(1, config.device_count.get("CPU", 1))
+    if "GPU" in config.device_count:
+        options["gpu_devices"] = max(0, config.device_count["GPU"])
+    options["visible_gpus"] = config.gpu_options.visible_device_list
+    options["gpu_memory_fraction"] = config.gpu_options.per_process_gpu_memory_fraction
     options["operation_timeout_ms"] = config.operation_timeout_in_ms
     options["log_device_placement"] = config.log_device_placement
     options["allow_soft_placement"] = config.allow_soft_placement

@@ -1,0 +1,107 @@
+// A card: its context, the one stream in whose order everything runs on it, its memory, and the
+// kernels that were compiled for it.
+//
+// All work of a card is put on one stream. So memory that is freed may be handed out again at once:
+// what uses it next comes later in the same order. The host learns that work is done by events,
+// which one thread of the card waits for.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "muster/base/mutex.h"
+#include "muster/device/device.h"
+#include "muster/device/gpu/cuda_api.h"
+#include "muster/device/gpu/gpu_memory.h"
+#include "muster/device/gpu/gpu_programs.h"
+#include "muster/device/gpu/pinned_memory.h"
+
+namespace muster {
+
+// How many threads run a function: `blocks` of `threads`, each with `shared_bytes`.
+struct GpuGrid {
+  unsigned blocks_x = 1, blocks_y = 1, blocks_z = 1;
+  unsigned threads_x = 256, threads_y = 1, threads_z = 1;
+  unsigned shared_bytes = 0;
+};
+
+// Thread-safe. One for each card of the process; never destroyed, since the driver's library may be
+// gone before the last destructor runs.
+class Gpu : public Stream {
+ public:
+  // The cards that the driver shows, in its order; the first call starts them up. Errors of
+  // cuda::LoadDriver.
+  static absl::StatusOr<std::vector<Gpu*>> All();
+
+  int ordinal() const { return ordinal_; }
+  const std::string& name() const { return name_; }                // "NVIDIA H200"
+  const std::string& description() const { return description_; }  // as TensorFlow words it
+  int compute_capability() const { return compute_capability_; }   // 90 for 9.0
+  int multiprocessors() const { return multiprocessors_; }
+  size_t total_bytes() const { return total_bytes_; }
+
+  const cuda::Driver& driver() const { return driver_; }
+  // Makes this card the one that the calling thread's calls of CUDA are for.
+  absl::Status MakeCurrent() const;
+  cuda::StreamHandle stream_handle() const { return stream_; }
+  GpuMemory& memory() { return *memory_; }
+  PinnedMemory& pinned() { return *pinned_; }
+  GpuPrograms& programs() { return *programs_; }
+
+  // Puts a launch on the stream. `arguments` point to the values.
+  absl::Status Launch(cuda::Function function, const GpuGrid& grid, void** arguments);
+  // Copies that are put on the stream. The host's memory is pinned, and stays until the copy is done
+  // (KeepUntilDone).
+  absl::Status CopyIn(void* to, const void* from, size_t bytes);
+  absl::Status CopyOut(void* to, const void* from, size_t bytes);
+  absl::Status CopyWithin(void* to, const void* from, size_t bytes);
+  absl::Status Fill(void* to, unsigned char value, size_t bytes);
+
+  // Keeps `buffer` until what is on the stream now is done.
+  void KeepUntilDone(Buffer buffer);
+  void WhenDone(Done done) override;
+
+ private:
+  // Where the stream was when it was added.
+  struct Mark {
+    cuda::Event event = nullptr;
+    Buffer kept;
+    Done done;
+  };
+
+  Gpu(int ordinal, const cuda::Driver& driver) : ordinal_(ordinal), driver_(driver) {}
+  absl::Status Start();
+  void Add(Buffer kept, Done done);
+  absl::StatusOr<cuda::Event> TakeEventLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Moves marks that nobody waits for and that are over from the front of the queue to `over`.
+  void TakeOverLocked(std::vector<Mark>& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Await(cuda::Event event) const;
+  void RunWaiter();
+
+  const int ordinal_;
+  const cuda::Driver& driver_;
+  int device_ = 0;
+  std::string name_;
+  std::string description_;
+  int compute_capability_ = 0;
+  int multiprocessors_ = 0;
+  size_t total_bytes_ = 0;
+  cuda::Context context_ = nullptr;
+  cuda::StreamHandle stream_ = nullptr;
+  std::unique_ptr<GpuMemory> memory_;
+  std::unique_ptr<PinnedMemory> pinned_;
+  std::unique_ptr<GpuPrograms> programs_;
+
+  Mutex mutex_;
+  CondVar wanted_;
+  std::deque<Mark> marks_ ABSL_GUARDED_BY(mutex_);  // in the order of the stream
+  int num_wanted_ ABSL_GUARDED_BY(mutex_) = 0;      // of them have a `done`
+  bool waiter_sleeps_ ABSL_GUARDED_BY(mutex_) = false;
+  std::atomic<int> num_wanted_hint_{0};
+  std::vector<cuda::Event> free_events_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace muster

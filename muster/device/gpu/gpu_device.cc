@@ -1,0 +1,158 @@
+#include "muster/device/gpu/gpu_device.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+#include "muster/base/log.h"
+#include "muster/base/random.h"
+#include "muster/base/settings.h"
+#include "muster/device/device_directory.h"
+#include "muster/device/gpu/gpu.h"
+
+namespace muster {
+namespace {
+
+// Larger tensors are copied into pinned memory in parts, each sent while the next is copied.
+constexpr size_t kPartBytes = size_t{4} << 20;
+
+class GpuDevice : public Device {
+ public:
+  GpuDevice(DeviceAttributes attributes, Gpu& gpu, Scheduler& scheduler)
+      : Device(std::move(attributes)), gpu_(gpu), scheduler_(scheduler) {
+    DeviceDirectory::Global().Add(*this);
+  }
+  ~GpuDevice() override { DeviceDirectory::Global().Remove(*this); }
+
+  Allocator& allocator() override { return gpu_.memory(); }
+  Allocator& host_allocator() override { return HostAllocator(); }
+  Scheduler& scheduler() override { return scheduler_; }
+  Stream* stream() override { return &gpu_; }
+  Gpu* gpu() override { return &gpu_; }
+  void Copy(const Tensor&, Device&, CopyDone done) override {
+    std::move(done)(Internal("Copy is for memory of the host"));
+  }
+
+  void CopyToHost(const Tensor& tensor, CopyDone done) override {
+    const auto copy = [&]() -> absl::StatusOr<Tensor> {
+      ASSIGN_OR_RETURN(Tensor to, Tensor::Make(tensor.dtype(), tensor.shape(), gpu_.pinned()));
+      RETURN_IF_ERROR(gpu_.CopyOut(to.raw(), tensor.raw(), tensor.size_bytes()));
+      return to;
+    };
+    absl::StatusOr<Tensor> to = copy();
+    if (!to.ok()) return std::move(done)(to.status());
+    gpu_.WhenDone([to = *std::move(to), done = std::move(done)](absl::Status status) mutable {
+      if (!status.ok()) return std::move(done)(std::move(status));
+      std::move(done)(std::move(to));
+    });
+  }
+
+  absl::StatusOr<Tensor> CopyFromHost(const Tensor& tensor) override {
+    ASSIGN_OR_RETURN(Tensor copy, Tensor::Make(tensor.dtype(), tensor.shape(), gpu_.memory()));
+    const size_t bytes = tensor.size_bytes();
+    const Region* const region = tensor.buffer().region();
+    if (bytes > 0 && region != nullptr && region->kind() == MemoryKind::kPinnedHost) {
+      RETURN_IF_ERROR(gpu_.CopyIn(copy.raw(), tensor.raw(), bytes));
+      gpu_.KeepUntilDone(tensor.buffer());
+      return copy;
+    }
+    for (size_t at = 0; at < bytes; at += kPartBytes) {
+      const size_t part_bytes = std::min(kPartBytes, bytes - at);
+      Buffer part = gpu_.pinned().Allocate(part_bytes);
+      if (!part) return absl::ResourceExhaustedError("no pinned memory for a copy to the GPU");
+      std::memcpy(part.data(), tensor.raw() + at, part_bytes);
+      RETURN_IF_ERROR(gpu_.CopyIn(copy.raw() + at, part.data(), part_bytes));
+      gpu_.KeepUntilDone(std::move(part));
+    }
+    return copy;
+  }
+
+ private:
+  Gpu& gpu_;
+  Scheduler& scheduler_;
+};
+
+// The cards that a session may see, in its order: "1,0" of visible_device_list.
+absl::StatusOr<std::vector<Gpu*>> Visible(const std::vector<Gpu*>& all, const std::string& list) {
+  if (list.empty()) return all;
+  std::vector<Gpu*> visible;
+  for (absl::string_view text : absl::StrSplit(list, ',')) {
+    size_t ordinal = 0;
+    if (!absl::SimpleAtoi(text, &ordinal)) {
+      return InvalidArgument("Could not parse entry in 'visible_device_list': '", text,
+                             "'. visible_device_list = ", list);
+    }
+    if (ordinal >= all.size()) {
+      return InvalidArgument("'visible_device_list' listed an invalid GPU id '", ordinal,
+                             "' but visible device count is ", all.size());
+    }
+    if (std::find(visible.begin(), visible.end(), all[ordinal]) != visible.end())
+      return InvalidArgument("visible_device_list contained a duplicate entry: ", list);
+    visible.push_back(all[ordinal]);
+  }
+  return visible;
+}
+
+class CudaKind : public DeviceKind {
+ public:
+  absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
+      const std::string& task, const DeviceOptions& options, Scheduler& scheduler) override {
+    std::vector<std::unique_ptr<Device>> devices;
+    if (options.gpu_devices == 0 || !IsPossible()) return devices;
+    const absl::StatusOr<std::vector<Gpu*>> all = Gpu::All();
+    if (!all.ok()) {
+      // The machine has a card, and its owner expects it to be used.
+      LOG(WARNING) << "no GPU will be used: " << all.status().message();
+      return devices;
+    }
+    if (!all->empty()) {
+      if (const auto compiler = cuda::LoadCompiler(); !compiler.ok()) {
+        LOG(WARNING) << "no GPU will be used: " << compiler.status().message();
+        return devices;
+      }
+    }
+    ASSIGN_OR_RETURN(std::vector<Gpu*> visible, Visible(*all, options.visible_gpus));
+    if (options.gpu_devices > 0 && visible.size() > static_cast<size_t>(options.gpu_devices))
+      visible.resize(static_cast<size_t>(options.gpu_devices));
+    for (Gpu* const gpu : visible) {
+      DeviceAttributes attributes;
+      attributes.name = absl::StrCat(task, "/device:GPU:", devices.size());
+      attributes.device_type = "GPU";
+      attributes.memory_limit_bytes = static_cast<int64_t>(gpu->total_bytes());
+      if (options.gpu_memory_fraction > 0) {
+        const double limit = options.gpu_memory_fraction * static_cast<double>(gpu->total_bytes());
+        gpu->memory().Limit(static_cast<size_t>(limit));
+        attributes.memory_limit_bytes = static_cast<int64_t>(limit);
+      }
+      attributes.incarnation = EntropySeed() | 1;
+      attributes.physical_device_desc = gpu->description();
+      devices.push_back(std::make_unique<GpuDevice>(std::move(attributes), *gpu, scheduler));
+    }
+    return devices;
+  }
+
+ private:
+  static bool IsPossible() {
+    return cuda::MachineHasCards() || !EnvironmentVariable("MUSTER_CUDA_DRIVER").empty();
+  }
+};
+
+}  // namespace
+
+DeviceKind& GpuKind() {
+  static auto* const kind = new CudaKind;
+  return *kind;
+}
+
+std::string WhyNoGpu() {
+  const absl::StatusOr<std::vector<Gpu*>> all = Gpu::All();
+  if (!all.ok()) return std::string(all.status().message());
+  if (all->empty()) return "the NVIDIA driver shows no card (CUDA_VISIBLE_DEVICES hides them?)";
+  const auto compiler = cuda::LoadCompiler();
+  return compiler.ok() ? "" : std::string(compiler.status().message());
+}
+
+}  // namespace muster

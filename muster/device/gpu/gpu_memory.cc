@@ -1,0 +1,144 @@
+#include "muster/device/gpu/gpu_memory.h"
+
+#include <algorithm>
+
+#include "muster/device/gpu/gpu.h"
+
+namespace muster {
+namespace {
+
+constexpr size_t kAlignment = 256;  // of addresses: whole transactions of the memory
+constexpr size_t kLargestChunk = size_t{1} << 30;
+// A larger block is not cut when so little would be left.
+constexpr size_t kSmallestRest = 4096;
+
+size_t RoundUp(size_t bytes, size_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+}  // namespace
+
+class GpuRegion : public Region {
+ public:
+  GpuRegion(GpuMemory& memory, GpuMemory::Block* block)
+      : Region(block->base, block->bytes, MemoryKind::kDevice), memory_(memory), block_(block) {}
+  ~GpuRegion() override { memory_.Free(block_); }
+
+ private:
+  GpuMemory& memory_;
+  GpuMemory::Block* const block_;
+};
+
+void GpuMemory::Limit(size_t bytes) {
+  MutexLock lock(mutex_);
+  limit_bytes_ = bytes;
+}
+
+Buffer GpuMemory::Allocate(size_t size_bytes) {
+  if (size_bytes > gpu_.total_bytes()) return Buffer();
+  Block* block = nullptr;
+  {
+    MutexLock lock(mutex_);
+    const size_t bytes = RoundUp(std::max<size_t>(size_bytes, 1), kAlignment);
+    block = TakeLocked(bytes);
+    if (block == nullptr && GrowLocked(bytes)) block = TakeLocked(bytes);
+    if (block == nullptr) return Buffer();
+    usage_.bytes_in_use += static_cast<int64_t>(block->bytes);
+    usage_.peak_bytes_in_use = std::max(usage_.peak_bytes_in_use, usage_.bytes_in_use);
+    ++usage_.allocations;
+  }
+  return Buffer(MakeRef<GpuRegion>(*this, block), 0, size_bytes);
+}
+
+Allocator::Usage GpuMemory::usage() const {
+  MutexLock lock(mutex_);
+  return usage_;
+}
+
+size_t GpuMemory::taken_bytes() const {
+  MutexLock lock(mutex_);
+  return taken_bytes_;
+}
+
+// The smallest free block that is large enough; what it has beyond `bytes` stays free.
+GpuMemory::Block* GpuMemory::TakeLocked(size_t bytes) {
+  Block wanted;
+  wanted.bytes = bytes;
+  const auto found = free_.lower_bound(&wanted);
+  if (found == free_.end()) return nullptr;
+  Block* const block = *found;
+  free_.erase(found);
+  block->is_free = false;
+  if (block->bytes - bytes >= kSmallestRest) {
+    auto rest = std::make_unique<Block>();
+    rest->base = block->base + bytes;
+    rest->bytes = block->bytes - bytes;
+    rest->before = block;
+    rest->after = block->after;
+    if (rest->after != nullptr) rest->after->before = rest.get();
+    block->bytes = bytes;
+    block->after = rest.get();
+    free_.insert(rest.release());
+  }
+  return block;
+}
+
+bool GpuMemory::GrowLocked(size_t bytes) {
+  if (!gpu_.MakeCurrent().ok()) return false;
+  const auto take = [&](size_t chunk_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (chunk_bytes > limit_bytes_ - std::min(limit_bytes_, taken_bytes_)) return false;
+    cuda::Address address = 0;
+    if (gpu_.driver().MemAlloc(&address, chunk_bytes) != 0) return false;
+    auto block = std::make_unique<Block>();
+    block->base = reinterpret_cast<char*>(address);
+    block->bytes = chunk_bytes;
+    free_.insert(block.release());
+    taken_bytes_ += chunk_bytes;
+    return true;
+  };
+  const size_t least = RoundUp(bytes, size_t{2} << 20);
+  const size_t wanted = std::max(least, next_chunk_bytes_);
+  next_chunk_bytes_ = std::min(2 * next_chunk_bytes_, kLargestChunk);
+  if (take(wanted) || take(least)) return true;
+  ShrinkLocked();
+  return take(least);
+}
+
+void GpuMemory::ShrinkLocked() {
+  for (auto at = free_.begin(); at != free_.end();) {
+    Block* const block = *at;
+    if (block->before != nullptr || block->after != nullptr) {
+      ++at;
+      continue;
+    }
+    at = free_.erase(at);
+    taken_bytes_ -= block->bytes;
+    // The driver waits for the work that uses it.
+    gpu_.driver().MemFree(reinterpret_cast<cuda::Address>(block->base));
+    delete block;
+  }
+}
+
+void GpuMemory::Free(Block* block) {
+  MutexLock lock(mutex_);
+  usage_.bytes_in_use -= static_cast<int64_t>(block->bytes);
+  block->is_free = true;
+  if (Block* const next = block->after; next != nullptr && next->is_free) {
+    free_.erase(next);
+    block->bytes += next->bytes;
+    block->after = next->after;
+    if (block->after != nullptr) block->after->before = block;
+    delete next;
+  }
+  if (Block* const last = block->before; last != nullptr && last->is_free) {
+    free_.erase(last);
+    last->bytes += block->bytes;
+    last->after = block->after;
+    if (last->after != nullptr) last->after->before = last;
+    delete block;
+    block = last;
+  }
+  free_.insert(block);
+}
+
+}  // namespace muster

@@ -1,0 +1,62 @@
+// The memory of a card: taken from the driver in large chunks, handed out in blocks and kept for
+// reuse. A freed block may be handed out again at once, since all work of the card is in one order.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "muster/base/mutex.h"
+#include "muster/tensor/buffer.h"
+
+namespace muster {
+
+class Gpu;
+
+// Thread-safe.
+class GpuMemory : public Allocator {
+ public:
+  explicit GpuMemory(Gpu& gpu) : gpu_(gpu) {}
+
+  // At most this many bytes are taken from the driver.
+  void Limit(size_t bytes);
+  Buffer Allocate(size_t size_bytes) override;
+  MemoryKind memory_kind() const override { return MemoryKind::kDevice; }
+  Usage usage() const override;
+  // What is held of the driver, in use or not.
+  size_t taken_bytes() const;
+
+ private:
+  friend class GpuRegion;
+  // A part of a chunk. Neighbours in memory are linked; free ones are merged.
+  struct Block {
+    char* base = nullptr;
+    size_t bytes = 0;
+    bool is_free = true;
+    Block* before = nullptr;
+    Block* after = nullptr;
+  };
+  struct BySize {
+    bool operator()(const Block* a, const Block* b) const {
+      return a->bytes != b->bytes ? a->bytes < b->bytes : a->base < b->base;
+    }
+  };
+
+  Block* TakeLocked(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool GrowLocked(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Gives chunks of which nothing is in use back to the driver.
+  void ShrinkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Free(Block* block);
+
+  Gpu& gpu_;
+  mutable Mutex mutex_;
+  std::set<Block*, BySize> free_ ABSL_GUARDED_BY(mutex_);
+  size_t limit_bytes_ ABSL_GUARDED_BY(mutex_) = SIZE_MAX;
+  size_t taken_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t next_chunk_bytes_ ABSL_GUARDED_BY(mutex_) = size_t{8} << 20;
+  Usage usage_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace muster

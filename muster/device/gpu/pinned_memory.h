@@ -1,0 +1,39 @@
+// Memory of the host that a card copies to and from by itself. Taking it from the driver is slow, so
+// freed blocks are kept for reuse.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "muster/base/mutex.h"
+#include "muster/tensor/buffer.h"
+
+namespace muster {
+
+class Gpu;
+
+// Thread-safe.
+class PinnedMemory : public Allocator {
+ public:
+  explicit PinnedMemory(Gpu& gpu) : gpu_(gpu) {}
+
+  Buffer Allocate(size_t size_bytes) override;
+  MemoryKind memory_kind() const override { return MemoryKind::kPinnedHost; }
+  Usage usage() const override;
+
+ private:
+  friend class PinnedRegion;
+  static constexpr int kClasses = 64;
+
+  void Free(void* block, int size_class);
+
+  Gpu& gpu_;
+  mutable Mutex mutex_;
+  // Blocks of a size are powers of two.
+  std::array<std::vector<void*>, kClasses> free_ ABSL_GUARDED_BY(mutex_);
+  size_t free_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  Usage usage_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace muster
