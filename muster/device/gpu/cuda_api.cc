@@ -130,15 +130,7 @@ absl::StatusOr<const Driver*> FindDriver() {
 }
 
 absl::StatusOr<const Compiler*> FindCompiler() {
-  // A test's driver brings a compiler of its own.
-  void* library = nullptr;
-  if (const std::string chosen = EnvironmentVariable("MUSTER_CUDA_DRIVER"); !chosen.empty()) {
-    library = TryOpen(chosen);
-    if (library != nullptr && dlsym(library, "nvrtcVersion") == nullptr) library = nullptr;
-  }
-  if (library == nullptr) {
-    ASSIGN_OR_RETURN(library, OpenLibrary("libnvrtc.so", {13, 12}));
-  }
+  ASSIGN_OR_RETURN(void* const library, OpenLibrary("libnvrtc.so", {13, 12}, "nvrtcVersion"));
   static Compiler compiler;
   RETURN_IF_ERROR(FillCompiler(library, &compiler));
   return &compiler;
@@ -160,7 +152,13 @@ absl::StatusOr<const Compiler*> LoadCompiler() {
   return *compiler;
 }
 
-absl::StatusOr<void*> OpenLibrary(const std::string& name, std::initializer_list<int> versions) {
+absl::StatusOr<void*> OpenLibrary(const std::string& name, std::initializer_list<int> versions,
+                                  const char* probe) {
+  if (const std::string chosen = EnvironmentVariable("MUSTER_CUDA_DRIVER");
+      probe != nullptr && !chosen.empty()) {
+    void* const library = TryOpen(chosen);
+    if (library != nullptr && dlsym(library, probe) != nullptr) return library;
+  }
   static const auto* const folders = new std::vector<std::string>(Folders());
   std::vector<std::string> names;
   for (int version : versions) names.push_back(absl::StrCat(name, ".", version));

@@ -97,8 +97,10 @@ absl::StatusOr<const Driver*> LoadDriver();
 absl::StatusOr<const Compiler*> LoadCompiler();
 
 // A library of NVIDIA's, such as "libcublas.so" in version 13 or 12, from where the loader looks, the
-// folders of Python's packages beside ours, or a toolkit; null and why, where there is none.
-absl::StatusOr<void*> OpenLibrary(const std::string& name, std::initializer_list<int> versions);
+// folders of Python's packages beside ours, or a toolkit. A driver that stands for a GPU in tests may
+// bring the library along: then it has the function `probe`.
+absl::StatusOr<void*> OpenLibrary(const std::string& name, std::initializer_list<int> versions,
+                                  const char* probe = nullptr);
 // Sets `function` to what the library has under `name`.
 absl::Status FindFunction(void* library, const char* name, void** function);
 

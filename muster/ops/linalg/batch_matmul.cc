@@ -1,8 +1,12 @@
 // BatchMatMul and BatchMatMulV2/V3: products of many matrices at once, the later ones with
 // broadcast batches.
 #include <atomic>
+#include <optional>
+#include <utility>
 
 #include "muster/graph/build/emit.h"
+#include "muster/ops/gpu_kernel.h"
+#include "muster/ops/linalg/cublas.h"
 #include "muster/ops/linalg/matmul.h"
 #include "muster/ops/op.h"
 
@@ -124,6 +128,37 @@ absl::StatusOr<Batch> PlanBatch(const Shape& x, const Shape& y) {
   return batch;
 }
 
+// The products of two tensors, checked.
+struct BatchPlan {
+  Batch batch;
+  GemmShape product;
+  Shape shape;  // of the result
+};
+
+absl::StatusOr<BatchPlan> PlanProducts(const Shape& x, const Shape& y, bool adj_x, bool adj_y,
+                                       bool broadcast) {
+  if (!broadcast) RETURN_IF_ERROR(CheckEqualBatch(x, y));
+  BatchPlan plan;
+  ASSIGN_OR_RETURN(plan.batch, PlanBatch(x, y));
+  const Matrix xm = LastDims(x.dims(), adj_x);
+  const Matrix ym = LastDims(y.dims(), adj_y);
+  if (xm.columns != ym.rows) {
+    return InvalidArgument("In[0] mismatch In[1] shape: ", xm.columns, " vs. ", ym.rows, ": ",
+                           x.ToString(), " ", y.ToString(), " ", adj_x ? 1 : 0, " ",
+                           adj_y ? 1 : 0);
+  }
+  Dims dims = plan.batch.dims;
+  dims.push_back(xm.rows);
+  dims.push_back(ym.columns);
+  ASSIGN_OR_RETURN(plan.shape, Shape::Make(dims));
+  plan.product.m = xm.rows;
+  plan.product.k = xm.columns;
+  plan.product.n = ym.columns;
+  plan.product.transpose_a = plan.product.conjugate_a = adj_x;
+  plan.product.transpose_b = plan.product.conjugate_b = adj_y;
+  return plan;
+}
+
 template <typename T, bool kBroadcast>
 class BatchMatMul : public Kernel {
  public:
@@ -137,30 +172,13 @@ class BatchMatMul : public Kernel {
 
  protected:
   absl::Status Multiply(KernelContext& c, const Tensor& left, const Tensor& right) const {
-    const Shape& x = left.shape();
-    const Shape& y = right.shape();
-    if (!kBroadcast) RETURN_IF_ERROR(CheckEqualBatch(x, y));
-    ASSIGN_OR_RETURN(const Batch batch, PlanBatch(x, y));
-    const Matrix xm = LastDims(x.dims(), adj_x_);
-    const Matrix ym = LastDims(y.dims(), adj_y_);
-    if (xm.columns != ym.rows) {
-      return InvalidArgument("In[0] mismatch In[1] shape: ", xm.columns, " vs. ", ym.rows, ": ",
-                             x.ToString(), " ", y.ToString(), " ", adj_x_ ? 1 : 0, " ",
-                             adj_y_ ? 1 : 0);
-    }
-    Dims dims = batch.dims;
-    dims.push_back(xm.rows);
-    dims.push_back(ym.columns);
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    ASSIGN_OR_RETURN(BatchPlan plan,
+                     PlanProducts(left.shape(), right.shape(), adj_x_, adj_y_, kBroadcast));
+    const Batch& batch = plan.batch;
+    GemmShape& product = plan.product;
+    const Shape& shape = plan.shape;
     ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
-
-    GemmShape product;
-    product.m = xm.rows;
-    product.k = xm.columns;
-    product.n = ym.columns;
-    product.transpose_a = product.conjugate_a = adj_x_;
-    product.transpose_b = product.conjugate_b = adj_y_;
     const T* const x_data = left.data<T>();
     const T* const y_data = right.data<T>();
     T* const out_data = out->data<T>();
@@ -191,6 +209,73 @@ class BatchMatMul : public Kernel {
     });
     return failed ? absl::ResourceExhaustedError("No memory for batched matrix products")
                   : absl::OkStatus();
+  }
+
+ private:
+  bool adj_x_ = false;
+  bool adj_y_ = false;
+};
+
+// The step from each index to the next, where all are alike.
+std::optional<int64_t> StepOf(const std::vector<int64_t>& indices, int64_t without) {
+  if (indices.empty()) return without;
+  if (indices.size() == 1) return 0;
+  const int64_t step = indices[1] - indices[0];
+  for (size_t i = 1; i < indices.size(); ++i) {
+    if (indices[i] - indices[i - 1] != step) return std::nullopt;
+  }
+  return step;
+}
+
+template <bool kBroadcast>
+class GpuBatchMatMul : public GpuKernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    ASSIGN_OR_RETURN(adj_x_, setup.Attr<bool>("adj_x"));
+    ASSIGN_OR_RETURN(adj_y_, setup.Attr<bool>("adj_y"));
+    return PrepareGpuProducts(gpu());
+  }
+
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& x = c.input(0);
+    const Tensor& y = c.input(1);
+    ASSIGN_OR_RETURN(const BatchPlan plan,
+                     PlanProducts(x.shape(), y.shape(), adj_x_, adj_y_, kBroadcast));
+    ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, plan.shape));
+    if (plan.shape.num_elements() == 0) return absl::OkStatus();
+    const GemmShape& product = plan.product;
+    GpuProducts products;
+    products.shape = product;
+    products.count = plan.shape.num_elements() / (product.m * product.n);
+    products.a = x.raw();
+    products.b = y.raw();
+    products.c = out->raw();
+    products.stride_c = product.m * product.n;
+    const int64_t x_size = product.m * product.k, y_size = product.k * product.n;
+    const std::vector<int64_t>& x_index = plan.batch.x_index;
+    const std::vector<int64_t>& y_index = plan.batch.y_index;
+    if (x_index.empty() && !adj_x_) {
+      // One matrix on the right: all rows on the left are one tall matrix.
+      products.shape.m *= products.count;
+      products.count = 1;
+      return MultiplyOnGpu(gpu(), x.dtype(), products);
+    }
+    const std::optional<int64_t> x_step = StepOf(x_index, 1), y_step = StepOf(y_index, 0);
+    if (x_step && y_step) {
+      products.stride_a = *x_step * x_size;
+      products.stride_b = *y_step * y_size;
+      return MultiplyOnGpu(gpu(), x.dtype(), products);
+    }
+    const auto bytes = static_cast<int64_t>(DTypeSize(x.dtype()));
+    const int64_t count = std::exchange(products.count, 1);
+    for (int64_t i = 0; i < count; ++i) {
+      products.a = x.raw() + x_index[i] * x_size * bytes;
+      products.b = y.raw() + y_index[i] * y_size * bytes;
+      products.c = out->raw() + i * products.stride_c * bytes;
+      RETURN_IF_ERROR(MultiplyOnGpu(gpu(), x.dtype(), products));
+    }
+    return absl::OkStatus();
   }
 
  private:
@@ -277,7 +362,8 @@ DEFINE_OP(BatchMatMul) {
       .Doc("Products of the matrices in the last two dims; the other dims must be alike.")
       .Shape(EqualBatchShape)
       .Gradient(Differentiate)
-      .CpuTypes<ProductTypes>("T", []<typename T>() { return New<BatchMatMul<T, false>>(); });
+      .CpuTypes<ProductTypes>("T", []<typename T>() { return New<BatchMatMul<T, false>>(); })
+      .GpuTypes("T", GpuProductTypes(), [](DType) { return New<GpuBatchMatMul<false>>(); });
 }
 
 DEFINE_OP(BatchMatMulV2) {
@@ -295,7 +381,8 @@ DEFINE_OP(BatchMatMulV2) {
       .Shape(BroadcastBatchShape)
       .Gradient(DifferentiateBroadcast)
       .CpuTypes<Join<ProductTypes, Types<int16_t>>>(
-          "T", []<typename T>() { return New<BatchMatMul<T, true>>(); });
+          "T", []<typename T>() { return New<BatchMatMul<T, true>>(); })
+      .GpuTypes("T", GpuProductTypes(), [](DType) { return New<GpuBatchMatMul<true>>(); });
 }
 
 DEFINE_OP(BatchMatMulV3) {

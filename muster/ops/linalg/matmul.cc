@@ -2,6 +2,8 @@
 #include "muster/ops/linalg/matmul.h"
 
 #include "muster/graph/build/emit.h"
+#include "muster/ops/gpu_kernel.h"
+#include "muster/ops/linalg/cublas.h"
 #include "muster/ops/math/float16.h"
 #include "muster/ops/op.h"
 
@@ -89,6 +91,33 @@ class MatMul : public Kernel {
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({product.m, product.n}));
     ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
     return Gemm(product, a.data<T>(), b.data<T>(), out->data<T>(), Threads(c));
+  }
+
+ private:
+  bool transpose_a_ = false;
+  bool transpose_b_ = false;
+};
+
+class GpuMatMul : public GpuKernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    ASSIGN_OR_RETURN(transpose_a_, setup.Attr<bool>("transpose_a"));
+    ASSIGN_OR_RETURN(transpose_b_, setup.Attr<bool>("transpose_b"));
+    return PrepareGpuProducts(gpu());
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& a = c.input(0);
+    const Tensor& b = c.input(1);
+    GpuProducts products;
+    ASSIGN_OR_RETURN(products.shape,
+                     CheckedProduct(a.shape(), b.shape(), transpose_a_, transpose_b_));
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({products.shape.m, products.shape.n}));
+    ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    products.a = a.raw();
+    products.b = b.raw();
+    products.c = out->raw();
+    return MultiplyOnGpu(gpu(), a.dtype(), products);
   }
 
  private:
@@ -196,7 +225,8 @@ DEFINE_OP(MatMul) {
       .Doc("The product of two matrices, each transposed first where asked.")
       .Shape(MatMulShape)
       .Gradient(DifferentiateMatMul)
-      .CpuTypes<ProductTypes>("T", []<typename T>() { return New<MatMul<T>>(); });
+      .CpuTypes<ProductTypes>("T", []<typename T>() { return New<MatMul<T>>(); })
+      .GpuTypes("T", GpuProductTypes(), [](DType) { return New<GpuMatMul>(); });
 }
 
 DEFINE_OP(SparseMatMul) {

@@ -1,0 +1,152 @@
+#include "muster/ops/linalg/cublas.h"
+
+#include <map>
+#include <memory>
+
+namespace muster {
+namespace {
+
+using Handle = struct CublasRecord*;
+
+// Of cuBLAS' interface: what is used.
+struct Cublas {
+  int (*Create)(Handle* handle);
+  int (*SetStream)(Handle handle, cuda::StreamHandle stream);
+  int (*SetWorkspace)(Handle handle, void* memory, size_t bytes);
+  int (*Multiply)(Handle handle, int transpose_a, int transpose_b, int64_t m, int64_t n, int64_t k,
+                  const void* alpha, const void* a, int type_a, int64_t lda, long long stride_a,
+                  const void* b, int type_b, int64_t ldb, long long stride_b, const void* beta,
+                  void* c, int type_c, int64_t ldc, long long stride_c, int64_t count,
+                  int compute_type, int algorithm);
+};
+
+constexpr int kNone = 0, kTransposed = 1, kAdjoint = 2;
+constexpr int kComputeFloat = 68, kComputeTf32 = 77, kComputeDouble = 70;
+constexpr int kAnyAlgorithm = -1;
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what cuBLAS recommends for Hopper
+
+struct ElementType {
+  int type;
+  int compute_type;
+};
+
+absl::StatusOr<ElementType> TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat: return ElementType{0, kComputeTf32};
+    case DType::kDouble: return ElementType{1, kComputeDouble};
+    case DType::kHalf: return ElementType{2, kComputeFloat};
+    case DType::kBfloat16: return ElementType{14, kComputeFloat};
+    case DType::kComplex64: return ElementType{4, kComputeTf32};
+    case DType::kComplex128: return ElementType{5, kComputeDouble};
+    default: return Unimplemented("matrix products of ", DTypeName(dtype), " on a GPU");
+  }
+}
+
+absl::StatusOr<const Cublas*> LoadCublas() {
+  static const auto* const loaded = [] {
+    auto* const result = new absl::StatusOr<const Cublas*>;
+    *result = []() -> absl::StatusOr<const Cublas*> {
+      ASSIGN_OR_RETURN(void* const library,
+                       cuda::OpenLibrary("libcublas.so", {13, 12}, "cublasCreate_v2"));
+      static Cublas cublas;
+      const auto find = [&](const char* name, auto* function) {
+        return cuda::FindFunction(library, name, reinterpret_cast<void**>(function));
+      };
+      RETURN_IF_ERROR(find("cublasCreate_v2", &cublas.Create));
+      RETURN_IF_ERROR(find("cublasSetStream_v2", &cublas.SetStream));
+      RETURN_IF_ERROR(find("cublasSetWorkspace_v2", &cublas.SetWorkspace));
+      RETURN_IF_ERROR(find("cublasGemmStridedBatchedEx_64", &cublas.Multiply));
+      return &cublas;
+    }();
+    return result;
+  }();
+  return *loaded;
+}
+
+// A handle keeps state between calls, so one thread uses it at a time.
+struct CardProducts {
+  Mutex mutex;
+  Handle handle ABSL_GUARDED_BY(mutex) = nullptr;
+  Buffer workspace ABSL_GUARDED_BY(mutex);
+};
+
+CardProducts& ProductsOf(const Gpu& gpu) {
+  static auto* const mutex = new Mutex;
+  static auto* const all = new std::map<int, std::unique_ptr<CardProducts>>;
+  MutexLock lock(*mutex);
+  std::unique_ptr<CardProducts>& found = (*all)[gpu.ordinal()];
+  if (found == nullptr) found = std::make_unique<CardProducts>();
+  return *found;
+}
+
+absl::Status Check(int result, const char* what) {
+  if (result == 0) return absl::OkStatus();
+  return Internal(what, " failed with the status ", result);
+}
+
+absl::Status PrepareLocked(const Cublas& cublas, Gpu& gpu, CardProducts& card)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(card.mutex) {
+  if (card.handle != nullptr) return absl::OkStatus();
+  Handle handle = nullptr;
+  RETURN_IF_ERROR(Check(cublas.Create(&handle), "cublasCreate"));
+  RETURN_IF_ERROR(Check(cublas.SetStream(handle, gpu.stream_handle()), "cublasSetStream"));
+  card.workspace = gpu.memory().Allocate(kWorkspaceBytes);
+  if (card.workspace) {
+    RETURN_IF_ERROR(Check(cublas.SetWorkspace(handle, card.workspace.data(), kWorkspaceBytes),
+                          "cublasSetWorkspace"));
+  }
+  card.handle = handle;
+  return absl::OkStatus();
+}
+
+// 1 and 0 in the type that sums are kept in.
+const void* Number(int compute_type, bool is_one) {
+  // As real and as complex numbers alike.
+  static constexpr float kFloats[] = {1, 0, 0, 0};
+  static constexpr double kDoubles[] = {1, 0, 0, 0};
+  const int at = is_one ? 0 : 2;
+  return compute_type == kComputeDouble ? static_cast<const void*>(kDoubles + at) : kFloats + at;
+}
+
+int Operation(bool transpose, bool conjugate) {
+  return !transpose ? kNone : conjugate ? kAdjoint : kTransposed;
+}
+
+}  // namespace
+
+absl::Status PrepareGpuProducts(Gpu& gpu) {
+  ASSIGN_OR_RETURN(const Cublas* const cublas, LoadCublas());
+  RETURN_IF_ERROR(gpu.MakeCurrent());
+  CardProducts& card = ProductsOf(gpu);
+  MutexLock lock(card.mutex);
+  return PrepareLocked(*cublas, gpu, card);
+}
+
+// cuBLAS has columns where we have rows: a row-major matrix is its transpose there, and the
+// transpose of c = a b is b' a'.
+absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products) {
+  const GemmShape& shape = products.shape;
+  if (shape.m == 0 || shape.n == 0 || products.count == 0) return absl::OkStatus();
+  if (shape.k == 0) {
+    const auto elements = static_cast<size_t>(shape.m * shape.n * products.count);
+    return gpu.Fill(products.c, 0, elements * DTypeSize(dtype));
+  }
+  ASSIGN_OR_RETURN(const ElementType type, TypeOf(dtype));
+  ASSIGN_OR_RETURN(const Cublas* const cublas, LoadCublas());
+  RETURN_IF_ERROR(gpu.MakeCurrent());
+  CardProducts& card = ProductsOf(gpu);
+  MutexLock lock(card.mutex);
+  RETURN_IF_ERROR(PrepareLocked(*cublas, gpu, card));
+  const int64_t lda = shape.transpose_a ? shape.m : shape.k;
+  const int64_t ldb = shape.transpose_b ? shape.k : shape.n;
+  return Check(
+      cublas->Multiply(card.handle, Operation(shape.transpose_b, shape.conjugate_b),
+                       Operation(shape.transpose_a, shape.conjugate_a), shape.n, shape.m, shape.k,
+                       Number(type.compute_type, true), products.b, type.type, ldb,
+                       products.stride_b, products.a, type.type, lda, products.stride_a,
+                       Number(type.compute_type, false), products.c, type.type, shape.n,
+                       products.stride_c, products.count, type.compute_type, kAnyAlgorithm),
+      "cublasGemmStridedBatchedEx");
+}
+
+}  // namespace muster

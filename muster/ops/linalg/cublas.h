@@ -1,0 +1,36 @@
+// Matrix products on a card, by cuBLAS, which is loaded when the first product is set up.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "muster/base/status.h"
+#include "muster/device/gpu/gpu.h"
+#include "muster/ops/linalg/gemm.h"
+#include "muster/tensor/dtype.h"
+
+namespace muster {
+
+// `count` products of one size; the strides are in elements from one product's operand to the next
+// (zero: all have the same). Elements are in device memory.
+struct GpuProducts {
+  GemmShape shape;
+  int64_t count = 1;
+  const void* a = nullptr;
+  const void* b = nullptr;
+  void* c = nullptr;
+  int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+};
+
+inline std::vector<DType> GpuProductTypes() {
+  return {DType::kHalf,   DType::kBfloat16,  DType::kFloat,
+          DType::kDouble, DType::kComplex64, DType::kComplex128};
+}
+
+// NotFound, naming the library, where cuBLAS is missing.
+absl::Status PrepareGpuProducts(Gpu& gpu);
+// Puts the products on the card's stream. `dtype` is one of those above. Sums of 16-bit floats are
+// kept in float; floats are multiplied as TF32 unless NVIDIA_TF32_OVERRIDE=0.
+absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products);
+
+}  // namespace muster
