@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -187,6 +188,9 @@ std::vector<std::pair<std::string, std::string>> Launcher::Environment(
   std::vector<std::pair<std::string, std::string>> environment = {{"PYTHONUNBUFFERED", "1"}};
   if (!plan_.keeps_tf_config)
     environment.emplace_back("TF_CONFIG", TfConfigText(plan_, process.plan.tasks[0]));
+  // A parameter server has no use for a card, and would keep some of its memory.
+  if (absl::c_all_of(process.plan.tasks, [](const LaunchedTask& task) { return task.job == "ps"; }))
+    environment.emplace_back("CUDA_VISIBLE_DEVICES", "");
   if (flags_.metrics_port > 0) {
     const LaunchedTask& task = process.plan.tasks[0];
     const int place = task.index + (task.job == "ps" ? 0 : static_cast<int>(plan_.ps.size()));

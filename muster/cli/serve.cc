@@ -29,6 +29,9 @@ struct ServeFlags {
   int port = -1;
   int metrics_port = -1;
   int cpu_devices = 0;
+  int gpu_devices = -1;
+  std::string visible_gpus;
+  double gpu_memory_fraction = 0;
   double grace_seconds = -1;
   // Negative: what the environment says, or the default.
   double heartbeat_seconds = -1;
@@ -85,6 +88,10 @@ absl::StatusOr<ServerOptions> Options(const ServeFlags& flags) {
   ASSIGN_OR_RETURN(const Settings settings, ReadSettings());
   ASSIGN_OR_RETURN(options.security, SecurityOf(flags.security, settings));
   if (flags.cpu_devices > 0) options.config.devices.cpu_devices = flags.cpu_devices;
+  if (flags.gpu_devices >= 0) options.config.devices.gpu_devices = flags.gpu_devices;
+  if (!flags.visible_gpus.empty()) options.config.devices.visible_gpus = flags.visible_gpus;
+  if (flags.gpu_memory_fraction > 0)
+    options.config.devices.gpu_memory_fraction = flags.gpu_memory_fraction;
   if (flags.grace_seconds >= 0) options.stop_grace = absl::Seconds(flags.grace_seconds);
   ApplySettings(settings, options);
   const auto seconds = [](double flag, absl::Duration& option) {
@@ -178,6 +185,16 @@ void AddServeCommand(CLI::App& app, Command& chosen) {
       ->check(CLI::Range(0, 65535));
   command->add_option("--cpu-devices", flags->cpu_devices, "How many CPU devices the task has")
       ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--gpu-devices", flags->gpu_devices,
+                   "At most so many GPUs; 0 for none (default: all of this machine)")
+      ->check(CLI::NonNegativeNumber);
+  command->add_option("--visible-gpus", flags->visible_gpus,
+                      "The GPUs that the task has, such as 1,0 (default: all)");
+  command
+      ->add_option("--gpu-memory-fraction", flags->gpu_memory_fraction,
+                   "The part of a GPU's memory that the task may take (default: all, as needed)")
+      ->check(CLI::Range(0.0, 1.0));
   command
       ->add_option("--grace", flags->grace_seconds,
                    "Seconds that steps have to end after a signal (default 2)")

@@ -49,27 +49,43 @@ absl::Status GpuKernel::Init(KernelSetup& setup) {
 
 const char* GpuTypeName(DType dtype) {
   switch (dtype) {
-    case DType::kHalf: return "Half";
-    case DType::kBfloat16: return "Bfloat16";
-    case DType::kFloat: return "float";
-    case DType::kDouble: return "double";
-    case DType::kBool: return "bool";
+    case DType::kHalf:
+      return "Half";
+    case DType::kBfloat16:
+      return "Bfloat16";
+    case DType::kFloat:
+      return "float";
+    case DType::kDouble:
+      return "double";
+    case DType::kBool:
+      return "bool";
     case DType::kInt8:
-    case DType::kQint8: return "int8";
+    case DType::kQint8:
+      return "int8";
     case DType::kUint8:
-    case DType::kQuint8: return "uint8";
+    case DType::kQuint8:
+      return "uint8";
     case DType::kInt16:
-    case DType::kQint16: return "int16";
+    case DType::kQint16:
+      return "int16";
     case DType::kUint16:
-    case DType::kQuint16: return "uint16";
+    case DType::kQuint16:
+      return "uint16";
     case DType::kInt32:
-    case DType::kQint32: return "int32";
-    case DType::kUint32: return "uint32";
-    case DType::kInt64: return "int64";
-    case DType::kUint64: return "uint64";
-    case DType::kComplex64: return "Complex64";
-    case DType::kComplex128: return "Complex128";
-    default: CHECK(false);
+    case DType::kQint32:
+      return "int32";
+    case DType::kUint32:
+      return "uint32";
+    case DType::kInt64:
+      return "int64";
+    case DType::kUint64:
+      return "uint64";
+    case DType::kComplex64:
+      return "Complex64";
+    case DType::kComplex128:
+      return "Complex128";
+    default:
+      CHECK(false);
   }
   return "";
 }

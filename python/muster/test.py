@@ -57,11 +57,12 @@ def gpu_device_name():
 
 
 def is_built_with_cuda():
-    return False
+    """Whether there is a GPU: programs choose layouts by this that only GPUs have kernels for."""
+    return is_gpu_available()
 
 
 def is_built_with_gpu_support():
-    return False
+    return is_gpu_available()
 
 
 def assert_equal_graph_def(actual, expected, checkpoint_v2=False):

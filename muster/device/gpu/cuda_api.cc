@@ -1,14 +1,13 @@
 #include "muster/device/gpu/cuda_api.h"
 
-#include <dlfcn.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include <dlfcn.h>
+#include <unistd.h>
 
 #include "muster/base/settings.h"
 
@@ -16,10 +15,9 @@ namespace muster::cuda {
 namespace {
 
 // Where Python's packages of NVIDIA's libraries put them, below site-packages, newest first.
-constexpr const char* kPackageFolders[] = {"nvidia/cu13/lib",    "nvidia/cuda_nvrtc/lib",
-                                           "nvidia/cublas/lib",  "nvidia/cudnn/lib",
-                                           "nvidia/cufft/lib",   "nvidia/cusolver/lib",
-                                           "nvidia/nccl/lib"};
+constexpr const char* kPackageFolders[] = {
+    "nvidia/cu13/lib",  "nvidia/cuda_nvrtc/lib", "nvidia/cublas/lib", "nvidia/cudnn/lib",
+    "nvidia/cufft/lib", "nvidia/cusolver/lib",   "nvidia/nccl/lib"};
 
 // Where a library may be besides where the loader looks.
 std::vector<std::string> Folders() {
@@ -53,7 +51,7 @@ void* TryOpen(const std::string& path) {
   return dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
 }
 
-#define FIND(table, library, member, name)                                                \
+#define FIND(table, library, member, name) \
   RETURN_IF_ERROR(FindFunction(library, name, reinterpret_cast<void**>(&(table)->member)))
 
 absl::Status FillDriver(void* library, Driver* driver) {
@@ -119,8 +117,8 @@ absl::StatusOr<const Driver*> FindDriver() {
   void* const library = TryOpen(name);
   if (library == nullptr) {
     const char* const why = dlerror();
-    return NotFound("the NVIDIA driver's library ", name, " cannot be loaded: ",
-                    why == nullptr ? "no reason given" : why);
+    return NotFound("the NVIDIA driver's library ", name,
+                    " cannot be loaded: ", why == nullptr ? "no reason given" : why);
   }
   static Driver driver;
   RETURN_IF_ERROR(FillDriver(library, &driver));
@@ -170,8 +168,9 @@ absl::StatusOr<void*> OpenLibrary(const std::string& name, std::initializer_list
       if (void* const library = TryOpen(path)) return library;
     }
   }
-  return NotFound(names.front(), " was not found. `make setup-gpu` installs it, or MUSTER_CUDA_PATH "
-                                 "names the folder that it is in.");
+  return NotFound(names.front(),
+                  " was not found. `make setup-gpu` installs it, or MUSTER_CUDA_PATH "
+                  "names the folder that it is in.");
 }
 
 absl::Status FindFunction(void* library, const char* name, void** function) {
@@ -189,9 +188,9 @@ absl::Status Check(Result result, const char* what) {
     loaded_driver->GetErrorName(result, &name);
     loaded_driver->GetErrorString(result, &text);
   }
-  const std::string message = absl::StrCat(what, " failed: ", name == nullptr ? "error" : name, " (",
-                                           result, ")", text == nullptr ? "" : ": ",
-                                           text == nullptr ? "" : text);
+  const std::string message =
+      absl::StrCat(what, " failed: ", name == nullptr ? "error" : name, " (", result, ")",
+                   text == nullptr ? "" : ": ", text == nullptr ? "" : text);
   return result == kOutOfMemory ? absl::ResourceExhaustedError(message) : Internal(message);
 }
 

@@ -68,8 +68,9 @@ struct Driver {
   Result (*ModuleLoadData)(Module* module, const void* image);
   Result (*ModuleGetFunction)(Function* function, Module module, const char* name);
   Result (*LaunchKernel)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
-                         StreamHandle stream, void** arguments, void** extra);
+                         unsigned block_x, unsigned block_y, unsigned block_z,
+                         unsigned shared_bytes, StreamHandle stream, void** arguments,
+                         void** extra);
 };
 
 // The functions of NVRTC that are used.
@@ -91,14 +92,14 @@ struct Compiler {
 // Whether this machine has a card of NVIDIA's: its driver has made its devices under /dev.
 bool MachineHasCards();
 
-// Loaded once for the process. NotFound or FailedPrecondition that says what is missing: the driver,
-// a library, or a function that an old version lacks.
+// Loaded once for the process. NotFound or FailedPrecondition that says what is missing: the
+// driver, a library, or a function that an old version lacks.
 absl::StatusOr<const Driver*> LoadDriver();
 absl::StatusOr<const Compiler*> LoadCompiler();
 
-// A library of NVIDIA's, such as "libcublas.so" in version 13 or 12, from where the loader looks, the
-// folders of Python's packages beside ours, or a toolkit. A driver that stands for a GPU in tests may
-// bring the library along: then it has the function `probe`.
+// A library of NVIDIA's, such as "libcublas.so" in version 13 or 12, from where the loader looks,
+// the folders of Python's packages beside ours, or a toolkit. A driver that stands for a GPU in
+// tests may bring the library along: then it has the function `probe`.
 absl::StatusOr<void*> OpenLibrary(const std::string& name, std::initializer_list<int> versions,
                                   const char* probe = nullptr);
 // Sets `function` to what the library has under `name`.

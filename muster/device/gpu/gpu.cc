@@ -2,10 +2,9 @@
 
 #include <cstdio>
 
-#include <pthread.h>
-
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include <pthread.h>
 
 #include "muster/base/log.h"
 
@@ -52,11 +51,13 @@ absl::StatusOr<std::vector<Gpu*>> Gpu::All() {
 absl::Status Gpu::Start() {
   RETURN_IF_ERROR(cuda::Check(driver_.DeviceGet(&device_, ordinal_), "cuDeviceGet"));
   char name[256] = "";
-  RETURN_IF_ERROR(cuda::Check(driver_.DeviceGetName(name, sizeof(name), device_), "cuDeviceGetName"));
+  RETURN_IF_ERROR(
+      cuda::Check(driver_.DeviceGetName(name, sizeof(name), device_), "cuDeviceGetName"));
   name_ = name;
   RETURN_IF_ERROR(cuda::Check(driver_.DeviceTotalMem(&total_bytes_, device_), "cuDeviceTotalMem"));
   const auto read = [&](int attribute, int* value) {
-    return cuda::Check(driver_.DeviceGetAttribute(value, attribute, device_), "cuDeviceGetAttribute");
+    return cuda::Check(driver_.DeviceGetAttribute(value, attribute, device_),
+                       "cuDeviceGetAttribute");
   };
   int major = 0, minor = 0, bus = 0, slot = 0, domain = 0;
   RETURN_IF_ERROR(read(cuda::kComputeMajor, &major));
@@ -90,11 +91,10 @@ absl::Status Gpu::MakeCurrent() const {
 
 absl::Status Gpu::Launch(cuda::Function function, const GpuGrid& grid, void** arguments) {
   RETURN_IF_ERROR(MakeCurrent());
-  return cuda::Check(
-      driver_.LaunchKernel(function, grid.blocks_x, grid.blocks_y, grid.blocks_z, grid.threads_x,
-                           grid.threads_y, grid.threads_z, grid.shared_bytes, stream_, arguments,
-                           nullptr),
-      "cuLaunchKernel");
+  return cuda::Check(driver_.LaunchKernel(function, grid.blocks_x, grid.blocks_y, grid.blocks_z,
+                                          grid.threads_x, grid.threads_y, grid.threads_z,
+                                          grid.shared_bytes, stream_, arguments, nullptr),
+                     "cuLaunchKernel");
 }
 
 absl::Status Gpu::CopyIn(void* to, const void* from, size_t bytes) {
@@ -173,9 +173,9 @@ absl::StatusOr<cuda::Event> Gpu::TakeEventLocked() {
     return event;
   }
   cuda::Event event = nullptr;
-  RETURN_IF_ERROR(cuda::Check(
-      driver_.EventCreate(&event, cuda::kEventDisableTiming | cuda::kEventBlockingSync),
-      "cuEventCreate"));
+  RETURN_IF_ERROR(
+      cuda::Check(driver_.EventCreate(&event, cuda::kEventDisableTiming | cuda::kEventBlockingSync),
+                  "cuEventCreate"));
   return event;
 }
 

@@ -53,8 +53,8 @@ class Gpu : public Stream {
 
   // Puts a launch on the stream. `arguments` point to the values.
   absl::Status Launch(cuda::Function function, const GpuGrid& grid, void** arguments);
-  // Copies that are put on the stream. The host's memory is pinned, and stays until the copy is done
-  // (KeepUntilDone).
+  // Copies that are put on the stream. The host's memory is pinned, and stays until the copy is
+  // done (KeepUntilDone).
   absl::Status CopyIn(void* to, const void* from, size_t bytes);
   absl::Status CopyOut(void* to, const void* from, size_t bytes);
   absl::Status CopyWithin(void* to, const void* from, size_t bytes);

@@ -98,8 +98,9 @@ absl::StatusOr<std::vector<Gpu*>> Visible(const std::vector<Gpu*>& all, const st
 
 class CudaKind : public DeviceKind {
  public:
-  absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(
-      const std::string& task, const DeviceOptions& options, Scheduler& scheduler) override {
+  absl::StatusOr<std::vector<std::unique_ptr<Device>>> MakeDevices(const std::string& task,
+                                                                   const DeviceOptions& options,
+                                                                   Scheduler& scheduler) override {
     std::vector<std::unique_ptr<Device>> devices;
     if (options.gpu_devices == 0 || !IsPossible()) return devices;
     const absl::StatusOr<std::vector<Gpu*>> all = Gpu::All();

@@ -5,11 +5,10 @@
 #include <thread>
 #include <vector>
 
-#include <pthread.h>
-
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include <pthread.h>
 
 #include "muster/device/gpu/gpu.h"
 #include "muster/device/gpu/gpu_cache.h"
@@ -62,16 +61,17 @@ absl::StatusOr<GpuBinary> CompileGpuFunction(absl::string_view file, absl::strin
     return Internal(what, " of ", file, " ", expression, ": ", compiler->GetErrorString(result));
   };
   cuda::Program program = nullptr;
-  RETURN_IF_ERROR(check(compiler->CreateProgram(&program, text, path.c_str(),
-                                                static_cast<int>(headers.size()), headers.data(),
-                                                names.data()),
-                        "nvrtcCreateProgram"));
+  RETURN_IF_ERROR(
+      check(compiler->CreateProgram(&program, text, path.c_str(), static_cast<int>(headers.size()),
+                                    headers.data(), names.data()),
+            "nvrtcCreateProgram"));
   const auto destroy = absl::MakeCleanup([&] { compiler->DestroyProgram(&program); });
   const std::string name(expression);
-  RETURN_IF_ERROR(check(compiler->AddNameExpression(program, name.c_str()),
-                        "nvrtcAddNameExpression"));
+  RETURN_IF_ERROR(
+      check(compiler->AddNameExpression(program, name.c_str()), "nvrtcAddNameExpression"));
   const std::string architecture = absl::StrCat("--gpu-architecture=sm_", compute_capability);
-  const char* const options[] = {architecture.c_str(), "--std=c++17", "--extra-device-vectorization"};
+  const char* const options[] = {architecture.c_str(), "--std=c++17",
+                                 "--extra-device-vectorization"};
   if (const cuda::Result result =
           compiler->CompileProgram(program, static_cast<int>(std::size(options)), options);
       result != 0) {
@@ -79,13 +79,14 @@ absl::StatusOr<GpuBinary> CompileGpuFunction(absl::string_view file, absl::strin
     compiler->GetProgramLogSize(program, &bytes);
     std::string log(bytes, '\0');
     if (bytes > 0) compiler->GetProgramLog(program, log.data());
-    return InvalidArgument("the GPU function ", expression, " of ", file, " does not compile: ",
-                           compiler->GetErrorString(result), "\n", log.c_str());
+    return InvalidArgument("the GPU function ", expression, " of ", file,
+                           " does not compile: ", compiler->GetErrorString(result), "\n",
+                           log.c_str());
   }
   GpuBinary binary;
   const char* lowered = nullptr;
-  RETURN_IF_ERROR(check(compiler->GetLoweredName(program, name.c_str(), &lowered),
-                        "nvrtcGetLoweredName"));
+  RETURN_IF_ERROR(
+      check(compiler->GetLoweredName(program, name.c_str(), &lowered), "nvrtcGetLoweredName"));
   binary.lowered_name = lowered;
   size_t bytes = 0;
   RETURN_IF_ERROR(check(compiler->GetCUBINSize(program, &bytes), "nvrtcGetCUBINSize"));
@@ -142,25 +143,25 @@ void GpuPrograms::RunCompiler() {
 absl::StatusOr<cuda::Function> GpuPrograms::Load(const Request& request) const {
   static const auto* const folder = new std::string(GpuCacheFolder());
   ASSIGN_OR_RETURN(const cuda::Compiler* const compiler, cuda::LoadCompiler());
-  ASSIGN_OR_RETURN(const std::string key, KeyOf(*compiler, request.file, request.expression,
-                                                gpu_.compute_capability()));
+  ASSIGN_OR_RETURN(const std::string key,
+                   KeyOf(*compiler, request.file, request.expression, gpu_.compute_capability()));
   RETURN_IF_ERROR(gpu_.MakeCurrent());
   const auto load = [&](const GpuBinary& binary) -> absl::StatusOr<cuda::Function> {
     cuda::Module module = nullptr;
     RETURN_IF_ERROR(cuda::Check(gpu_.driver().ModuleLoadData(&module, binary.cubin.data()),
                                 "cuModuleLoadData"));
     cuda::Function function = nullptr;
-    RETURN_IF_ERROR(cuda::Check(
-        gpu_.driver().ModuleGetFunction(&function, module, binary.lowered_name.c_str()),
-        "cuModuleGetFunction"));
+    RETURN_IF_ERROR(
+        cuda::Check(gpu_.driver().ModuleGetFunction(&function, module, binary.lowered_name.c_str()),
+                    "cuModuleGetFunction"));
     return function;
   };
   if (const std::optional<GpuBinary> cached = ReadGpuCache(*folder, key)) {
     const absl::StatusOr<cuda::Function> function = load(*cached);
     if (function.ok()) return function;  // otherwise it is damaged: compile it again
   }
-  ASSIGN_OR_RETURN(const GpuBinary binary, CompileGpuFunction(request.file, request.expression,
-                                                              gpu_.compute_capability()));
+  ASSIGN_OR_RETURN(const GpuBinary binary,
+                   CompileGpuFunction(request.file, request.expression, gpu_.compute_capability()));
   WriteGpuCache(*folder, key, binary);
   return load(binary);
 }

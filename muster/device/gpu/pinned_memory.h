@@ -1,5 +1,5 @@
-// Memory of the host that a card copies to and from by itself. Taking it from the driver is slow, so
-// freed blocks are kept for reuse.
+// Memory of the host that a card copies to and from by itself. Taking it from the driver is slow,
+// so freed blocks are kept for reuse.
 #pragma once
 
 #include <array>

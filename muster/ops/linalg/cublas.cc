@@ -32,13 +32,20 @@ struct ElementType {
 
 absl::StatusOr<ElementType> TypeOf(DType dtype) {
   switch (dtype) {
-    case DType::kFloat: return ElementType{0, kComputeTf32};
-    case DType::kDouble: return ElementType{1, kComputeDouble};
-    case DType::kHalf: return ElementType{2, kComputeFloat};
-    case DType::kBfloat16: return ElementType{14, kComputeFloat};
-    case DType::kComplex64: return ElementType{4, kComputeTf32};
-    case DType::kComplex128: return ElementType{5, kComputeDouble};
-    default: return Unimplemented("matrix products of ", DTypeName(dtype), " on a GPU");
+    case DType::kFloat:
+      return ElementType{0, kComputeTf32};
+    case DType::kDouble:
+      return ElementType{1, kComputeDouble};
+    case DType::kHalf:
+      return ElementType{2, kComputeFloat};
+    case DType::kBfloat16:
+      return ElementType{14, kComputeFloat};
+    case DType::kComplex64:
+      return ElementType{4, kComputeTf32};
+    case DType::kComplex128:
+      return ElementType{5, kComputeDouble};
+    default:
+      return Unimplemented("matrix products of ", DTypeName(dtype), " on a GPU");
   }
 }
 
