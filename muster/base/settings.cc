@@ -110,6 +110,8 @@ constexpr Variable kVariables[] = {
      "where CUDA's libraries are looked for first, separated by colons"},
     {"MUSTER_CUDA_DRIVER", kFile, "libcuda.so.1", "tasks, clients",
      "the library of the GPU's driver; one that stands for a GPU in tests"},
+    {"MUSTER_GPU_WAIT", kSwitch, "0", "tasks, clients",
+     "1: each function of a GPU is waited for, so that an error names it"},
     {"MUSTER_CACHE", "a folder", "XDG_CACHE_HOME/muster", "tasks, clients",
      "where functions that were compiled for the GPU are kept"},
     {"XDG_CACHE_HOME", "a folder", "HOME/.cache", "tasks, clients", "where caches are"},

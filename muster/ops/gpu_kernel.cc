@@ -27,7 +27,8 @@ GpuGrid GpuFunction::GridForEach(int64_t count) const {
   return grid;
 }
 
-absl::Status GpuFunction::LaunchWith(const GpuGrid& grid, void** arguments) const {
+absl::Status GpuFunction::LaunchWith(const GpuGrid& grid,
+                                     absl::Span<const GpuArgument> arguments) const {
   if (grid.blocks_x == 0 || grid.blocks_y == 0 || grid.blocks_z == 0) return absl::OkStatus();
   cuda::Function function = program_->function();
   if (function == nullptr) {

@@ -57,8 +57,7 @@ class GpuFunction {
   template <typename... Args>
   absl::Status Launch(const GpuGrid& grid, const Args&... arguments) const {
     static_assert((std::is_trivially_copyable_v<Args> && ...));
-    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&arguments))...};
-    return LaunchWith(grid, pointers);
+    return LaunchWith(grid, {GpuArgument{&arguments, sizeof(arguments)}...});
   }
   // As many threads as there are elements, within what the card can hold at once: for functions
   // that use FOR_EACH_ELEMENT.
@@ -71,7 +70,7 @@ class GpuFunction {
 
  private:
   friend class GpuKernel;
-  absl::Status LaunchWith(const GpuGrid& grid, void** arguments) const;
+  absl::Status LaunchWith(const GpuGrid& grid, absl::Span<const GpuArgument> arguments) const;
 
   const char* const file_;
   const std::string expression_;

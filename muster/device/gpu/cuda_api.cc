@@ -79,6 +79,12 @@ absl::Status FillDriver(void* library, Driver* driver) {
   FIND(driver, library, StreamCreate, "cuStreamCreate");
   FIND(driver, library, StreamSynchronize, "cuStreamSynchronize");
   FIND(driver, library, StreamWaitEvent, "cuStreamWaitEvent");
+  FIND(driver, library, StreamBeginCapture, "cuStreamBeginCapture_v2");
+  FIND(driver, library, StreamEndCapture, "cuStreamEndCapture");
+  FIND(driver, library, GraphInstantiate, "cuGraphInstantiateWithFlags");
+  FIND(driver, library, GraphDestroy, "cuGraphDestroy");
+  FIND(driver, library, GraphLaunch, "cuGraphLaunch");
+  FIND(driver, library, GraphExecDestroy, "cuGraphExecDestroy");
   FIND(driver, library, EventCreate, "cuEventCreate");
   FIND(driver, library, EventRecord, "cuEventRecord");
   FIND(driver, library, EventQuery, "cuEventQuery");

@@ -17,6 +17,8 @@ using Event = struct EventRecord*;
 using Module = struct ModuleRecord*;
 using Function = struct FunctionRecord*;
 using Program = struct ProgramRecord*;
+using Graph = struct GraphRecord*;
+using GraphExec = struct GraphExecRecord*;
 
 inline constexpr Result kOutOfMemory = 2;
 inline constexpr Result kNotReady = 600;
@@ -33,6 +35,7 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventBlockingSync = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostPortable = 1;
+inline constexpr int kCaptureRelaxed = 2;
 
 // The functions of libcuda.so.1 that are used.
 struct Driver {
@@ -61,6 +64,12 @@ struct Driver {
   Result (*StreamCreate)(StreamHandle* stream, unsigned flags);
   Result (*StreamSynchronize)(StreamHandle stream);
   Result (*StreamWaitEvent)(StreamHandle stream, Event event, unsigned flags);
+  Result (*StreamBeginCapture)(StreamHandle stream, int mode);
+  Result (*StreamEndCapture)(StreamHandle stream, Graph* graph);
+  Result (*GraphInstantiate)(GraphExec* exec, Graph graph, unsigned long long flags);
+  Result (*GraphDestroy)(Graph graph);
+  Result (*GraphLaunch)(GraphExec exec, StreamHandle stream);
+  Result (*GraphExecDestroy)(GraphExec exec);
   Result (*EventCreate)(Event* event, unsigned flags);
   Result (*EventRecord)(Event event, StreamHandle stream);
   Result (*EventQuery)(Event event);

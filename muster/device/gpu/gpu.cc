@@ -13,12 +13,10 @@ namespace {
 
 // Events are looked at this long before the thread sleeps: waking it costs as much as a small step.
 constexpr absl::Duration kSpin = absl::Microseconds(300);
+// Buffers that wait for the stream are looked at when there are so many bytes of them.
+constexpr int64_t kMostKeptBytes = int64_t{64} << 20;
 
 thread_local cuda::Context current_context = nullptr;
-
-cuda::Address AddressOf(const void* memory) {
-  return reinterpret_cast<cuda::Address>(memory);
-}
 
 void Pause() {
 #if defined(__x86_64__)
@@ -78,6 +76,7 @@ absl::Status Gpu::Start() {
   memory_ = std::make_unique<GpuMemory>(*this);
   pinned_ = std::make_unique<PinnedMemory>(*this);
   programs_ = std::make_unique<GpuPrograms>(*this);
+  work_ = std::make_unique<GpuWork>(*this);
   std::thread([this] { RunWaiter(); }).detach();
   return absl::OkStatus();
 }
@@ -89,81 +88,80 @@ absl::Status Gpu::MakeCurrent() const {
   return absl::OkStatus();
 }
 
-absl::Status Gpu::Launch(cuda::Function function, const GpuGrid& grid, void** arguments) {
-  RETURN_IF_ERROR(MakeCurrent());
-  return cuda::Check(driver_.LaunchKernel(function, grid.blocks_x, grid.blocks_y, grid.blocks_z,
-                                          grid.threads_x, grid.threads_y, grid.threads_z,
-                                          grid.shared_bytes, stream_, arguments, nullptr),
-                     "cuLaunchKernel");
-}
-
 absl::Status Gpu::CopyIn(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  RETURN_IF_ERROR(MakeCurrent());
-  return cuda::Check(driver_.MemcpyHtoDAsync(AddressOf(to), from, bytes, stream_),
-                     "cuMemcpyHtoDAsync");
+  return work_->AddCopy(GpuWork::Copy::kIn, to, from, bytes);
 }
 
 absl::Status Gpu::CopyOut(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  RETURN_IF_ERROR(MakeCurrent());
-  return cuda::Check(driver_.MemcpyDtoHAsync(to, AddressOf(from), bytes, stream_),
-                     "cuMemcpyDtoHAsync");
+  return work_->AddCopy(GpuWork::Copy::kOut, to, from, bytes);
 }
 
 absl::Status Gpu::CopyWithin(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  RETURN_IF_ERROR(MakeCurrent());
-  return cuda::Check(driver_.MemcpyDtoDAsync(AddressOf(to), AddressOf(from), bytes, stream_),
-                     "cuMemcpyDtoDAsync");
+  return work_->AddCopy(GpuWork::Copy::kWithin, to, from, bytes);
 }
 
 absl::Status Gpu::Fill(void* to, unsigned char value, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  RETURN_IF_ERROR(MakeCurrent());
-  return cuda::Check(driver_.MemsetD8Async(AddressOf(to), value, bytes, stream_),
-                     "cuMemsetD8Async");
+  return work_->Fill(to, value, bytes);
+}
+
+absl::Status Gpu::Synchronize() {
+  return work_->Flush([this](std::vector<Buffer> kept) {
+    const absl::Status status = cuda::Check(driver_.StreamSynchronize(stream_), "work on the GPU");
+    kept_bytes_.store(0, std::memory_order_relaxed);
+    // Dropped when the lock of the work is gone.
+    MutexLock lock(mutex_);
+    marks_.push_front({nullptr, std::move(kept), nullptr});
+    return status;
+  });
 }
 
 void Gpu::KeepUntilDone(Buffer buffer) {
-  Add(std::move(buffer), nullptr);
+  const auto bytes = static_cast<int64_t>(buffer.length_bytes());
+  work_->Keep(std::move(buffer));
+  if (kept_bytes_.fetch_add(bytes, std::memory_order_relaxed) + bytes > kMostKeptBytes)
+    AddMark(nullptr);
 }
 
 void Gpu::WhenDone(Done done) {
-  Add(Buffer(), std::move(done));
+  AddMark(std::move(done));
 }
 
-void Gpu::Add(Buffer kept, Done done) {
+void Gpu::AddMark(Done done) {
   const bool is_wanted = done != nullptr;
-  std::vector<Mark> over;  // their buffers go outside the lock
-  absl::Status status = MakeCurrent();
-  {
+  std::vector<Mark> over;  // their buffers go outside the locks
+  const absl::Status status = work_->Flush([&](std::vector<Buffer> kept) -> absl::Status {
+    kept_bytes_.store(0, std::memory_order_relaxed);
     MutexLock lock(mutex_);
     TakeOverLocked(over);
-    Mark mark{nullptr, std::move(kept), std::move(done)};
-    if (status.ok()) {
-      // Recorded under the lock: marks are in the order of their events.
-      absl::StatusOr<cuda::Event> event = TakeEventLocked();
-      status = event.status();
-      if (status.ok()) {
-        mark.event = *event;
-        status = cuda::Check(driver_.EventRecord(mark.event, stream_), "cuEventRecord");
-      }
+    Mark mark{nullptr, std::move(kept), nullptr};
+    absl::StatusOr<cuda::Event> event = TakeEventLocked();
+    absl::Status recorded = event.status();
+    if (recorded.ok()) {
+      mark.event = *event;
+      recorded = cuda::Check(driver_.EventRecord(mark.event, stream_), "cuEventRecord");
     }
-    if (status.ok()) {
-      marks_.push_back(std::move(mark));
-      if (is_wanted) {
-        ++num_wanted_;
-        num_wanted_hint_.store(num_wanted_, std::memory_order_release);
-        if (waiter_sleeps_) wanted_.NotifyOne();
-      }
-      return;
+    if (!recorded.ok()) {
+      // Without an event nobody can tell when the stream has come here: what it keeps is never
+      // freed.
+      lost_.push_back(std::move(mark));
+      return recorded;
     }
-    // Without an event nobody can tell when the stream has come here: what it keeps is never freed.
-    if (mark.kept) marks_.push_front({nullptr, std::move(mark.kept), nullptr});
-    done = std::move(mark.done);
-  }
-  if (is_wanted) std::move(done)(std::move(status));
+    mark.done = std::move(done);
+    marks_.push_back(std::move(mark));
+    if (is_wanted) {
+      ++num_wanted_;
+      num_wanted_hint_.store(num_wanted_, std::memory_order_release);
+      if (waiter_sleeps_) wanted_.NotifyOne();
+    }
+    return absl::OkStatus();
+  });
+  if (status.ok()) return;
+  LOG(ERROR) << name_ << ": " << status.message();
+  if (is_wanted && done != nullptr) std::move(done)(status);
 }
 
 absl::StatusOr<cuda::Event> Gpu::TakeEventLocked() {
@@ -180,9 +178,10 @@ absl::StatusOr<cuda::Event> Gpu::TakeEventLocked() {
 }
 
 void Gpu::TakeOverLocked(std::vector<Mark>& over) {
-  while (!marks_.empty() && marks_.front().done == nullptr && marks_.front().event != nullptr &&
-         driver_.EventQuery(marks_.front().event) != cuda::kNotReady) {
-    free_events_.push_back(marks_.front().event);
+  while (!marks_.empty() && marks_.front().done == nullptr) {
+    const cuda::Event event = marks_.front().event;
+    if (event != nullptr && driver_.EventQuery(event) == cuda::kNotReady) return;
+    if (event != nullptr) free_events_.push_back(event);
     over.push_back(std::move(marks_.front()));
     marks_.pop_front();
   }
@@ -214,13 +213,13 @@ void Gpu::RunWaiter() {
       waiter_sleeps_ = false;
       mark = std::move(marks_.front());
       marks_.pop_front();
-      if (mark.event == nullptr) continue;
     }
-    absl::Status status = current.ok() ? Await(mark.event) : current;
-    mark.kept = Buffer();
+    absl::Status status = current;
+    if (status.ok() && mark.event != nullptr) status = Await(mark.event);
+    mark.kept.clear();
     {
       MutexLock lock(mutex_);
-      free_events_.push_back(mark.event);
+      if (mark.event != nullptr) free_events_.push_back(mark.event);
       if (mark.done != nullptr) num_wanted_hint_.store(--num_wanted_, std::memory_order_release);
     }
     if (mark.done != nullptr) std::move(mark.done)(std::move(status));

@@ -17,16 +17,10 @@
 #include "muster/device/gpu/cuda_api.h"
 #include "muster/device/gpu/gpu_memory.h"
 #include "muster/device/gpu/gpu_programs.h"
+#include "muster/device/gpu/gpu_work.h"
 #include "muster/device/gpu/pinned_memory.h"
 
 namespace muster {
-
-// How many threads run a function: `blocks` of `threads`, each with `shared_bytes`.
-struct GpuGrid {
-  unsigned blocks_x = 1, blocks_y = 1, blocks_z = 1;
-  unsigned threads_x = 256, threads_y = 1, threads_z = 1;
-  unsigned shared_bytes = 0;
-};
 
 // Thread-safe. One for each card of the process; never destroyed, since the driver's library may be
 // gone before the last destructor runs.
@@ -51,16 +45,26 @@ class Gpu : public Stream {
   PinnedMemory& pinned() { return *pinned_; }
   GpuPrograms& programs() { return *programs_; }
 
-  // Puts a launch on the stream. `arguments` point to the values.
-  absl::Status Launch(cuda::Function function, const GpuGrid& grid, void** arguments);
-  // Copies that are put on the stream. The host's memory is pinned, and stays until the copy is
-  // done (KeepUntilDone).
+  // All of these add to the work of the card, which is put on its stream when somebody waits for
+  // it.
+  absl::Status Launch(cuda::Function function, const GpuGrid& grid,
+                      absl::Span<const GpuArgument> arguments) {
+    return work_->Launch(function, grid, arguments);
+  }
+  // Copies whose memory on the host is pinned and stays until the copy is done (KeepUntilDone).
   absl::Status CopyIn(void* to, const void* from, size_t bytes);
   absl::Status CopyOut(void* to, const void* from, size_t bytes);
   absl::Status CopyWithin(void* to, const void* from, size_t bytes);
   absl::Status Fill(void* to, unsigned char value, size_t bytes);
+  // See GpuWork::AddLibraryCall.
+  absl::Status AddLibraryCall(absl::Span<const char> key, GpuLibraryCall call) {
+    return work_->AddLibraryCall(key, std::move(call));
+  }
+  // Waits until all that was added is done.
+  absl::Status Synchronize();
+  GpuWork::Counts work_counts() const { return work_->counts(); }
 
-  // Keeps `buffer` until what is on the stream now is done.
+  // Keeps `buffer` until what was added so far is done.
   void KeepUntilDone(Buffer buffer);
   void WhenDone(Done done) override;
 
@@ -68,13 +72,13 @@ class Gpu : public Stream {
   // Where the stream was when it was added.
   struct Mark {
     cuda::Event event = nullptr;
-    Buffer kept;
+    std::vector<Buffer> kept;
     Done done;
   };
 
   Gpu(int ordinal, const cuda::Driver& driver) : ordinal_(ordinal), driver_(driver) {}
   absl::Status Start();
-  void Add(Buffer kept, Done done);
+  void AddMark(Done done);
   absl::StatusOr<cuda::Event> TakeEventLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves marks that nobody waits for and that are over from the front of the queue to `over`.
   void TakeOverLocked(std::vector<Mark>& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -94,10 +98,13 @@ class Gpu : public Stream {
   std::unique_ptr<GpuMemory> memory_;
   std::unique_ptr<PinnedMemory> pinned_;
   std::unique_ptr<GpuPrograms> programs_;
+  std::unique_ptr<GpuWork> work_;
+  std::atomic<int64_t> kept_bytes_{0};  // since the last mark
 
   Mutex mutex_;
   CondVar wanted_;
   std::deque<Mark> marks_ ABSL_GUARDED_BY(mutex_);  // in the order of the stream
+  std::vector<Mark> lost_ ABSL_GUARDED_BY(mutex_);  // without an event
   int num_wanted_ ABSL_GUARDED_BY(mutex_) = 0;      // of them have a `done`
   bool waiter_sleeps_ ABSL_GUARDED_BY(mutex_) = false;
   std::atomic<int> num_wanted_hint_{0};

@@ -17,7 +17,8 @@ namespace muster {
 namespace {
 
 // Larger tensors are copied into pinned memory in parts, each sent while the next is copied.
-constexpr size_t kPartBytes = size_t{4} << 20;
+constexpr size_t kPartBytes = size_t{8} << 20;
+constexpr size_t kMostWaitingBytes = size_t{512} << 20;
 
 class GpuDevice : public Device {
  public:
@@ -63,9 +64,16 @@ class GpuDevice : public Device {
       const size_t part_bytes = std::min(kPartBytes, bytes - at);
       Buffer part = gpu_.pinned().Allocate(part_bytes);
       if (!part) return absl::ResourceExhaustedError("no pinned memory for a copy to the GPU");
-      std::memcpy(part.data(), tensor.raw() + at, part_bytes);
+      const char* const from = tensor.raw() + at;
+      scheduler_.ParallelFor(
+          static_cast<int64_t>(part_bytes), 0.1, [&](int64_t begin, int64_t end) {
+            std::memcpy(part.data() + begin, from + begin, static_cast<size_t>(end - begin));
+          });
       RETURN_IF_ERROR(gpu_.CopyIn(copy.raw() + at, part.data(), part_bytes));
       gpu_.KeepUntilDone(std::move(part));
+      // Else as much pinned memory as the tensor has could be in use at once.
+      if (at / kMostWaitingBytes != (at + part_bytes) / kMostWaitingBytes)
+        RETURN_IF_ERROR(gpu_.Synchronize());
     }
     return copy;
   }

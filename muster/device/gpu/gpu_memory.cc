@@ -105,6 +105,8 @@ bool GpuMemory::GrowLocked(size_t bytes) {
 }
 
 void GpuMemory::ShrinkLocked() {
+  // Work that was added and not put on the stream yet may use chunks that are free by now.
+  if (!gpu_.Synchronize().ok()) return;
   for (auto at = free_.begin(); at != free_.end();) {
     Block* const block = *at;
     if (block->before != nullptr || block->after != nullptr) {
@@ -113,7 +115,6 @@ void GpuMemory::ShrinkLocked() {
     }
     at = free_.erase(at);
     taken_bytes_ -= block->bytes;
-    // The driver waits for the work that uses it.
     gpu_.driver().MemFree(reinterpret_cast<cuda::Address>(block->base));
     delete block;
   }

@@ -117,6 +117,14 @@ GpuProgram& GpuPrograms::Get(const std::string& file, const std::string& express
   return *program;
 }
 
+std::string GpuPrograms::NameOf(cuda::Function function) {
+  MutexLock lock(mutex_);
+  for (const auto& [name, program] : programs_) {
+    if (program->function() == function) return absl::StrCat(name.first, ": ", name.second);
+  }
+  return "a function";
+}
+
 void GpuPrograms::RunCompiler() {
   pthread_setname_np(pthread_self(), "muster-compile");
   for (;;) {

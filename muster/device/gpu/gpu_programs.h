@@ -57,6 +57,8 @@ class GpuPrograms {
   // Starts to compile it, unless that was done before. `file` is below muster/ops, such as
   // "math/unary_arithmetic.cu".
   GpuProgram& Get(const std::string& file, const std::string& expression);
+  // "math/unary_arithmetic.cu: Unary<Tanh, float>", for errors.
+  std::string NameOf(cuda::Function function);
 
  private:
   struct Request {

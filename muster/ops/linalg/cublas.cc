@@ -91,21 +91,6 @@ absl::Status Check(int result, const char* what) {
   return Internal(what, " failed with the status ", result);
 }
 
-absl::Status PrepareLocked(const Cublas& cublas, Gpu& gpu, CardProducts& card)
-    ABSL_EXCLUSIVE_LOCKS_REQUIRED(card.mutex) {
-  if (card.handle != nullptr) return absl::OkStatus();
-  Handle handle = nullptr;
-  RETURN_IF_ERROR(Check(cublas.Create(&handle), "cublasCreate"));
-  RETURN_IF_ERROR(Check(cublas.SetStream(handle, gpu.stream_handle()), "cublasSetStream"));
-  card.workspace = gpu.memory().Allocate(kWorkspaceBytes);
-  if (card.workspace) {
-    RETURN_IF_ERROR(Check(cublas.SetWorkspace(handle, card.workspace.data(), kWorkspaceBytes),
-                          "cublasSetWorkspace"));
-  }
-  card.handle = handle;
-  return absl::OkStatus();
-}
-
 // 1 and 0 in the type that sums are kept in.
 const void* Number(int compute_type, bool is_one) {
   // As real and as complex numbers alike.
@@ -125,8 +110,24 @@ absl::Status PrepareGpuProducts(Gpu& gpu) {
   ASSIGN_OR_RETURN(const Cublas* const cublas, LoadCublas());
   RETURN_IF_ERROR(gpu.MakeCurrent());
   CardProducts& card = ProductsOf(gpu);
+  {
+    MutexLock lock(card.mutex);
+    if (card.handle != nullptr) return absl::OkStatus();
+  }
+  // No lock is held while memory is taken, which may have to wait for the card.
+  Buffer workspace = gpu.memory().Allocate(kWorkspaceBytes);
   MutexLock lock(card.mutex);
-  return PrepareLocked(*cublas, gpu, card);
+  if (card.handle != nullptr) return absl::OkStatus();
+  Handle handle = nullptr;
+  RETURN_IF_ERROR(Check(cublas->Create(&handle), "cublasCreate"));
+  RETURN_IF_ERROR(Check(cublas->SetStream(handle, gpu.stream_handle()), "cublasSetStream"));
+  if (workspace) {
+    RETURN_IF_ERROR(Check(cublas->SetWorkspace(handle, workspace.data(), kWorkspaceBytes),
+                          "cublasSetWorkspace"));
+  }
+  card.workspace = std::move(workspace);
+  card.handle = handle;
+  return absl::OkStatus();
 }
 
 // cuBLAS has columns where we have rows: a row-major matrix is its transpose there, and the
@@ -140,20 +141,41 @@ absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products) {
   }
   ASSIGN_OR_RETURN(const ElementType type, TypeOf(dtype));
   ASSIGN_OR_RETURN(const Cublas* const cublas, LoadCublas());
-  RETURN_IF_ERROR(gpu.MakeCurrent());
   CardProducts& card = ProductsOf(gpu);
-  MutexLock lock(card.mutex);
-  RETURN_IF_ERROR(PrepareLocked(*cublas, gpu, card));
-  const int64_t lda = shape.transpose_a ? shape.m : shape.k;
-  const int64_t ldb = shape.transpose_b ? shape.k : shape.n;
-  return Check(
-      cublas->Multiply(card.handle, Operation(shape.transpose_b, shape.conjugate_b),
-                       Operation(shape.transpose_a, shape.conjugate_a), shape.n, shape.m, shape.k,
-                       Number(type.compute_type, true), products.b, type.type, ldb,
-                       products.stride_b, products.a, type.type, lda, products.stride_a,
-                       Number(type.compute_type, false), products.c, type.type, shape.n,
-                       products.stride_c, products.count, type.compute_type, kAnyAlgorithm),
-      "cublasGemmStridedBatchedEx");
+  const auto multiply = [cublas, &card, type, products]() -> absl::Status {
+    const GemmShape& shape = products.shape;
+    const int64_t lda = shape.transpose_a ? shape.m : shape.k;
+    const int64_t ldb = shape.transpose_b ? shape.k : shape.n;
+    MutexLock lock(card.mutex);
+    return Check(
+        cublas->Multiply(card.handle, Operation(shape.transpose_b, shape.conjugate_b),
+                         Operation(shape.transpose_a, shape.conjugate_a), shape.n, shape.m, shape.k,
+                         Number(type.compute_type, true), products.b, type.type, ldb,
+                         products.stride_b, products.a, type.type, lda, products.stride_a,
+                         Number(type.compute_type, false), products.c, type.type, shape.n,
+                         products.stride_c, products.count, type.compute_type, kAnyAlgorithm),
+        "cublasGemmStridedBatchedEx");
+  };
+  const struct {
+    char kind[8];
+    int64_t dtype, m, n, k, transposes, count, stride_a, stride_b, stride_c;
+    const void *a, *b, *c;
+  } key = {"product",
+           static_cast<int64_t>(dtype),
+           shape.m,
+           shape.n,
+           shape.k,
+           Operation(shape.transpose_a, shape.conjugate_a) * 4 +
+               Operation(shape.transpose_b, shape.conjugate_b),
+           products.count,
+           products.stride_a,
+           products.stride_b,
+           products.stride_c,
+           products.a,
+           products.b,
+           products.c};
+  return gpu.AddLibraryCall(absl::MakeConstSpan(reinterpret_cast<const char*>(&key), sizeof(key)),
+                            multiply);
 }
 
 }  // namespace muster

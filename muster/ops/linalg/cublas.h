@@ -29,8 +29,9 @@ inline std::vector<DType> GpuProductTypes() {
 
 // NotFound, naming the library, where cuBLAS is missing.
 absl::Status PrepareGpuProducts(Gpu& gpu);
-// Puts the products on the card's stream. `dtype` is one of those above. Sums of 16-bit floats are
-// kept in float; floats are multiplied as TF32 unless NVIDIA_TF32_OVERRIDE=0.
+// Adds the products to the card's work; the card is prepared for them. `dtype` is one of those
+// above. Sums of 16-bit floats are kept in float; floats are multiplied as TF32 unless
+// NVIDIA_TF32_OVERRIDE=0.
 absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products);
 
 }  // namespace muster
