@@ -1,7 +1,7 @@
 // Reductions over segments whose ids come in any order; negative ids drop their row.
 #include "muster/ops/emit.h"
 #include "muster/ops/indexing/indexing.h"
-#include "muster/ops/math/segment.h"
+#include "muster/ops/segments/segment.h"
 
 namespace muster {
 namespace {

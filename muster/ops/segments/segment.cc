@@ -1,6 +1,6 @@
 // Reductions over segments whose ids are sorted: SegmentSum, SegmentMean, SegmentProd, SegmentMin,
 // SegmentMax.
-#include "muster/ops/math/segment.h"
+#include "muster/ops/segments/segment.h"
 
 #include "muster/ops/emit.h"
 #include "muster/ops/indexing/indexing.h"
