@@ -113,6 +113,11 @@ OpBuilder& OpBuilder::GpuTypes(const char* attr, const std::vector<DType>& dtype
   }
   return *this;
 }
+OpBuilder& OpBuilder::GpuUntyped(KernelFactory factory) {
+  Gpu(std::move(factory));
+  kernels_.back().needs_card = true;
+  return *this;
+}
 OpBuilder& OpBuilder::GpuOnHost(const char* attr, const std::vector<DType>& dtypes) {
   std::vector<std::string> all;
   for (const ArgDef& arg : registration_.def.inputs) all.push_back(arg.name);

@@ -97,6 +97,8 @@ class OpBuilder {
                       const std::function<KernelFactory(DType)>& make,
                       const std::vector<std::string>& host_memory = {},
                       const std::vector<std::pair<std::string, DType>>& more = {});
+  // For ops without such an attribute.
+  OpBuilder& GpuUntyped(KernelFactory factory);
   // The kernels for the CPU of these types serve GPUs as well, with every argument in host memory:
   // what TensorFlow does for int32, which counts and shapes are made of. After Cpu and CpuTypes.
   OpBuilder& GpuOnHost(const char* attr, const std::vector<DType>& dtypes = {DType::kInt32});
