@@ -1,5 +1,8 @@
 // Random tensors of a given shape: uniform, integer, normal and truncated normal; from the kernel's
 // own generator, or (stateless) from a seed that is an input.
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/gpu_kernel.h"
 #include "muster/ops/op.h"
 #include "muster/ops/random/distributions.h"
 
@@ -44,18 +47,36 @@ absl::StatusOr<Philox> FromSeedTensor(const Tensor& seed) {
 // TensorFlow sets this many blocks aside for every value, enough for rejections.
 constexpr uint64_t kBlocksPerValue = 256;
 
+// `fill` fills the output with values from where a generator is, which `reserve` says.
+template <typename FillBy>
+absl::Status RunStateful(KernelContext& c, KernelGenerator& generator, FillBy fill) {
+  ASSIGN_OR_RETURN(const Shape shape, RequestedShape(c.input(0)));
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
+  const int64_t count = shape.num_elements();
+  if (count == 0) return absl::OkStatus();
+  const auto reserve = [&] {
+    return generator.Reserve(static_cast<uint64_t>(count) * kBlocksPerValue);
+  };
+  return fill(reserve, *output);
+}
+template <typename FillBy>
+absl::Status RunStateless(KernelContext& c, FillBy fill) {
+  ASSIGN_OR_RETURN(const Shape shape, RequestedShape(c.input(0)));
+  ASSIGN_OR_RETURN(const Philox start, FromSeedTensor(c.input(1)));
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
+  if (shape.num_elements() == 0) return absl::OkStatus();
+  return fill([&start] { return start; }, *output);
+}
+
 template <typename Distribution, typename T>
 class RandomKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override { return generator_.Init(setup); }
   absl::Status Compute(KernelContext& c) override {
-    ASSIGN_OR_RETURN(const Shape shape, RequestedShape(c.input(0)));
-    ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-    const int64_t count = shape.num_elements();
-    if (count == 0) return absl::OkStatus();
-    FillRandom(c, generator_.Reserve(static_cast<uint64_t>(count) * kBlocksPerValue),
-               output->data<T>(), count, Distribution());
-    return absl::OkStatus();
+    return RunStateful(c, generator_, [&c](auto reserve, Tensor& output) {
+      FillRandom(c, reserve(), output.data<T>(), output.num_elements(), Distribution());
+      return absl::OkStatus();
+    });
   }
 
  private:
@@ -64,11 +85,10 @@ class RandomKernel : public Kernel {
 
 template <typename Distribution, typename T>
 absl::Status StatelessKernel(KernelContext& c) {
-  ASSIGN_OR_RETURN(const Shape shape, RequestedShape(c.input(0)));
-  ASSIGN_OR_RETURN(const Philox start, FromSeedTensor(c.input(1)));
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-  FillRandom(c, start, output->data<T>(), shape.num_elements(), Distribution());
-  return absl::OkStatus();
+  return RunStateless(c, [&c](auto reserve, Tensor& output) {
+    FillRandom(c, reserve(), output.data<T>(), output.num_elements(), Distribution());
+    return absl::OkStatus();
+  });
 }
 
 // The bounds in inputs `first` and `first` + 1.
@@ -89,19 +109,22 @@ absl::StatusOr<UniformIntDistribution<T>> Bounds(const KernelContext& c, int fir
       from, static_cast<Unsigned>(static_cast<Unsigned>(high.scalar<T>()) - from)};
 }
 
+// Fills with integers between the bounds in inputs `first` and `first` + 1.
+template <typename T>
+auto FillInts(KernelContext& c, int first) {
+  return [&c, first](auto reserve, Tensor& output) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto distribution, Bounds<T>(c, first));
+    FillRandom(c, reserve(), output.data<T>(), output.num_elements(), distribution);
+    return absl::OkStatus();
+  };
+}
+
 template <typename T>
 class RandomUniformIntKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override { return generator_.Init(setup); }
   absl::Status Compute(KernelContext& c) override {
-    ASSIGN_OR_RETURN(const Shape shape, RequestedShape(c.input(0)));
-    ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-    const int64_t count = shape.num_elements();
-    if (count == 0) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const auto distribution, Bounds<T>(c, 1));
-    FillRandom(c, generator_.Reserve(static_cast<uint64_t>(count) * kBlocksPerValue),
-               output->data<T>(), count, distribution);
-    return absl::OkStatus();
+    return RunStateful(c, generator_, FillInts<T>(c, 1));
   }
 
  private:
@@ -110,17 +133,93 @@ class RandomUniformIntKernel : public Kernel {
 
 template <typename T>
 absl::Status StatelessUniformIntKernel(KernelContext& c) {
-  ASSIGN_OR_RETURN(const Shape shape, RequestedShape(c.input(0)));
-  ASSIGN_OR_RETURN(const Philox start, FromSeedTensor(c.input(1)));
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-  if (shape.num_elements() == 0) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const auto distribution, Bounds<T>(c, 2));
-  FillRandom(c, start, output->data<T>(), shape.num_elements(), distribution);
-  return absl::OkStatus();
+  return RunStateless(c, FillInts<T>(c, 2));
+}
+
+// --- On a card
+
+// A function of simple.cu; a member of the kernel that uses it.
+class GpuRandomFiller {
+ public:
+  GpuRandomFiller(GpuKernel& kernel, const char* distribution, DType dtype)
+      : fill_(kernel, "random/simple.cu",
+              absl::StrCat("FillRandom<", distribution, ", ", GpuTypeName(dtype), ">")) {}
+  absl::Status Fill(const Philox& start, Tensor& output, uint64_t low = 0,
+                    uint64_t range = 1) const {
+    const int64_t count = output.num_elements();
+    const int64_t group = DTypeSize(output.dtype()) == 8 ? 2 : 4;
+    return fill_.LaunchForEach((count + group - 1) / group, start.position(), GpuOut(output), count,
+                               low, range);
+  }
+  auto By() const {
+    return [this](auto reserve, Tensor& output) { return Fill(reserve(), output); };
+  }
+  // Integers between the bounds in inputs `first` and `first` + 1.
+  template <typename T>
+  auto ByInts(const KernelContext& c, int first) const {
+    return [this, &c, first](auto reserve, Tensor& output) -> absl::Status {
+      ASSIGN_OR_RETURN(const auto distribution, Bounds<T>(c, first));
+      return Fill(reserve(), output, distribution.low, distribution.range);
+    };
+  }
+
+ private:
+  const GpuFunction fill_;
+};
+
+class GpuRandom : public GpuKernel {
+ public:
+  GpuRandom(const char* distribution, DType dtype) : filler_(*this, distribution, dtype) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    return generator_.Init(setup);
+  }
+  absl::Status Compute(KernelContext& c) override {
+    return RunStateful(c, generator_, filler_.By());
+  }
+
+ protected:
+  const GpuRandomFiller filler_;
+  KernelGenerator generator_;
+};
+
+class GpuStateless : public GpuKernel {
+ public:
+  GpuStateless(const char* distribution, DType dtype) : filler_(*this, distribution, dtype) {}
+  absl::Status Compute(KernelContext& c) override { return RunStateless(c, filler_.By()); }
+
+ protected:
+  const GpuRandomFiller filler_;
+};
+
+template <typename T>
+class GpuRandomInt : public GpuRandom {
+ public:
+  GpuRandomInt() : GpuRandom("UniformInt", kDTypeOf<T>) {}
+  absl::Status Compute(KernelContext& c) override {
+    return RunStateful(c, generator_, filler_.ByInts<T>(c, 1));
+  }
+};
+
+template <typename T>
+class GpuStatelessInt : public GpuStateless {
+ public:
+  GpuStatelessInt() : GpuStateless("UniformInt", kDTypeOf<T>) {}
+  absl::Status Compute(KernelContext& c) override {
+    return RunStateless(c, filler_.ByInts<T>(c, 2));
+  }
+};
+
+template <typename K>
+void DefineOnGpu(OpBuilder& op, const char* distribution) {
+  op.GpuTypes("dtype", {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble},
+              [distribution](DType dtype) {
+                return [=] { return std::make_unique<K>(distribution, dtype); };
+              });
 }
 
 template <template <typename> typename Distribution>
-void DefineStateful(OpBuilder& op) {
+void DefineStateful(OpBuilder& op, const char* gpu_distribution) {
   op.Attr("seed: int = 0")
       .Attr("seed2: int = 0")
       .Attr("dtype: {half, bfloat16, float, double}")
@@ -133,10 +232,11 @@ void DefineStateful(OpBuilder& op) {
   op.HostMemory({"shape"});
   op.CpuTypes<Floats>("dtype",
                       []<typename T>() { return New<RandomKernel<Distribution<T>, T>>(); });
+  DefineOnGpu<GpuRandom>(op, gpu_distribution);
 }
 
 template <template <typename> typename Distribution>
-void DefineStateless(OpBuilder& op) {
+void DefineStateless(OpBuilder& op, const char* gpu_distribution) {
   op.Attr("dtype: {half, bfloat16, float, double} = DT_FLOAT").Attr("T: {int32, int64} = DT_INT32");
   op.Attr("Tseed: {int32, int64} = DT_INT64");
   op.Input("shape: T")
@@ -147,22 +247,23 @@ void DefineStateless(OpBuilder& op) {
   op.HostMemory({"shape", "seed"});
   op.CpuTypes<Floats>("dtype",
                       []<typename T>() { return Stateless(StatelessKernel<Distribution<T>, T>); });
+  DefineOnGpu<GpuStateless>(op, gpu_distribution);
 }
 
 }  // namespace
 
 DEFINE_OP(RandomUniform) {
-  DefineStateful<UniformDistribution>(op);
+  DefineStateful<UniformDistribution>(op, "Uniform");
   op.Doc("Values spread evenly over [0, 1).");
 }
 
 DEFINE_OP(RandomStandardNormal) {
-  DefineStateful<NormalDistribution>(op);
+  DefineStateful<NormalDistribution>(op, "Normal");
   op.Doc("Normal values with mean 0 and standard deviation 1.");
 }
 
 DEFINE_OP(TruncatedNormal) {
-  DefineStateful<TruncatedNormalDistribution>(op);
+  DefineStateful<TruncatedNormalDistribution>(op, "TruncatedNormal");
   op.Doc("Standard normal values; those beyond two standard deviations are drawn again.");
 }
 
@@ -181,20 +282,22 @@ DEFINE_OP(RandomUniformInt) {
       .NoGradient("random values");
   op.HostMemory({"shape", "minval", "maxval"});
   op.CpuTypes<Indices>("Tout", []<typename T>() { return New<RandomUniformIntKernel<T>>(); });
+  op.GpuTypes("Tout", {DType::kInt32}, [](DType) { return New<GpuRandomInt<int32_t>>(); });
+  op.GpuTypes("Tout", {DType::kInt64}, [](DType) { return New<GpuRandomInt<int64_t>>(); });
 }
 
 DEFINE_OP(StatelessRandomUniform) {
-  DefineStateless<UniformDistribution>(op);
+  DefineStateless<UniformDistribution>(op, "Uniform");
   op.Doc("Values spread evenly over [0, 1), a function of the seed only.");
 }
 
 DEFINE_OP(StatelessRandomNormal) {
-  DefineStateless<NormalDistribution>(op);
+  DefineStateless<NormalDistribution>(op, "Normal");
   op.Doc("Standard normal values, a function of the seed only.");
 }
 
 DEFINE_OP(StatelessTruncatedNormal) {
-  DefineStateless<TruncatedNormalDistribution>(op);
+  DefineStateless<TruncatedNormalDistribution>(op, "TruncatedNormal");
   op.Doc("Standard normal values within two standard deviations, a function of the seed only.");
 }
 
@@ -213,6 +316,8 @@ DEFINE_OP(StatelessRandomUniformInt) {
       .HostMemory({"shape", "seed", "minval", "maxval"});
   op.CpuTypes<Indices>("dtype",
                        []<typename T>() { return Stateless(StatelessUniformIntKernel<T>); });
+  op.GpuTypes("dtype", {DType::kInt32}, [](DType) { return New<GpuStatelessInt<int32_t>>(); });
+  op.GpuTypes("dtype", {DType::kInt64}, [](DType) { return New<GpuStatelessInt<int64_t>>(); });
 }
 
 }  // namespace muster
