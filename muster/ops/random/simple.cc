@@ -47,25 +47,23 @@ absl::StatusOr<Philox> FromSeedTensor(const Tensor& seed) {
 // TensorFlow sets this many blocks aside for every value, enough for rejections.
 constexpr uint64_t kBlocksPerValue = 256;
 
-// `fill` fills the output with values from where a generator is, which `reserve` says.
+// `fill(reserved, output)` fills the output from a generator, which moves on by `reserved` blocks.
 template <typename FillBy>
-absl::Status RunStateful(KernelContext& c, KernelGenerator& generator, FillBy fill) {
+absl::Status RunStateful(KernelContext& c, FillBy fill) {
   ASSIGN_OR_RETURN(const Shape shape, RequestedShape(c.input(0)));
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   const int64_t count = shape.num_elements();
   if (count == 0) return absl::OkStatus();
-  const auto reserve = [&] {
-    return generator.Reserve(static_cast<uint64_t>(count) * kBlocksPerValue);
-  };
-  return fill(reserve, *output);
+  return fill(static_cast<uint64_t>(count) * kBlocksPerValue, *output);
 }
+// `fill(start, output)` fills it from where the seed leads.
 template <typename FillBy>
 absl::Status RunStateless(KernelContext& c, FillBy fill) {
   ASSIGN_OR_RETURN(const Shape shape, RequestedShape(c.input(0)));
   ASSIGN_OR_RETURN(const Philox start, FromSeedTensor(c.input(1)));
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   if (shape.num_elements() == 0) return absl::OkStatus();
-  return fill([&start] { return start; }, *output);
+  return fill(start, *output);
 }
 
 template <typename Distribution, typename T>
@@ -73,8 +71,9 @@ class RandomKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override { return generator_.Init(setup); }
   absl::Status Compute(KernelContext& c) override {
-    return RunStateful(c, generator_, [&c](auto reserve, Tensor& output) {
-      FillRandom(c, reserve(), output.data<T>(), output.num_elements(), Distribution());
+    return RunStateful(c, [&](uint64_t reserved, Tensor& output) {
+      FillRandom(c, generator_.Reserve(reserved), output.data<T>(), output.num_elements(),
+                 Distribution());
       return absl::OkStatus();
     });
   }
@@ -85,8 +84,8 @@ class RandomKernel : public Kernel {
 
 template <typename Distribution, typename T>
 absl::Status StatelessKernel(KernelContext& c) {
-  return RunStateless(c, [&c](auto reserve, Tensor& output) {
-    FillRandom(c, reserve(), output.data<T>(), output.num_elements(), Distribution());
+  return RunStateless(c, [&c](const Philox& start, Tensor& output) {
+    FillRandom(c, start, output.data<T>(), output.num_elements(), Distribution());
     return absl::OkStatus();
   });
 }
@@ -109,22 +108,17 @@ absl::StatusOr<UniformIntDistribution<T>> Bounds(const KernelContext& c, int fir
       from, static_cast<Unsigned>(static_cast<Unsigned>(high.scalar<T>()) - from)};
 }
 
-// Fills with integers between the bounds in inputs `first` and `first` + 1.
-template <typename T>
-auto FillInts(KernelContext& c, int first) {
-  return [&c, first](auto reserve, Tensor& output) -> absl::Status {
-    ASSIGN_OR_RETURN(const auto distribution, Bounds<T>(c, first));
-    FillRandom(c, reserve(), output.data<T>(), output.num_elements(), distribution);
-    return absl::OkStatus();
-  };
-}
-
 template <typename T>
 class RandomUniformIntKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override { return generator_.Init(setup); }
   absl::Status Compute(KernelContext& c) override {
-    return RunStateful(c, generator_, FillInts<T>(c, 1));
+    return RunStateful(c, [&](uint64_t reserved, Tensor& output) -> absl::Status {
+      ASSIGN_OR_RETURN(const auto distribution, Bounds<T>(c, 1));
+      FillRandom(c, generator_.Reserve(reserved), output.data<T>(), output.num_elements(),
+                 distribution);
+      return absl::OkStatus();
+    });
   }
 
  private:
@@ -133,7 +127,11 @@ class RandomUniformIntKernel : public Kernel {
 
 template <typename T>
 absl::Status StatelessUniformIntKernel(KernelContext& c) {
-  return RunStateless(c, FillInts<T>(c, 2));
+  return RunStateless(c, [&c](const Philox& start, Tensor& output) -> absl::Status {
+    ASSIGN_OR_RETURN(const auto distribution, Bounds<T>(c, 2));
+    FillRandom(c, start, output.data<T>(), output.num_elements(), distribution);
+    return absl::OkStatus();
+  });
 }
 
 // --- On a card
@@ -144,27 +142,61 @@ class GpuRandomFiller {
   GpuRandomFiller(GpuKernel& kernel, const char* distribution, DType dtype)
       : fill_(kernel, "random/simple.cu",
               absl::StrCat("FillRandom<", distribution, ", ", GpuTypeName(dtype), ">")) {}
-  absl::Status Fill(const Philox& start, Tensor& output, uint64_t low = 0,
-                    uint64_t range = 1) const {
+  Gpu& gpu() const { return fill_.gpu(); }
+  // From `card_generator`, which moves on by `reserved`, or from `start` where that is null.
+  absl::Status Fill(void* card_generator, uint64_t reserved, const Philox& start, Tensor& output,
+                    uint64_t low, uint64_t range) const {
     const int64_t count = output.num_elements();
     const int64_t group = DTypeSize(output.dtype()) == 8 ? 2 : 4;
-    return fill_.LaunchForEach((count + group - 1) / group, start.position(), GpuOut(output), count,
-                               low, range);
-  }
-  auto By() const {
-    return [this](auto reserve, Tensor& output) { return Fill(reserve(), output); };
-  }
-  // Integers between the bounds in inputs `first` and `first` + 1.
-  template <typename T>
-  auto ByInts(const KernelContext& c, int first) const {
-    return [this, &c, first](auto reserve, Tensor& output) -> absl::Status {
-      ASSIGN_OR_RETURN(const auto distribution, Bounds<T>(c, first));
-      return Fill(reserve(), output, distribution.low, distribution.range);
-    };
+    return fill_.LaunchForEach((count + group - 1) / group, card_generator, reserved,
+                               start.position(), GpuOut(output), count, low, range);
   }
 
  private:
   const GpuFunction fill_;
+};
+
+// A generator that the card has as well as the host, so that a step that draws gives the card the
+// same work each time, which may then be replayed.
+class GpuGenerator {
+ public:
+  absl::Status Init(KernelSetup& setup) { return generator_.Init(setup); }
+  absl::Status Fill(const GpuRandomFiller& filler, uint64_t reserved, Tensor& output,
+                    uint64_t low = 0, uint64_t range = 1) {
+    // Launches come in the order in which the generator moves on.
+    MutexLock lock(mutex_);
+    const Philox start = generator_.Reserve(reserved);
+    if (!on_card_.valid() || start.position() != card_position_)
+      RETURN_IF_ERROR(CopyToCard(filler.gpu(), start));
+    Philox after = start;
+    after.Skip(reserved);
+    card_position_ = after.position();
+    return filler.Fill(on_card_.raw(), reserved, Philox(), output, low, range);
+  }
+
+ private:
+  // CardGenerator of simple.cu.
+  struct CardGenerator {
+    Philox::Position at;
+    uint32_t blocks_begun = 0;
+  };
+
+  absl::Status CopyToCard(Gpu& gpu, const Philox& start) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    constexpr auto kWords = static_cast<int64_t>(sizeof(CardGenerator) / sizeof(uint32_t));
+    ASSIGN_OR_RETURN(Tensor pinned, Tensor::Make(DType::kUint32, Shape({kWords}), gpu.pinned()));
+    *reinterpret_cast<CardGenerator*>(pinned.raw()) = {start.position()};
+    if (!on_card_.valid()) {
+      ASSIGN_OR_RETURN(on_card_, Tensor::Make(DType::kUint32, Shape({kWords}), gpu.memory()));
+    }
+    RETURN_IF_ERROR(gpu.CopyIn(on_card_.raw(), pinned.raw(), pinned.size_bytes()));
+    gpu.KeepUntilDone(pinned.buffer());
+    return absl::OkStatus();
+  }
+
+  KernelGenerator generator_;
+  Mutex mutex_;
+  Tensor on_card_ ABSL_GUARDED_BY(mutex_);
+  Philox::Position card_position_ ABSL_GUARDED_BY(mutex_){};
 };
 
 class GpuRandom : public GpuKernel {
@@ -175,21 +207,14 @@ class GpuRandom : public GpuKernel {
     return generator_.Init(setup);
   }
   absl::Status Compute(KernelContext& c) override {
-    return RunStateful(c, generator_, filler_.By());
+    return RunStateful(c, [this](uint64_t reserved, Tensor& output) {
+      return generator_.Fill(filler_, reserved, output);
+    });
   }
 
  protected:
   const GpuRandomFiller filler_;
-  KernelGenerator generator_;
-};
-
-class GpuStateless : public GpuKernel {
- public:
-  GpuStateless(const char* distribution, DType dtype) : filler_(*this, distribution, dtype) {}
-  absl::Status Compute(KernelContext& c) override { return RunStateless(c, filler_.By()); }
-
- protected:
-  const GpuRandomFiller filler_;
+  GpuGenerator generator_;
 };
 
 template <typename T>
@@ -197,8 +222,24 @@ class GpuRandomInt : public GpuRandom {
  public:
   GpuRandomInt() : GpuRandom("UniformInt", kDTypeOf<T>) {}
   absl::Status Compute(KernelContext& c) override {
-    return RunStateful(c, generator_, filler_.ByInts<T>(c, 1));
+    return RunStateful(c, [&](uint64_t reserved, Tensor& output) -> absl::Status {
+      ASSIGN_OR_RETURN(const auto bounds, Bounds<T>(c, 1));
+      return generator_.Fill(filler_, reserved, output, bounds.low, bounds.range);
+    });
   }
+};
+
+class GpuStateless : public GpuKernel {
+ public:
+  GpuStateless(const char* distribution, DType dtype) : filler_(*this, distribution, dtype) {}
+  absl::Status Compute(KernelContext& c) override {
+    return RunStateless(c, [this](const Philox& start, Tensor& output) {
+      return filler_.Fill(nullptr, 0, start, output, 0, 1);
+    });
+  }
+
+ protected:
+  const GpuRandomFiller filler_;
 };
 
 template <typename T>
@@ -206,7 +247,10 @@ class GpuStatelessInt : public GpuStateless {
  public:
   GpuStatelessInt() : GpuStateless("UniformInt", kDTypeOf<T>) {}
   absl::Status Compute(KernelContext& c) override {
-    return RunStateless(c, filler_.ByInts<T>(c, 2));
+    return RunStateless(c, [&](const Philox& start, Tensor& output) -> absl::Status {
+      ASSIGN_OR_RETURN(const auto bounds, Bounds<T>(c, 2));
+      return filler_.Fill(nullptr, 0, start, output, bounds.low, bounds.range);
+    });
   }
 };
 

@@ -123,17 +123,39 @@ struct TruncatedNormal {
   }
 };
 
+// A generator in the memory of the card, so that a step that draws is the same work each time.
+struct CardGenerator {
+  Philox at;
+  uint32 blocks_begun;
+};
+// Where the generator is; it moves on by `reserved` when every block has read that.
+__device__ __forceinline__ Philox Reserve(CardGenerator* generator, uint64 reserved) {
+  const Philox start = generator->at;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    __threadfence();
+    if (atomicAdd(&generator->blocks_begun, 1u) == gridDim.x - 1) {
+      generator->blocks_begun = 0;
+      generator->at.Skip(reserved);
+    }
+  }
+  return start;
+}
+
+// From `generator`, or from `given` where that is null.
 template <typename Distribution, typename T>
-__global__ void FillRandom(Philox start, T* out, int64 count, uint64 low, uint64 range) {
+__global__ void FillRandom(CardGenerator* generator, uint64 reserved, Philox given, T* out,
+                           int64 count, uint64 low, uint64 range) {
+  const Philox start = generator == nullptr ? given : Reserve(generator, reserved);
   constexpr int size = RandomGroup<T>::size;
   constexpr uint64 blocks = Distribution::kBlocksPerValue == 0
                                 ? 1
                                 : uint64(Distribution::kBlocksPerValue) * size;
   const int64 groups = (count + size - 1) / size;
   FOR_EACH_ELEMENT(i, groups) {
-    Philox generator = start;
-    generator.Skip(uint64(i) * blocks);
-    const RandomGroup<T> group = Distribution::template Draw<T>(generator, low, range);
+    Philox own = start;
+    own.Skip(uint64(i) * blocks);
+    const RandomGroup<T> group = Distribution::template Draw<T>(own, low, range);
     const int64 at = i * size;
     if (count - at >= size) {
       *reinterpret_cast<RandomGroup<T>*>(out + at) = group;
