@@ -25,14 +25,10 @@ absl::Status Pad(KernelContext& c, const Mover& mover) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-  RETURN_IF_ERROR(has_value ? mover.Fill(c, c.input(2), *output) : mover.Zero(*output));
-  const Dims from = RowMajorStrides(input.shape().dims()), to = RowMajorStrides(shape.dims());
-  StridedBox box;
-  for (int i = 0; i < input.rank(); ++i) {
-    box.Add(input.dim(i), from[i], to[i]);
-    box.to_offset += paddings[i].before * to[i];
-  }
-  return mover.Copy(c, std::move(box), input, *output);
+  std::vector<EmbeddedAxis> axes;
+  for (int i = 0; i < input.rank(); ++i)
+    axes.push_back({shape.dim(i), paddings[i].before, 1, input.dim(i)});
+  return mover.Embed(c, axes, has_value ? &c.input(2) : nullptr, input, *output);
 }
 
 // Cuts the input's place out of dy.
@@ -67,7 +63,7 @@ DEFINE_OP(Pad) {
       .HostMemory({"paddings"})
       .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Pad>>())
       .GpuOnHost("T")
-      .GpuTypes("T", GpuPadDTypes(), MovesOnGpu<MoveBy<Pad>>);
+      .GpuTypes("T", GpuPadDTypes(), MovesOnGpu<MoveBy<Pad>, GpuEmbedder>);
 }
 
 DEFINE_OP(PadV2) {
@@ -83,7 +79,7 @@ DEFINE_OP(PadV2) {
       .HostMemory({"paddings"})
       .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Pad>>())
       .GpuOnHost("T")
-      .GpuTypes("T", GpuPadDTypes(), MovesOnGpu<MoveBy<Pad>>, {"constant_values"});
+      .GpuTypes("T", GpuPadDTypes(), MovesOnGpu<MoveBy<Pad>, GpuEmbedder>, {"constant_values"});
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Moving elements on a card: strided_copy.cu.
+// Moving elements on a card: strided_copy.cu and fill.cu.
 #pragma once
 
 #include <array>
@@ -11,7 +11,7 @@ namespace muster {
 // Tensors filled with one element. A member of the kernel that uses it.
 class GpuFiller {
  public:
-  explicit GpuFiller(GpuKernel& kernel) : fill_(kernel, "indexing/strided_copy.cu", "FillBytes") {}
+  explicit GpuFiller(GpuKernel& kernel) : fill_(kernel, "indexing/fill.cu", "FillBytes") {}
   // As Mover::Fill.
   absl::Status Fill(const Tensor& value, Tensor& to) const;
 
@@ -46,7 +46,18 @@ class GpuMover : public Mover {
   const GpuFiller filler_;
 };
 
-template <typename Op>
+// For ops that embed tensors: in one go, without filling the result first.
+class GpuEmbedder : public GpuMover {
+ public:
+  GpuEmbedder(GpuKernel& kernel, DType dtype);
+  absl::Status Embed(const KernelContext& c, absl::Span<const EmbeddedAxis> axes,
+                     const Tensor* value, const Tensor& from, Tensor& to) const override;
+
+ private:
+  const std::array<const GpuFunction, 2> embed_;  // of elements, and of 16 bytes at once
+};
+
+template <typename Op, typename M = GpuMover>
 class GpuMoving : public GpuKernel {
  public:
   explicit GpuMoving(DType dtype) : mover_(*this, dtype) {}
@@ -58,11 +69,11 @@ class GpuMoving : public GpuKernel {
 
  private:
   Op op_;
-  const GpuMover mover_;
+  const M mover_;
 };
-template <typename Op>
+template <typename Op, typename M = GpuMover>
 KernelFactory MovesOnGpu(DType dtype) {
-  return [dtype] { return std::make_unique<GpuMoving<Op>>(dtype); };
+  return [dtype] { return std::make_unique<GpuMoving<Op, M>>(dtype); };
 }
 
 // The floating-point types, and more.

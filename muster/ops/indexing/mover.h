@@ -24,6 +24,15 @@ struct BoxCopy {
   char* to;
 };
 
+// A dimension of a tensor in which another one is embedded: element i of the inner one is at
+// first + i * step, for `count` of them, where `step` may be negative.
+struct EmbeddedAxis {
+  int64_t size, first, step, count;
+};
+
+// Where `Embed` puts the inner tensor.
+StridedBox EmbeddedBox(absl::Span<const EmbeddedAxis> axes);
+
 // In the memory of the kernel's device; on a GPU all that it does is done later.
 class Mover {
  public:
@@ -36,6 +45,14 @@ class Mover {
   virtual absl::Status Zero(Tensor& to) const = 0;
   // Copies of the one element of `value`, which may also be in host memory.
   virtual absl::Status Fill(const KernelContext& c, const Tensor& value, Tensor& to) const = 0;
+
+  // All of `to`: `from`, which is dense, embedded along `axes`, and around it copies of the one
+  // element of `value`, or zeros where that is null.
+  virtual absl::Status Embed(const KernelContext& c, absl::Span<const EmbeddedAxis> axes,
+                             const Tensor* value, const Tensor& from, Tensor& to) const {
+    RETURN_IF_ERROR(value != nullptr ? Fill(c, *value, to) : Zero(to));
+    return Copy(c, EmbeddedBox(axes), from, to);
+  }
 
   absl::Status Copy(const KernelContext& c, StridedBox box, const Tensor& from, Tensor& to) const {
     std::vector<BoxCopy> copies;

@@ -1,5 +1,4 @@
-// Copies of strided boxes, and tensors filled with one element (strided_copy_gpu.cc launches them).
-// They know elements by their size only.
+// Copies of strided boxes, which know elements by their size only (gpu_mover.cc launches them).
 #include "muster/ops/indexing/moving.cuh"
 
 // One dimension of a box.
@@ -117,18 +116,4 @@ __global__ void CopyTiles(Tiles tiles) {
     }
     __syncthreads();
   }
-}
-
-// Copies of the element of `size` bytes at `value`, or in `given` where `value` is null.
-__global__ void FillBytes(const uint8* value, Word16 given, int size, uint8* to, int64 bytes) {
-  uint8 pattern[16];
-  memcpy(pattern, &given, 16);
-  if (value != nullptr) {
-    for (int i = 0; i < 16; ++i) pattern[i] = value[i & (size - 1)];
-  }
-  Word16 word;
-  memcpy(&word, pattern, 16);
-  const int64 words = bytes / 16;
-  FOR_EACH_ELEMENT(i, words) reinterpret_cast<Word16*>(to)[i] = word;
-  FOR_EACH_ELEMENT(j, bytes - words * 16) to[words * 16 + j] = pattern[j];
 }

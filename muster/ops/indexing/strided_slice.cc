@@ -136,8 +136,10 @@ class StridedSliceGradMove : public MaskedMove {
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-    RETURN_IF_ERROR(mover.Zero(*output));
-    return mover.Copy(c, WritingBox(MakeBox(shape, spec)), dy, *output);
+    std::vector<EmbeddedAxis> axes;
+    for (int i = 0; i < shape.rank(); ++i)
+      axes.push_back({shape.dim(i), spec.begin[i], spec.strides[i], spec.box.dim(i)});
+    return mover.Embed(c, axes, nullptr, dy, *output);
   }
 };
 
@@ -295,7 +297,7 @@ DEFINE_OP(StridedSliceGrad) {
       .HostMemory({"shape", "begin", "end", "strides"})
       .CpuDTypes("T", AllDTypes(), MovesOnHost<StridedSliceGradMove>())
       .GpuOnHost("T")
-      .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<StridedSliceGradMove>);
+      .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<StridedSliceGradMove, GpuEmbedder>);
 }
 
 DEFINE_OP(StridedSliceAssign) {
