@@ -202,7 +202,7 @@ __device__ __forceinline__ C ShuffleDown(C value, int offset) {
 }
 template <typename Op, typename C>
 __device__ C ReduceBlock(C value) {
-  __shared__ alignas(16) unsigned char muster_memory[32 * sizeof(C)];
+  alignas(16) __shared__ unsigned char muster_memory[32 * sizeof(C)];
   C* const warps = reinterpret_cast<C*>(muster_memory);
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   for (int offset = kWarp / 2; offset > 0; offset /= 2)

@@ -52,7 +52,7 @@ constexpr int kWide = 4;
 
 template <int wide, typename Total, typename Add, typename Finish>
 __device__ __forceinline__ void ReduceRows(const ChannelSplit& split, Add add, Finish finish) {
-  __shared__ alignas(16) unsigned char memory[kMostThreads * wide * sizeof(Total)];
+  alignas(16) __shared__ unsigned char memory[kMostThreads * wide * sizeof(Total)];
   auto* const shared = reinterpret_cast<Total*>(memory);
   const int own_row = int(threadIdx.x) / split.width;
   const int64 column = (int64(blockIdx.x) * split.width + int(threadIdx.x) % split.width) * wide;

@@ -435,6 +435,7 @@ DEFINE_OP(MaxPoolGradGradV2) {
       .Output("output: T")
       .Doc("MaxPoolGradGrad whose window is an input.")
       .Shape(InferGradGradV2)
+      .HostMemory({"ksize", "strides"})
       .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, false>>(); })
       .GpuTypes("T", GpuFloats(), MakeGpuMaxPoolGradGrad);
 }
