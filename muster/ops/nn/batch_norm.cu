@@ -2,9 +2,9 @@
 // and a pass over all elements.
 #include "muster/ops/nn/channels.cuh"
 
-// Count, mean and sum of squared distances from it, for some elements of a channel (Welford; Chan et
-// al. for two sets). The mean is kept as a distance from one of the elements, so that it is exact
-// where it is large beside the deviation.
+// Count, mean and sum of squared distances from it, for some elements of a channel (Welford; Chan
+// et al. for two sets). The mean is kept as a distance from one of the elements, so that it is
+// exact where it is large beside the deviation.
 struct Moments {
   float count, pivot, mean, squares;
 

@@ -45,7 +45,8 @@ __device__ __forceinline__ C ReduceRow(C value) {
     if (lane == 0) warps[int(threadIdx.x) / kWarp] = value;
     __syncthreads();
     value = lane < kThreads / kWarp ? warps[lane] : Op::template None<C>();
-    for (int mask = kWarp / 2; mask > 0; mask /= 2) value = Op::Join(value, ShuffleXor(value, mask));
+    for (int mask = kWarp / 2; mask > 0; mask /= 2)
+      value = Op::Join(value, ShuffleXor(value, mask));
   }
   return value;
 }

@@ -61,8 +61,8 @@ constexpr int kInShared = 1024;  // elements that are sorted in shared memory
 constexpr int kDigits = 256;
 constexpr int kMostTopKThreads = 512;
 
-// What the elements of a row have to be: those whose bits under `mask` are larger than `prefix`, and
-// the first `num_equal` of those where they are equal.
+// What the elements of a row have to be: those whose bits under `mask` are larger than `prefix`,
+// and the first `num_equal` of those where they are equal.
 template <typename K>
 struct Selection {
   K mask, prefix;

@@ -1,17 +1,18 @@
 #include "muster/ops/pooling/gpu_pool.h"
 
+#include <algorithm>
+
 #include "muster/ops/pooling/max_pool.h"
 
 namespace muster {
 
 constexpr int64_t kWideChannels = 4;  // kWide of pool.cu
 
-void GpuPooling::Widen(const Tensor& x, const Tensor& y) {
-  const auto is_aligned = [](const Tensor& tensor) {
-    return reinterpret_cast<uintptr_t>(tensor.raw()) % 16 == 0;
-  };
-  if (channels_first == 0 && channels % kWideChannels == 0 && is_aligned(x) && is_aligned(y))
-    is_wide = 1;
+void GpuPooling::Widen(std::initializer_list<const Tensor*> tensors) {
+  const bool is_aligned = std::all_of(tensors.begin(), tensors.end(), [](const Tensor* tensor) {
+    return reinterpret_cast<uintptr_t>(tensor->raw()) % 16 == 0;
+  });
+  if (channels_first == 0 && channels % kWideChannels == 0 && is_aligned) is_wide = 1;
 }
 int64_t GpuPooling::ThreadsFor(int64_t elements) const {
   return is_wide != 0 ? elements / kWideChannels : elements;
@@ -71,7 +72,7 @@ class GpuMaxPool : public GpuPool {
       return over_channels_.LaunchForEach(count, GpuIn(x), GpuOut(*y), count, w.window_channels);
     }
     GpuPooling pooling = PoolingFor(w);
-    pooling.Widen(x, *y);
+    pooling.Widen({&x, y});
     return run_.LaunchForEach(pooling.ThreadsFor(count), GpuIn(x), GpuOut(*y), count, pooling);
   }
 
@@ -82,17 +83,38 @@ class GpuMaxPool : public GpuPool {
 
 class GpuMaxPoolGrad : public GpuPool {
  public:
-  explicit GpuMaxPoolGrad(DType dtype) : run_(*this, kFile, Function("MaxPoolGrad", dtype)) {}
+  explicit GpuMaxPoolGrad(DType dtype)
+      : overlapping_(*this, kFile, Function("MaxPoolGrad", dtype)),
+        apart_(*this, kFile, Function("MaxPoolGradApart", dtype)) {}
   absl::Status Compute(KernelContext& c) override {
     ASSIGN_OR_RETURN(const PoolWindow w, CheckedMaxPoolGradient(c, attrs_, true));
     const Tensor& x = c.input(0);
+    const Tensor& dy = c.input(2);
     ASSIGN_OR_RETURN(Tensor* const dx, c.AllocateOutput(0, x.shape()));
-    return run_.LaunchForEach(x.num_elements(), GpuIn(x), GpuIn(c.input(2)), GpuOut(*dx),
-                              x.num_elements(), PoolingFor(w));
+    GpuPooling pooling = PoolingFor(w);
+    pooling.Widen({&x, &dy, dx});
+    if (w.window_height > w.stride_height || w.window_width > w.stride_width) {
+      const int64_t count = x.num_elements();
+      return overlapping_.LaunchForEach(pooling.ThreadsFor(count), GpuIn(x), GpuIn(dy), GpuOut(*dx),
+                                        count, pooling);
+    }
+    if (!Covers(pooling.height) || !Covers(pooling.width)) {
+      RETURN_IF_ERROR(gpu().Fill(dx->raw(), 0,
+                                 static_cast<size_t>(dx->num_elements()) * DTypeSize(dx->dtype())));
+    }
+    const int64_t count = dy.num_elements();
+    return apart_.LaunchForEach(pooling.ThreadsFor(count), GpuIn(x), GpuIn(dy), GpuOut(*dx), count,
+                                pooling);
   }
 
  private:
-  GpuFunction run_;
+  // Whether each cell is in a window, where they do not overlap.
+  static bool Covers(const GpuPoolAxis& axis) {
+    return axis.window == axis.stride &&
+           int64_t{axis.out} * axis.stride - axis.pad >= int64_t{axis.size};
+  }
+  GpuFunction overlapping_;
+  GpuFunction apart_;
 };
 
 class GpuMaxPoolGradGrad : public GpuPool {
@@ -166,7 +188,7 @@ class GpuAvgPool : public GpuPool {
     ASSIGN_OR_RETURN(const PoolWindow w, CheckedAvgPool(attrs_, x.shape()));
     ASSIGN_OR_RETURN(Tensor* const y, c.AllocateOutput(0, attrs_.FromLast(w.output_shape())));
     GpuPooling pooling = PoolingFor(w);
-    pooling.Widen(x, *y);
+    pooling.Widen({&x, y});
     const int64_t count = y->num_elements();
     return run_.LaunchForEach(pooling.ThreadsFor(count), GpuIn(x), GpuOut(*y), count, pooling);
   }
@@ -183,8 +205,10 @@ class GpuAvgPoolGrad : public GpuPool {
     ASSIGN_OR_RETURN(const PoolWindow w, CheckedAvgPoolGrad(attrs_, c.input(0), dy.shape()));
     const Shape shape({w.batch, w.height, w.width, w.channels});
     ASSIGN_OR_RETURN(Tensor* const dx, c.AllocateOutput(0, attrs_.FromLast(shape)));
-    return run_.LaunchForEach(dx->num_elements(), GpuIn(dy), GpuOut(*dx), dx->num_elements(),
-                              PoolingFor(w));
+    GpuPooling pooling = PoolingFor(w);
+    pooling.Widen({&dy, dx});
+    const int64_t count = dx->num_elements();
+    return run_.LaunchForEach(pooling.ThreadsFor(count), GpuIn(dy), GpuOut(*dx), count, pooling);
   }
 
  private:

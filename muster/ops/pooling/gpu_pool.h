@@ -36,8 +36,8 @@ struct GpuPooling {
   int32_t channels_first;
   int32_t is_wide;
 
-  // Lets threads take several channels at a time, where x and y allow it.
-  void Widen(const Tensor& x, const Tensor& y);
+  // Lets threads take several channels at a time, where these tensors allow it.
+  void Widen(std::initializer_list<const Tensor*> tensors);
   // How many threads have something to do.
   int64_t ThreadsFor(int64_t elements) const;
 };

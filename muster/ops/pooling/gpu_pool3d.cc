@@ -40,7 +40,7 @@ class GpuForwardPool3D : public GpuPool3D {
     ASSIGN_OR_RETURN(const VolumeWindows w, attrs_.ForForward(x.shape()));
     ASSIGN_OR_RETURN(Tensor* const y, c.AllocateOutput(0, attrs_.OutputShape(w)));
     GpuPooling pooling = PoolingFor(w);
-    pooling.Widen(x, *y);
+    pooling.Widen({&x, y});
     const int64_t count = y->num_elements();
     return run_.LaunchForEach(pooling.ThreadsFor(count), GpuIn(x), GpuOut(*y), count, pooling);
   }
@@ -66,8 +66,11 @@ class GpuAvgPool3DGrad : public GpuPool3D {
   absl::Status Compute(KernelContext& c) override {
     ASSIGN_OR_RETURN(const VolumeWindows w, attrs_.ForAvgGrad(c));
     ASSIGN_OR_RETURN(Tensor* const dx, c.AllocateOutput(0, attrs_.InputShape(w)));
-    return run_.LaunchForEach(dx->num_elements(), GpuIn(c.input(1)), GpuOut(*dx),
-                              dx->num_elements(), PoolingFor(w));
+    const Tensor& dy = c.input(1);
+    GpuPooling pooling = PoolingFor(w);
+    pooling.Widen({&dy, dx});
+    const int64_t count = dx->num_elements();
+    return run_.LaunchForEach(pooling.ThreadsFor(count), GpuIn(dy), GpuOut(*dx), count, pooling);
   }
 };
 

@@ -109,6 +109,14 @@ __device__ __forceinline__ int64 CellsOf(const Pooling& p, const Place& window) 
   return size(p.depth, window.z) * size(p.height, window.y) * size(p.width, window.x);
 }
 
+template <int wide, typename T, typename C>
+__device__ __forceinline__ void StorePack(T* to, const C* values) {
+  Pack<T, wide> pack;
+#pragma unroll
+  for (int k = 0; k < wide; ++k) Store(pack.at, k, values[k]);
+  *reinterpret_cast<Pack<T, wide>*>(to) = pack;
+}
+
 // What an empty window of an image gives.
 template <typename T>
 __device__ __forceinline__ Compute<T> LowestOf() {
@@ -144,10 +152,7 @@ __device__ __forceinline__ void PoolMaximum(const T* x, T* y, int64 i, const Poo
     }
     return true;
   });
-  Pack<T, wide> out;
-#pragma unroll
-  for (int k = 0; k < wide; ++k) Store(out.at, k, best[k]);
-  *reinterpret_cast<Pack<T, wide>*>(y + i) = out;
+  StorePack<wide>(y + i, best);
 }
 template <typename T, bool kOfVolume>
 __global__ void MaxPool(const T* x, T* y, int64 count, Pooling p) {
@@ -172,10 +177,9 @@ __device__ __forceinline__ void PoolMean(const T* x, T* y, int64 i, const Poolin
     return true;
   });
   const C count = C(CellsOf(p, place));
-  Pack<T, wide> out;
 #pragma unroll
-  for (int k = 0; k < wide; ++k) Store(out.at, k, sums[k] / count);
-  *reinterpret_cast<Pack<T, wide>*>(y + i) = out;
+  for (int k = 0; k < wide; ++k) sums[k] = sums[k] / count;
+  StorePack<wide>(y + i, sums);
 }
 template <typename T>
 __global__ void AvgPool(const T* x, T* y, int64 count, Pooling p) {
@@ -186,15 +190,27 @@ __global__ void AvgPool(const T* x, T* y, int64 count, Pooling p) {
   }
 }
 
+template <int wide, typename T>
+__device__ __forceinline__ void SpreadMean(const T* dy, T* dx, int64 i, const Pooling& p) {
+  using C = Compute<T>;
+  C sums[wide];
+#pragma unroll
+  for (int k = 0; k < wide; ++k) sums[k] = C(0);
+  ForEachWindow(p, PlaceOf<false>(p, i), [&](const Place& window) {
+    const C share = C(1) / C(CellsOf(p, window));
+    const auto pack = *reinterpret_cast<const Pack<T, wide>*>(
+        dy + window.Out(p, window.z, window.y, window.x));
+#pragma unroll
+    for (int k = 0; k < wide; ++k) sums[k] += Load(pack.at, k) * share;
+  });
+  StorePack<wide>(dx + i, sums);
+}
 template <typename T>
 __global__ void AvgPoolGrad(const T* dy, T* dx, int64 count, Pooling p) {
-  using C = Compute<T>;
-  FOR_EACH_ELEMENT(i, count) {
-    C sum = 0;
-    ForEachWindow(p, PlaceOf<false>(p, i), [&](const Place& window) {
-      sum += Load(dy, window.Out(p, window.z, window.y, window.x)) / C(CellsOf(p, window));
-    });
-    Store(dx, i, sum);
+  if (p.is_wide) {
+    FOR_EACH_ELEMENT(pack, count / kWide) SpreadMean<kWide>(dy, dx, pack * kWide, p);
+  } else {
+    FOR_EACH_ELEMENT(i, count) SpreadMean<1>(dy, dx, i, p);
   }
 }
 
@@ -217,35 +233,88 @@ __device__ __forceinline__ int64 FirstMaximum(const T* x, const Pooling& p, cons
   });
   return found;
 }
-// Whether element i with this value is that; mostly the first cells tell that it is not.
-template <typename T>
-__device__ __forceinline__ bool IsFirstMaximum(const T* x, const Pooling& p, const Place& window,
-                                               int64 i, Compute<T> value) {
-  bool is_first = true, is_maximum = true;
-  ForEachCell(p, window, [&](int64 at) {
-    const Compute<T> other = Load(x, at);
-    if (at < i) {
-      is_maximum = !(other >= value) && !(is_first && other != other) && value == value;
-    } else if (at > i) {
-      is_maximum = !(other > value);
-    }
-    is_first = false;
-    return is_maximum;
+// A window gives its gradient to element i, or to some of the `wide` ones from there on, if that is
+// its first maximum. Mostly its first cells tell that it is not.
+template <int wide, typename T>
+__device__ __forceinline__ void GatherMaximum(const T* x, const T* dy, T* dx, int64 i,
+                                              const Pooling& p) {
+  using C = Compute<T>;
+  const auto own = *reinterpret_cast<const Pack<T, wide>*>(x + i);
+  C sums[wide];
+#pragma unroll
+  for (int k = 0; k < wide; ++k) sums[k] = C(0);
+  ForEachWindow(p, PlaceOf<false>(p, i), [&](const Place& window) {
+    uint32 is_maximum = (1u << wide) - 1;  // by element
+    bool is_first = true;
+    ForEachCell(p, window, [&](int64 at) {
+      if (at != i) {
+        const auto pack = *reinterpret_cast<const Pack<T, wide>*>(x + at);
+#pragma unroll
+        for (int k = 0; k < wide; ++k) {
+          const C value = Load(own.at, k), other = Load(pack.at, k);
+          const bool counts = other == other || is_first || value != value;
+          const bool is_not = at < i ? !(other < value) && counts : other > value;
+          if (is_not) is_maximum &= ~(1u << k);
+        }
+      }
+      is_first = false;
+      return is_maximum != 0;
+    });
+    if (is_maximum == 0) return;
+    const auto pack = *reinterpret_cast<const Pack<T, wide>*>(
+        dy + window.Out(p, window.z, window.y, window.x));
+#pragma unroll
+    for (int k = 0; k < wide; ++k)
+      if (is_maximum >> k & 1) sums[k] += Load(pack.at, k);
   });
-  return is_maximum;
+  StorePack<wide>(dx + i, sums);
 }
-
 template <typename T>
 __global__ void MaxPoolGrad(const T* x, const T* dy, T* dx, int64 count, Pooling p) {
+  if (p.is_wide) {
+    FOR_EACH_ELEMENT(pack, count / kWide) GatherMaximum<kWide>(x, dy, dx, pack * kWide, p);
+  } else {
+    FOR_EACH_ELEMENT(i, count) GatherMaximum<1>(x, dy, dx, i, p);
+  }
+}
+
+// The same where no windows overlap: a window writes to all of its cells. Those of no window hold
+// zeros already.
+template <int wide, typename T>
+__device__ __forceinline__ void ScatterMaximum(const T* x, const T* dy, T* dx, int64 i,
+                                               const Pooling& p) {
   using C = Compute<T>;
-  FOR_EACH_ELEMENT(i, count) {
-    const C value = Load(x, i);
-    C sum = 0;
-    ForEachWindow(p, PlaceOf<false>(p, i), [&](const Place& window) {
-      if (IsFirstMaximum(x, p, window, i, value))
-        sum += Load(dy, window.Out(p, window.z, window.y, window.x));
-    });
-    Store(dx, i, sum);
+  const Place place = PlaceOf<true>(p, i);
+  C best[wide];
+  int64 found[wide];
+#pragma unroll
+  for (int k = 0; k < wide; ++k) found[k] = -1;
+  ForEachCell(p, place, [&](int64 at) {
+    const auto pack = *reinterpret_cast<const Pack<T, wide>*>(x + at);
+#pragma unroll
+    for (int k = 0; k < wide; ++k) {
+      const C value = Load(pack.at, k);
+      if (found[k] >= 0 && !(best[k] < value)) continue;
+      best[k] = value;
+      found[k] = at;
+    }
+    return true;
+  });
+  const auto gradients = *reinterpret_cast<const Pack<T, wide>*>(dy + i);
+  ForEachCell(p, place, [&](int64 at) {
+    C values[wide];
+#pragma unroll
+    for (int k = 0; k < wide; ++k) values[k] = found[k] == at ? Load(gradients.at, k) : C(0);
+    StorePack<wide>(dx + at, values);
+    return true;
+  });
+}
+template <typename T>
+__global__ void MaxPoolGradApart(const T* x, const T* dy, T* dx, int64 count, Pooling p) {
+  if (p.is_wide) {
+    FOR_EACH_ELEMENT(pack, count / kWide) ScatterMaximum<kWide>(x, dy, dx, pack * kWide, p);
+  } else {
+    FOR_EACH_ELEMENT(i, count) ScatterMaximum<1>(x, dy, dx, i, p);
   }
 }
 
