@@ -20,7 +20,7 @@ struct Cublas {
                   int compute_type, int algorithm);
 };
 
-constexpr int kNone = 0, kTransposed = 1, kAdjoint = 2;
+constexpr int kAsItIs = 0, kTransposed = 1, kAdjoint = 2;
 constexpr int kComputeFloat = 68, kComputeTf32 = 77, kComputeDouble = 70;
 constexpr int kAnyAlgorithm = -1;
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what cuBLAS recommends for Hopper
@@ -101,7 +101,7 @@ const void* Number(int compute_type, bool is_one) {
 }
 
 int Operation(bool transpose, bool conjugate) {
-  return !transpose ? kNone : conjugate ? kAdjoint : kTransposed;
+  return !transpose ? kAsItIs : conjugate ? kAdjoint : kTransposed;
 }
 
 }  // namespace
