@@ -87,6 +87,10 @@ class OpBuilder {
                  std::vector<std::string> host_memory = {}) {
     return Gpu(Stateless(function), std::move(types), std::move(host_memory));
   }
+  // The same factory for each of the types of `attr`.
+  OpBuilder& GpuDTypes(const char* attr, const std::vector<DType>& dtypes,
+                       const KernelFactory& factory,
+                       const std::vector<std::string>& host_memory = {});
   // One kernel for each of the types of `attr`, made by `make(dtype)`, for which an attribute more
   // than the type may be named.
   OpBuilder& GpuTypes(const char* attr, const std::vector<DType>& dtypes,
