@@ -566,14 +566,16 @@ EXPORT int cuModuleLoadData(void** module, const void* image) {
   Header header;
   memcpy(&header, image, sizeof(header));
   if (memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) return kInvalidImage;
-  const int file = memfd_create("emulated function", 0);
+  // Each has a name of its own: dlopen knows libraries by their names.
+  std::string path = std::filesystem::temp_directory_path() / "emulated_function_XXXXXX";
+  const int file = mkstemp(path.data());
   if (file < 0) return kOutOfMemory;
   const char* const bytes = static_cast<const char*>(image) + sizeof(header);
   const bool is_written = write(file, bytes, header.bytes) == static_cast<ssize_t>(header.bytes);
-  const std::string path = "/proc/self/fd/" + std::to_string(file);
+  close(file);
   *module = is_written ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
   if (*module == nullptr) fprintf(stderr, "emulated card: %s\n", dlerror());
-  close(file);
+  unlink(path.c_str());
   return *module == nullptr ? kInvalidImage : kOk;
 }
 EXPORT int cuModuleGetFunction(void** function, void* module, const char*) {

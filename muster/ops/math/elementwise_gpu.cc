@@ -1,6 +1,7 @@
 #include "muster/ops/math/elementwise_gpu.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "absl/strings/str_cat.h"
 
@@ -105,7 +106,7 @@ GpuKernels ComparisonOnGpu(const char* function, bool mismatch) {
 // n / size = (n * multiplier / 2^32 + n) / 2^shift (Granlund and Montgomery).
 GpuDivisor::GpuDivisor(int64_t number) : size(number) {
   if (size < 1 || size > 0x7FFFFFFF) return;
-  while ((int64_t{1} << shift) < size) ++shift;
+  shift = static_cast<uint32_t>(std::bit_width(static_cast<uint64_t>(size - 1)));
   const uint64_t excess = (uint64_t{1} << shift) - static_cast<uint64_t>(size);
   multiplier = static_cast<uint32_t>((excess << 32) / static_cast<uint64_t>(size) + 1);
 }

@@ -89,6 +89,7 @@ __device__ __forceinline__ typename Op::A TakeTerms(const typename Op::T* from, 
                                                     int64 end, const ReducePlan& p) {
   using T = typename Op::T;
   constexpr int kPack = kPackOf<T, T>;
+  constexpr int kAtOnce = sizeof(T) < 4 ? 8 : 4;  // loads under way
   typename Op::A total = Op::None();
   const auto take_pack = [&](int64 offset, int64 t) {
     const auto pack = LoadPack<kPack>(from + offset);
@@ -100,7 +101,7 @@ __device__ __forceinline__ typename Op::A TakeTerms(const typename Op::T* from, 
     for (int64 t = begin; t < end; t += p.lanes * kPack) take_pack(t, t);
   } else if (p.reduced.dims == 1) {
     const int64 stride = p.reduced.strides[0];
-#pragma unroll 4
+#pragma unroll kAtOnce
     for (int64 t = begin; t < end; t += p.lanes)
       total = Op::Join(total, Op::Take(Load(from, t * stride), t));
   } else if (p.packed) {

@@ -72,19 +72,17 @@ GpuReduceLaunch Arrange(GpuReducePlan plan, int64_t pack, int64_t card_threads,
   plan.packed = plan.by_rows && pack > 1 && plan.reduced.sizes[0].size % pack == 0 ? 1 : 0;
   const int64_t unit = plan.packed ? pack : 1;
   const int64_t loads = plan.terms / unit;
-  int64_t lanes = 1, most_lanes = kMostThreads;
+  int64_t lanes = 1, columns = 1;
   if (plan.by_rows) {
     while (lanes < kWarp && lanes < loads) lanes *= 2;
   } else {
-    int64_t columns = 1;
     while (columns < kWarp && columns < plan.kept.sizes[0].size) columns *= 2;
-    most_lanes = kThreads / columns;
   }
-  while (lanes < most_lanes && plan.outputs * lanes < card_threads &&
+  while (lanes * columns < kMostThreads && plan.outputs * lanes < card_threads &&
          loads >= lanes * kLoadsPerLane) {
     lanes *= 2;
   }
-  const int64_t threads = std::max(kThreads, lanes);
+  const int64_t threads = std::max(kThreads, lanes * columns);
   const int64_t blocks = CeilDivide(plan.outputs, threads / lanes);
   int64_t pieces = 1;
   if (blocks * threads * 2 < card_threads && loads >= lanes * kLoadsPerLaunch) {
