@@ -5,7 +5,7 @@
 
 #include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/emit.h"
-#include "muster/ops/op.h"
+#include "muster/ops/image/crop_geometry.h"
 
 namespace muster {
 namespace {
@@ -40,20 +40,8 @@ struct Neighbours {
         fraction(x - static_cast<float>(low)) {}
 };
 
-struct Geometry {
-  int64_t batch = 0, height = 0, width = 0, depth = 0;
-  int64_t boxes = 0, crop_height = 0, crop_width = 0;
-};
-
-absl::Status CheckBoxes(const Tensor& boxes, const Tensor& box_index, int64_t batch) {
-  if (boxes.num_elements() != 0 || box_index.num_elements() != 0) {
-    if (boxes.rank() != 2) return InvalidArgument("boxes must be 2-D", boxes.shape().ToString());
-    if (boxes.dim(1) != 4) return InvalidArgument("boxes must have 4 columns");
-    if (box_index.rank() != 1)
-      return InvalidArgument("box_index must be 1-D", box_index.shape().ToString());
-    if (box_index.dim(0) != boxes.dim(0))
-      return InvalidArgument("box_index has incompatible shape");
-  }
+// What can be said of values in host memory only.
+absl::Status CheckBoxIndex(const Tensor& box_index, int64_t batch) {
   for (const int32_t index : box_index.values<int32_t>()) {
     if (index < 0 || index >= batch)
       return absl::OutOfRangeError("box_index has values outside [0, batch_size)");
@@ -61,15 +49,10 @@ absl::Status CheckBoxes(const Tensor& boxes, const Tensor& box_index, int64_t ba
   return absl::OkStatus();
 }
 
-absl::Status CheckImage(const Geometry& g) {
-  if (g.height > 0 && g.width > 0) return absl::OkStatus();
-  return InvalidArgument("image dimensions must be positive");
-}
-
 // Calls body(box, y, x, in_y, in_x) for every sample; in_y and in_x are places in the image.
 // Samples outside it go to `outside`.
 template <typename Body, typename Outside>
-void ForEachSample(const Geometry& g, const float* boxes, int64_t begin, int64_t end, Body body,
+void ForEachSample(const CropGeometry& g, const float* boxes, int64_t begin, int64_t end, Body body,
                    Outside outside) {
   for (int64_t b = begin; b < end; ++b) {
     const float* box = boxes + b * 4;
@@ -101,28 +84,16 @@ class CropKernel : public Kernel {
 
   absl::Status Compute(KernelContext& c) override {
     const Tensor& image = c.input(0);
-    if (image.rank() != 4)
-      return InvalidArgument("input image must be 4-D", image.shape().ToString());
-    if (c.input(3).rank() != 1)
-      return InvalidArgument("crop_size must be 1-D", c.input(3).shape().ToString());
-    if (c.input(3).dim(0) != 2)
-      return InvalidArgument("crop_size must have two elements", c.input(3).shape().ToString());
-    Geometry g;
-    g.batch = image.dim(0), g.height = image.dim(1), g.width = image.dim(2), g.depth = image.dim(3);
-    RETURN_IF_ERROR(CheckImage(g));
-    RETURN_IF_ERROR(CheckBoxes(c.input(1), c.input(2), g.batch));
-    for (const float edge : c.input(1).values<float>()) {
-      if (!std::isfinite(edge))
-        return InvalidArgument("Boxes contains at least one element that is not finite: ", edge);
-    }
-    g.boxes = c.input(2).num_elements();
-    g.crop_height = c.input(3).data<int32_t>()[0];
-    g.crop_width = c.input(3).data<int32_t>()[1];
-    if (g.crop_height <= 0 || g.crop_width <= 0)
-      return InvalidArgument("crop dimensions must be positive");
-    ASSIGN_OR_RETURN(const Shape shape,
-                     Shape::Make({g.boxes, g.crop_height, g.crop_width, g.depth}));
-    ASSIGN_OR_RETURN(Tensor* const crops, c.AllocateOutput(0, shape));
+    ASSIGN_OR_RETURN(const CropGeometry g, GeometryOfCrops(c, [&](int64_t batch) -> absl::Status {
+                       RETURN_IF_ERROR(CheckBoxIndex(c.input(2), batch));
+                       for (const float edge : c.input(1).values<float>()) {
+                         if (std::isfinite(edge)) continue;
+                         return InvalidArgument(
+                             "Boxes contains at least one element that is not finite: ", edge);
+                       }
+                       return absl::OkStatus();
+                     }));
+    ASSIGN_OR_RETURN(Tensor* const crops, c.AllocateOutput(0, g.crops()));
     const T* const pixels = image.data<T>();
     const int32_t* const index = c.input(2).data<int32_t>();
     float* const out = crops->data<float>();
@@ -145,7 +116,7 @@ class CropKernel : public Kernel {
   }
 
  private:
-  void Sample(const Geometry& g, const T* image, float in_y, float in_x, float* to) const {
+  void Sample(const CropGeometry& g, const T* image, float in_y, float in_x, float* to) const {
     const auto pixel = [&](int64_t y, int64_t x) { return image + (y * g.width + x) * g.depth; };
     if (!bilinear_) {
       const T* nearest = pixel(std::lround(in_y), std::lround(in_x));
@@ -167,25 +138,6 @@ class CropKernel : public Kernel {
   float extrapolation_ = 0;
 };
 
-// Both gradients: dy has the crops' shape.
-absl::StatusOr<Geometry> GradientGeometry(const Tensor& dy, const Dims& image, const Tensor& boxes,
-                                          const Tensor& box_index) {
-  if (dy.rank() != 4) return InvalidArgument("grads image must be 4-D", dy.shape().ToString());
-  if (image.size() != 4) return InvalidArgument("image must be 4-D");
-  Geometry g;
-  g.batch = image[0], g.height = image[1], g.width = image[2], g.depth = image[3];
-  RETURN_IF_ERROR(CheckImage(g));
-  RETURN_IF_ERROR(CheckBoxes(boxes, box_index, g.batch));
-  g.boxes = box_index.num_elements();
-  g.crop_height = dy.dim(1);
-  g.crop_width = dy.dim(2);
-  if (g.crop_height <= 0 || g.crop_width <= 0)
-    return InvalidArgument("grads dimensions must be positive");
-  if (dy.dim(0) != g.boxes) return InvalidArgument("boxes and grads have incompatible shape");
-  if (dy.dim(3) != g.depth) return InvalidArgument("image_size and grads are incompatible");
-  return g;
-}
-
 template <typename T>
 class ImageGradKernel : public Kernel {
  public:
@@ -197,12 +149,11 @@ class ImageGradKernel : public Kernel {
 
   absl::Status Compute(KernelContext& c) override {
     const Tensor& dy = c.input(0);
-    ASSIGN_OR_RETURN(const Dims size, IntegerVector(c.input(3), "image_size"));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(size));
-    ASSIGN_OR_RETURN(const Geometry g, GradientGeometry(dy, size, c.input(1), c.input(2)));
-    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    ASSIGN_OR_RETURN(const CropGeometry g, GeometryOfImageGrad(c));
+    RETURN_IF_ERROR(CheckBoxIndex(c.input(2), g.batch));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, g.images()));
     T* const image = output->data<T>();
-    std::fill_n(image, shape.num_elements(), T(0.0f));
+    std::fill_n(image, output->num_elements(), T(0.0f));
     const float* const gradients = dy.data<float>();
     const int32_t* const index = c.input(2).data<int32_t>();
     // Crops overlap: one thread.
@@ -217,7 +168,7 @@ class ImageGradKernel : public Kernel {
   }
 
  private:
-  void Scatter(const Geometry& g, const float* from, float in_y, float in_x, T* image) const {
+  void Scatter(const CropGeometry& g, const float* from, float in_y, float in_x, T* image) const {
     const auto add = [&](int64_t y, int64_t x, int64_t d, float value) {
       T& pixel = image[(y * g.width + x) * g.depth + d];
       using Sum = std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -246,8 +197,8 @@ template <typename T>
 absl::Status RunBoxesGrad(KernelContext& c) {
   const Tensor& dy = c.input(0);
   const Tensor& image = c.input(1);
-  ASSIGN_OR_RETURN(const Geometry g,
-                   GradientGeometry(dy, image.shape().dims(), c.input(2), c.input(3)));
+  ASSIGN_OR_RETURN(const CropGeometry g, GeometryOfBoxesGrad(c));
+  RETURN_IF_ERROR(CheckBoxIndex(c.input(3), g.batch));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, Shape({g.boxes, 4})));
   float* const d_boxes = output->data<float>();
   std::fill_n(d_boxes, g.boxes * 4, 0.0f);
@@ -350,7 +301,8 @@ DEFINE_OP(CropAndResize) {
       .Doc("Windows of images, resized to a common size.")
       .Shape(CropShape)
       .Gradient(CropGradient)
-      .CpuTypes<Pixels>("T", []<typename T>() { return New<CropKernel<T>>(); });
+      .CpuTypes<Pixels>("T", []<typename T>() { return New<CropKernel<T>>(); })
+      .GpuTypes("T", GpuCropTypes(), MakeGpuCrop, {"crop_size"});
 }
 
 DEFINE_OP(CropAndResizeGradImage) {
@@ -364,7 +316,8 @@ DEFINE_OP(CropAndResizeGradImage) {
       .Doc("Gradient of CropAndResize by its images.")
       .Shape(ImageGradShape)
       .CpuTypes<Types<float, Half, double>>("T",
-                                            []<typename T>() { return New<ImageGradKernel<T>>(); });
+                                            []<typename T>() { return New<ImageGradKernel<T>>(); })
+      .GpuTypes("T", GpuCropTypes(), MakeGpuCropImageGrad, {"image_size"});
 }
 
 DEFINE_OP(CropAndResizeGradBoxes) {
@@ -377,7 +330,8 @@ DEFINE_OP(CropAndResizeGradBoxes) {
       .Output("output: float")
       .Doc("Gradient of CropAndResize by its boxes.")
       .Shape(BoxesGradShape)
-      .CpuTypes<Pixels>("T", []<typename T>() { return Stateless(RunBoxesGrad<T>); });
+      .CpuTypes<Pixels>("T", []<typename T>() { return Stateless(RunBoxesGrad<T>); })
+      .GpuTypes("T", GpuCropTypes(), MakeGpuCropBoxesGrad);
 }
 
 }  // namespace muster

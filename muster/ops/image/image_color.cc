@@ -2,7 +2,7 @@
 #include <cmath>
 
 #include "muster/ops/nn/channel_sums.h"
-#include "muster/ops/op.h"
+#include "muster/ops/nn/packs.h"
 
 namespace muster {
 namespace {
@@ -76,15 +76,19 @@ absl::Status HsvToRgb(KernelContext& c) {
   return MapPixels<T>(c, ToRgb<Compute<T>>);
 }
 
-// The scalar argument of an adjustment, `what`, after the images were checked.
-absl::StatusOr<float> Adjustment(const KernelContext& c, absl::string_view what) {
+absl::Status CheckAdjustment(const KernelContext& c, absl::string_view what) {
   const Tensor& images = c.input(0);
   const Tensor& amount = c.input(1);
   if (images.rank() < 3)
     return InvalidArgument("input must be at least 3-D, got shape", images.shape().ToString());
   if (amount.rank() != 0)
     return InvalidArgument(what, " must be scalar: ", amount.shape().ToString());
-  return amount.scalar<float>();
+  return absl::OkStatus();
+}
+// The scalar argument of an adjustment, `what`, after the images were checked.
+absl::StatusOr<float> Adjustment(const KernelContext& c, absl::string_view what) {
+  RETURN_IF_ERROR(CheckAdjustment(c, what));
+  return c.input(1).scalar<float>();
 }
 absl::Status CheckThreeChannels(const Tensor& images) {
   const int64_t channels = images.dim(images.rank() - 1);
@@ -151,6 +155,62 @@ absl::Status AdjustContrast(KernelContext& c) {
   return absl::OkStatus();
 }
 
+constexpr char kColourFile[] = "image/image_color.cu";
+
+// Maps pixels by a struct of that file; with an amount where `amount` names it.
+class GpuColours : public GpuKernel {
+ public:
+  GpuColours(const char* function, const char* amount, DType dtype)
+      : run_(*this, kColourFile,
+             absl::StrCat("MapColours<", function, ", ", GpuTypeName(dtype), ">")),
+        amount_(amount) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& x = c.input(0);
+    if (amount_ == nullptr) {
+      RETURN_IF_ERROR(CheckColours(x));
+    } else {
+      RETURN_IF_ERROR(CheckAdjustment(c, amount_));
+      RETURN_IF_ERROR(CheckThreeChannels(x));
+    }
+    const void* const amount = amount_ == nullptr ? nullptr : GpuIn(c.input(1));
+    ASSIGN_OR_RETURN(Tensor* const y, c.ForwardOrAllocate({0}, 0, x.shape()));
+    const int64_t pixels = x.num_elements() / 3;
+    return run_.LaunchForEach(pixels, GpuIn(x), amount, GpuOut(*y), pixels);
+  }
+
+ private:
+  GpuFunction run_;
+  const char* const amount_;
+};
+std::function<KernelFactory(DType)> MakeGpuColours(const char* function,
+                                                   const char* amount = nullptr) {
+  return [=](DType dtype) -> KernelFactory {
+    return [=] { return std::make_unique<GpuColours>(function, amount, dtype); };
+  };
+}
+
+class GpuAdjustContrast : public GpuKernel {
+ public:
+  explicit GpuAdjustContrast(DType dtype)
+      : run_(*this, kColourFile, absl::StrCat("AdjustContrast<", GpuTypeName(dtype), ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& x = c.input(0);
+    RETURN_IF_ERROR(CheckAdjustment(c, "contrast_factor"));
+    ASSIGN_OR_RETURN(Tensor* const y, c.ForwardOrAllocate({0}, 0, x.shape()));
+    if (x.num_elements() == 0) return absl::OkStatus();
+    const int rank = x.rank();
+    const int64_t channels = x.dim(rank - 1);
+    const int64_t cells = x.dim(rank - 3) * x.dim(rank - 2);
+    GpuGrid grid;
+    grid.blocks_x = static_cast<unsigned>(x.num_elements() / cells);
+    grid.threads_x = 512;
+    return run_.Launch(grid, GpuIn(x), GpuIn(c.input(1)), GpuOut(*y), cells, channels);
+  }
+
+ private:
+  GpuFunction run_;
+};
+
 absl::Status InferColours(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape shape, c.WithRankAtLeast(c.input(0), 1));
   if (shape.known_rank()) {
@@ -185,7 +245,8 @@ DEFINE_OP(RGBToHSV) {
       .Doc("Red, green and blue in [0, 1] as hue, saturation and value.")
       .Shape(InferColours)
       .NoGradient("TensorFlow 1.15 does not differentiate changes of colour space")
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RgbToHsv<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RgbToHsv<T>); })
+      .GpuTypes("T", {DType::kFloat, DType::kDouble}, MakeGpuColours("RgbToHsv"));
 }
 
 DEFINE_OP(HSVToRGB) {
@@ -195,7 +256,8 @@ DEFINE_OP(HSVToRGB) {
       .Doc("Hue, saturation and value as red, green and blue.")
       .Shape(InferColours)
       .NoGradient("TensorFlow 1.15 does not differentiate changes of colour space")
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(HsvToRgb<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(HsvToRgb<T>); })
+      .GpuTypes("T", {DType::kFloat, DType::kDouble}, MakeGpuColours("HsvToRgb"));
 }
 
 DEFINE_OP(AdjustContrastv2) {
@@ -205,7 +267,8 @@ DEFINE_OP(AdjustContrastv2) {
       .Output("output: T")
       .Doc("Distances from the mean of each channel of each image, times a factor.")
       .Shape(InferContrast)
-      .CpuTypes<Types<Half, float>>("T", []<typename T>() { return Stateless(AdjustContrast<T>); });
+      .CpuTypes<Types<Half, float>>("T", []<typename T>() { return Stateless(AdjustContrast<T>); })
+      .GpuTypes("T", {DType::kHalf, DType::kFloat}, MakeGpu<GpuAdjustContrast>);
 }
 
 DEFINE_OP(AdjustHue) {
@@ -215,7 +278,8 @@ DEFINE_OP(AdjustHue) {
       .Output("output: T")
       .Doc("Turns the hue of RGB images by delta (1 is a full turn).")
       .Shape(InferAdjusted)
-      .CpuTypes<Types<Half, float>>("T", []<typename T>() { return Stateless(AdjustHue<T>); });
+      .CpuTypes<Types<Half, float>>("T", []<typename T>() { return Stateless(AdjustHue<T>); })
+      .GpuTypes("T", {DType::kHalf, DType::kFloat}, MakeGpuColours("AdjustHue", "delta"));
 }
 
 DEFINE_OP(AdjustSaturation) {
@@ -226,7 +290,8 @@ DEFINE_OP(AdjustSaturation) {
       .Doc("Multiplies the saturation of RGB images, up to 1.")
       .Shape(InferAdjusted)
       .CpuTypes<Types<Half, float>>("T",
-                                    []<typename T>() { return Stateless(AdjustSaturation<T>); });
+                                    []<typename T>() { return Stateless(AdjustSaturation<T>); })
+      .GpuTypes("T", {DType::kHalf, DType::kFloat}, MakeGpuColours("AdjustSaturation", "scale"));
 }
 
 }  // namespace muster

@@ -156,6 +156,7 @@ DEFINE_OP(NonMaxSuppressionV2) {
   op.Input("iou_threshold: T_threshold");
   Finish(op, kDoc);
   op.CpuDTypes("T", {DType::kHalf, DType::kFloat}, New<SuppressKernel>());
+  op.GpuOnHost("T", {DType::kFloat});
 }
 
 DEFINE_OP(NonMaxSuppressionV3) {
@@ -164,6 +165,7 @@ DEFINE_OP(NonMaxSuppressionV3) {
   op.Input("iou_threshold: T_threshold").Input("score_threshold: T_threshold");
   Finish(op, kDoc);
   op.CpuDTypes("T", {DType::kHalf, DType::kFloat}, New<SuppressKernel>());
+  op.GpuOnHost("T", {DType::kFloat});
 }
 
 DEFINE_OP(NonMaxSuppressionV4) {

@@ -7,16 +7,24 @@ constexpr int64_t kLargestSide = std::numeric_limits<int32_t>::max();
 
 }  // namespace
 
-absl::Status Resize::Init(KernelSetup& setup) {
-  ASSIGN_OR_RETURN(align_corners_, setup.Attr<bool>("align_corners"));
-  ASSIGN_OR_RETURN(half_pixel_, setup.Attr<bool>("half_pixel_centers"));
-  if (half_pixel_ && align_corners_) {
+absl::StatusOr<ResizeAttrs> ReadResizeAttrs(const Node& node) {
+  ResizeAttrs attrs;
+  ASSIGN_OR_RETURN(attrs.align_corners, node.Attr<bool>("align_corners"));
+  ASSIGN_OR_RETURN(attrs.half_pixel, node.Attr<bool>("half_pixel_centers"));
+  if (attrs.half_pixel && attrs.align_corners) {
     return InvalidArgument("If half_pixel_centers is True, align_corners must be False.");
   }
+  return attrs;
+}
+
+absl::Status Resize::Init(KernelSetup& setup) {
+  ASSIGN_OR_RETURN(const ResizeAttrs attrs, ReadResizeAttrs(setup.node()));
+  align_corners_ = attrs.align_corners;
+  half_pixel_ = attrs.half_pixel;
   return absl::OkStatus();
 }
 
-absl::StatusOr<Shape> Resize::OutputShape(const Tensor& images, const Tensor& size) {
+absl::StatusOr<Shape> ResizedShape(const Tensor& images, const Tensor& size) {
   if (images.rank() != 4)
     return InvalidArgument("input must be 4-dimensional", images.shape().ToString());
   if (size.rank() != 1)
@@ -33,7 +41,7 @@ absl::StatusOr<Shape> Resize::OutputShape(const Tensor& images, const Tensor& si
   return Shape::Make({images.dim(0), sizes[0], sizes[1], images.dim(3)});
 }
 
-absl::Status Resize::CheckGradient(const Tensor& grads, const Tensor& original) {
+absl::Status CheckResizeGradient(const Tensor& grads, const Tensor& original) {
   if (grads.rank() != 4)
     return InvalidArgument("input_grad must be 4-dimensional", grads.shape().ToString());
   if (original.rank() != 4) {
@@ -44,6 +52,23 @@ absl::Status Resize::CheckGradient(const Tensor& grads, const Tensor& original) 
   if (original.dim(1) <= 0 || original.dim(2) <= 0)
     return InvalidArgument("original dimensions must be positive: ", original.shape().ToString());
   return absl::OkStatus();
+}
+
+absl::StatusOr<Shape> BilinearGradShape(const Tensor& grads, const Tensor& original) {
+  RETURN_IF_ERROR(CheckResizeGradient(grads, original));
+  return Shape::Make({grads.dim(0), original.dim(1), original.dim(2), grads.dim(3)});
+}
+
+absl::StatusOr<Shape> NearestGradShape(const Tensor& grads, const Tensor& size) {
+  if (grads.rank() != 4)
+    return InvalidArgument("input must be 4-dimensional", grads.shape().ToString());
+  if (size.rank() != 1)
+    return InvalidArgument("shape_t must be 1-dimensional", size.shape().ToString());
+  if (size.num_elements() != 2)
+    return InvalidArgument("shape_t must have two elements", size.shape().ToString());
+  ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(size));
+  if (sizes[0] <= 0 || sizes[1] <= 0) return InvalidArgument("shape_t's elements must be positive");
+  return Shape::Make({grads.dim(0), sizes[0], sizes[1], grads.dim(3)});
 }
 
 absl::Status InferResized(ShapeContext& c) {

@@ -41,13 +41,28 @@ class Resize : public Kernel {
   Scaling ScalingOf(int64_t in, int64_t out) const {
     return Scaling::Make(in, out, align_corners_, half_pixel_);
   }
-  // Checks images and sizes; gives the output's shape.
-  static absl::StatusOr<Shape> OutputShape(const Tensor& images, const Tensor& size);
-  static absl::Status CheckGradient(const Tensor& grads, const Tensor& original);
 
   bool align_corners_ = false;
   bool half_pixel_ = false;
 };
+
+struct ResizeAttrs {
+  bool align_corners = false;
+  bool half_pixel = false;
+};
+absl::StatusOr<ResizeAttrs> ReadResizeAttrs(const Node& node);
+
+// Check images and sizes; give the output's shape.
+absl::StatusOr<Shape> ResizedShape(const Tensor& images, const Tensor& size);
+absl::StatusOr<Shape> BilinearGradShape(const Tensor& grads, const Tensor& original);
+absl::StatusOr<Shape> NearestGradShape(const Tensor& grads, const Tensor& size);
+absl::Status CheckResizeGradient(const Tensor& grads, const Tensor& original);
+
+// Kernels for GPUs.
+KernelFactory MakeGpuResizeBilinear(DType dtype);
+KernelFactory MakeGpuResizeBilinearGrad(DType dtype);
+KernelFactory MakeGpuResizeNearest(DType dtype);
+KernelFactory MakeGpuResizeNearestGrad(DType dtype);
 
 // [batch, size[0], size[1], channels] of the first input.
 absl::Status InferResized(ShapeContext& c);

@@ -32,7 +32,7 @@ class ResizeArea : public Resize {
   }
   absl::Status Compute(KernelContext& c) override {
     const Tensor& images = c.input(0);
-    ASSIGN_OR_RETURN(const Shape shape, OutputShape(images, c.input(1)));
+    ASSIGN_OR_RETURN(const Shape shape, ResizedShape(images, c.input(1)));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     const int64_t height = images.dim(1), width = images.dim(2), n = images.dim(3);

@@ -61,7 +61,7 @@ class ResizeBicubic : public Resize {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor& images = c.input(0);
-    ASSIGN_OR_RETURN(const Shape shape, OutputShape(images, c.input(1)));
+    ASSIGN_OR_RETURN(const Shape shape, ResizedShape(images, c.input(1)));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     const int64_t height = images.dim(1), width = images.dim(2), n = images.dim(3);
@@ -106,7 +106,7 @@ class ResizeBicubicGrad : public Resize {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& grads = c.input(0);
     const Tensor& original = c.input(1);
-    RETURN_IF_ERROR(CheckGradient(grads, original));
+    RETURN_IF_ERROR(CheckResizeGradient(grads, original));
     const int64_t out_height = grads.dim(1), out_width = grads.dim(2), n = grads.dim(3);
     const int64_t height = original.dim(1), width = original.dim(2);
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({grads.dim(0), height, width, n}));

@@ -28,7 +28,7 @@ class ResizeBilinear : public Resize {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor& images = c.input(0);
-    ASSIGN_OR_RETURN(const Shape shape, OutputShape(images, c.input(1)));
+    ASSIGN_OR_RETURN(const Shape shape, ResizedShape(images, c.input(1)));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     const int64_t height = images.dim(1), width = images.dim(2), n = images.dim(3);
@@ -72,10 +72,9 @@ class ResizeBilinearGrad : public Resize {
     using V = muster::Compute<T>;
     const Tensor& grads = c.input(0);
     const Tensor& original = c.input(1);
-    RETURN_IF_ERROR(CheckGradient(grads, original));
+    ASSIGN_OR_RETURN(const Shape shape, BilinearGradShape(grads, original));
     const int64_t out_height = grads.dim(1), out_width = grads.dim(2), n = grads.dim(3);
     const int64_t height = original.dim(1), width = original.dim(2);
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({grads.dim(0), height, width, n}));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     const auto rows = Interpolation(ScalingOf(height, out_height), height, out_height);
@@ -136,7 +135,8 @@ DEFINE_OP(ResizeBilinear) {
       .Shape(InferResized)
       .Gradient(DifferentiateBilinear)
       .HostMemory({"size"})
-      .CpuTypes<ResizableTypes>("T", []<typename T>() { return New<ResizeBilinear<T>>(); });
+      .CpuTypes<ResizableTypes>("T", []<typename T>() { return New<ResizeBilinear<T>>(); })
+      .GpuTypes("T", {DType::kFloat, DType::kDouble}, MakeGpuResizeBilinear);
 }
 
 DEFINE_OP(ResizeBilinearGrad) {
@@ -152,7 +152,8 @@ DEFINE_OP(ResizeBilinearGrad) {
         return absl::OkStatus();
       })
       .NoGradient("TensorFlow has no second derivative of bilinear resizing")
-      .CpuTypes<Floats>("T", []<typename T>() { return New<ResizeBilinearGrad<T>>(); });
+      .CpuTypes<Floats>("T", []<typename T>() { return New<ResizeBilinearGrad<T>>(); })
+      .GpuTypes("T", {DType::kFloat, DType::kDouble}, MakeGpuResizeBilinearGrad);
 }
 
 }  // namespace muster

@@ -2,6 +2,7 @@
 #include "muster/graph/build/emit.h"
 #include "muster/ops/image/resize.h"
 #include "muster/ops/nn/gradient_support.h"
+#include "muster/ops/nn/packs.h"
 
 namespace muster {
 namespace {
@@ -11,7 +12,7 @@ class ResizeNearest : public Resize {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor& images = c.input(0);
-    ASSIGN_OR_RETURN(const Shape shape, OutputShape(images, c.input(1)));
+    ASSIGN_OR_RETURN(const Shape shape, ResizedShape(images, c.input(1)));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     const int64_t height = images.dim(1), width = images.dim(2), n = images.dim(3);
@@ -41,23 +42,13 @@ class ResizeNearestGrad : public Resize {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor& grads = c.input(0);
-    const Tensor& size = c.input(1);
-    if (grads.rank() != 4)
-      return InvalidArgument("input must be 4-dimensional", grads.shape().ToString());
-    if (size.rank() != 1)
-      return InvalidArgument("shape_t must be 1-dimensional", size.shape().ToString());
-    if (size.num_elements() != 2)
-      return InvalidArgument("shape_t must have two elements", size.shape().ToString());
-    ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(size));
-    if (sizes[0] <= 0 || sizes[1] <= 0)
-      return InvalidArgument("shape_t's elements must be positive");
+    ASSIGN_OR_RETURN(const Shape shape, NearestGradShape(grads, c.input(1)));
     const int64_t in_height = grads.dim(1), in_width = grads.dim(2), n = grads.dim(3);
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({grads.dim(0), sizes[0], sizes[1], n}));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
-    const Scaling rows = ScalingOf(sizes[0], in_height);
-    const Scaling columns = ScalingOf(sizes[1], in_width);
-    const int64_t image = sizes[0] * sizes[1] * n;
+    const Scaling rows = ScalingOf(shape.dim(1), in_height);
+    const Scaling columns = ScalingOf(shape.dim(2), in_width);
+    const int64_t image = shape.dim(1) * shape.dim(2) * n;
     c.ParallelFor(shape.dim(0), static_cast<double>(in_height * in_width * n + image),
                   [&](int64_t begin, int64_t end) {
                     for (int64_t b = begin; b < end; ++b) {
@@ -125,7 +116,8 @@ DEFINE_OP(ResizeNearestNeighbor) {
       .Shape(InferResized)
       .Gradient(DifferentiateNearest)
       .HostMemory({"size"})
-      .CpuTypes<ResizableTypes>("T", []<typename T>() { return New<ResizeNearest<T>>(); });
+      .CpuTypes<ResizableTypes>("T", []<typename T>() { return New<ResizeNearest<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuResizeNearest);
 }
 
 DEFINE_OP(ResizeNearestNeighborGrad) {
@@ -139,7 +131,8 @@ DEFINE_OP(ResizeNearestNeighborGrad) {
       .Shape(InferResized)
       .HostMemory({"size"})
       .CpuTypes<Types<uint8_t, int8_t, int32_t, Half, Bfloat16, float, double>>(
-          "T", []<typename T>() { return New<ResizeNearestGrad<T>>(); });
+          "T", []<typename T>() { return New<ResizeNearestGrad<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuResizeNearestGrad);
 }
 
 }  // namespace muster

@@ -2,16 +2,12 @@
 #include "absl/time/clock.h"
 
 #include "muster/graph/gradients/gradient_context.h"
-#include "muster/ops/op.h"
+#include "muster/ops/nn/packs.h"
 
 namespace muster {
 namespace {
 
-template <typename T>
-absl::Status RunCross(KernelContext& c) {
-  using Wide = Compute<T>;
-  const Tensor& a = c.input(0);
-  const Tensor& b = c.input(1);
+absl::Status CheckCross(const Tensor& a, const Tensor& b) {
   if (a.shape() != b.shape()) {
     return InvalidArgument("Both inputs must be of same shape: ", a.shape().ToString(), " vs. ",
                            b.shape().ToString());
@@ -20,6 +16,15 @@ absl::Status RunCross(KernelContext& c) {
   if (a.dim(a.rank() - 1) != 3) {
     return FailedPrecondition("Cross-products are only defined for 3-element vectors.");
   }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status RunCross(KernelContext& c) {
+  using Wide = Compute<T>;
+  const Tensor& a = c.input(0);
+  const Tensor& b = c.input(1);
+  RETURN_IF_ERROR(CheckCross(a, b));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, a.shape()));
   for (int64_t i = 0; i < a.num_elements(); i += 3) {
     const T* const x = a.data<T>() + i;
@@ -32,6 +37,23 @@ absl::Status RunCross(KernelContext& c) {
   }
   return absl::OkStatus();
 }
+
+class GpuCross : public GpuKernel {
+ public:
+  explicit GpuCross(DType dtype)
+      : run_(*this, "linalg/cross.cu", absl::StrCat("Cross<", GpuTypeName(dtype), ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& a = c.input(0);
+    const Tensor& b = c.input(1);
+    RETURN_IF_ERROR(CheckCross(a, b));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, a.shape()));
+    const int64_t vectors = a.num_elements() / 3;
+    return run_.LaunchForEach(vectors, GpuIn(a), GpuIn(b), GpuOut(*output), vectors);
+  }
+
+ private:
+  GpuFunction run_;
+};
 
 absl::Status CrossGradient(GradientContext& c) {
   c.SetDx(0, c.Op("Cross", {c.input(1), c.dy()}));
@@ -54,7 +76,11 @@ DEFINE_OP(Cross) {
         return absl::OkStatus();
       })
       .Gradient(CrossGradient)
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RunCross<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(RunCross<T>); })
+      .GpuTypes("T",
+                {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kInt8,
+                 DType::kUint8, DType::kInt16, DType::kUint16, DType::kInt32, DType::kInt64},
+                MakeGpu<GpuCross>);
 }
 
 DEFINE_OP(Timestamp) {

@@ -1,6 +1,6 @@
 // Diagonals of whole tensors: the index appears twice.
 #include "muster/ops/indexing/strided_copy.h"
-#include "muster/ops/op.h"
+#include "muster/ops/linalg/matrix_bands.h"
 
 namespace muster {
 namespace {
@@ -13,13 +13,8 @@ absl::Status DiagShape(ShapeContext& c) {
 
 absl::Status Diag(KernelContext& c) {
   const Tensor input = c.input(0);
-  if (input.rank() < 1) {
-    return InvalidArgument("Input must be at least rank 1, got ", input.rank());
-  }
-  Dims dims = input.shape().dims();
-  dims.insert(dims.end(), input.shape().dims().begin(), input.shape().dims().end());
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+  ASSIGN_OR_RETURN(const BandPlan plan, PlanDiag(c));
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, plan.output));
   ZeroElements(output->dtype(), output->raw(), output->num_elements());
   StridedBox box;
   box.Add(input.num_elements(), 1, input.num_elements() + 1);
@@ -48,22 +43,10 @@ absl::Status DiagPartShape(ShapeContext& c) {
 
 absl::Status DiagPart(KernelContext& c) {
   const Tensor input = c.input(0);
-  const int half = input.rank() / 2;
-  if (input.rank() % 2 != 0 || input.rank() <= 0) {
-    return InvalidArgument("The rank of the tensor should be even and positive, got shape ",
-                           input.shape().ToString());
-  }
-  for (int i = 0; i < half; ++i) {
-    if (input.dim(i) != input.dim(i + half)) {
-      return InvalidArgument("Invalid shape ", input.shape().ToString(), ": dimensions ", i,
-                             " and ", i + half, " do not match.");
-    }
-  }
-  Dims dims(input.shape().dims().begin(), input.shape().dims().begin() + half);
-  const Shape shape{absl::Span<const int64_t>(dims)};
-  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+  ASSIGN_OR_RETURN(const BandPlan plan, PlanDiagPart(c));
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, plan.output));
   StridedBox box;
-  box.Add(shape.num_elements(), shape.num_elements() + 1, 1);
+  box.Add(plan.geometry.longest(), plan.geometry.longest() + 1, 1);
   CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
   return absl::OkStatus();
 }
@@ -78,6 +61,11 @@ absl::Status DiagPartGradient(GradientContext& c) {
   return absl::OkStatus();
 }
 
+std::vector<DType> GpuDiagonalTypes() {
+  return {DType::kFloat, DType::kDouble,    DType::kInt32,
+          DType::kInt64, DType::kComplex64, DType::kComplex128};
+}
+
 DEFINE_OP(Diag) {
   op.Attr("T: {bfloat16, half, float, double, int32, int64, complex64, complex128}")
       .Input("diagonal: T")
@@ -85,7 +73,9 @@ DEFINE_OP(Diag) {
       .Doc("A tensor of twice the rank with the elements where both halves of the index agree.")
       .Shape(DiagShape)
       .Gradient(DiagGradient)
-      .Cpu(Diag);
+      .Cpu(Diag)
+      .GpuTypes("T", GpuDiagonalTypes(),
+                [](DType dtype) { return MakeGpuMatrixDiag(dtype, PlanDiag); });
 }
 
 DEFINE_OP(DiagPart) {
@@ -95,7 +85,9 @@ DEFINE_OP(DiagPart) {
       .Doc("The elements where both halves of the index agree.")
       .Shape(DiagPartShape)
       .Gradient(DiagPartGradient)
-      .Cpu(DiagPart);
+      .Cpu(DiagPart)
+      .GpuTypes("T", GpuDiagonalTypes(),
+                [](DType dtype) { return MakeGpuMatrixDiagPart(dtype, PlanDiagPart); });
 }
 
 }  // namespace

@@ -4,7 +4,8 @@
 
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/indexing/strided_copy.h"
-#include "muster/ops/op.h"
+#include "muster/ops/linalg/matrix_bands.h"
+#include "muster/ops/nn/packs.h"
 
 namespace muster {
 namespace {
@@ -21,35 +22,14 @@ Output Zeros(GradientContext& c, const Shape& shape, DType dtype, const std::str
   return c.Op("Fill", {dims_value, zero}, {}, name);
 }
 
-absl::StatusOr<int64_t> ScalarOf(const Tensor& tensor, absl::string_view name) {
-  if (tensor.rank() != 0) {
-    return InvalidArgument(name, " must be scalar, got shape ", tensor.shape().ToString());
-  }
-  return ScalarInteger(tensor, name);
-}
-
 // --- Band --------------------------------------------------------------------------------------
 
 absl::Status BandPart(KernelContext& c) {
   // No reference to the input is kept: its memory may become the output's.
   const Shape shape = c.input(0).shape();
   const char* const from = c.input(0).raw();
-  if (shape.rank() < 2) {
-    return InvalidArgument("input must be at least 2-dim, received shape: ", shape.ToString());
-  }
-  const int64_t rows = shape.dim(shape.rank() - 2), columns = shape.dim(shape.rank() - 1);
-  ASSIGN_OR_RETURN(int64_t lower, ScalarOf(c.input(1), "num_lower"));
-  ASSIGN_OR_RETURN(int64_t upper, ScalarOf(c.input(2), "num_upper"));
-  if (lower > rows) {
-    return InvalidArgument("num_lower must be negative or less or equal to number of rows (", rows,
-                           ") got: ", lower);
-  }
-  if (upper > columns) {
-    return InvalidArgument("num_upper must be negative or less or equal to number of columns (",
-                           columns, ") got: ", upper);
-  }
-  if (lower < 0) lower = rows;
-  if (upper < 0) upper = columns;
+  ASSIGN_OR_RETURN(const BandWidths band, CheckedBandPart(c));
+  const int64_t rows = band.rows, columns = band.columns;
   ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
   const int64_t size = static_cast<int64_t>(DTypeSize(output->dtype()));
   char* const to = output->raw();
@@ -58,8 +38,8 @@ absl::Status BandPart(KernelContext& c) {
       all_rows, 0.1 * static_cast<double>(columns * size), [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
           const int64_t at = row % rows;
-          const int64_t first = std::clamp<int64_t>(at - lower, 0, columns);
-          const int64_t last = std::clamp<int64_t>(at + upper + 1, first, columns);
+          const int64_t first = std::clamp<int64_t>(at - band.lower, 0, columns);
+          const int64_t last = std::clamp<int64_t>(at + band.upper + 1, first, columns);
           const char* const source = from + row * columns * size;
           char* const target = to + row * columns * size;
           std::memset(target, 0, static_cast<size_t>(first * size));
@@ -89,18 +69,12 @@ absl::Status MatrixDiagShape(ShapeContext& c) {
 
 absl::Status MatrixDiag(KernelContext& c) {
   const Tensor input = c.input(0);
-  if (input.rank() < 1) {
-    return InvalidArgument("diagonal must be at least 1-dim, received shape: ",
-                           input.shape().ToString());
-  }
-  const int64_t size = input.dim(input.rank() - 1);
-  Dims dims = input.shape().dims();
-  dims.push_back(size);
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+  ASSIGN_OR_RETURN(const BandPlan plan, PlanMatrixDiag(c));
+  const int64_t size = plan.geometry.longest();
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, plan.output));
   ZeroElements(output->dtype(), output->raw(), output->num_elements());
   StridedBox box;
-  box.Add(input.shape().ElementsIn(0, input.rank() - 1), size, size * size);
+  box.Add(plan.matrices, size, size * size);
   box.Add(size, 1, size + 1);
   CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
   return absl::OkStatus();
@@ -119,34 +93,14 @@ absl::Status MatrixDiagPartShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-// A box over the diagonals of a tensor of matrices; the dense side holds one vector per matrix.
-struct Diagonals {
-  int64_t matrices;
-  int64_t size;
-  int64_t matrix_elements;
-  int64_t step;
-};
-
-Diagonals DiagonalsOf(const Shape& shape) {
-  const int64_t rows = shape.dim(shape.rank() - 2), columns = shape.dim(shape.rank() - 1);
-  return {shape.ElementsIn(0, shape.rank() - 2), std::min(rows, columns), rows * columns,
-          columns + 1};
-}
-
 absl::Status MatrixDiagPart(KernelContext& c) {
   const Tensor input = c.input(0);
-  if (input.rank() < 2) {
-    return InvalidArgument("input must be at least 2-dim, received shape: ",
-                           input.shape().ToString());
-  }
-  const Diagonals diagonals = DiagonalsOf(input.shape());
-  Dims dims(input.shape().dims().begin(), input.shape().dims().end() - 2);
-  dims.push_back(diagonals.size);
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+  ASSIGN_OR_RETURN(const BandPlan plan, PlanMatrixDiagPart(c));
+  ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, plan.output));
   StridedBox box;
-  box.Add(diagonals.matrices, diagonals.matrix_elements, diagonals.size);
-  box.Add(diagonals.size, diagonals.step, 1);
+  const BandGeometry& g = plan.geometry;
+  box.Add(plan.matrices, g.matrix_elements(), g.longest());
+  box.Add(g.longest(), g.columns() + 1, 1);
   CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
   return absl::OkStatus();
 }
@@ -173,28 +127,15 @@ absl::Status MatrixSetDiagShape(ShapeContext& c) {
 
 absl::Status MatrixSetDiag(KernelContext& c) {
   const Tensor diagonal = c.input(1);
-  const Shape shape = c.input(0).shape();
-  if (shape.rank() < 2) {
-    return InvalidArgument("input must be at least 2-dim, received shape: ", shape.ToString());
-  }
-  const Diagonals diagonals = DiagonalsOf(shape);
-  Dims dims(shape.dims().begin(), shape.dims().end() - 2);
-  dims.push_back(diagonals.size);
-  if (diagonal.shape() != Shape(absl::Span<const int64_t>(dims))) {
-    return InvalidArgument(
-        "Either first dimensions of diagonal don't match input.shape[:-2], or diagonal.shape[:-1] "
-        "is not equal to the "
-        "longests diagonal in range [lower_diag_index:upper_diag_index].\nInput shape: ",
-        shape.ToString(), "\nDiagonal shape: ", diagonal.shape().ToString(),
-        "\nExpected diagonal shape: ", Shape(absl::Span<const int64_t>(dims)).ToString());
-  }
+  ASSIGN_OR_RETURN(const BandPlan plan, PlanMatrixSetDiag(c));
   const char* const from = c.input(0).raw();
-  ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
+  ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, plan.output));
   if (from != output->raw())
     CopyElements(output->dtype(), from, output->raw(), output->num_elements());
   StridedBox box;
-  box.Add(diagonals.matrices, diagonals.size, diagonals.matrix_elements);
-  box.Add(diagonals.size, 1, diagonals.step);
+  const BandGeometry& g = plan.geometry;
+  box.Add(plan.matrices, g.longest(), g.matrix_elements());
+  box.Add(g.longest(), 1, g.columns() + 1);
   CopyBox(c, diagonal.dtype(), std::move(box), diagonal.raw(), output->raw());
   return absl::OkStatus();
 }
@@ -282,7 +223,8 @@ DEFINE_OP(MatrixBandPart) {
       .Shape(UnchangedShape)
       .Gradient(BandPartGradient)
       .HostMemory({"num_lower", "num_upper"})
-      .CpuDTypes("T", PlainDTypes(), Stateless(BandPart));
+      .CpuDTypes("T", PlainDTypes(), Stateless(BandPart))
+      .GpuTypes("T", GpuMatrixTypes(), MakeGpuBandPart);
 }
 
 DEFINE_OP(BatchMatrixBandPart) {
@@ -295,7 +237,8 @@ DEFINE_OP(BatchMatrixBandPart) {
       .Doc("The old name of MatrixBandPart.")
       .Shape(UnchangedShape)
       .HostMemory({"num_lower", "num_upper"})
-      .CpuDTypes("T", PlainDTypes(), Stateless(BandPart));
+      .CpuDTypes("T", PlainDTypes(), Stateless(BandPart))
+      .GpuTypes("T", GpuFloats(), MakeGpuBandPart);
 }
 
 DEFINE_OP(MatrixDiag) {
@@ -305,7 +248,9 @@ DEFINE_OP(MatrixDiag) {
       .Doc("Square matrices with the given diagonals and zeros elsewhere.")
       .Shape(MatrixDiagShape)
       .Gradient(MatrixDiagGradient)
-      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixDiag));
+      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixDiag))
+      .GpuTypes("T", GpuMatrixTypes(),
+                [](DType dtype) { return MakeGpuMatrixDiag(dtype, PlanMatrixDiag); });
 }
 
 DEFINE_OP(BatchMatrixDiag) {
@@ -315,7 +260,9 @@ DEFINE_OP(BatchMatrixDiag) {
       .Deprecated(14, "Use MatrixDiag")
       .Doc("The old name of MatrixDiag.")
       .Shape(MatrixDiagShape)
-      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixDiag));
+      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixDiag))
+      .GpuTypes("T", GpuFloats(),
+                [](DType dtype) { return MakeGpuMatrixDiag(dtype, PlanMatrixDiag); });
 }
 
 DEFINE_OP(MatrixDiagPart) {
@@ -325,7 +272,9 @@ DEFINE_OP(MatrixDiagPart) {
       .Doc("The diagonals of the innermost matrices.")
       .Shape(MatrixDiagPartShape)
       .Gradient(MatrixDiagPartGradient)
-      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixDiagPart));
+      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixDiagPart))
+      .GpuTypes("T", GpuMatrixTypes(),
+                [](DType dtype) { return MakeGpuMatrixDiagPart(dtype, PlanMatrixDiagPart); });
 }
 
 DEFINE_OP(BatchMatrixDiagPart) {
@@ -335,7 +284,9 @@ DEFINE_OP(BatchMatrixDiagPart) {
       .Deprecated(14, "Use MatrixDiagPart")
       .Doc("The old name of MatrixDiagPart.")
       .Shape(MatrixDiagPartShape)
-      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixDiagPart));
+      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixDiagPart))
+      .GpuTypes("T", GpuFloats(),
+                [](DType dtype) { return MakeGpuMatrixDiagPart(dtype, PlanMatrixDiagPart); });
 }
 
 DEFINE_OP(MatrixSetDiag) {
@@ -346,7 +297,9 @@ DEFINE_OP(MatrixSetDiag) {
       .Doc("The innermost matrices with other diagonals.")
       .Shape(MatrixSetDiagShape)
       .Gradient(MatrixSetDiagGradient)
-      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixSetDiag));
+      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixSetDiag))
+      .GpuTypes("T", GpuMatrixTypes(),
+                [](DType dtype) { return MakeGpuMatrixSetDiag(dtype, PlanMatrixSetDiag); });
 }
 
 DEFINE_OP(BatchMatrixSetDiag) {
@@ -357,7 +310,9 @@ DEFINE_OP(BatchMatrixSetDiag) {
       .Deprecated(14, "Use MatrixSetDiag")
       .Doc("The old name of MatrixSetDiag.")
       .Shape(MatrixSetDiagShape)
-      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixSetDiag));
+      .CpuDTypes("T", PlainDTypes(), Stateless(MatrixSetDiag))
+      .GpuTypes("T", GpuFloats(),
+                [](DType dtype) { return MakeGpuMatrixSetDiag(dtype, PlanMatrixSetDiag); });
 }
 
 }  // namespace

@@ -1,114 +1,24 @@
 // Bands of diagonals of the innermost matrices: MatrixDiag, MatrixDiagPart and MatrixSetDiag in
 // their later forms.
-#include <algorithm>
-
-#include "absl/strings/match.h"
-
 #include "muster/ops/emit.h"
 #include "muster/ops/indexing/strided_copy.h"
-#include "muster/ops/op.h"
+#include "muster/ops/linalg/matrix_bands.h"
 
 namespace muster {
 namespace {
 
-// Diagonals lower to upper; 0 is the main one, positive ones are above it.
-struct Band {
-  int64_t lower = 0;
-  int64_t upper = 0;
-  int64_t count() const { return upper - lower + 1; }
-};
-
-absl::StatusOr<Band> ReadBand(const Tensor& k) {
-  if (k.rank() > 1) {
-    return InvalidArgument("diag_index must be a scalar or vector, received shape: ",
-                           k.shape().ToString());
-  }
-  ASSIGN_OR_RETURN(const Dims values, IntegerValues(k));
-  if (values.empty() || values.size() > 2) {
-    return InvalidArgument("diag_index must have only one or two elements, received ",
-                           values.size(), " elements.");
-  }
-  const Band band{values.front(), values.back()};
-  if (band.lower > band.upper) {
-    return InvalidArgument("lower_diag_index must not be larger than upper_diag_index: ",
-                           band.lower, " > ", band.upper);
-  }
-  return band;
-}
-
-// Where the elements of a band are in a matrix and in the tensor of diagonals, in which shorter
-// diagonals are padded to the length of the longest.
-class Geometry {
- public:
-  Geometry(Band band, int64_t rows, int64_t columns, absl::string_view align)
-      : band_(band),
-        rows_(rows),
-        columns_(columns),
-        longest_(std::min(rows + std::min<int64_t>(band.upper, 0),
-                          columns - std::max<int64_t>(band.lower, 0))),
-        above_is_left_(absl::StartsWith(align, "LEFT")),
-        below_is_left_(absl::EndsWith(align, "LEFT")) {}
-
-  int64_t longest() const { return longest_; }
-  int64_t matrix_elements() const { return rows_ * columns_; }
-  int64_t diagonal_elements() const { return band_.count() * longest_; }
-
-  // Calls visit(place of the first in the matrix, place in the diagonals, count); both places are
-  // of one matrix, elements follow each other every columns + 1 and every 1.
-  template <typename Visit>
-  void ForEach(Visit visit) const {
-    for (int64_t d = band_.upper; d >= band_.lower; --d) {
-      const int64_t length =
-          std::min(rows_ + std::min<int64_t>(d, 0), columns_ - std::max<int64_t>(d, 0));
-      if (length <= 0) continue;
-      const bool left = (d >= 0 && above_is_left_) || (d <= 0 && below_is_left_);
-      const int64_t row = -std::min<int64_t>(d, 0), column = std::max<int64_t>(d, 0);
-      visit(row * columns_ + column, (band_.upper - d) * longest_ + (left ? 0 : longest_ - length),
-            length);
-    }
-  }
-
- private:
-  Band band_;
-  int64_t rows_;
-  int64_t columns_;
-  int64_t longest_;
-  bool above_is_left_;
-  bool below_is_left_;
-};
-
-absl::Status CheckBand(const Band& band, int64_t rows, int64_t columns) {
-  for (const auto& [name, index] :
-       {std::pair("lower", band.lower), std::pair("upper", band.upper)}) {
-    if (index != 0 && (index <= -rows || index >= columns)) {
-      return InvalidArgument(name, "_diag_index is out of bound: ", index, ". It must be between ",
-                             -rows, " and ", columns);
-    }
-  }
-  return absl::OkStatus();
-}
-
 class BandKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    // The second forms, which lack the attribute, pad at the end.
-    align_ = "LEFT_LEFT";
-    if (setup.node().FindAttr("align") != nullptr) {
-      ASSIGN_OR_RETURN(align_, setup.Attr<std::string>("align"));
-    }
+    ASSIGN_OR_RETURN(align_, BandAlignment(setup.node()));
     return absl::OkStatus();
   }
 
  protected:
-  // [batch..., diagonals, longest]: without the second to last for a single diagonal.
-  static Dims DiagonalDims(const Dims& batch, const Band& band, int64_t longest) {
-    Dims dims = batch;
-    if (band.count() > 1) dims.push_back(band.count());
-    dims.push_back(longest);
-    return dims;
-  }
-  static void Copy(const KernelContext& c, DType dtype, const Geometry& geometry, int64_t matrices,
-                   int64_t columns, bool into_matrix, const char* from, char* to) {
+  static void Copy(const KernelContext& c, DType dtype, const BandPlan& plan, bool into_matrix,
+                   const char* from, char* to) {
+    const BandGeometry& geometry = plan.geometry;
+    const int64_t matrices = plan.matrices, columns = geometry.columns();
     geometry.ForEach([&](int64_t in_matrix, int64_t in_diagonals, int64_t length) {
       StridedBox box;
       const int64_t matrix = geometry.matrix_elements(), diagonals = geometry.diagonal_elements();
@@ -133,48 +43,10 @@ class DiagKernel : public BandKernel {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor diagonals = c.input(0);
-    ASSIGN_OR_RETURN(const Band band, ReadBand(c.input(1)));
-    const int rank = diagonals.rank();
-    const int needed = band.count() > 1 ? 2 : 1;
-    if (rank < needed) {
-      return InvalidArgument("diagonal must be at least ", needed,
-                             "-dim, received shape: ", diagonals.shape().ToString());
-    }
-    if (band.count() > 1 && diagonals.dim(rank - 2) != band.count()) {
-      return InvalidArgument(
-          "The number of diagonals provided in the input does not match the lower_diag_index and "
-          "upper_diag_index range.");
-    }
-    if (c.input(4).rank() != 0) return InvalidArgument("padding_value must be a scalar");
-    ASSIGN_OR_RETURN(int64_t rows, ScalarInteger(c.input(2), "num_rows"));
-    ASSIGN_OR_RETURN(int64_t columns, ScalarInteger(c.input(3), "num_cols"));
-    const int64_t longest = diagonals.dim(rank - 1);
-    const int64_t least_rows = longest - std::min<int64_t>(band.upper, 0);
-    const int64_t least_columns = longest + std::max<int64_t>(band.lower, 0);
-    if (rows != -1 && rows < least_rows) return InvalidArgument("The number of rows is too small.");
-    if (columns != -1 && columns < least_columns)
-      return InvalidArgument("The number of columns is too small.");
-    if (rows == -1 && columns == -1) {
-      rows = columns = std::max(least_rows, least_columns);
-    } else if (rows == -1) {
-      rows = least_rows;
-    } else if (columns == -1) {
-      columns = least_columns;
-    }
-    if (rows != least_rows && columns != least_columns) {
-      return InvalidArgument(
-          "The number of rows or columns is not consistent with the specified d_lower, d_upper, "
-          "and diagonal.");
-    }
-    Dims dims(diagonals.shape().dims().begin(), diagonals.shape().dims().end() - needed);
-    ASSIGN_OR_RETURN(const Shape batch, Shape::Make(dims));
-    dims.insert(dims.end(), {rows, columns});
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    ASSIGN_OR_RETURN(const BandPlan plan, PlanMatrixDiagOfBands(c, align_));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, plan.output));
     FillElements(c, output->dtype(), c.input(4).raw(), output->raw(), output->num_elements());
-    const Geometry geometry(band, rows, columns, align_);
-    Copy(c, output->dtype(), geometry, batch.num_elements(), columns, true, diagonals.raw(),
-         output->raw());
+    Copy(c, output->dtype(), plan, true, diagonals.raw(), output->raw());
     return absl::OkStatus();
   }
 };
@@ -183,22 +55,10 @@ class DiagPartKernel : public BandKernel {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
-    const int rank = input.rank();
-    if (rank < 2) {
-      return InvalidArgument("input must be at least 2-dim, received shape: ",
-                             input.shape().ToString());
-    }
-    ASSIGN_OR_RETURN(const Band band, ReadBand(c.input(1)));
-    const int64_t rows = input.dim(rank - 2), columns = input.dim(rank - 1);
-    RETURN_IF_ERROR(CheckBand(band, rows, columns));
-    if (c.input(2).rank() != 0) return InvalidArgument("padding_value must be a scalar");
-    const Geometry geometry(band, rows, columns, align_);
-    const Dims batch(input.shape().dims().begin(), input.shape().dims().end() - 2);
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(DiagonalDims(batch, band, geometry.longest())));
-    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    ASSIGN_OR_RETURN(const BandPlan plan, PlanMatrixDiagPartOfBands(c, align_));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, plan.output));
     FillElements(c, output->dtype(), c.input(2).raw(), output->raw(), output->num_elements());
-    Copy(c, output->dtype(), geometry, input.shape().ElementsIn(0, rank - 2), columns, false,
-         input.raw(), output->raw());
+    Copy(c, output->dtype(), plan, false, input.raw(), output->raw());
     return absl::OkStatus();
   }
 };
@@ -207,45 +67,12 @@ class SetDiagKernel : public BandKernel {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor diagonals = c.input(1);
-    const Shape shape = c.input(0).shape();
-    const int rank = shape.rank();
-    if (rank < 2) {
-      return InvalidArgument("input must be at least 2-dim, received shape: ", shape.ToString());
-    }
-    ASSIGN_OR_RETURN(const Band band, ReadBand(c.input(2)));
-    const int64_t rows = shape.dim(rank - 2), columns = shape.dim(rank - 1);
-    RETURN_IF_ERROR(CheckBand(band, rows, columns));
-    if (band.count() > 1 && diagonals.rank() >= 1 && diagonals.rank() < rank - 1) {
-      return InvalidArgument(
-          "Diagonal tensor rank must be large enough to contain a diagonal-count dimension. Input "
-          "rank: ",
-          rank, ", Expected diagonal rank >= ", rank - 1,
-          ", Received diagonal rank: ", diagonals.rank());
-    }
-    const int needed = band.count() > 1 ? 2 : 1;
-    if (diagonals.rank() < needed) {
-      return InvalidArgument("diagonal must be at least ", needed,
-                             "-dim, received shape: ", diagonals.shape().ToString());
-    }
-    const Geometry geometry(band, rows, columns, align_);
-    const Dims batch(shape.dims().begin(), shape.dims().end() - 2);
-    ASSIGN_OR_RETURN(const Shape expected,
-                     Shape::Make(DiagonalDims(batch, band, geometry.longest())));
-    if (diagonals.shape() != expected) {
-      return InvalidArgument(
-          "Either first dimensions of diagonal don't match input.shape[:-2], or "
-          "diagonal.shape[:-1] "
-          "is not equal to the longests diagonal in range [lower_diag_index:upper_diag_index].\n"
-          "Input shape: ",
-          shape.ToString(), "\nDiagonal shape: ", diagonals.shape().ToString(),
-          "\nExpected diagonal shape: ", expected.ToString());
-    }
+    ASSIGN_OR_RETURN(const BandPlan plan, PlanMatrixSetDiagOfBands(c, align_));
     const char* const from = c.input(0).raw();
-    ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
+    ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, plan.output));
     if (from != output->raw())
       CopyElements(output->dtype(), from, output->raw(), output->num_elements());
-    Copy(c, output->dtype(), geometry, shape.ElementsIn(0, rank - 2), columns, true,
-         diagonals.raw(), output->raw());
+    Copy(c, output->dtype(), plan, true, diagonals.raw(), output->raw());
     return absl::OkStatus();
   }
 };
@@ -281,7 +108,7 @@ absl::Status DiagPartShape(ShapeContext& c) {
   const int64_t rows = input.dim(input.rank() - 2), columns = input.dim(input.rank() - 1);
   PartialShape output = c.Subshape(input, 0, -2);
   if (band->count() > 1) output.Append(band->count());
-  const int64_t longest = Geometry(*band, rows, columns, "").longest();
+  const int64_t longest = BandGeometry(*band, rows, columns, "").longest();
   output.Append(rows < 0 || columns < 0 || longest < 0 ? -1 : longest);
   c.SetOutput(0, std::move(output));
   return absl::OkStatus();
@@ -357,7 +184,10 @@ void DefineDiag(OpBuilder& op) {
       .Shape(DiagShape)
       .Gradient(DiagGradient)
       .HostMemory({"k", "num_rows", "num_cols"})
-      .CpuDTypes("T", PlainDTypes(), New<DiagKernel>());
+      .CpuDTypes("T", PlainDTypes(), New<DiagKernel>())
+      .GpuTypes("T", GpuMatrixTypes(),
+                [](DType dtype) { return MakeGpuMatrixDiag(dtype, PlanMatrixDiagOfBands, 4); },
+                {"padding_value"});
 }
 
 void DefineDiagPart(OpBuilder& op) {
@@ -368,7 +198,11 @@ void DefineDiagPart(OpBuilder& op) {
       .Shape(DiagPartShape)
       .Gradient(DiagPartGradient)
       .HostMemory({"k"})
-      .CpuDTypes("T", PlainDTypes(), New<DiagPartKernel>());
+      .CpuDTypes("T", PlainDTypes(), New<DiagPartKernel>())
+      .GpuTypes(
+          "T", GpuMatrixTypes(),
+          [](DType dtype) { return MakeGpuMatrixDiagPart(dtype, PlanMatrixDiagPartOfBands, 2); },
+          {"padding_value"});
 }
 
 void DefineSetDiag(OpBuilder& op) {
@@ -379,7 +213,9 @@ void DefineSetDiag(OpBuilder& op) {
       .Shape(SetDiagShape)
       .Gradient(SetDiagGradient)
       .HostMemory({"k"})
-      .CpuDTypes("T", PlainDTypes(), New<SetDiagKernel>());
+      .CpuDTypes("T", PlainDTypes(), New<SetDiagKernel>())
+      .GpuTypes("T", GpuMatrixTypes(),
+                [](DType dtype) { return MakeGpuMatrixSetDiag(dtype, PlanMatrixSetDiagOfBands); });
 }
 
 DEFINE_OP(MatrixDiagV2) {

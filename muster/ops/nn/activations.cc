@@ -4,6 +4,7 @@
 #include "muster/graph/build/emit.h"
 #include "muster/ops/nn/elementwise.h"
 #include "muster/ops/nn/exponential.h"
+#include "muster/ops/nn/gpu_activation.h"
 #include "muster/ops/nn/gradient_support.h"
 
 namespace muster {
@@ -147,7 +148,8 @@ DEFINE_OP(Elu) {
       .Doc("e^x - 1 where x is negative, else x.")
       .Shape(UnchangedShape)
       .Gradient(ByOutput("EluGrad"))
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Elu<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Elu<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivation("Elu"));
 }
 
 DEFINE_OP(EluGrad) {
@@ -158,7 +160,8 @@ DEFINE_OP(EluGrad) {
       .Doc("Gradient of Elu from its output.")
       .Shape(MergedShape)
       .Gradient(SecondOrder("EluGrad"))
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(EluGrad<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(EluGrad<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivationGrad("EluGrad"));
 }
 
 DEFINE_OP(Selu) {
@@ -168,7 +171,8 @@ DEFINE_OP(Selu) {
       .Doc("Elu scaled so that means and variances settle at 0 and 1.")
       .Shape(UnchangedShape)
       .Gradient(ByOutput("SeluGrad"))
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Selu<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Selu<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivation("Selu"));
 }
 
 DEFINE_OP(SeluGrad) {
@@ -179,7 +183,8 @@ DEFINE_OP(SeluGrad) {
       .Doc("Gradient of Selu from its output.")
       .Shape(MergedShape)
       .Gradient(SecondOrder("SeluGrad"))
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(SeluGrad<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(SeluGrad<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivationGrad("SeluGrad"));
 }
 
 DEFINE_OP(Softplus) {
@@ -189,7 +194,8 @@ DEFINE_OP(Softplus) {
       .Doc("log(1 + e^x), without overflow.")
       .Shape(UnchangedShape)
       .Gradient(DifferentiateSoftplus)
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Softplus<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Softplus<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivation("Softplus"));
 }
 
 DEFINE_OP(SoftplusGrad) {
@@ -200,7 +206,8 @@ DEFINE_OP(SoftplusGrad) {
       .Doc("Gradient of Softplus from its input.")
       .Shape(MergedShape)
       .Gradient(DifferentiateSoftplusGrad)
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(SoftplusGrad<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(SoftplusGrad<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivationGrad("SoftplusGrad"));
 }
 
 DEFINE_OP(Softsign) {
@@ -213,7 +220,8 @@ DEFINE_OP(Softsign) {
         c.SetDx(0, c.Op("SoftsignGrad", {c.dy(), c.input(0)}));
         return absl::OkStatus();
       })
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Softsign<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Softsign<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivation("Softsign"));
 }
 
 DEFINE_OP(SoftsignGrad) {
@@ -223,7 +231,8 @@ DEFINE_OP(SoftsignGrad) {
       .Output("backprops: T")
       .Doc("Gradient of Softsign from its input.")
       .Shape(MergedShape)
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(SoftsignGrad<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(SoftsignGrad<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivationGrad("SoftsignGrad"));
 }
 
 }  // namespace muster

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 
 #include "muster/ops/nn/gradient_support.h"
+#include "muster/ops/nn/packs.h"
 
 namespace muster {
 
@@ -64,15 +65,7 @@ class FusedBatchNorm : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(attrs_, ReadBatchNormAttrs(setup.node()));
-    if (setup.node().def().FindAttr("activation_mode") == nullptr) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const std::string activation, setup.Attr<std::string>("activation_mode"));
-    if (activation != "Identity" && activation != "Relu") {
-      return InvalidArgument("Unsupported FusedBatchNorm activation mode: ", activation);
-    }
-    relu_ = activation == "Relu";
-    ASSIGN_OR_RETURN(const int64_t side_inputs, setup.Attr<int64_t>("num_side_inputs"));
-    if (side_inputs > 1) return InvalidArgument("FusedBatchNorm accepts at most one side input.");
-    has_side_input_ = side_inputs == 1;
+    ASSIGN_OR_RETURN(fusion_, ReadBatchNormFusion(setup.node()));
     return absl::OkStatus();
   }
 
@@ -82,8 +75,7 @@ class FusedBatchNorm : public Kernel {
     const Tensor offset = c.input(2);
     const Tensor mean = c.input(3);
     const Tensor variance = c.input(4);
-    ASSIGN_OR_RETURN(const ChannelView view, ViewChannels(x.shape(), attrs_.data_format));
-    RETURN_IF_ERROR(Check(c, view));
+    ASSIGN_OR_RETURN(const ChannelView view, CheckedBatchNorm(c, attrs_, fusion_));
     ASSIGN_OR_RETURN(Tensor * y, c.AllocateOutput(0, x.shape()));
     Tensor* vectors[4];
     for (int i = 0; i < 4; ++i) {
@@ -129,29 +121,6 @@ class FusedBatchNorm : public Kernel {
   }
 
  private:
-  absl::Status Check(const KernelContext& c, const ChannelView& view) const {
-    const Tensor& mean = c.input(3);
-    const Tensor& variance = c.input(4);
-    RETURN_IF_ERROR(CheckVector(c.input(1), "scale"));
-    RETURN_IF_ERROR(CheckVector(c.input(2), "offset"));
-    RETURN_IF_ERROR(CheckVector(mean, "estimated_mean"));
-    RETURN_IF_ERROR(CheckVector(variance, "estimated_variance"));
-    RETURN_IF_ERROR(CheckPerChannel(c.input(1), view, "scale"));
-    RETURN_IF_ERROR(CheckPerChannel(c.input(2), view, "offset"));
-    if (!attrs_.is_training) {
-      RETURN_IF_ERROR(CheckStatistics(mean, view, "is_training=false", "mean"));
-      RETURN_IF_ERROR(CheckStatistics(variance, view, "is_training=false", "variance"));
-    } else if (attrs_.averaging != 1.0f) {
-      RETURN_IF_ERROR(CheckStatistics(mean, view, "exponential_avg_factor != 1", "mean"));
-      RETURN_IF_ERROR(CheckStatistics(variance, view, "exponential_avg_factor != 1", "variance"));
-    }
-    if (has_side_input_ && c.input(5).shape() != c.input(0).shape()) {
-      return InvalidArgument("side_input shape must be equal to input shape: ",
-                             c.input(5).shape().ToString(), " != ", c.input(0).shape().ToString());
-    }
-    return absl::OkStatus();
-  }
-
   // Mean and biased variance, in two passes.
   static void Measure(KernelContext& c, const ChannelView& view, const T* x, float* mean,
                       float* variance) {
@@ -178,14 +147,14 @@ class FusedBatchNorm : public Kernel {
     const T* const x = input.data<T>();
     const float* const f = factors.data();
     const float* const b = offset.data<float>();
-    const T* const side = has_side_input_ ? c.input(5).data<T>() : nullptr;
-    if (side == nullptr && !relu_) {
+    const T* const side = fusion_.has_side_input ? c.input(5).data<T>() : nullptr;
+    if (side == nullptr && !fusion_.relu) {
       ForEachElement(c, view, [=](int64_t i, int64_t channel) {
         y[i] = static_cast<T>((static_cast<float>(x[i]) - mean[channel]) * f[channel] + b[channel]);
       });
       return;
     }
-    const bool relu = relu_;
+    const bool relu = fusion_.relu;
     ForEachElement(c, view, [=](int64_t i, int64_t channel) {
       float value = (static_cast<float>(x[i]) - mean[channel]) * f[channel] + b[channel];
       if (side != nullptr) value += static_cast<float>(side[i]);
@@ -194,8 +163,7 @@ class FusedBatchNorm : public Kernel {
   }
 
   BatchNormAttrs attrs_;
-  bool relu_ = false;
-  bool has_side_input_ = false;
+  BatchNormFusion fusion_;
 };
 
 absl::Status InferShape(ShapeContext& c) {
@@ -253,6 +221,46 @@ GradientFunction ByOp(const char* op) {
 
 }  // namespace
 
+absl::StatusOr<BatchNormFusion> ReadBatchNormFusion(const Node& node) {
+  BatchNormFusion fusion;
+  if (node.def().FindAttr("activation_mode") == nullptr) return fusion;
+  ASSIGN_OR_RETURN(const std::string activation, node.Attr<std::string>("activation_mode"));
+  if (activation != "Identity" && activation != "Relu") {
+    return InvalidArgument("Unsupported FusedBatchNorm activation mode: ", activation);
+  }
+  fusion.relu = activation == "Relu";
+  ASSIGN_OR_RETURN(const int64_t side_inputs, node.Attr<int64_t>("num_side_inputs"));
+  if (side_inputs > 1) return InvalidArgument("FusedBatchNorm accepts at most one side input.");
+  fusion.has_side_input = side_inputs == 1;
+  return fusion;
+}
+
+absl::StatusOr<ChannelView> CheckedBatchNorm(const KernelContext& c, const BatchNormAttrs& attrs,
+                                             const BatchNormFusion& fusion) {
+  const Shape& x = c.input(0).shape();
+  const Tensor& mean = c.input(3);
+  const Tensor& variance = c.input(4);
+  ASSIGN_OR_RETURN(const ChannelView view, ViewChannels(x, attrs.data_format));
+  RETURN_IF_ERROR(CheckVector(c.input(1), "scale"));
+  RETURN_IF_ERROR(CheckVector(c.input(2), "offset"));
+  RETURN_IF_ERROR(CheckVector(mean, "estimated_mean"));
+  RETURN_IF_ERROR(CheckVector(variance, "estimated_variance"));
+  RETURN_IF_ERROR(CheckPerChannel(c.input(1), view, "scale"));
+  RETURN_IF_ERROR(CheckPerChannel(c.input(2), view, "offset"));
+  if (!attrs.is_training) {
+    RETURN_IF_ERROR(CheckStatistics(mean, view, "is_training=false", "mean"));
+    RETURN_IF_ERROR(CheckStatistics(variance, view, "is_training=false", "variance"));
+  } else if (attrs.averaging != 1.0f) {
+    RETURN_IF_ERROR(CheckStatistics(mean, view, "exponential_avg_factor != 1", "mean"));
+    RETURN_IF_ERROR(CheckStatistics(variance, view, "exponential_avg_factor != 1", "variance"));
+  }
+  if (fusion.has_side_input && c.input(5).shape() != x) {
+    return InvalidArgument("side_input shape must be equal to input shape: ",
+                           c.input(5).shape().ToString(), " != ", x.ToString());
+  }
+  return view;
+}
+
 DEFINE_OP(FusedBatchNorm) {
   op.Attr("T: {float}")
       .Attr("epsilon: float = 9.999999747378752e-05")
@@ -272,7 +280,8 @@ DEFINE_OP(FusedBatchNorm) {
       .Doc("Batch normalisation per channel, by the statistics of the batch or by given ones.")
       .Shape(InferShape)
       .Gradient(ByOp("FusedBatchNormGrad"))
-      .Cpu(New<FusedBatchNorm<float>>(), {{"T", DType::kFloat}});
+      .Cpu(New<FusedBatchNorm<float>>(), {{"T", DType::kFloat}})
+      .GpuTypes("T", {DType::kFloat}, MakeGpuBatchNorm);
 }
 
 DEFINE_OP(FusedBatchNormV2) {
@@ -296,7 +305,8 @@ DEFINE_OP(FusedBatchNormV2) {
       .Shape(InferShape)
       .Gradient(ByOp("FusedBatchNormGradV2"))
       .CpuTypes<Types<Half, Bfloat16, float>>(
-          "T", []<typename T>() { return New<FusedBatchNorm<T>>(); }, {{"U", DType::kFloat}});
+          "T", []<typename T>() { return New<FusedBatchNorm<T>>(); }, {{"U", DType::kFloat}})
+      .GpuTypes("T", GpuShortFloats(), MakeGpuBatchNorm, {}, {{"U", DType::kFloat}});
 }
 
 DEFINE_OP(FusedBatchNormV3) {
@@ -321,7 +331,8 @@ DEFINE_OP(FusedBatchNormV3) {
       .Shape(InferShape)
       .Gradient(ByOp("FusedBatchNormGradV3"))
       .CpuTypes<Types<Half, Bfloat16, float>>(
-          "T", []<typename T>() { return New<FusedBatchNorm<T>>(); }, {{"U", DType::kFloat}});
+          "T", []<typename T>() { return New<FusedBatchNorm<T>>(); }, {{"U", DType::kFloat}})
+      .GpuTypes("T", GpuShortFloats(), MakeGpuBatchNorm, {}, {{"U", DType::kFloat}});
 }
 
 DEFINE_OP(_FusedBatchNormEx) {
@@ -348,7 +359,8 @@ DEFINE_OP(_FusedBatchNormEx) {
       .Doc("FusedBatchNormV3 with a sum and an activation behind it; made by graph rewriting.")
       .Shape(InferShape)
       .CpuTypes<Types<Half, Bfloat16, float>>(
-          "T", []<typename T>() { return New<FusedBatchNorm<T>>(); }, {{"U", DType::kFloat}});
+          "T", []<typename T>() { return New<FusedBatchNorm<T>>(); }, {{"U", DType::kFloat}})
+      .GpuTypes("T", GpuShortFloats(), MakeGpuBatchNorm, {}, {{"U", DType::kFloat}});
 }
 
 }  // namespace muster

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "muster/ops/nn/batch_norm.h"
+#include "muster/ops/nn/packs.h"
 
 namespace muster {
 namespace {
@@ -20,19 +21,7 @@ class FusedBatchNormGrad : public Kernel {
     const Tensor scale = c.input(2);
     const Tensor mean = c.input(3);
     const Tensor variance = c.input(4);
-    RETURN_IF_ERROR(ViewChannels(dy.shape(), attrs_.data_format).status());
-    ASSIGN_OR_RETURN(const ChannelView view, ViewChannels(x.shape(), attrs_.data_format));
-    RETURN_IF_ERROR(CheckVector(scale, "scale"));
-    RETURN_IF_ERROR(CheckVector(mean, "saved mean"));
-    RETURN_IF_ERROR(CheckVector(variance, "saved variance"));
-    if (x.shape() != dy.shape()) {
-      return InvalidArgument("x and y_backprop must have same shape, but x has shape ",
-                             x.shape().ToString(), " and y_backprop has shape ",
-                             dy.shape().ToString());
-    }
-    RETURN_IF_ERROR(CheckPerChannel(scale, view, "scale"));
-    RETURN_IF_ERROR(CheckPerChannel(mean, view, "reserve_space_1"));
-    RETURN_IF_ERROR(CheckPerChannel(variance, view, "reserve_space_2"));
+    ASSIGN_OR_RETURN(const ChannelView view, CheckedBatchNormGrad(c, attrs_));
     ASSIGN_OR_RETURN(Tensor * dx, c.AllocateOutput(0, x.shape()));
     ASSIGN_OR_RETURN(Tensor * dscale, c.AllocateOutput(1, Shape({view.channels})));
     ASSIGN_OR_RETURN(Tensor * doffset, c.AllocateOutput(2, Shape({view.channels})));
@@ -107,6 +96,29 @@ using BatchNormTypes = Types<Half, Bfloat16, float>;
 
 }  // namespace
 
+absl::StatusOr<ChannelView> CheckedBatchNormGrad(const KernelContext& c,
+                                                 const BatchNormAttrs& attrs) {
+  const Tensor& dy = c.input(0);
+  const Tensor& x = c.input(1);
+  const Tensor& scale = c.input(2);
+  const Tensor& mean = c.input(3);
+  const Tensor& variance = c.input(4);
+  RETURN_IF_ERROR(ViewChannels(dy.shape(), attrs.data_format).status());
+  ASSIGN_OR_RETURN(const ChannelView view, ViewChannels(x.shape(), attrs.data_format));
+  RETURN_IF_ERROR(CheckVector(scale, "scale"));
+  RETURN_IF_ERROR(CheckVector(mean, "saved mean"));
+  RETURN_IF_ERROR(CheckVector(variance, "saved variance"));
+  if (x.shape() != dy.shape()) {
+    return InvalidArgument("x and y_backprop must have same shape, but x has shape ",
+                           x.shape().ToString(), " and y_backprop has shape ",
+                           dy.shape().ToString());
+  }
+  RETURN_IF_ERROR(CheckPerChannel(scale, view, "scale"));
+  RETURN_IF_ERROR(CheckPerChannel(mean, view, "reserve_space_1"));
+  RETURN_IF_ERROR(CheckPerChannel(variance, view, "reserve_space_2"));
+  return view;
+}
+
 DEFINE_OP(FusedBatchNormGrad) {
   op.Attr("T: {float}")
       .Attr("epsilon: float = 9.999999747378752e-05")
@@ -125,7 +137,8 @@ DEFINE_OP(FusedBatchNormGrad) {
       .Doc("Gradient of FusedBatchNorm.")
       .Shape(InferShape)
       .Gradient(DifferentiateBatchNormGrad)
-      .Cpu(New<FusedBatchNormGrad<float>>(), {{"T", DType::kFloat}});
+      .Cpu(New<FusedBatchNormGrad<float>>(), {{"T", DType::kFloat}})
+      .GpuTypes("T", {DType::kFloat}, MakeGpuBatchNormGrad);
 }
 
 DEFINE_OP(FusedBatchNormGradV2) {
@@ -148,7 +161,8 @@ DEFINE_OP(FusedBatchNormGradV2) {
       .Shape(InferShape)
       .Gradient(DifferentiateBatchNormGrad)
       .CpuTypes<BatchNormTypes>("T", []<typename T>() { return New<FusedBatchNormGrad<T>>(); },
-                                {{"U", DType::kFloat}});
+                                {{"U", DType::kFloat}})
+      .GpuTypes("T", GpuShortFloats(), MakeGpuBatchNormGrad, {}, {{"U", DType::kFloat}});
 }
 
 DEFINE_OP(FusedBatchNormGradV3) {
@@ -172,7 +186,8 @@ DEFINE_OP(FusedBatchNormGradV3) {
       .Shape(InferShape)
       .Gradient(DifferentiateBatchNormGrad)
       .CpuTypes<BatchNormTypes>("T", []<typename T>() { return New<FusedBatchNormGrad<T>>(); },
-                                {{"U", DType::kFloat}});
+                                {{"U", DType::kFloat}})
+      .GpuTypes("T", GpuShortFloats(), MakeGpuBatchNormGrad, {}, {{"U", DType::kFloat}});
 }
 
 }  // namespace muster

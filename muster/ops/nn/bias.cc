@@ -1,7 +1,7 @@
 // BiasAdd: a vector added along the channels, and its gradient.
 #include "muster/graph/build/emit.h"
+#include "muster/ops/nn/channels.h"
 #include "muster/ops/nn/gradient_support.h"
-#include "muster/ops/op.h"
 
 namespace muster {
 namespace {
@@ -15,23 +15,42 @@ T Sum(T a, T b) {
   }
 }
 
-// A tensor seen as [outer, channels, inner]; inner is one when the channels come last.
-struct Channels {
-  int64_t outer;
-  int64_t count;
-  int64_t inner;
-};
-Channels SplitAtChannels(const Shape& shape, bool channels_first) {
+ChannelView SplitAtChannels(const Shape& shape, bool channels_first) {
   if (channels_first) return {shape.dim(0), shape.dim(1), shape.ElementsIn(2, shape.rank())};
   return {shape.ElementsIn(0, shape.rank() - 1), shape.dim(shape.rank() - 1), 1};
+}
+
+absl::StatusOr<bool> ChannelsFirst(const Node& node) {
+  if (node.def().FindAttr("data_format") == nullptr) return false;
+  ASSIGN_OR_RETURN(const std::string format, node.Attr<std::string>("data_format"));
+  return format == "NCHW";
+}
+
+absl::StatusOr<ChannelView> CheckedBiasAdd(const Shape& shape, const Shape& bias,
+                                           bool channels_first) {
+  if (shape.rank() < 2)
+    return InvalidArgument("Input tensor must be at least 2D: ", shape.ToString());
+  if (bias.rank() != 1) return InvalidArgument("Biases must be 1D: ", bias.ToString());
+  const ChannelView view = SplitAtChannels(shape, channels_first);
+  if (bias.dim(0) != view.channels) {
+    // TensorFlow says "last" of channels that come first, too.
+    return InvalidArgument(
+        "Must provide as many biases as the last dimension of the input tensor: ", bias.ToString(),
+        " vs. ", shape.ToString());
+  }
+  return view;
+}
+
+absl::StatusOr<ChannelView> CheckedBiasAddGrad(const Shape& shape, bool channels_first) {
+  if (shape.rank() < 2)
+    return InvalidArgument("Input tensor must be at least 2D: ", shape.ToString());
+  return SplitAtChannels(shape, channels_first);
 }
 
 class Bias : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    if (setup.node().def().FindAttr("data_format") == nullptr) return absl::OkStatus();
-    ASSIGN_OR_RETURN(const std::string format, setup.Attr<std::string>("data_format"));
-    channels_first_ = format == "NCHW";
+    ASSIGN_OR_RETURN(channels_first_, ChannelsFirst(setup.node()));
     return absl::OkStatus();
   }
 
@@ -45,18 +64,8 @@ class BiasAdd : public Bias {
   absl::Status Compute(KernelContext& c) override {
     using V = muster::Compute<T>;
     const Shape shape = c.input(0).shape();
-    const Shape& bias_shape = c.input(1).shape();
-    if (shape.rank() < 2)
-      return InvalidArgument("Input tensor must be at least 2D: ", shape.ToString());
-    if (bias_shape.rank() != 1)
-      return InvalidArgument("Biases must be 1D: ", bias_shape.ToString());
-    const Channels d = SplitAtChannels(shape, channels_first_);
-    if (bias_shape.dim(0) != d.count) {
-      // TensorFlow says "last" of channels that come first, too.
-      return InvalidArgument(
-          "Must provide as many biases as the last dimension of the input tensor: ",
-          bias_shape.ToString(), " vs. ", shape.ToString());
-    }
+    ASSIGN_OR_RETURN(const ChannelView d,
+                     CheckedBiasAdd(shape, c.input(1).shape(), channels_first_));
     const T* const in = c.input(0).data<T>();
     const Tensor bias = c.input(1);
     ASSIGN_OR_RETURN(Tensor * output, c.ForwardOrAllocate({0}, 0, shape));
@@ -64,23 +73,24 @@ class BiasAdd : public Bias {
     const T* const b = bias.data<T>();
     T* const out = output->data<T>();
     if (d.inner == 1) {
-      c.ParallelFor(d.outer, 0.3 * static_cast<double>(d.count), [=](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
-          const T* const from = in + row * d.count;
-          T* const to = out + row * d.count;
+      c.ParallelFor(
+          d.outer, 0.3 * static_cast<double>(d.channels), [=](int64_t begin, int64_t end) {
+            for (int64_t row = begin; row < end; ++row) {
+              const T* const from = in + row * d.channels;
+              T* const to = out + row * d.channels;
 #pragma GCC ivdep
-          for (int64_t i = 0; i < d.count; ++i) {
-            to[i] = static_cast<T>(Sum(static_cast<V>(from[i]), static_cast<V>(b[i])));
-          }
-        }
-      });
+              for (int64_t i = 0; i < d.channels; ++i) {
+                to[i] = static_cast<T>(Sum(static_cast<V>(from[i]), static_cast<V>(b[i])));
+              }
+            }
+          });
     } else {
-      c.ParallelFor(d.outer * d.count, 0.3 * static_cast<double>(d.inner),
+      c.ParallelFor(d.outer * d.channels, 0.3 * static_cast<double>(d.inner),
                     [=](int64_t begin, int64_t end) {
                       for (int64_t row = begin; row < end; ++row) {
                         const T* const from = in + row * d.inner;
                         T* const to = out + row * d.inner;
-                        const V add = static_cast<V>(b[row % d.count]);
+                        const V add = static_cast<V>(b[row % d.channels]);
 #pragma GCC ivdep
                         for (int64_t i = 0; i < d.inner; ++i)
                           to[i] = static_cast<T>(Sum(static_cast<V>(from[i]), add));
@@ -97,44 +107,42 @@ class BiasAddGrad : public Bias {
   absl::Status Compute(KernelContext& c) override {
     using V = muster::Compute<T>;
     const Tensor& dy = c.input(0);
-    if (dy.rank() < 2)
-      return InvalidArgument("Input tensor must be at least 2D: ", dy.shape().ToString());
-    const Channels d = SplitAtChannels(dy.shape(), channels_first_);
-    ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({d.count})));
+    ASSIGN_OR_RETURN(const ChannelView d, CheckedBiasAddGrad(dy.shape(), channels_first_));
+    ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({d.channels})));
     T* const out = output->data<T>();
     const T* const in = dy.data<T>();
     // Each part of the rows has sums of its own; their order is fixed by the parts, not by the
     // threads.
     const int64_t rows = d.outer;
     const int64_t parts = std::clamp<int64_t>(dy.num_elements() / 32768, 1, 16);
-    std::vector<V> sums(static_cast<size_t>(parts * d.count), V(0));
+    std::vector<V> sums(static_cast<size_t>(parts * d.channels), V(0));
     c.ParallelFor(parts, 0.3 * static_cast<double>(dy.num_elements()) / static_cast<double>(parts),
                   [&](int64_t begin, int64_t end) {
                     for (int64_t part = begin; part < end; ++part) {
                       SumRows(in, d, rows * part / parts, rows * (part + 1) / parts,
-                              sums.data() + part * d.count);
+                              sums.data() + part * d.channels);
                     }
                   });
-    for (int64_t i = 0; i < d.count; ++i) {
+    for (int64_t i = 0; i < d.channels; ++i) {
       V total = sums[i];
-      for (int64_t part = 1; part < parts; ++part) total = Sum(total, sums[part * d.count + i]);
+      for (int64_t part = 1; part < parts; ++part) total = Sum(total, sums[part * d.channels + i]);
       out[i] = static_cast<T>(total);
     }
     return absl::OkStatus();
   }
 
  private:
-  static void SumRows(const T* in, const Channels& d, int64_t begin, int64_t end,
+  static void SumRows(const T* in, const ChannelView& d, int64_t begin, int64_t end,
                       muster::Compute<T>* __restrict sums) {
     using V = muster::Compute<T>;
     for (int64_t row = begin; row < end; ++row) {
       if (d.inner == 1) {
-        const T* const from = in + row * d.count;
-        for (int64_t i = 0; i < d.count; ++i) sums[i] = Sum(sums[i], static_cast<V>(from[i]));
+        const T* const from = in + row * d.channels;
+        for (int64_t i = 0; i < d.channels; ++i) sums[i] = Sum(sums[i], static_cast<V>(from[i]));
         continue;
       }
-      for (int64_t channel = 0; channel < d.count; ++channel) {
-        const T* const from = in + (row * d.count + channel) * d.inner;
+      for (int64_t channel = 0; channel < d.channels; ++channel) {
+        const T* const from = in + (row * d.channels + channel) * d.inner;
         V total = V(0);
         for (int64_t i = 0; i < d.inner; ++i) total = Sum(total, static_cast<V>(from[i]));
         sums[channel] = Sum(sums[channel], total);
@@ -143,14 +151,61 @@ class BiasAddGrad : public Bias {
   }
 };
 
-absl::StatusOr<bool> ChannelsFirst(ShapeContext& c) {
-  if (c.node().def().FindAttr("data_format") == nullptr) return false;
-  ASSIGN_OR_RETURN(const std::string format, c.Attr<std::string>("data_format"));
-  return format == "NCHW";
-}
+class GpuBias : public GpuKernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(channels_first_, ChannelsFirst(setup.node()));
+    return GpuKernel::Init(setup);
+  }
+
+ protected:
+  bool channels_first_ = false;
+};
+
+class GpuBiasAdd : public GpuBias {
+ public:
+  explicit GpuBiasAdd(DType dtype)
+      : add_(*this, "nn/bias.cu", absl::StrCat("BiasAdd<", GpuTypeName(dtype), ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& x = c.input(0);
+    const Tensor& bias = c.input(1);
+    ASSIGN_OR_RETURN(const ChannelView view,
+                     CheckedBiasAdd(x.shape(), bias.shape(), channels_first_));
+    ASSIGN_OR_RETURN(Tensor* const y, c.ForwardOrAllocate({0}, 0, x.shape()));
+    return add_.LaunchForEach(PacksIn(x), GpuIn(x), GpuIn(bias), GpuOut(*y), x.num_elements(),
+                              view.channels, view.inner);
+  }
+
+ private:
+  GpuFunction add_;
+};
+
+class GpuBiasAddGrad : public GpuBias {
+ public:
+  explicit GpuBiasAddGrad(DType dtype)
+      : sum_(*this, "nn/bias.cu", absl::StrCat("SumChannels<", GpuTypeName(dtype), ">")),
+        join_(*this, "nn/bias.cu", absl::StrCat("SumParts<", GpuTypeName(dtype), ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& dy = c.input(0);
+    ASSIGN_OR_RETURN(const ChannelView view, CheckedBiasAddGrad(dy.shape(), channels_first_));
+    ASSIGN_OR_RETURN(Tensor* const sums, c.AllocateOutput(0, Shape({view.channels})));
+    const ChannelReduction reduction = ReduceChannelsOf(view, gpu(), {&dy});
+    const DType computed = dy.dtype() == DType::kDouble ? DType::kDouble : DType::kFloat;
+    ASSIGN_OR_RETURN(Tensor parts, reduction.AllocateParts(c, computed, 1));
+    RETURN_IF_ERROR(
+        sum_.Launch(reduction.grid, GpuIn(dy), GpuOut(*sums), GpuOut(parts), reduction.split));
+    if (reduction.parts() == 1) return absl::OkStatus();
+    const ChannelReduction join = ReducePartsOf(reduction);
+    return join_.Launch(join.grid, GpuIn(parts), GpuOut(*sums), join.split);
+  }
+
+ private:
+  GpuFunction sum_;
+  GpuFunction join_;
+};
 
 absl::Status InferBiasAdd(ShapeContext& c) {
-  ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c));
+  ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c.node()));
   ASSIGN_OR_RETURN(PartialShape value, c.WithRankAtLeast(c.input(0), channels_first ? 3 : 2));
   ASSIGN_OR_RETURN(const PartialShape bias, c.WithRank(c.input(1), 1));
   if (value.known_rank()) {
@@ -163,7 +218,7 @@ absl::Status InferBiasAdd(ShapeContext& c) {
 }
 
 absl::Status InferBiasAddGrad(ShapeContext& c) {
-  ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c));
+  ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c.node()));
   ASSIGN_OR_RETURN(const PartialShape value, c.WithRankAtLeast(c.input(0), channels_first ? 3 : 2));
   const int64_t channels =
       value.known_rank() ? value.dim(channels_first ? 1 : value.rank() - 1) : -1;
@@ -263,7 +318,8 @@ DEFINE_OP(BiasAdd) {
       .Doc("Adds a vector along the channels.")
       .Shape(InferBiasAdd)
       .Gradient(DifferentiateBiasAdd)
-      .CpuTypes<Numbers>("T", []<typename T>() { return New<BiasAdd<T>>(); });
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<BiasAdd<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpu<GpuBiasAdd>);
 }
 
 DEFINE_OP(BiasAddV1) {
@@ -274,7 +330,8 @@ DEFINE_OP(BiasAddV1) {
       .Doc("Adds a vector along the last axis.")
       .Shape(InferBiasAdd)
       .Gradient(DifferentiateBiasAddV1)
-      .CpuTypes<Numbers>("T", []<typename T>() { return New<BiasAdd<T>>(); });
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<BiasAdd<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpu<GpuBiasAdd>);
 }
 
 DEFINE_OP(BiasAddGrad) {
@@ -285,7 +342,8 @@ DEFINE_OP(BiasAddGrad) {
       .Doc("Sums over all axes but the channels.")
       .Shape(InferBiasAddGrad)
       .Gradient(DifferentiateBiasAddGrad)
-      .CpuTypes<Numbers>("T", []<typename T>() { return New<BiasAddGrad<T>>(); });
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<BiasAddGrad<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpu<GpuBiasAddGrad>);
 }
 
 }  // namespace muster

@@ -1,8 +1,8 @@
 // Cross entropy of logits and labels, fused with softmax; the second output is the gradient of the
 // logits.
 #include "muster/ops/nn/gradient_support.h"
+#include "muster/ops/nn/rows.h"
 #include "muster/ops/nn/softmax_row.h"
-#include "muster/ops/op.h"
 
 namespace muster {
 namespace {
@@ -36,24 +36,29 @@ Strides StridesOf(const Shape& shape) {
   return {rows == 1 ? 0 : columns, columns == 1 ? 0 : 1};
 }
 
-template <typename T>
-absl::Status Dense(KernelContext& c) {
-  using V = Compute<T>;
-  const Tensor logits = c.input(0);
-  const Tensor labels = c.input(1);
-  const auto shape = BroadcastPair(logits.shape(), labels.shape());
+absl::StatusOr<Shape> CheckedDense(const Shape& logits, const Shape& labels) {
+  auto shape = BroadcastPair(logits, labels);
   if (!shape) {
     return InvalidArgument("logits and labels must be broadcastable: logits_size=",
-                           logits.shape().ToString(), " labels_size=", labels.shape().ToString());
+                           logits.ToString(), " labels_size=", labels.ToString());
   }
   if (shape->rank() != 2) {
     return InvalidArgument(
         "logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional");
   }
-  const int64_t rows = shape->dim(0);
-  const int64_t n = shape->dim(1);
+  return *std::move(shape);
+}
+
+template <typename T>
+absl::Status Dense(KernelContext& c) {
+  using V = Compute<T>;
+  const Tensor logits = c.input(0);
+  const Tensor labels = c.input(1);
+  ASSIGN_OR_RETURN(const Shape shape, CheckedDense(logits.shape(), labels.shape()));
+  const int64_t rows = shape.dim(0);
+  const int64_t n = shape.dim(1);
   ASSIGN_OR_RETURN(Tensor * loss, c.AllocateOutput(0, Shape({rows})));
-  ASSIGN_OR_RETURN(Tensor * backprop, c.AllocateOutput(1, *shape));
+  ASSIGN_OR_RETURN(Tensor * backprop, c.AllocateOutput(1, shape));
   T* const losses = loss->data<T>();
   if (n == 0) {
     std::fill(losses, losses + rows, static_cast<T>(0.0f));
@@ -86,6 +91,30 @@ absl::Status Dense(KernelContext& c) {
   return absl::OkStatus();
 }
 
+class GpuDenseCrossEntropy : public GpuKernel {
+ public:
+  explicit GpuDenseCrossEntropy(DType dtype)
+      : run_(*this, "nn/cross_entropy.cu", absl::StrCat("DenseCrossEntropy<", GpuTypeName(dtype))) {
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& logits = c.input(0);
+    const Tensor& labels = c.input(1);
+    ASSIGN_OR_RETURN(const Shape shape, CheckedDense(logits.shape(), labels.shape()));
+    const int64_t rows = shape.dim(0);
+    ASSIGN_OR_RETURN(Tensor* const losses, c.AllocateOutput(0, Shape({rows})));
+    ASSIGN_OR_RETURN(Tensor* const backprop, c.AllocateOutput(1, shape));
+    if (shape.dim(1) == 0) {
+      return gpu().Fill(losses->raw(), 0, static_cast<size_t>(rows) * DTypeSize(losses->dtype()));
+    }
+    return run_.Launch(rows, shape.dim(1), GpuIn(logits), StridesOf(logits.shape()), GpuIn(labels),
+                       StridesOf(labels.shape()), GpuOut(*losses), GpuOut(*backprop), rows,
+                       shape.dim(1));
+  }
+
+ private:
+  GpuRowFunction run_;
+};
+
 std::string JoinValues(const Tensor& labels) {
   std::string text;
   const absl::StatusOr<Dims> values = IntegerValues(labels);
@@ -93,24 +122,29 @@ std::string JoinValues(const Tensor& labels) {
   return text;
 }
 
+absl::Status CheckSparse(const Shape& logits, const Shape& labels) {
+  if (logits.rank() != 2)
+    return InvalidArgument("logits must be 2-D, but got shape ", logits.ToString());
+  if (labels.rank() != 1)
+    return InvalidArgument("labels must be 1-D, but got shape ", labels.ToString());
+  if (logits.dim(0) != labels.dim(0)) {
+    return InvalidArgument(
+        "logits and labels must have the same first dimension, got logits shape ",
+        logits.ToString(), " and labels shape ", labels.ToString());
+  }
+  if (logits.dim(1) <= 0) {
+    return InvalidArgument("Must have at least one class, but got logits shape ",
+                           logits.ToString());
+  }
+  return absl::OkStatus();
+}
+
 template <typename T, typename Index>
 absl::Status Sparse(KernelContext& c) {
   using V = Compute<T>;
   const Tensor logits = c.input(0);
   const Tensor labels = c.input(1);
-  if (logits.rank() != 2)
-    return InvalidArgument("logits must be 2-D, but got shape ", logits.shape().ToString());
-  if (labels.rank() != 1)
-    return InvalidArgument("labels must be 1-D, but got shape ", labels.shape().ToString());
-  if (logits.dim(0) != labels.dim(0)) {
-    return InvalidArgument(
-        "logits and labels must have the same first dimension, got logits shape ",
-        logits.shape().ToString(), " and labels shape ", labels.shape().ToString());
-  }
-  if (logits.dim(1) <= 0) {
-    return InvalidArgument("Must have at least one class, but got logits shape ",
-                           logits.shape().ToString());
-  }
+  RETURN_IF_ERROR(CheckSparse(logits.shape(), labels.shape()));
   const int64_t rows = logits.dim(0);
   const int64_t n = logits.dim(1);
   const Index* const classes = labels.data<Index>();
@@ -142,6 +176,30 @@ absl::Status Sparse(KernelContext& c) {
     }
   });
   return absl::OkStatus();
+}
+
+// Labels outside of the classes give NaN, as on TensorFlow's GPUs: they cannot be read here.
+class GpuSparseCrossEntropy : public GpuKernel {
+ public:
+  GpuSparseCrossEntropy(DType dtype, DType labels)
+      : run_(*this, "nn/cross_entropy.cu",
+             absl::StrCat("SparseCrossEntropy<", GpuTypeName(dtype), ", ", GpuTypeName(labels))) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& logits = c.input(0);
+    const Tensor& labels = c.input(1);
+    RETURN_IF_ERROR(CheckSparse(logits.shape(), labels.shape()));
+    const int64_t rows = logits.dim(0), size = logits.dim(1);
+    ASSIGN_OR_RETURN(Tensor* const losses, c.AllocateOutput(0, Shape({rows})));
+    ASSIGN_OR_RETURN(Tensor* const backprop, c.AllocateOutput(1, logits.shape()));
+    return run_.Launch(rows, size, GpuIn(logits), GpuIn(labels), GpuOut(*losses), GpuOut(*backprop),
+                       rows, size);
+  }
+
+ private:
+  GpuRowFunction run_;
+};
+KernelFactory MakeGpuSparse(DType dtype, DType labels) {
+  return [=] { return std::make_unique<GpuSparseCrossEntropy>(dtype, labels); };
 }
 
 absl::Status InferDense(ShapeContext& c) {
@@ -232,7 +290,8 @@ DEFINE_OP(SoftmaxCrossEntropyWithLogits) {
           "gradient.")
       .Shape(InferDense)
       .Gradient(DifferentiateDense)
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Dense<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Dense<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpu<GpuDenseCrossEntropy>);
 }
 
 DEFINE_OP(SparseSoftmaxCrossEntropyWithLogits) {
@@ -250,7 +309,13 @@ DEFINE_OP(SparseSoftmaxCrossEntropyWithLogits) {
       .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Sparse<T, int32_t>); },
                         {{"Tlabels", DType::kInt32}})
       .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Sparse<T, int64_t>); },
-                        {{"Tlabels", DType::kInt64}});
+                        {{"Tlabels", DType::kInt64}})
+      .GpuTypes("T", GpuShortFloats(),
+                [](DType dtype) { return MakeGpuSparse(dtype, DType::kInt32); }, {},
+                {{"Tlabels", DType::kInt32}})
+      .GpuTypes("T", GpuShortFloats(),
+                [](DType dtype) { return MakeGpuSparse(dtype, DType::kInt64); }, {},
+                {{"Tlabels", DType::kInt64}});
 }
 
 }  // namespace muster

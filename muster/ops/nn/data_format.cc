@@ -118,7 +118,8 @@ DEFINE_OP(DataFormatDimMap) {
       .Output("y: T")
       .Doc("Indices of axes of one data format as indices of another.")
       .Shape(UnchangedShape)
-      .CpuTypes<Indices>("T", []<typename T>() { return New<DimMap<T>>(); });
+      .CpuTypes<Indices>("T", []<typename T>() { return New<DimMap<T>>(); })
+      .GpuOnHost("T", {DType::kInt32, DType::kInt64});
 }
 
 DEFINE_OP(DataFormatVecPermute) {
@@ -129,7 +130,8 @@ DEFINE_OP(DataFormatVecPermute) {
       .Output("y: T")
       .Doc("A vector with one element (or pair) per axis, brought into another data format.")
       .Shape(UnchangedShape)
-      .CpuTypes<Indices>("T", []<typename T>() { return New<VecPermute<T>>(); });
+      .CpuTypes<Indices>("T", []<typename T>() { return New<VecPermute<T>>(); })
+      .GpuOnHost("T", {DType::kInt32, DType::kInt64});
 }
 
 }  // namespace muster

@@ -23,15 +23,20 @@ absl::Status MapElements(KernelContext& c, double cost_ns, F f) {
   return absl::OkStatus();
 }
 
+// InvalidArgument unless both inputs have one shape.
+inline absl::Status CheckSameShapes(const KernelContext& c) {
+  if (c.input(1).shape() == c.input(0).shape()) return absl::OkStatus();
+  return InvalidArgument(
+      "Inputs to operation ", c.node().name(), " of type ", c.node().op(),
+      " must have the same size and shape.  Input 0: ", c.input(0).shape().ToString(),
+      " != input 1: ", c.input(1).shape().ToString());
+}
+
 // to[i] = f(a[i], b[i]) for two inputs of one shape.
 template <typename T, typename F>
 absl::Status MapPairs(KernelContext& c, double cost_ns, F f) {
+  RETURN_IF_ERROR(CheckSameShapes(c));
   const Shape shape = c.input(0).shape();
-  if (c.input(1).shape() != shape) {
-    return InvalidArgument("Inputs to operation ", c.node().name(), " of type ", c.node().op(),
-                           " must have the same size and shape.  Input 0: ", shape.ToString(),
-                           " != input 1: ", c.input(1).shape().ToString());
-  }
   const T* const a = c.input(0).data<T>();
   const T* const b = c.input(1).data<T>();
   ASSIGN_OR_RETURN(Tensor * output, c.ForwardOrAllocate({0, 1}, 0, shape));

@@ -1,8 +1,8 @@
 // ExtractImagePatches: the windows of an image, each laid out along the channels.
 #include "muster/ops/emit.h"
 #include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/nn/packs.h"
 #include "muster/ops/nn/window.h"
-#include "muster/ops/op.h"
 
 namespace muster {
 namespace {
@@ -70,31 +70,44 @@ absl::Status InferShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Patches> CheckedPatches(const Node& node) {
+  for (const char* attr : {"ksizes", "strides", "rates"}) RETURN_IF_ERROR(CheckSizes(node, attr));
+  return ReadPatches(node);
+}
+
+// Where the windows of images are.
+struct PatchGrid {
+  WindowSize rows;
+  WindowSize columns;
+  Shape window;
+  Shape output;
+};
+absl::StatusOr<PatchGrid> GridOf(const Patches& p, const Shape& input) {
+  if (input.rank() != 4) return InvalidArgument("input must be 4-dimensional", input.ToString());
+  PatchGrid grid;
+  ASSIGN_OR_RETURN(grid.rows, WindowedOutputSize(input.dim(1), p.window_height, p.rate_height,
+                                                 p.stride_height, p.padding));
+  ASSIGN_OR_RETURN(grid.columns, WindowedOutputSize(input.dim(2), p.window_width, p.rate_width,
+                                                    p.stride_width, p.padding));
+  ASSIGN_OR_RETURN(grid.window, Shape::Make({p.window_height, p.window_width, input.dim(3)}));
+  ASSIGN_OR_RETURN(grid.output, Shape::Make({input.dim(0), grid.rows.output, grid.columns.output,
+                                             grid.window.num_elements()}));
+  return grid;
+}
+
 class PatchesKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    for (const char* attr : {"ksizes", "strides", "rates"})
-      RETURN_IF_ERROR(CheckSizes(setup.node(), attr));
-    ASSIGN_OR_RETURN(p_, ReadPatches(setup.node()));
+    ASSIGN_OR_RETURN(p_, CheckedPatches(setup.node()));
     return absl::OkStatus();
   }
 
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
-    if (input.rank() != 4)
-      return InvalidArgument("input must be 4-dimensional", input.shape().ToString());
+    ASSIGN_OR_RETURN(const PatchGrid grid, GridOf(p_, input.shape()));
+    const WindowSize &rows = grid.rows, &columns = grid.columns;
     const int64_t height = input.dim(1), width = input.dim(2), channels = input.dim(3);
-    ASSIGN_OR_RETURN(
-        const WindowSize rows,
-        WindowedOutputSize(height, p_.window_height, p_.rate_height, p_.stride_height, p_.padding));
-    ASSIGN_OR_RETURN(
-        const WindowSize columns,
-        WindowedOutputSize(width, p_.window_width, p_.rate_width, p_.stride_width, p_.padding));
-    ASSIGN_OR_RETURN(const Shape window,
-                     Shape::Make({p_.window_height, p_.window_width, channels}));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({input.dim(0), rows.output, columns.output,
-                                                     window.num_elements()}));
-    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, grid.output));
     ZeroElements(output->dtype(), output->raw(), output->num_elements());
     const auto size = static_cast<int64_t>(DTypeSize(output->dtype()));
     const int64_t patches = channels == 0 ? 0 : input.dim(0) * rows.output * columns.output;
@@ -118,11 +131,55 @@ class PatchesKernel : public Kernel {
         }
       }
     };
-    c.ParallelFor(patches, 2.0 * static_cast<double>(window.num_elements()), copy);
+    c.ParallelFor(patches, 2.0 * static_cast<double>(grid.window.num_elements()), copy);
     return absl::OkStatus();
   }
 
  private:
+  Patches p_;
+};
+
+// As in extract_patches.cu.
+struct GpuPatches {
+  int64_t height, width, channels;
+  int64_t rows, columns;
+  int64_t window_height, window_width;
+  int64_t stride_height, stride_width;
+  int64_t rate_height, rate_width;
+  int64_t pad_top, pad_left;
+};
+
+class GpuPatchesKernel : public GpuKernel {
+ public:
+  explicit GpuPatchesKernel(DType dtype)
+      : run_(*this, "nn/extract_patches.cu",
+             absl::StrCat("ExtractPatches<", GpuTypeName(dtype), ">")) {}
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(p_, CheckedPatches(setup.node()));
+    return GpuKernel::Init(setup);
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& x = c.input(0);
+    ASSIGN_OR_RETURN(const PatchGrid grid, GridOf(p_, x.shape()));
+    ASSIGN_OR_RETURN(Tensor* const y, c.AllocateOutput(0, grid.output));
+    const GpuPatches patches = {x.dim(1),
+                                x.dim(2),
+                                x.dim(3),
+                                grid.rows.output,
+                                grid.columns.output,
+                                p_.window_height,
+                                p_.window_width,
+                                p_.stride_height,
+                                p_.stride_width,
+                                p_.rate_height,
+                                p_.rate_width,
+                                grid.rows.padding_before,
+                                grid.columns.padding_before};
+    return run_.LaunchForEach(y->num_elements(), GpuIn(x), GpuOut(*y), y->num_elements(), patches);
+  }
+
+ private:
+  GpuFunction run_;
   Patches p_;
 };
 
@@ -199,7 +256,8 @@ DEFINE_OP(ExtractImagePatches) {
       .Doc("The windows of the images, each laid out along the channels.")
       .Shape(InferShape)
       .Gradient(Differentiate)
-      .CpuDTypes("T", PlainDTypes(), New<PatchesKernel>());
+      .CpuDTypes("T", PlainDTypes(), New<PatchesKernel>())
+      .GpuTypes("T", GpuFloats(), MakeGpu<GpuPatchesKernel>);
 }
 
 }  // namespace

@@ -1,10 +1,25 @@
 // Whether the target class is among the k most probable: InTopK, InTopKV2.
 #include <cmath>
 
-#include "muster/ops/op.h"
+#include "muster/ops/nn/rows.h"
 
 namespace muster {
 namespace {
+
+absl::Status CheckIsScalar(const Tensor& k) {
+  if (k.shape().is_scalar()) return absl::OkStatus();
+  return InvalidArgument("k must be 0-D, got shape ", k.shape().ToString());
+}
+
+absl::Status CheckShapes(const Tensor& predictions, const Tensor& targets) {
+  if (predictions.rank() != 2) return InvalidArgument("predictions must be 2-dimensional");
+  if (targets.rank() != 1) return InvalidArgument("targets must be 1-dimensional");
+  if (predictions.dim(0) != targets.dim(0)) {
+    return InvalidArgument("First dimension of predictions ", predictions.dim(0),
+                           " must match length of targets ", targets.dim(0));
+  }
+  return absl::OkStatus();
+}
 
 template <typename Index>
 class InTopKKernel : public Kernel {
@@ -21,17 +36,10 @@ class InTopKKernel : public Kernel {
     const Tensor& targets = c.input(1);
     int64_t k = k_;
     if (c.num_inputs() == 3) {
-      if (!c.input(2).shape().is_scalar()) {
-        return InvalidArgument("k must be 0-D, got shape ", c.input(2).shape().ToString());
-      }
+      RETURN_IF_ERROR(CheckIsScalar(c.input(2)));
       k = c.input(2).scalar<Index>();
     }
-    if (predictions.rank() != 2) return InvalidArgument("predictions must be 2-dimensional");
-    if (targets.rank() != 1) return InvalidArgument("targets must be 1-dimensional");
-    if (predictions.dim(0) != targets.dim(0)) {
-      return InvalidArgument("First dimension of predictions ", predictions.dim(0),
-                             " must match length of targets ", targets.dim(0));
-    }
+    RETURN_IF_ERROR(CheckShapes(predictions, targets));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, targets.shape()));
     const int64_t classes = predictions.dim(1);
     for (int64_t row = 0; row < targets.dim(0); ++row) {
@@ -54,6 +62,25 @@ class InTopKKernel : public Kernel {
   }
 
   int64_t k_ = 0;
+};
+
+class GpuInTopKV2 : public GpuKernel {
+ public:
+  explicit GpuInTopKV2(DType index)
+      : run_(*this, "nn/in_top_k.cu", absl::StrCat("InTopK<", GpuTypeName(index))) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& predictions = c.input(0);
+    const Tensor& targets = c.input(1);
+    RETURN_IF_ERROR(CheckIsScalar(c.input(2)));
+    RETURN_IF_ERROR(CheckShapes(predictions, targets));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, targets.shape()));
+    const int64_t rows = targets.dim(0), classes = predictions.dim(1);
+    return run_.Launch(rows, classes, GpuIn(predictions), GpuIn(targets), GpuIn(c.input(2)),
+                       GpuOut(*output), rows, classes);
+  }
+
+ private:
+  GpuRowFunction run_;
 };
 
 absl::Status InTopKShape(ShapeContext& c) {
@@ -87,7 +114,8 @@ DEFINE_OP(InTopKV2) {
       .Output("precision: bool")
       .Doc("Whether fewer than k classes have a larger prediction than the target.")
       .Shape(InTopKShape)
-      .CpuTypes<Indices>("T", []<typename T>() { return New<InTopKKernel<T>>(); });
+      .CpuTypes<Indices>("T", []<typename T>() { return New<InTopKKernel<T>>(); })
+      .GpuTypes("T", {DType::kInt32, DType::kInt64}, MakeGpu<GpuInTopKV2>);
 }
 
 }  // namespace muster

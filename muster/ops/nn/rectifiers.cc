@@ -1,5 +1,6 @@
 // Relu, Relu6 and LeakyRelu with their gradients.
 #include "muster/ops/nn/elementwise.h"
+#include "muster/ops/nn/gpu_activation.h"
 #include "muster/ops/nn/gradient_support.h"
 
 namespace muster {
@@ -95,7 +96,9 @@ DEFINE_OP(Relu) {
       .Doc("The larger of x and 0.")
       .Shape(UnchangedShape)
       .Gradient(ByOutput("ReluGrad"))
-      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(Relu<T>); });
+      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(Relu<T>); })
+      .GpuTypes("T", {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kQint8},
+                MakeGpuActivation("Relu"));
 }
 
 DEFINE_OP(ReluGrad) {
@@ -108,7 +111,8 @@ DEFINE_OP(ReluGrad) {
       .Doc("The gradients where the features (in or out of Relu) are positive, else 0.")
       .Shape(MergedShape)
       .Gradient(LinearInGradient("ReluGrad"))
-      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(ReluGrad<T>); });
+      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(ReluGrad<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivationGrad("ReluGrad"));
 }
 
 DEFINE_OP(Relu6) {
@@ -120,7 +124,8 @@ DEFINE_OP(Relu6) {
       .Doc("x held between 0 and 6.")
       .Shape(UnchangedShape)
       .Gradient(ByOutput("Relu6Grad"))
-      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(Relu6<T>); });
+      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(Relu6<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivation("Relu6"));
 }
 
 DEFINE_OP(Relu6Grad) {
@@ -133,7 +138,8 @@ DEFINE_OP(Relu6Grad) {
       .Doc("The gradients where the features are strictly between 0 and 6, else 0.")
       .Shape(MergedShape)
       .Gradient(LinearInGradient("Relu6Grad"))
-      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(Relu6Grad<T>); });
+      .CpuTypes<Reals>("T", []<typename T>() { return Stateless(Relu6Grad<T>); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivationGrad("Relu6Grad"));
 }
 
 DEFINE_OP(LeakyRelu) {
@@ -147,7 +153,8 @@ DEFINE_OP(LeakyRelu) {
         c.SetDx(0, c.Op("LeakyReluGrad", {c.dy(), c.input(0)}, CopyAttrs(c, {"alpha"})));
         return absl::OkStatus();
       })
-      .CpuTypes<Floats>("T", []<typename T>() { return New<LeakyRelu<T>>(); });
+      .CpuTypes<Floats>("T", []<typename T>() { return New<LeakyRelu<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivation("LeakyRelu"));
 }
 
 DEFINE_OP(LeakyReluGrad) {
@@ -163,7 +170,8 @@ DEFINE_OP(LeakyReluGrad) {
         c.SetDx(1, ZerosLike(c, c.input(1)));
         return absl::OkStatus();
       })
-      .CpuTypes<Floats>("T", []<typename T>() { return New<LeakyReluGrad<T>>(); });
+      .CpuTypes<Floats>("T", []<typename T>() { return New<LeakyReluGrad<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuActivationGrad("LeakyReluGrad"));
 }
 
 }  // namespace muster

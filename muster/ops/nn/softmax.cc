@@ -1,17 +1,21 @@
 // Softmax and its logarithm over the last axis.
 #include "muster/ops/nn/gradient_support.h"
+#include "muster/ops/nn/rows.h"
 #include "muster/ops/nn/softmax_row.h"
-#include "muster/ops/op.h"
 
 namespace muster {
 namespace {
+
+absl::Status CheckLogits(const Shape& shape) {
+  if (shape.rank() >= 1) return absl::OkStatus();
+  return InvalidArgument("logits must have >= 1 dimension, got ", shape.ToString());
+}
 
 template <typename T, bool kLog>
 absl::Status Run(KernelContext& c) {
   using V = Compute<T>;
   const Shape shape = c.input(0).shape();
-  if (shape.rank() < 1)
-    return InvalidArgument("logits must have >= 1 dimension, got ", shape.ToString());
+  RETURN_IF_ERROR(CheckLogits(shape));
   const T* const in = c.input(0).data<T>();
   ASSIGN_OR_RETURN(Tensor * output, c.ForwardOrAllocate({0}, 0, shape));
   if (shape.num_elements() == 0) return absl::OkStatus();
@@ -38,6 +42,25 @@ absl::Status Run(KernelContext& c) {
                 });
   return absl::OkStatus();
 }
+
+template <bool kLog>
+class GpuSoftmax : public GpuKernel {
+ public:
+  explicit GpuSoftmax(DType dtype)
+      : run_(*this, "nn/softmax.cu",
+             absl::StrCat("Softmax<", GpuTypeName(dtype), kLog ? ", true" : ", false")) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& x = c.input(0);
+    RETURN_IF_ERROR(CheckLogits(x.shape()));
+    ASSIGN_OR_RETURN(Tensor* const y, c.ForwardOrAllocate({0}, 0, x.shape()));
+    const int64_t size = x.dim(x.rank() - 1);
+    const int64_t rows = size == 0 ? 0 : x.num_elements() / size;
+    return run_.Launch(rows, size, GpuIn(x), GpuOut(*y), rows, size);
+  }
+
+ private:
+  GpuRowFunction run_;
+};
 
 absl::Status InferShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(PartialShape shape, c.WithRankAtLeast(c.input(0), 1));
@@ -70,7 +93,8 @@ DEFINE_OP(Softmax) {
       .Doc("Exponentials of the logits, normalised to sum to one over the last axis.")
       .Shape(InferShape)
       .Gradient(DifferentiateSoftmax)
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Run<T, false>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Run<T, false>); })
+      .GpuTypes("T", GpuFloats(), MakeGpu<GpuSoftmax<false>>);
 }
 
 DEFINE_OP(LogSoftmax) {
@@ -80,7 +104,8 @@ DEFINE_OP(LogSoftmax) {
       .Doc("The logarithm of Softmax, without overflow.")
       .Shape(InferShape)
       .Gradient(DifferentiateLogSoftmax)
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Run<T, true>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(Run<T, true>); })
+      .GpuTypes("T", GpuShortFloats(), MakeGpu<GpuSoftmax<true>>);
 }
 
 }  // namespace muster

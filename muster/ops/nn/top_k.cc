@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "muster/ops/emit.h"
-#include "muster/ops/op.h"
+#include "muster/ops/gpu_kernel.h"
 
 namespace muster {
 namespace {
@@ -77,33 +77,42 @@ absl::StatusOr<int64_t> ReadK(const Tensor& k) {
   return ScalarInteger(k, "k");
 }
 
+// TopK has it as an attribute, TopKV2 (0 here) as an input.
+absl::StatusOr<int64_t> AttrK(const KernelSetup& s) {
+  if (s.node().FindAttr("k") == nullptr) return 0;
+  return s.Attr<int64_t>("k");
+}
+
+absl::StatusOr<int64_t> CheckedK(const KernelContext& c, int64_t k) {
+  if (c.num_inputs() == 2) {
+    ASSIGN_OR_RETURN(k, ReadK(c.input(1)));
+  }
+  const Tensor& input = c.input(0);
+  if (k < 0) return InvalidArgument("Need k >= 0, got ", k);
+  if (input.rank() < 1)
+    return InvalidArgument("input must be >= 1-D, got shape ", input.shape().ToString());
+  const int64_t width = input.dim(input.rank() - 1);
+  if (width < k)
+    return InvalidArgument("input must have at least k columns. Had ", width, ", needed ", k);
+  if (width - 1 > LargestIndex(c.output_type(1))) {
+    return InvalidArgument("rows of ", width, " elements are too long for indices of type ",
+                           DTypeName(c.output_type(1)));
+  }
+  return k;
+}
+
 template <typename T>
 class TopKKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& s) override {
-    // TopK has it as an attribute, TopKV2 as an input.
-    if (s.node().FindAttr("k") != nullptr) {
-      ASSIGN_OR_RETURN(k_, s.Attr<int64_t>("k"));
-    }
+    ASSIGN_OR_RETURN(k_, AttrK(s));
     return absl::OkStatus();
   }
 
   absl::Status Compute(KernelContext& c) override {
-    int64_t k = k_;
-    if (c.num_inputs() == 2) {
-      ASSIGN_OR_RETURN(k, ReadK(c.input(1)));
-    }
+    ASSIGN_OR_RETURN(const int64_t k, CheckedK(c, k_));
     const Tensor& input = c.input(0);
-    if (k < 0) return InvalidArgument("Need k >= 0, got ", k);
-    if (input.rank() < 1)
-      return InvalidArgument("input must be >= 1-D, got shape ", input.shape().ToString());
     const int64_t width = input.dim(input.rank() - 1);
-    if (width < k)
-      return InvalidArgument("input must have at least k columns. Had ", width, ", needed ", k);
-    if (width - 1 > LargestIndex(c.output_type(1))) {
-      return InvalidArgument("rows of ", width, " elements are too long for indices of type ",
-                             DTypeName(c.output_type(1)));
-    }
     Shape shape = input.shape();
     shape.Set(input.rank() - 1, k);
     ASSIGN_OR_RETURN(Tensor * values, c.AllocateOutput(0, shape));
@@ -115,6 +124,53 @@ class TopKKernel : public Kernel {
  private:
   int64_t k_ = 0;
 };
+
+class GpuTopK : public GpuKernel {
+ public:
+  GpuTopK(DType dtype, DType index)
+      : run_(*this, "nn/top_k.cu",
+             absl::StrCat("TopK<", GpuTypeName(dtype), ", ", GpuTypeName(index), ">")) {}
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(k_, AttrK(setup));
+    return GpuKernel::Init(setup);
+  }
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const int64_t k, CheckedK(c, k_));
+    const Tensor& input = c.input(0);
+    const int64_t width = input.dim(input.rank() - 1);
+    Shape shape = input.shape();
+    shape.Set(input.rank() - 1, k);
+    ASSIGN_OR_RETURN(Tensor* const values, c.AllocateOutput(0, shape));
+    ASSIGN_OR_RETURN(Tensor* const indices, c.AllocateOutput(1, shape));
+    if (values->num_elements() == 0) return absl::OkStatus();
+    const int64_t rows = values->num_elements() / k;
+    GpuGrid grid;
+    grid.blocks_x = static_cast<unsigned>(std::min<int64_t>(rows, 1 << 30));
+    // The search in long rows needs many; short ones are sorted with a thread for two elements.
+    grid.threads_x = width > 256 ? 512 : width > 64 ? 128 : 32;
+    return run_.Launch(grid, GpuIn(input), GpuOut(*values), GpuOut(*indices), rows, width, k);
+  }
+
+ private:
+  GpuFunction run_;
+  int64_t k_ = 0;
+};
+
+// All types that TensorFlow's GPU kernels have, for each type of the indices.
+void AddGpuTopK(OpBuilder& op, const std::vector<DType>& index_types) {
+  for (const DType index : index_types) {
+    std::vector<std::pair<std::string, DType>> more;
+    if (index_types.size() > 1) more = {{"index_type", index}};
+    op.GpuTypes(
+        "T",
+        {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kInt8, DType::kUint8,
+         DType::kInt16, DType::kUint16, DType::kInt32, DType::kInt64},
+        [index](DType dtype) -> KernelFactory {
+          return [=] { return std::make_unique<GpuTopK>(dtype, index); };
+        },
+        {}, more);
+  }
+}
 
 template <typename T>
 class NthElementKernel : public Kernel {
@@ -273,6 +329,7 @@ DEFINE_OP(TopK) {
       .Shape(TopKShape)
       .Gradient(TopKGradient)
       .CpuTypes<Reals>("T", []<typename T>() { return New<TopKKernel<T>>(); });
+  AddGpuTopK(op, {DType::kInt32});
 }
 
 DEFINE_OP(TopKV2) {
@@ -291,6 +348,7 @@ DEFINE_OP(TopKV2) {
       .Gradient(TopKGradient)
       .HostMemory({"k"})
       .CpuTypes<Reals>("T", []<typename T>() { return New<TopKKernel<T>>(); });
+  AddGpuTopK(op, {DType::kInt16, DType::kInt32, DType::kInt64});
 }
 
 DEFINE_OP(NthElement) {

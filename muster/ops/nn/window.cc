@@ -92,6 +92,30 @@ absl::StatusOr<PoolAttrs> ReadPoolAttrs(const Node& node) {
   return attrs;
 }
 
+Shape ChannelsToLast(const Shape& shape) {
+  Dims dims = shape.dims();
+  if (dims.size() > 2) std::rotate(dims.begin() + 1, dims.begin() + 2, dims.end());
+  return Shape(absl::Span<const int64_t>(dims));
+}
+
+Shape ChannelsToSecond(const Shape& shape) {
+  Dims dims = shape.dims();
+  if (dims.size() > 2) std::rotate(dims.begin() + 1, dims.end() - 1, dims.end());
+  return Shape(absl::Span<const int64_t>(dims));
+}
+
+PoolAttrs InChannelsLast(PoolAttrs attrs) {
+  if (attrs.data_format != "NCHW") return attrs;
+  attrs.data_format = "NHWC";
+  attrs.of_channels_first = true;
+  for (std::vector<int64_t>* const sizes : {&attrs.ksize, &attrs.strides}) {
+    if (sizes->size() == 4) std::rotate(sizes->begin() + 1, sizes->begin() + 2, sizes->end());
+  }
+  std::vector<int64_t>& paddings = attrs.explicit_paddings;
+  if (paddings.size() == 8) std::rotate(paddings.begin() + 2, paddings.begin() + 4, paddings.end());
+  return attrs;
+}
+
 absl::Status CheckPoolAttrs(const PoolAttrs& attrs, const PoolKernel& kernel) {
   if (attrs.data_format != "NHWC")
     return InvalidArgument("Default ", kernel.name, " only supports NHWC on device type CPU");

@@ -30,6 +30,10 @@ absl::Status CheckExplicitPadding(absl::string_view padding,
                                   absl::Span<const int64_t> explicit_paddings,
                                   const ImageAxes& axes);
 
+// [batch, channels, ...] as [batch, ..., channels], and back. Nothing happens to ranks below two.
+Shape ChannelsToLast(const Shape& shape);
+Shape ChannelsToSecond(const Shape& shape);
+
 // The attributes of a pooling op.
 struct PoolAttrs {
   std::vector<int64_t> ksize;
@@ -37,8 +41,19 @@ struct PoolAttrs {
   std::string padding;
   std::vector<int64_t> explicit_paddings;
   std::string data_format = "NHWC";
+  bool of_channels_first = false;  // see InChannelsLast
+
+  // A shape as NHWC, and such a one as the op has it.
+  Shape ToLast(const Shape& shape) const {
+    return of_channels_first ? ChannelsToLast(shape) : shape;
+  }
+  Shape FromLast(const Shape& shape) const {
+    return of_channels_first ? ChannelsToSecond(shape) : shape;
+  }
 };
 absl::StatusOr<PoolAttrs> ReadPoolAttrs(const Node& node);
+// For kernels that pool over NCHW too: the same attributes as those of a pooling over NHWC.
+PoolAttrs InChannelsLast(PoolAttrs attrs);
 
 // A pooling over an NHWC image; every size is checked and at least zero.
 struct PoolWindow {

@@ -27,8 +27,17 @@ inline Bfloat16 LowestOf<Bfloat16>() {
 // `attrs` with the window that MaxPoolV2 and its gradients take as inputs.
 absl::StatusOr<PoolAttrs> WithInputWindow(PoolAttrs attrs, const Tensor& ksize,
                                           const Tensor& strides);
-// Shape rule of the same: the window is in the last two inputs. An unknown shape where it is not
-// known yet.
+// What MaxPool and MaxPoolV2 check; gives the attributes with the window of either.
+absl::StatusOr<PoolAttrs> CheckedMaxPool(const KernelContext& c, PoolAttrs attrs);
+// The same for MaxPoolGrad (`is_backward`: from outputs to inputs), MaxPoolGradGrad and their
+// second versions.
+absl::StatusOr<PoolWindow> CheckedMaxPoolGradient(const KernelContext& c, PoolAttrs attrs,
+                                                  bool is_backward);
+absl::StatusOr<PoolWindow> CheckedMaxPoolWithArgmax(const KernelContext& c, const PoolAttrs& attrs);
+absl::StatusOr<PoolWindow> CheckedMaxPoolGradWithArgmax(const KernelContext& c,
+                                                        const PoolAttrs& attrs);
+// Shape rule of poolings whose window is in the last two inputs. An unknown shape where it is
+// not known yet.
 absl::StatusOr<PartialShape> InferInputWindow(ShapeContext& c);
 
 }  // namespace muster

@@ -1,8 +1,9 @@
 // Gradients of maximum pooling: everything goes through the first maximum of each window in scan
 // order.
 #include "muster/ops/nn/gradient_support.h"
-#include "muster/ops/nn/max_pool.h"
 #include "muster/ops/nn/window.h"
+#include "muster/ops/pooling/gpu_pool.h"
+#include "muster/ops/pooling/max_pool.h"
 
 namespace muster {
 namespace {
@@ -141,32 +142,11 @@ class MaxPoolGradient : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
-    PoolAttrs attrs = attrs_;
-    const bool of_inputs = c.num_inputs() == 5;
-    // TensorFlow names the first gradient in both where the window is an input.
-    const PoolKernel kernel = {kBackward ? "MaxPoolingGradOp" : "MaxPoolingGradGradOp", "strides",
-                               kBackward || of_inputs ? "MaxPoolingGrad" : "MaxPoolingGradGrad"};
-    if (of_inputs) {
-      ASSIGN_OR_RETURN(attrs, WithInputWindow(attrs, c.input(3), c.input(4)));
-    } else {
-      RETURN_IF_ERROR(CheckPoolAttrs(attrs, kernel));
-    }
+    ASSIGN_OR_RETURN(const PoolWindow w, CheckedMaxPoolGradient(c, attrs_, kBackward));
     const Tensor input = c.input(0);
-    const Tensor& orig_output = c.input(1);
     const Tensor grad = c.input(2);
-    if (input.rank() != 4) return InvalidArgument("tensor_in must be 4-dimensional");
-    if (orig_output.rank() != 4) return InvalidArgument("tensor_out must be 4-dimensional");
-    if (grad.rank() != 4) {
-      return InvalidArgument(kBackward ? "out_backprop" : "out_grad_backprop",
-                             " must be 4-dimensional");
-    }
-    if (of_inputs) RETURN_IF_ERROR(CheckPoolAttrs(attrs, kernel));
-    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs, input.shape()));
-    const Shape pooled = w.output_shape();
-    RETURN_IF_ERROR(CheckShapeIs(orig_output.shape(), pooled, "orig_output"));
-    RETURN_IF_ERROR(CheckShapeIs(grad.shape(), kBackward ? pooled : input.shape(), "grad"));
-    RETURN_IF_ERROR(CheckWindow(w));
-    ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, kBackward ? input.shape() : pooled));
+    ASSIGN_OR_RETURN(Tensor * output,
+                     c.AllocateOutput(0, kBackward ? input.shape() : w.output_shape()));
     if (output->num_elements() == 0) return absl::OkStatus();
     const int64_t image = w.height * w.width * w.channels;
     const int64_t small = w.out_height * w.out_width * w.channels;
@@ -199,10 +179,7 @@ class MaxPoolWithArgmax : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
-    RETURN_IF_ERROR(CheckPoolAttrs(attrs_, {"MaxPoolingWithArgmaxOp"}));
-    if (input.rank() != 4) return InvalidArgument("tensor_in must be 4-dimensional (2)");
-    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, input.shape()));
-    RETURN_IF_ERROR(CheckWindow(w));
+    ASSIGN_OR_RETURN(const PoolWindow w, CheckedMaxPoolWithArgmax(c, attrs_));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, w.output_shape()));
     ASSIGN_OR_RETURN(Tensor * argmax, c.AllocateOutput(1, w.output_shape()));
     if (output->num_elements() == 0) return absl::OkStatus();
@@ -252,11 +229,7 @@ class MaxPoolGradWithArgmax : public Kernel {
     const Tensor& input = c.input(0);
     const Tensor& grad = c.input(1);
     const Tensor& argmax = c.input(2);
-    RETURN_IF_ERROR(CheckPoolAttrs(attrs_, {"MaxPoolingGradWithArgmaxOp"}));
-    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, input.shape()));
-    const Shape pooled = w.output_shape();
-    RETURN_IF_ERROR(CheckShapeIs(grad.shape(), pooled, "grad"));
-    RETURN_IF_ERROR(CheckShapeIs(argmax.shape(), pooled, "argmax"));
+    ASSIGN_OR_RETURN(const PoolWindow w, CheckedMaxPoolGradWithArgmax(c, attrs_));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, input.shape()));
     T* const to = output->data<T>();
     std::fill(to, to + output->num_elements(), static_cast<T>(0));
@@ -348,6 +321,55 @@ constexpr char kRealTypesDefaultFloat[] =
 
 }  // namespace
 
+absl::StatusOr<PoolWindow> CheckedMaxPoolGradient(const KernelContext& c, PoolAttrs attrs,
+                                                  bool is_backward) {
+  const bool of_inputs = c.num_inputs() == 5;
+  // TensorFlow names the first gradient in both where the window is an input.
+  const PoolKernel kernel = {is_backward ? "MaxPoolingGradOp" : "MaxPoolingGradGradOp", "strides",
+                             is_backward || of_inputs ? "MaxPoolingGrad" : "MaxPoolingGradGrad"};
+  if (of_inputs) {
+    ASSIGN_OR_RETURN(attrs, WithInputWindow(attrs, c.input(3), c.input(4)));
+  } else {
+    RETURN_IF_ERROR(CheckPoolAttrs(attrs, kernel));
+  }
+  const Shape& input = c.input(0).shape();
+  const Shape& orig_output = c.input(1).shape();
+  const Shape& grad = c.input(2).shape();
+  if (input.rank() != 4) return InvalidArgument("tensor_in must be 4-dimensional");
+  if (orig_output.rank() != 4) return InvalidArgument("tensor_out must be 4-dimensional");
+  if (grad.rank() != 4) {
+    return InvalidArgument(is_backward ? "out_backprop" : "out_grad_backprop",
+                           " must be 4-dimensional");
+  }
+  if (of_inputs) RETURN_IF_ERROR(CheckPoolAttrs(attrs, kernel));
+  ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs, attrs.ToLast(input)));
+  const Shape pooled = attrs.FromLast(w.output_shape());
+  RETURN_IF_ERROR(CheckShapeIs(orig_output, pooled, "orig_output"));
+  RETURN_IF_ERROR(CheckShapeIs(grad, is_backward ? pooled : input, "grad"));
+  RETURN_IF_ERROR(CheckWindow(w));
+  return w;
+}
+
+absl::StatusOr<PoolWindow> CheckedMaxPoolWithArgmax(const KernelContext& c,
+                                                    const PoolAttrs& attrs) {
+  const Shape& input = c.input(0).shape();
+  RETURN_IF_ERROR(CheckPoolAttrs(attrs, {"MaxPoolingWithArgmaxOp"}));
+  if (input.rank() != 4) return InvalidArgument("tensor_in must be 4-dimensional (2)");
+  ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs, input));
+  RETURN_IF_ERROR(CheckWindow(w));
+  return w;
+}
+
+absl::StatusOr<PoolWindow> CheckedMaxPoolGradWithArgmax(const KernelContext& c,
+                                                        const PoolAttrs& attrs) {
+  RETURN_IF_ERROR(CheckPoolAttrs(attrs, {"MaxPoolingGradWithArgmaxOp"}));
+  ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs, c.input(0).shape()));
+  const Shape pooled = w.output_shape();
+  RETURN_IF_ERROR(CheckShapeIs(c.input(1).shape(), pooled, "grad"));
+  RETURN_IF_ERROR(CheckShapeIs(c.input(2).shape(), pooled, "argmax"));
+  return w;
+}
+
 DEFINE_OP(MaxPoolGrad) {
   op.Attr("ksize: list(int) >= 4")
       .Attr("strides: list(int) >= 4")
@@ -362,7 +384,8 @@ DEFINE_OP(MaxPoolGrad) {
       .Doc("Gradient of MaxPool: goes to the first maximum of each window.")
       .Shape(InferLikeInput)
       .Gradient(Through("MaxPoolGradGrad"))
-      .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, true>>(); });
+      .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, true>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuMaxPoolGrad);
 }
 
 DEFINE_OP(MaxPoolGradV2) {
@@ -379,7 +402,8 @@ DEFINE_OP(MaxPoolGradV2) {
       .Shape(InferLikeInput)
       .Gradient(DifferentiateGradV2)
       .HostMemory({"ksize", "strides"})
-      .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, true>>(); });
+      .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, true>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuMaxPoolGrad);
 }
 
 DEFINE_OP(MaxPoolGradGrad) {
@@ -395,7 +419,8 @@ DEFINE_OP(MaxPoolGradGrad) {
       .Doc("Gradient of MaxPoolGrad: the values at the first maximum of each window.")
       .Shape(InferGradGrad)
       .Gradient(Through("MaxPoolGrad"))
-      .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, false>>(); });
+      .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, false>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuMaxPoolGradGrad);
 }
 
 DEFINE_OP(MaxPoolGradGradV2) {
@@ -410,7 +435,9 @@ DEFINE_OP(MaxPoolGradGradV2) {
       .Output("output: T")
       .Doc("MaxPoolGradGrad whose window is an input.")
       .Shape(InferGradGradV2)
-      .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, false>>(); });
+      .HostMemory({"ksize", "strides"})
+      .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradient<T, false>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuMaxPoolGradGrad);
 }
 
 DEFINE_OP(MaxPoolWithArgmax) {
@@ -429,7 +456,8 @@ DEFINE_OP(MaxPoolWithArgmax) {
       .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolWithArgmax<T, int64_t>>(); },
                        {{"Targmax", DType::kInt64}})
       .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolWithArgmax<T, int32_t>>(); },
-                       {{"Targmax", DType::kInt32}});
+                       {{"Targmax", DType::kInt32}})
+      .GpuTypes("T", GpuFloats(), MakeGpuMaxPoolWithArgmax, {}, {{"Targmax", DType::kInt64}});
 }
 
 DEFINE_OP(MaxPoolGradWithArgmax) {
@@ -446,7 +474,8 @@ DEFINE_OP(MaxPoolGradWithArgmax) {
       .Doc("Gradient of MaxPoolWithArgmax.")
       .Shape(InferLikeInput)
       .CpuTypes<Reals>("T", []<typename T>() { return New<MaxPoolGradWithArgmax<T, int64_t>>(); },
-                       {{"Targmax", DType::kInt64}});
+                       {{"Targmax", DType::kInt64}})
+      .GpuTypes("T", GpuFloats(), MakeGpuMaxPoolGradWithArgmax, {}, {{"Targmax", DType::kInt64}});
 }
 
 }  // namespace muster

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "muster/ops/nn/gradient_support.h"
-#include "muster/ops/nn/volume.h"
-#include "muster/ops/nn/window.h"
+#include "muster/ops/pooling/gpu_pool.h"
+#include "muster/ops/pooling/pool3d_attrs.h"
 
 namespace muster {
 namespace {
@@ -13,75 +13,13 @@ namespace {
 class Pool3DKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(attrs_, ReadVolumeAttrs(setup.node()));
-    if (attrs_.window.size() != 5)
-      return InvalidArgument("Sliding window ksize field must specify 5 dimensions");
-    if (attrs_.strides.size() != 5)
-      return InvalidArgument("Sliding window stride field must specify 5 dimensions");
-    const bool is_second = setup.node().op() == "MaxPool3DGradGrad";
-    const int channels = is_second ? attrs_.channels() : 4;
-    const bool over_depth = attrs_.window[channels] != 1 || attrs_.strides[channels] != 1;
-    // It looks at the layout last.
-    if (is_second && over_depth && attrs_.window[0] == 1 && attrs_.strides[0] == 1) {
-      return Unimplemented("MaxPooling3dGradGrad is not yet supported on the depth dimension.");
-    }
-    if (attrs_.data_format != "NDHWC") {
-      return InvalidArgument("Default ", KernelName(setup.node().def().name),
-                             " only supports NDHWC on device type CPU");
-    }
-    RETURN_IF_ERROR(CheckWindow());
-    if (attrs_.window[0] != 1 || attrs_.strides[0] != 1)
-      return Unimplemented("Pooling is not yet supported on the batch dimension.");
-    if (over_depth) return Unimplemented("Pooling is not yet supported on the depth dimension.");
+    ASSIGN_OR_RETURN(attrs_, Pool3DAttrs::Make(setup.node(), false));
     return absl::OkStatus();
   }
 
  protected:
-  // MaxPool3DGrad finds only in what it is given that windows are not positive.
-  virtual absl::Status CheckWindow() const { return absl::OkStatus(); }
-
-  absl::StatusOr<VolumeWindows> Windows(const Shape& input) const {
-    return MakeVolumeWindows(attrs_, input, absl::MakeConstSpan(attrs_.window).subspan(1, 3));
-  }
-  // The shape of what is pooled, for any window.
-  absl::StatusOr<Shape> Pooled(const Shape& input) const {
-    Dims dims(input.dims());
-    for (const int axis : {3, 2, 1}) {
-      const int64_t size = input.dim(axis), stride = attrs_.strides[axis];
-      // A negative window reaches beyond the volume on both sides, as in TensorFlow.
-      const int64_t beyond = std::max<int64_t>(-attrs_.window[axis], 0);
-      ASSIGN_OR_RETURN(
-          const WindowSize windows,
-          WindowedOutputSize(attrs_.padding == "SAME" ? size : size + beyond,
-                             std::max<int64_t>(attrs_.window[axis], 0), 1, stride, attrs_.padding));
-      dims[axis] = windows.output;
-    }
-    return Shape::Make(dims);
-  }
-  VolumeAttrs attrs_;
-
- private:
-  // What TensorFlow calls it.
-  static absl::string_view KernelName(absl::string_view op) {
-    if (op == "MaxPool3DGrad") return "MaxPooling3dGradOp";
-    if (op == "MaxPool3DGradGrad") return "MaxPooling3dGradGradOp";
-    return op == "AvgPool3DGrad" ? "AvgPooling3dGradOp" : "Pooling3DOp";
-  }
+  Pool3DAttrs attrs_;
 };
-
-class ForwardPool3DKernel : public Pool3DKernel {
- protected:
-  absl::Status CheckWindow() const override {
-    if (std::all_of(attrs_.window.begin(), attrs_.window.end(), [](int64_t n) { return n > 0; }))
-      return absl::OkStatus();
-    return InvalidArgument("Sliding window ksize field must have non-negative dimensions");
-  }
-};
-
-absl::Status CheckRank5(const Shape& shape, absl::string_view what) {
-  if (shape.rank() == 5) return absl::OkStatus();
-  return InvalidArgument(what, " must be 5-dimensional");
-}
 
 // Calls each(first number) for the cells inside the window of an output cell; gives their number.
 template <typename Each>
@@ -105,13 +43,12 @@ double CostOf(const VolumeWindows& w) {
 }
 
 template <typename T>
-class MaxPool3D : public ForwardPool3DKernel {
+class MaxPool3D : public Pool3DKernel {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
-    RETURN_IF_ERROR(CheckRank5(input.shape(), "tensor_in"));
-    ASSIGN_OR_RETURN(const VolumeWindows w, Windows(input.shape()));
-    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, w.output_shape(w.channels)));
+    ASSIGN_OR_RETURN(const VolumeWindows w, attrs_.ForForward(input.shape()));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, attrs_.OutputShape(w)));
     const T* const in = input.data<T>();
     T* const out = output->data<T>();
     c.ParallelFor(w.batch * w.out_cells(), CostOf(w), [&](int64_t begin, int64_t end) {
@@ -136,13 +73,7 @@ class MaxPool3DGrad : public Pool3DKernel {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
-    RETURN_IF_ERROR(CheckRank5(input.shape(), "tensor_in"));
-    RETURN_IF_ERROR(CheckRank5(c.input(1).shape(), "tensor_out"));
-    RETURN_IF_ERROR(CheckRank5(c.input(2).shape(), "out_backprop"));
-    ASSIGN_OR_RETURN(const Shape pooled, Pooled(input.shape()));
-    RETURN_IF_ERROR(CheckShapeIs(c.input(1).shape(), pooled, "orig_output"));
-    RETURN_IF_ERROR(CheckShapeIs(c.input(2).shape(), pooled, "grad"));
-    ASSIGN_OR_RETURN(const VolumeWindows w, Windows(input.shape()));
+    ASSIGN_OR_RETURN(const VolumeWindows w, attrs_.ForMaxGrad(c, false));
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
     const int64_t size = w.cells() * w.channels;
     const double cost = CostOf(w) * static_cast<double>(w.out_cells());
@@ -176,14 +107,7 @@ class MaxPool3DGradGrad : public Pool3DKernel {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
-    RETURN_IF_ERROR(CheckRank5(input.shape(), "tensor_in"));
-    RETURN_IF_ERROR(CheckRank5(c.input(1).shape(), "tensor_out"));
-    RETURN_IF_ERROR(CheckRank5(c.input(2).shape(), "out_grad_backprop"));
-    ASSIGN_OR_RETURN(const Shape pooled, Pooled(input.shape()));
-    RETURN_IF_ERROR(CheckShapeIs(c.input(1).shape(), pooled, "orig_output"));
-    RETURN_IF_ERROR(CheckShapeIs(c.input(2).shape(), input.shape(), "grad"));
-    if (input.num_elements() == 0) return InvalidArgument("received empty tensor tensor_in");
-    ASSIGN_OR_RETURN(const VolumeWindows w, Windows(input.shape()));
+    ASSIGN_OR_RETURN(const VolumeWindows w, attrs_.ForMaxGrad(c, true));
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, w.output_shape(w.channels)));
     const int64_t size = w.cells() * w.channels;
     c.ParallelFor(w.batch * w.out_cells(), CostOf(w), [&](int64_t begin, int64_t end) {
@@ -211,13 +135,12 @@ class MaxPool3DGradGrad : public Pool3DKernel {
 };
 
 template <typename T>
-class AvgPool3D : public ForwardPool3DKernel {
+class AvgPool3D : public Pool3DKernel {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
-    RETURN_IF_ERROR(CheckRank5(input.shape(), "tensor_in"));
-    ASSIGN_OR_RETURN(const VolumeWindows w, Windows(input.shape()));
-    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, w.output_shape(w.channels)));
+    ASSIGN_OR_RETURN(const VolumeWindows w, attrs_.ForForward(input.shape()));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, attrs_.OutputShape(w)));
     c.ParallelFor(w.batch * w.out_cells(), CostOf(w), [&](int64_t begin, int64_t end) {
       std::vector<float> sums(static_cast<size_t>(w.channels));
       for (int64_t cell = begin; cell < end; ++cell) {
@@ -237,38 +160,10 @@ class AvgPool3D : public ForwardPool3DKernel {
 
 template <typename T>
 class AvgPool3DGrad : public Pool3DKernel {
- protected:
-  absl::Status CheckWindow() const override {
-    for (const int64_t size : attrs_.window)
-      if (size <= 0) return InvalidArgument("ksize must be positive, got: ", size);
-    return absl::OkStatus();
-  }
-
  public:
   absl::Status Compute(KernelContext& c) override {
-    const Tensor& sizes = c.input(0);
-    if (sizes.rank() != 1 || sizes.num_elements() != 5)
-      return InvalidArgument("tensor_in must be 1-dimensional and 5 elements");
-    const Shape& gradient = c.input(1).shape();
-    RETURN_IF_ERROR(CheckRank5(gradient, "out_backprop"));
-    ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
-    for (const int64_t size : dims)
-      if (size < 0) return InvalidArgument("Expected a non-negative size, got ", size);
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    for (const auto& [axis, which] : {std::pair(0, "first"), std::pair(4, "last")}) {
-      if (shape.dim(axis) == gradient.dim(axis)) continue;
-      return InvalidArgument("Expected ", which,
-                             " dimension of tensor_in_shape and out_backprop to match, got ",
-                             shape.dim(axis), " and ", gradient.dim(axis));
-    }
-    ASSIGN_OR_RETURN(const Shape pooled, Pooled(shape));
-    for (const int axis : {1, 2, 3}) {
-      if (gradient.dim(axis) - 1 > shape.dim(axis) / attrs_.strides[axis])
-        return InvalidArgument("index * stride must be less than or equal to input size");
-    }
-    RETURN_IF_ERROR(CheckShapeIs(gradient, pooled, "grad"));
-    ASSIGN_OR_RETURN(const VolumeWindows w, Windows(shape));
-    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    ASSIGN_OR_RETURN(const VolumeWindows w, attrs_.ForAvgGrad(c));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, attrs_.InputShape(w)));
     const int64_t size = w.cells() * w.channels;
     const double cost = CostOf(w) * static_cast<double>(w.out_cells());
     c.ParallelFor(w.batch, cost, [&](int64_t begin, int64_t end) {
@@ -377,6 +272,7 @@ DEFINE_OP(MaxPool3D) {
       .Shape(InferPool3D)
       .Gradient(DifferentiateMax);
   op.CpuTypes<PoolTypes>("T", []<typename T>() { return New<MaxPool3D<T>>(); });
+  op.GpuTypes("T", GpuShortFloats(), MakeGpuMaxPool3D);
 }
 
 DEFINE_OP(MaxPool3DGrad) {
@@ -392,6 +288,8 @@ DEFINE_OP(MaxPool3DGrad) {
       .Gradient(DifferentiateMaxGrad<true>);
   op.Cpu(New<MaxPool3DGrad<float>>(), {{"T", DType::kFloat}, {"TInput", DType::kFloat}});
   op.Cpu(New<MaxPool3DGrad<Bfloat16>>(), {{"T", DType::kBfloat16}, {"TInput", DType::kBfloat16}});
+  for (const DType dtype : GpuShortFloats())
+    op.GpuTypes("T", {dtype}, MakeGpuMaxPool3DGrad, {}, {{"TInput", dtype}});
 }
 
 DEFINE_OP(MaxPool3DGradGrad) {
@@ -407,6 +305,7 @@ DEFINE_OP(MaxPool3DGradGrad) {
       .Shape(InferMaxGradGrad)
       .Gradient(DifferentiateMaxGrad<false>);
   op.CpuTypes<PoolTypes>("T", []<typename T>() { return New<MaxPool3DGradGrad<T>>(); });
+  op.GpuTypes("T", GpuShortFloats(), MakeGpuMaxPool3DGradGrad);
 }
 
 DEFINE_OP(AvgPool3D) {
@@ -418,6 +317,7 @@ DEFINE_OP(AvgPool3D) {
       .Shape(InferPool3D)
       .Gradient(DifferentiateAvg);
   op.CpuTypes<PoolTypes>("T", []<typename T>() { return New<AvgPool3D<T>>(); });
+  op.GpuTypes("T", GpuShortFloats(), MakeGpuAvgPool3D);
 }
 
 DEFINE_OP(AvgPool3DGrad) {
@@ -431,6 +331,7 @@ DEFINE_OP(AvgPool3DGrad) {
       .Gradient(DifferentiateAvgGrad)
       .HostMemory({"orig_input_shape"});
   op.CpuTypes<PoolTypes>("T", []<typename T>() { return New<AvgPool3DGrad<T>>(); });
+  op.GpuTypes("T", GpuShortFloats(), MakeGpuAvgPool3DGrad);
 }
 
 }  // namespace muster

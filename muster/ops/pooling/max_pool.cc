@@ -1,8 +1,9 @@
 // Maximum pooling.
-#include "muster/ops/nn/max_pool.h"
+#include "muster/ops/pooling/max_pool.h"
 
 #include "muster/ops/nn/gradient_support.h"
 #include "muster/ops/nn/window.h"
+#include "muster/ops/pooling/gpu_pool.h"
 
 namespace muster {
 namespace {
@@ -77,24 +78,7 @@ class MaxPool : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
-    if (c.num_inputs() == 1) {
-      RETURN_IF_ERROR(CheckPoolAttrs(attrs_, {"MaxPoolingOp"}));
-      for (const int64_t stride : attrs_.strides) {
-        if (stride > 0) continue;
-        return InvalidArgument("Sliding window stride for dimension must be positive, but got ",
-                               stride);
-      }
-      return Run<T>(c, attrs_);
-    }
-    if (attrs_.data_format != "NHWC") {
-      return InvalidArgument("MaxPoolingV2Op only supports NHWC or NCHW_VECT_C. Got: ",
-                             attrs_.data_format);
-    }
-    ASSIGN_OR_RETURN(const PoolAttrs attrs, WithInputWindow(attrs_, c.input(1), c.input(2)));
-    // It does not list the window as MaxPool does.
-    if (attrs.ksize.size() == 4 && attrs.strides.size() == 4 && !CheckKsizeIsPositive(attrs).ok())
-      return InvalidArgument("Sliding window ksize must be positive.");
-    RETURN_IF_ERROR(CheckPoolAttrs(attrs, {"MaxPoolingOp"}));
+    ASSIGN_OR_RETURN(const PoolAttrs attrs, CheckedMaxPool(c, attrs_));
     return Run<T>(c, attrs);
   }
 
@@ -130,6 +114,28 @@ absl::Status DifferentiateV2(GradientContext& c) {
 
 }  // namespace
 
+absl::StatusOr<PoolAttrs> CheckedMaxPool(const KernelContext& c, PoolAttrs attrs) {
+  if (c.num_inputs() == 1) {
+    RETURN_IF_ERROR(CheckPoolAttrs(attrs, {"MaxPoolingOp"}));
+    for (const int64_t stride : attrs.strides) {
+      if (stride > 0) continue;
+      return InvalidArgument("Sliding window stride for dimension must be positive, but got ",
+                             stride);
+    }
+    return attrs;
+  }
+  if (attrs.data_format != "NHWC") {
+    return InvalidArgument("MaxPoolingV2Op only supports NHWC or NCHW_VECT_C. Got: ",
+                           attrs.data_format);
+  }
+  ASSIGN_OR_RETURN(attrs, WithInputWindow(attrs, c.input(1), c.input(2)));
+  // It does not list the window as MaxPool does.
+  if (attrs.ksize.size() == 4 && attrs.strides.size() == 4 && !CheckKsizeIsPositive(attrs).ok())
+    return InvalidArgument("Sliding window ksize must be positive.");
+  RETURN_IF_ERROR(CheckPoolAttrs(attrs, {"MaxPoolingOp"}));
+  return attrs;
+}
+
 absl::StatusOr<PoolAttrs> WithInputWindow(PoolAttrs attrs, const Tensor& ksize,
                                           const Tensor& strides) {
   // TensorFlow reads four numbers from a tensor of any rank.
@@ -137,7 +143,9 @@ absl::StatusOr<PoolAttrs> WithInputWindow(PoolAttrs attrs, const Tensor& ksize,
   ASSIGN_OR_RETURN(const Dims steps, IntegerValues(strides));
   attrs.ksize.assign(sizes.begin(), sizes.end());
   attrs.strides.assign(steps.begin(), steps.end());
-  return attrs;
+  if (!attrs.of_channels_first) return attrs;
+  attrs.data_format = "NCHW";
+  return InChannelsLast(std::move(attrs));
 }
 
 absl::StatusOr<PartialShape> InferInputWindow(ShapeContext& c) {
@@ -173,7 +181,8 @@ DEFINE_OP(MaxPool) {
       .Doc("The largest value of each window; cells outside the image do not count.")
       .Shape(InferMaxPool)
       .Gradient(Differentiate)
-      .CpuTypes<PoolTypes>("T", []<typename T>() { return New<MaxPool<T>>(); });
+      .CpuTypes<PoolTypes>("T", []<typename T>() { return New<MaxPool<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuMaxPool);
 }
 
 DEFINE_OP(MaxPoolV2) {
@@ -190,7 +199,8 @@ DEFINE_OP(MaxPoolV2) {
       .Shape(InferMaxPoolV2)
       .Gradient(DifferentiateV2)
       .HostMemory({"ksize", "strides"})
-      .CpuTypes<PoolTypes>("T", []<typename T>() { return New<MaxPool<T>>(); });
+      .CpuTypes<PoolTypes>("T", []<typename T>() { return New<MaxPool<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuMaxPool);
 }
 
 }  // namespace muster

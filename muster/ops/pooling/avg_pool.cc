@@ -1,6 +1,7 @@
 // Average pooling: the mean over the cells of each window that are inside the image.
 #include "muster/ops/nn/gradient_support.h"
 #include "muster/ops/nn/window.h"
+#include "muster/ops/pooling/gpu_pool.h"
 
 namespace muster {
 namespace {
@@ -76,11 +77,7 @@ class AvgPool : public Pool {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
-    RETURN_IF_ERROR(CheckPoolAttrs(attrs_, {"AvgPoolingOp"}));
-    for (const int64_t size : attrs_.ksize)
-      if (size <= 0) return InvalidArgument("ksize must be a positive int32 value, got:", size);
-    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, input.shape()));
-    RETURN_IF_ERROR(CheckDepth(w.window_channels));
+    ASSIGN_OR_RETURN(const PoolWindow w, CheckedAvgPool(attrs_, input.shape()));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, w.output_shape()));
     if (output->num_elements() == 0) return absl::OkStatus();
     const T* const in = input.data<T>();
@@ -101,25 +98,9 @@ template <typename T>
 class AvgPoolGrad : public Pool {
  public:
   absl::Status Compute(KernelContext& c) override {
-    const Tensor& sizes = c.input(0);
     const Tensor& grad = c.input(1);
-    RETURN_IF_ERROR(CheckPoolAttrs(attrs_, {"AvgPoolingGradOp", "strides"}));
-    if (sizes.rank() != 1 || sizes.num_elements() != 4) {
-      return InvalidArgument("out_backprop must be 1-dimensional and 4 elements");
-    }
-    if (grad.rank() != 4) return InvalidArgument("out_backprop must be 4-dimensional");
-    ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
-    for (const int64_t size : dims)
-      if (size < 0) return InvalidArgument("Expected a non-negative size, got ", size);
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    RETURN_IF_ERROR(CheckDepth(attrs_.ksize[3]));
-    ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs_, shape));
-    for (const int axis : {1, 2}) {
-      if (grad.dim(axis) - 1 > shape.dim(axis) / attrs_.strides[axis])
-        return InvalidArgument("index * stride must be less than or equal to input size");
-    }
-    RETURN_IF_ERROR(CheckShapeIs(grad.shape(), w.output_shape(), "grad"));
-    RETURN_IF_ERROR(CheckWindowIsPositive(w));
+    ASSIGN_OR_RETURN(const PoolWindow w, CheckedAvgPoolGrad(attrs_, c.input(0), grad.shape()));
+    const Shape shape({w.batch, w.height, w.width, w.channels});
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     const T* const dy = grad.data<T>();
@@ -164,6 +145,38 @@ absl::Status DifferentiateGrad(GradientContext& c) {
 
 }  // namespace
 
+absl::StatusOr<PoolWindow> CheckedAvgPool(const PoolAttrs& attrs, const Shape& input) {
+  RETURN_IF_ERROR(CheckPoolAttrs(attrs, {"AvgPoolingOp"}));
+  for (const int64_t size : attrs.ksize)
+    if (size <= 0) return InvalidArgument("ksize must be a positive int32 value, got:", size);
+  ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs, attrs.ToLast(input)));
+  RETURN_IF_ERROR(CheckDepth(w.window_channels));
+  return w;
+}
+
+absl::StatusOr<PoolWindow> CheckedAvgPoolGrad(const PoolAttrs& attrs, const Tensor& sizes,
+                                              const Shape& grad) {
+  RETURN_IF_ERROR(CheckPoolAttrs(attrs, {"AvgPoolingGradOp", "strides"}));
+  if (sizes.rank() != 1 || sizes.num_elements() != 4) {
+    return InvalidArgument("out_backprop must be 1-dimensional and 4 elements");
+  }
+  if (grad.rank() != 4) return InvalidArgument("out_backprop must be 4-dimensional");
+  ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
+  for (const int64_t size : dims)
+    if (size < 0) return InvalidArgument("Expected a non-negative size, got ", size);
+  ASSIGN_OR_RETURN(const Shape own, Shape::Make(dims));
+  RETURN_IF_ERROR(CheckDepth(attrs.ksize[3]));
+  const Shape shape = attrs.ToLast(own), pooled = attrs.ToLast(grad);
+  ASSIGN_OR_RETURN(const PoolWindow w, MakePoolWindow(attrs, shape));
+  for (const int axis : {1, 2}) {
+    if (pooled.dim(axis) - 1 > shape.dim(axis) / attrs.strides[axis])
+      return InvalidArgument("index * stride must be less than or equal to input size");
+  }
+  RETURN_IF_ERROR(CheckShapeIs(grad, attrs.FromLast(w.output_shape()), "grad"));
+  RETURN_IF_ERROR(CheckWindowIsPositive(w));
+  return w;
+}
+
 DEFINE_OP(AvgPool) {
   op.Attr("ksize: list(int) >= 4")
       .Attr("strides: list(int) >= 4")
@@ -175,7 +188,8 @@ DEFINE_OP(AvgPool) {
       .Doc("The mean of each window over its cells inside the image.")
       .Shape(InferAvgPool)
       .Gradient(Differentiate)
-      .CpuTypes<Floats>("T", []<typename T>() { return New<AvgPool<T>>(); });
+      .CpuTypes<Floats>("T", []<typename T>() { return New<AvgPool<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuAvgPool);
 }
 
 DEFINE_OP(AvgPoolGrad) {
@@ -191,7 +205,8 @@ DEFINE_OP(AvgPoolGrad) {
       .Shape(InferAvgPoolGrad)
       .Gradient(DifferentiateGrad)
       .HostMemory({"orig_input_shape"})
-      .CpuTypes<Floats>("T", []<typename T>() { return New<AvgPoolGrad<T>>(); });
+      .CpuTypes<Floats>("T", []<typename T>() { return New<AvgPoolGrad<T>>(); })
+      .GpuTypes("T", GpuFloats(), MakeGpuAvgPoolGrad);
 }
 
 }  // namespace muster

@@ -1,0 +1,196 @@
+// Batch normalisation per channel, and its gradient: a reduction to statistics, a step per channel,
+// and a pass over all elements.
+#include "muster/ops/nn/channels.cuh"
+
+// Count, mean and sum of squared distances from it, for some elements of a channel (Welford; Chan
+// et al. for two sets). The mean is kept as a distance from one of the elements, so that it is
+// exact where it is large beside the deviation.
+struct Moments {
+  float count, pivot, mean, squares;
+
+  static __device__ __forceinline__ Moments None() { return {0, 0, 0, 0}; }
+  __device__ __forceinline__ void Add(float x, float inverse_count) {
+    if (count == 0) pivot = x;
+    count += 1;
+    const float y = x - pivot;
+    const float distance = y - mean;
+    mean += distance * inverse_count;
+    squares += distance * (y - mean);
+  }
+  static __device__ __forceinline__ Moments Join(Moments a, Moments b) {
+    if (b.count == 0) return a;
+    if (a.count == 0) return b;
+    const float count = a.count + b.count;
+    const float distance = (b.pivot - a.pivot) + b.mean - a.mean;
+    const float share = b.count / count;
+    return {count, a.pivot, a.mean + distance * share,
+            a.squares + b.squares + distance * distance * a.count * share};
+  }
+};
+
+template <typename T>
+struct AddMoments {
+  const T* x;
+  template <int wide>
+  __device__ __forceinline__ void Run(Moments* totals, int64 i, int64) const {
+    const auto pack = *reinterpret_cast<const Pack<T, wide>*>(x + i);
+    const float inverse_count = 1.0f / (totals[0].count + 1);
+#pragma unroll
+    for (int k = 0; k < wide; ++k) totals[k].Add(Load(pack.at, k), inverse_count);
+  }
+};
+
+// One number per channel each.
+struct BatchNormChannels {
+  const float* scale;
+  const float* old_mean;
+  const float* old_variance;
+  float* mean;
+  float* variance;
+  float* used_mean;
+  float* used_variance;
+  float* factor;  // scale / deviation
+  float epsilon, averaging, correction;
+};
+
+__device__ __forceinline__ void UseStatistics(const BatchNormChannels& c, int64 i, float mean,
+                                              float variance) {
+  c.used_mean[i] = mean;
+  c.used_variance[i] = variance;
+  c.factor[i] = c.scale[i] / sqrt(variance + c.epsilon);
+}
+__device__ __forceinline__ void FinishMoments(const BatchNormChannels& c, int64 i, Moments m) {
+  const float mean = m.pivot + m.mean;
+  const float variance = m.squares / m.count;
+  UseStatistics(c, i, mean, variance);
+  const float share = c.averaging;
+  const float corrected = variance * c.correction;
+  // With a share of one there may be no old ones.
+  c.mean[i] = share == 1 ? mean : (1 - share) * c.old_mean[i] + share * mean;
+  c.variance[i] = share == 1 ? corrected : (1 - share) * c.old_variance[i] + share * corrected;
+}
+
+// To `parts` where there are several.
+template <typename T>
+__global__ void MeasureChannels(const T* x, Moments* parts, ChannelSplit split,
+                                BatchNormChannels channels) {
+  ReduceChannels<Moments>(split, AddMoments<T>{x}, [=](int64 channel, Moments total) {
+    if (gridDim.y == 1) {
+      FinishMoments(channels, channel, total);
+    } else {
+      parts[blockIdx.y * split.channels + channel] = total;
+    }
+  });
+}
+__global__ void MeasureParts(const Moments* parts, ChannelSplit split, BatchNormChannels channels) {
+  ReduceParts(parts, split,
+              [=](int64 channel, Moments total) { FinishMoments(channels, channel, total); });
+}
+// With the statistics that are given.
+__global__ void UseOldStatistics(BatchNormChannels channels, int64 count) {
+  FOR_EACH_ELEMENT(i, count) {
+    const float mean = channels.old_mean[i], variance = channels.old_variance[i];
+    UseStatistics(channels, i, mean, variance);
+    channels.mean[i] = mean;
+    channels.variance[i] = variance;
+  }
+}
+
+// Graph rewriting may have joined a sum with `side` (else null) and Relu to it.
+template <typename T>
+__global__ void Normalise(const T* x, const float* mean, const float* factor, const float* offset,
+                          const T* side, bool relu, T* y, int64 count, int64 channels,
+                          int64 inner) {
+  MapChannels(count, channels, inner, y,
+              [=](int64 i, int64 channel, float value) {
+                value = (value - mean[channel]) * factor[channel] + offset[channel];
+                if (side != nullptr) value += Load(side, i);
+                return relu && value < 0 ? 0.0f : value;
+              },
+              x);
+}
+
+// --- Gradient
+
+struct GradientSums {
+  float dy;
+  float product;  // of dy and the distance from the mean
+
+  static __device__ __forceinline__ GradientSums None() { return {0, 0}; }
+  static __device__ __forceinline__ GradientSums Join(GradientSums a, GradientSums b) {
+    return {a.dy + b.dy, a.product + b.product};
+  }
+};
+
+template <typename T>
+struct AddGradients {
+  const T* dy;
+  const T* x;
+  const float* mean;
+  template <int wide>
+  __device__ __forceinline__ void Run(GradientSums* totals, int64 i, int64 channel) const {
+    const auto dys = *reinterpret_cast<const Pack<T, wide>*>(dy + i);
+    const auto xs = *reinterpret_cast<const Pack<T, wide>*>(x + i);
+#pragma unroll
+    for (int k = 0; k < wide; ++k) {
+      const float d = Load(dys.at, k);
+      totals[k].dy += d;
+      totals[k].product += d * (Load(xs.at, k) - mean[channel + k]);
+    }
+  }
+};
+
+struct BatchNormGradChannels {
+  const float* scale;
+  const float* variance;
+  float* dscale;
+  float* doffset;
+  // dx = factor * (dy - constant - slope * (x - mean)); the last two only when the statistics
+  // depend on x.
+  float* factor;
+  float* constant;
+  float* slope;
+  float epsilon, count;
+  bool is_training;
+};
+
+__device__ __forceinline__ void FinishGradients(const BatchNormGradChannels& c, int64 i,
+                                                GradientSums sums) {
+  const float total = c.variance[i] + c.epsilon;
+  const float inverse = 1.0f / sqrt(total);
+  c.dscale[i] = sums.product * inverse;
+  c.doffset[i] = sums.dy;
+  c.factor[i] = c.scale[i] * inverse;
+  c.constant[i] = c.is_training ? sums.dy / c.count : 0.0f;
+  c.slope[i] = c.is_training ? sums.product / c.count / total : 0.0f;
+}
+
+template <typename T>
+__global__ void SumGradients(const T* dy, const T* x, const float* mean, GradientSums* parts,
+                             ChannelSplit split, BatchNormGradChannels channels) {
+  ReduceChannels<GradientSums>(
+      split, AddGradients<T>{dy, x, mean}, [=](int64 channel, GradientSums total) {
+        if (gridDim.y == 1) {
+          FinishGradients(channels, channel, total);
+        } else {
+          parts[blockIdx.y * split.channels + channel] = total;
+        }
+      });
+}
+__global__ void SumGradientParts(const GradientSums* parts, ChannelSplit split,
+                                 BatchNormGradChannels channels) {
+  ReduceParts(parts, split, [=](int64 channel, GradientSums total) {
+    FinishGradients(channels, channel, total);
+  });
+}
+
+template <typename T>
+__global__ void NormaliseGrad(const T* dy, const T* x, const float* mean,
+                              BatchNormGradChannels c, T* dx, int64 count, int64 channels,
+                              int64 inner) {
+  MapChannels(count, channels, inner, dx,
+              [=](int64, int64 i, float d, float value) {
+                return c.factor[i] * ((d - c.constant[i]) - c.slope[i] * (value - mean[i]));
+              },
+              dy, x);
+}

@@ -1,0 +1,38 @@
+// A vector added along the channels, and sums per channel.
+#include "muster/ops/nn/channels.cuh"
+
+template <typename T>
+__global__ void BiasAdd(const T* x, const T* bias, T* y, int64 count, int64 channels, int64 inner) {
+  using C = Compute<T>;
+  MapChannels(count, channels, inner, y,
+              [=](int64, int64 channel, C value) { return value + Load(bias, channel); }, x);
+}
+
+template <typename T>
+struct AddElements {
+  const T* x;
+  template <int wide>
+  __device__ __forceinline__ void Run(Sum<Compute<T>>* totals, int64 i, int64) const {
+    const auto pack = *reinterpret_cast<const Pack<T, wide>*>(x + i);
+#pragma unroll
+    for (int k = 0; k < wide; ++k) totals[k].value += Load(pack.at, k);
+  }
+};
+
+// To `parts` where there are several, else to `sums`.
+template <typename T>
+__global__ void SumChannels(const T* x, T* sums, Sum<Compute<T>>* parts, ChannelSplit split) {
+  using Total = Sum<Compute<T>>;
+  ReduceChannels<Total>(split, AddElements<T>{x}, [=](int64 channel, Total total) {
+    if (gridDim.y == 1) {
+      Store(sums, channel, total.value);
+    } else {
+      parts[blockIdx.y * split.channels + channel] = total;
+    }
+  });
+}
+template <typename T>
+__global__ void SumParts(const Sum<Compute<T>>* parts, T* sums, ChannelSplit split) {
+  ReduceParts(parts, split,
+              [=](int64 channel, Sum<Compute<T>> total) { Store(sums, channel, total.value); });
+}

@@ -1,0 +1,79 @@
+#include "muster/ops/nn/channels.h"
+
+#include <algorithm>
+
+namespace muster {
+namespace {
+
+// As in channels.cuh.
+constexpr int64_t kMostThreads = 256;
+constexpr int64_t kWide = 4;
+
+// What a thread should have to do before more parts are worth a second launch.
+constexpr int64_t kElementsPerThread = 16;
+constexpr int64_t kMostParts = 512;
+constexpr int64_t kBlocksPerMultiprocessor = 4;
+
+int64_t Divide(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+unsigned PartsFor(int64_t elements_per_thread, int64_t blocks_x, const Gpu& gpu) {
+  const int64_t useful = elements_per_thread / kElementsPerThread;
+  const int64_t at_once = gpu.multiprocessors() * kBlocksPerMultiprocessor / blocks_x;
+  return static_cast<unsigned>(std::clamp<int64_t>(std::min(useful, at_once), 1, kMostParts));
+}
+
+ChannelReduction OverRows(int64_t rows, int64_t channels, bool is_wide) {
+  ChannelReduction reduction;
+  const int64_t packs = is_wide ? channels / kWide : channels;
+  const int64_t blocks = std::max<int64_t>(Divide(packs, kMostThreads), 1);
+  const int64_t width = std::max<int64_t>(Divide(packs, blocks), 1);
+  const int64_t height = std::clamp<int64_t>(rows, 1, kMostThreads / width);
+  reduction.split = {rows,
+                     channels,
+                     1,
+                     static_cast<int32_t>(width),
+                     static_cast<int32_t>(height),
+                     static_cast<int32_t>(is_wide)};
+  reduction.grid.blocks_x = channels == 0 ? 0 : static_cast<unsigned>(blocks);
+  reduction.grid.threads_x = static_cast<unsigned>(width * height);
+  return reduction;
+}
+
+}  // namespace
+
+absl::StatusOr<Tensor> ChannelReduction::AllocateParts(KernelContext& c, DType dtype,
+                                                       int64_t numbers_per_total) const {
+  const int64_t totals = parts() == 1 ? 0 : parts() * split.channels;
+  return c.AllocateTemporary(dtype, Shape({totals * numbers_per_total}));
+}
+
+ChannelReduction ReduceChannelsOf(const ChannelView& view, const Gpu& gpu,
+                                  std::initializer_list<const Tensor*> inputs) {
+  if (view.inner == 1) {
+    const bool is_wide = view.channels % kWide == 0 &&
+                         std::all_of(inputs.begin(), inputs.end(), [](const Tensor* input) {
+                           return reinterpret_cast<uintptr_t>(input->raw()) % 16 == 0;
+                         });
+    ChannelReduction reduction = OverRows(view.outer, view.channels, is_wide);
+    reduction.grid.blocks_y = PartsFor(Divide(view.outer, reduction.split.height),
+                                       std::max(reduction.grid.blocks_x, 1u), gpu);
+    return reduction;
+  }
+  ChannelReduction reduction;
+  reduction.split = {view.outer, view.channels, std::max<int64_t>(view.inner, 1), 0, 0, 0};
+  if (view.inner == 0) reduction.split.outer = 0;
+  reduction.grid.blocks_x = static_cast<unsigned>(view.channels);
+  const int64_t warps = std::clamp<int64_t>(Divide(view.per_channel(), 32), 1, kMostThreads / 32);
+  reduction.grid.threads_x = static_cast<unsigned>(32 * warps);
+  reduction.grid.blocks_y =
+      PartsFor(Divide(view.per_channel(), 32 * warps), std::max<int64_t>(view.channels, 1), gpu);
+  return reduction;
+}
+
+ChannelReduction ReducePartsOf(const ChannelReduction& first) {
+  return OverRows(first.parts(), first.split.channels, false);
+}
+
+}  // namespace muster
