@@ -15,7 +15,7 @@ export MUSTER_TF_PYTHON ?= $(CURDIR)/.venv-tf/bin/python
 # Targets share environments and build folders; each one is parallel inside.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests setup-bench setup-cluster setup-lint setup-clang build build-tests test test-cluster \
+.PHONY: help setup setup-tests setup-gpu setup-bench setup-cluster setup-lint setup-clang build build-tests test test-cluster \
   test-plain test-sanitizers fuzz train bench bench-scaling bench-change install format tidy analyze lint clean
 
 help: ## list the targets
@@ -26,6 +26,9 @@ setup: ## install Debian and PyPI packages; quick when they are there
 
 setup-tests: ## the same, and TensorFlow for tests and benchmarks
 	@tools/setup.sh --tests
+
+setup-gpu: ## the same as setup, and the libraries that a machine with NVIDIA's driver lacks
+	@tools/setup.sh --gpu
 
 setup-bench: ## the same as setup, and Gloo, Open MPI and iperf3
 	@tools/setup.sh --bench

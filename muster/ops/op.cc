@@ -95,6 +95,12 @@ OpBuilder& OpBuilder::Gpu(KernelFactory factory, std::vector<std::pair<std::stri
                       std::move(factory)});
   return *this;
 }
+OpBuilder& OpBuilder::GpuDTypes(const char* attr, const std::vector<DType>& dtypes,
+                                const KernelFactory& factory,
+                                const std::vector<std::string>& host_memory) {
+  for (const DType dtype : dtypes) Gpu(factory, {{attr, dtype}}, host_memory);
+  return *this;
+}
 OpBuilder& OpBuilder::GpuTypes(const char* attr, const std::vector<DType>& dtypes,
                                const std::function<KernelFactory(DType)>& make,
                                const std::vector<std::string>& host_memory,
@@ -105,6 +111,11 @@ OpBuilder& OpBuilder::GpuTypes(const char* attr, const std::vector<DType>& dtype
     Gpu(make(dtype), std::move(types), host_memory);
     kernels_.back().needs_card = true;
   }
+  return *this;
+}
+OpBuilder& OpBuilder::GpuUntyped(KernelFactory factory) {
+  Gpu(std::move(factory));
+  kernels_.back().needs_card = true;
   return *this;
 }
 OpBuilder& OpBuilder::GpuOnHost(const char* attr, const std::vector<DType>& dtypes) {

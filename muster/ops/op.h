@@ -87,12 +87,18 @@ class OpBuilder {
                  std::vector<std::string> host_memory = {}) {
     return Gpu(Stateless(function), std::move(types), std::move(host_memory));
   }
+  // The same factory for each of the types of `attr`.
+  OpBuilder& GpuDTypes(const char* attr, const std::vector<DType>& dtypes,
+                       const KernelFactory& factory,
+                       const std::vector<std::string>& host_memory = {});
   // One kernel for each of the types of `attr`, made by `make(dtype)`, for which an attribute more
   // than the type may be named.
   OpBuilder& GpuTypes(const char* attr, const std::vector<DType>& dtypes,
                       const std::function<KernelFactory(DType)>& make,
                       const std::vector<std::string>& host_memory = {},
                       const std::vector<std::pair<std::string, DType>>& more = {});
+  // For ops without such an attribute.
+  OpBuilder& GpuUntyped(KernelFactory factory);
   // The kernels for the CPU of these types serve GPUs as well, with every argument in host memory:
   // what TensorFlow does for int32, which counts and shapes are made of. After Cpu and CpuTypes.
   OpBuilder& GpuOnHost(const char* attr, const std::vector<DType>& dtypes = {DType::kInt32});

@@ -45,7 +45,8 @@ void Variable::NoteWholeLocked() {
 
 void Variable::MakeExclusiveLocked(bool keep_elements) {
   if (!value_.valid() || value_.exclusive() || value_.num_elements() == 0) return;
-  value_ = keep_elements ? value_.Clone() : Tensor(value_.dtype(), value_.shape());
+  const bool copies = keep_elements || value_.is_on_device();
+  value_ = copies ? value_.Clone() : Tensor(value_.dtype(), value_.shape());
 }
 
 absl::Status Variable::Update(UpdateOptions options,

@@ -253,6 +253,10 @@ void HeapRegion::Destroy() {
 
 }  // namespace
 
+Buffer Region::CopyOnDevice(size_t, size_t) const {
+  return Buffer();
+}
+
 Buffer Buffer::AdoptExternal(const void* base, size_t length_bytes,
                              absl::AnyInvocable<void() &&> release) {
   return Buffer(MakeRef<ExternalRegion>(base, length_bytes, std::move(release)), 0, length_bytes);

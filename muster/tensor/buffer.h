@@ -16,6 +16,8 @@ inline constexpr size_t kBufferAlignment = 64;
 
 enum class MemoryKind : uint8_t { kHost, kPinnedHost, kSharedHost, kDevice };
 
+class Buffer;
+
 class Region : public RefCounted {
  public:
   Region(void* base, size_t size_bytes, MemoryKind kind)
@@ -26,6 +28,9 @@ class Region : public RefCounted {
   // False for memory that others may read or write, such as a caller's numpy array: never reused in
   // place.
   bool writable() const { return writable_; }
+  // A copy of a part in memory of the same kind, made in the order of the device's work; an empty
+  // Buffer when memory ran out. Only for memory that the host cannot use.
+  virtual Buffer CopyOnDevice(size_t offset_bytes, size_t length_bytes) const;
 
  protected:
   void* base_;
@@ -48,6 +53,8 @@ class Buffer {
   }
   size_t length_bytes() const { return length_bytes_; }
   const Region* region() const { return region_.get(); }
+  Buffer CopyOnDevice() const { return region_->CopyOnDevice(offset_bytes_, length_bytes_); }
+  bool is_on_device() const { return region_ && region_->kind() == MemoryKind::kDevice; }
   explicit operator bool() const { return static_cast<bool>(region_); }
   // Sole owner of writable memory: the holder may change it in place.
   bool exclusive() const { return region_ && region_->RefIsOne() && region_->writable(); }

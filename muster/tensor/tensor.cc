@@ -124,6 +124,13 @@ void AppendValues(const Tensor& t, int axis, int64_t limit, int64_t& next, std::
   }
 }
 
+absl::Status OutOfMemory(DType dtype, const Shape& shape, bool is_host) {
+  const std::string shortage = TakeShortage();
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "OOM when allocating tensor with shape", shape.ToString(), " and type ", DTypeName(dtype),
+      is_host ? " on the host" : " on the device", shortage.empty() ? "" : ": ", shortage));
+}
+
 }  // namespace
 
 Tensor::Tensor(DType dtype, Shape shape, Allocator& allocator) {
@@ -147,13 +154,8 @@ absl::StatusOr<Tensor> Tensor::Make(DType dtype, Shape shape, Allocator& allocat
   }
   Tensor tensor;
   tensor.buffer_ = allocator.Allocate(static_cast<size_t>(*bytes));
-  if (!tensor.buffer_) {
-    const std::string shortage = TakeShortage();
-    const bool is_host = allocator.memory_kind() != MemoryKind::kDevice;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "OOM when allocating tensor with shape", shape.ToString(), " and type ", DTypeName(dtype),
-        is_host ? " on the host" : " on the device", shortage.empty() ? "" : ": ", shortage));
-  }
+  if (!tensor.buffer_)
+    return OutOfMemory(dtype, shape, allocator.memory_kind() != MemoryKind::kDevice);
   if (!IsPlainData(dtype))
     tensor.buffer_ = ObjectBuffer(dtype, std::move(tensor.buffer_), shape.num_elements());
   tensor.dtype_ = dtype;
@@ -209,6 +211,7 @@ Tensor Tensor::Rows(int64_t begin, int64_t end) const {
 
 Tensor Tensor::Clone(Allocator& allocator) const {
   if (!valid()) return Tensor();
+  if (is_on_device()) return CloneOnDevice();
   Tensor copy(dtype_, shape_, allocator);
   switch (dtype_) {
     case DType::kString:
@@ -223,6 +226,13 @@ Tensor Tensor::Clone(Allocator& allocator) const {
     default:
       if (num_elements() > 0) std::memcpy(copy.raw(), raw(), size_bytes());
   }
+  return copy;
+}
+
+Tensor Tensor::CloneOnDevice() const {
+  Tensor copy = *this;
+  copy.buffer_ = buffer_.CopyOnDevice();
+  if (!copy.buffer_) throw LackOfMemory(OutOfMemory(dtype_, shape_, /*is_host=*/false));
   return copy;
 }
 

@@ -89,8 +89,11 @@ class Tensor {
   // Rows [begin, end) of dimension 0, sharing memory. Plain data only; may lose the 64-byte
   // alignment.
   Tensor Rows(int64_t begin, int64_t end) const;
-  // A copy with memory of its own.
+  // A copy with memory of its own: of `allocator`, or of the device whose memory the elements are
+  // in.
   Tensor Clone(Allocator& allocator = HostAllocator()) const;
+  // The host cannot use the elements.
+  bool is_on_device() const { return buffer_.is_on_device(); }
   // There is no other reference to the elements.
   bool exclusive() const { return buffer_.exclusive(); }
 
@@ -100,6 +103,7 @@ class Tensor {
   std::string ToString() const;  // type, shape and a few values, for people
 
  private:
+  Tensor CloneOnDevice() const;
   DType dtype_ = DType::kInvalid;
   Shape shape_;
   Buffer buffer_;

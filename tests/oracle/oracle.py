@@ -23,10 +23,10 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "oracle"
 
 
-def evaluate(tf_python, ops=None, show_errors=False):
-    """(needed keys, {key: [(case, difference)]}, number of cases)."""
+def evaluate(tf_python, ops=None, show_errors=False, only=None):
+    """(needed keys, {key: [(case, difference)]}, number of cases). `only`: a function of a case."""
     known = registry.load(tf_python, runner.WORKER, FOLDER)
-    table = cases.all_cases(known, ops)
+    table = [case for case in cases.all_cases(known, ops) if only is None or only(case)]
     programs = [graphs.program(case, known) for case in table]
     expected, actual = runner.Oracle(tf_python, FOLDER, ops is None).both(list({p["key"]: p for p in programs}.values()))
     outcomes = collections.defaultdict(list)

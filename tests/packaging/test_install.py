@@ -30,7 +30,9 @@ def main(_):
         step = tf.train.get_or_create_global_step()
         train = tf.train.GradientDescentOptimizer(0.01).minimize(tf.square(w * x - 3 * x), global_step=step)
     hooks = [tf.train.StopAtStepHook(last_step=200)]
-    with tf.train.MonitoredTrainingSession(server.target, is_chief=FLAGS.task_index == 0, hooks=hooks) as session:
+    # A worker may be done before the other one has started.
+    config = tf.ConfigProto(device_filters=["/job:ps", "/job:worker/task:%d" % FLAGS.task_index])
+    with tf.train.MonitoredTrainingSession(server.target, is_chief=FLAGS.task_index == 0, hooks=hooks, config=config) as session:
         while not session.should_stop():
             value, _ = session.run([w, train])
     assert abs(value - 3) < 0.1, value

@@ -23,6 +23,12 @@ class GpuRegion : public Region {
   GpuRegion(GpuMemory& memory, GpuMemory::Block* block)
       : Region(block->base, block->bytes, MemoryKind::kDevice), memory_(memory), block_(block) {}
   ~GpuRegion() override { memory_.Free(block_); }
+  Buffer CopyOnDevice(size_t offset_bytes, size_t length_bytes) const override {
+    Buffer copy = memory_.Allocate(length_bytes);
+    const char* const from = static_cast<const char*>(base()) + offset_bytes;
+    if (!copy || !memory_.gpu_.CopyWithin(copy.data(), from, length_bytes).ok()) return Buffer();
+    return copy;
+  }
 
  private:
   GpuMemory& memory_;

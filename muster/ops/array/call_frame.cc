@@ -130,7 +130,8 @@ DEFINE_OP(_ListToArray) {
       .Output("output: N * T")
       .Doc("A list of tensors of one type as an array argument.")
       .Shape(SameShapes)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .GpuForwards(Forward, "T", {"input", "output"});
 }
 
 DEFINE_OP(_ArrayToList) {
@@ -141,7 +142,8 @@ DEFINE_OP(_ArrayToList) {
       .Output("output: out_types")
       .Doc("An array argument as a list of tensors.")
       .Shape(SameShapes)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .GpuForwards(Forward, "T", {"input", "output"});
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -63,7 +63,7 @@ absl::Status ConcatShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status Concat(KernelContext& c) {
+absl::Status Concat(KernelContext& c, const Mover& mover) {
   const Arguments args = ArgumentsOf(c.node());
   const Tensor& axis_tensor = c.input(args.axis);
   // A vector of one element counts as a scalar, as in TensorFlow.
@@ -118,6 +118,7 @@ absl::Status Concat(KernelContext& c) {
   const int64_t outer = shape.ElementsIn(0, at), inner = shape.ElementsIn(at + 1, rank);
   const int64_t output_row = dims[at] * inner;
   int64_t offset = 0;
+  std::vector<BoxCopy> copies;
   for (int i = args.first_value; i < args.end_value; ++i) {
     const int64_t row = c.input(i).dim(at) * inner;
     StridedBox box;
@@ -125,9 +126,9 @@ absl::Status Concat(KernelContext& c) {
     box.Add(row, 1, 1);
     box.to_offset = offset;
     offset += row;
-    CopyBox(c, output->dtype(), std::move(box), c.input(i).raw(), output->raw());
+    copies.push_back({std::move(box), c.input(i).raw(), output->raw()});
   }
-  return absl::OkStatus();
+  return mover.Copy(c, output->dtype(), std::move(copies));
 }
 
 absl::Status ConcatOffsetShape(ShapeContext& c) {
@@ -177,6 +178,11 @@ absl::Status ConcatOffset(KernelContext& c) {
   return absl::OkStatus();
 }
 
+std::vector<DType> GpuConcatDTypes() {
+  return GpuFloatsAnd(
+      {DType::kBool, DType::kUint8, DType::kInt64, DType::kComplex64, DType::kComplex128});
+}
+
 DEFINE_OP(Concat) {
   op.Attr("N: int >= 2")
       .Attr("T: type")
@@ -187,7 +193,9 @@ DEFINE_OP(Concat) {
       .Shape(ConcatShape)
       .Gradient(ConcatGradient)
       .HostMemory({"concat_dim"})
-      .CpuDTypes("T", AllDTypes(), Stateless(Concat));
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Concat>>())
+      .GpuOnHost("T")
+      .GpuTypes("T", GpuConcatDTypes(), MovesOnGpu<MoveBy<Concat>>);
 }
 
 DEFINE_OP(ConcatV2) {
@@ -201,7 +209,9 @@ DEFINE_OP(ConcatV2) {
       .Shape(ConcatShape)
       .Gradient(ConcatGradient)
       .HostMemory({"axis"})
-      .CpuDTypes("T", AllDTypes(), Stateless(Concat));
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Concat>>())
+      .GpuOnHost("T")
+      .GpuTypes("T", GpuConcatDTypes(), MovesOnGpu<MoveBy<Concat>>);
 }
 
 DEFINE_OP(ConcatOffset) {
@@ -214,7 +224,8 @@ DEFINE_OP(ConcatOffset) {
       .Shape(ConcatOffsetShape)
       .NoGradient("offsets do not depend on values")
       .HostMemory({"concat_dim", "shape", "offset"})
-      .CpuTypes<Indices>("shape_type", []<typename T>() { return Stateless(ConcatOffset<T>); });
+      .CpuTypes<Indices>("shape_type", []<typename T>() { return Stateless(ConcatOffset<T>); })
+      .GpuOnHost("shape_type", {DType::kInt32, DType::kInt64});
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Tensors made from a value or a shape.
 #include "muster/ops/control/variant_math.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
 
@@ -53,7 +54,9 @@ absl::Status FillShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status Fill(KernelContext& c) {
+// `fill` fills a tensor with a value.
+template <typename FillBy>
+absl::Status RunFill(KernelContext& c, FillBy fill) {
   const Tensor dims = c.input(0);
   const Tensor value = c.input(1);
   // A scalar passes for a vector of one, and the other way round.
@@ -67,9 +70,25 @@ absl::Status Fill(KernelContext& c) {
   }
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(sizes));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-  FillElements(c, value.dtype(), value.raw(), output->raw(), shape.num_elements());
-  return absl::OkStatus();
+  return fill(value, *output);
 }
+
+absl::Status Fill(KernelContext& c) {
+  return RunFill(c, [&c](const Tensor& value, Tensor& to) {
+    FillElements(c, value.dtype(), value.raw(), to.raw(), to.num_elements());
+    return absl::OkStatus();
+  });
+}
+
+class GpuFill : public GpuKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    return RunFill(c, [this](const Tensor& value, Tensor& to) { return filler_.Fill(value, to); });
+  }
+
+ private:
+  const GpuFiller filler_{*this};
+};
 
 // Sum of all elements; which axes there are is known only when running if the rank is not.
 absl::Status FillGradient(GradientContext& c) {
@@ -97,14 +116,49 @@ absl::Status ZerosLike(KernelContext& c) {
   return absl::OkStatus();
 }
 
+class GpuZerosLike : public GpuKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    const Shape shape = c.input(0).shape();
+    ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
+    return gpu().Fill(output->raw(), 0, output->size_bytes());
+  }
+};
+
+template <typename T>
+Tensor One() {
+  return Tensor::Scalar<T>(static_cast<T>(static_cast<Compute<T>>(1)));
+}
+
 template <typename T>
 absl::Status OnesLike(KernelContext& c) {
   const Shape shape = c.input(0).shape();
   ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
-  const T one = static_cast<T>(static_cast<Compute<T>>(1));
-  FillElements(c, output->dtype(), reinterpret_cast<const char*>(&one), output->raw(),
-               output->num_elements());
+  FillElements(c, output->dtype(), One<T>().raw(), output->raw(), output->num_elements());
   return absl::OkStatus();
+}
+
+template <typename T>
+class GpuOnesLike : public GpuKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    const Shape shape = c.input(0).shape();
+    ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
+    return filler_.Fill(one_, *output);
+  }
+
+ private:
+  const Tensor one_ = One<T>();
+  const GpuFiller filler_{*this};
+};
+
+using GpuOnesTypes = Join<Join<Floats, Complexes>, Types<bool, int64_t>>;
+
+template <typename... Ts>
+KernelFactory GpuOnesLikeOf(Types<Ts...>, DType dtype) {
+  KernelFactory factory;
+  ((kDTypeOf<Ts> == dtype ? void(factory = New<GpuOnesLike<Ts>>()) : void()), ...);
+  return factory;
 }
 
 absl::Status EmptyShape(ShapeContext& c) {
@@ -114,7 +168,8 @@ absl::Status EmptyShape(ShapeContext& c) {
 }
 
 // Zeroes the memory whether or not `init` asks for it: data of another step must not leak.
-absl::Status Empty(KernelContext& c) {
+template <typename ZeroBy>
+absl::Status RunEmpty(KernelContext& c, ZeroBy zero) {
   const Tensor dims = c.input(0);
   if (dims.rank() != 1) {
     return InvalidArgument("shape must be a vector of int32, got shape ", dims.shape().ToString());
@@ -122,9 +177,22 @@ absl::Status Empty(KernelContext& c) {
   ASSIGN_OR_RETURN(const Dims sizes, IntegerValues(dims));
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(sizes));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-  ZeroElements(output->dtype(), output->raw(), output->num_elements());
-  return absl::OkStatus();
+  return zero(*output);
 }
+
+absl::Status Empty(KernelContext& c) {
+  return RunEmpty(c, [](Tensor& to) {
+    ZeroElements(to.dtype(), to.raw(), to.num_elements());
+    return absl::OkStatus();
+  });
+}
+
+class GpuEmpty : public GpuKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    return RunEmpty(c, [this](Tensor& to) { return gpu().Fill(to.raw(), 0, to.size_bytes()); });
+  }
+};
 
 std::vector<DType> ZeroableDTypes() {
   std::vector<DType> dtypes = PlainDTypes();
@@ -153,7 +221,13 @@ DEFINE_OP(Fill) {
       .Shape(FillShape)
       .Gradient(FillGradient)
       .HostMemory({"dims"})
-      .Cpu(Fill);
+      .Cpu(Fill)
+      .Gpu(Fill, {{"T", DType::kInt32}}, {"value", "output"})
+      .GpuTypes(
+          "T",
+          GpuFloatsAnd({DType::kBool, DType::kInt8, DType::kUint8, DType::kInt16, DType::kUint16,
+                        DType::kInt64, DType::kComplex64, DType::kComplex128}),
+          [](DType) { return New<GpuFill>(); });
 }
 
 DEFINE_OP(ZerosLike) {
@@ -164,7 +238,11 @@ DEFINE_OP(ZerosLike) {
       .Shape(UnchangedShape)
       .NoGradient("the result does not depend on the values of x")
       .Cpu(ZerosLikeVariants, {{"T", DType::kVariant}})
-      .CpuDTypes("T", ZeroableDTypes(), Stateless(ZerosLike));
+      .CpuDTypes("T", ZeroableDTypes(), Stateless(ZerosLike))
+      .Gpu(ZerosLike, {{"T", DType::kInt32}}, {"y"})
+      .GpuTypes("T",
+                GpuFloatsAnd({DType::kBool, DType::kInt64, DType::kComplex64, DType::kComplex128}),
+                [](DType) { return New<GpuZerosLike>(); });
 }
 
 DEFINE_OP(OnesLike) {
@@ -178,7 +256,11 @@ DEFINE_OP(OnesLike) {
       .Shape(UnchangedShape)
       .NoGradient("the result does not depend on the values of x")
       .CpuTypes<Join<Numbers, Types<bool>>>("T",
-                                            []<typename T>() { return Stateless(OnesLike<T>); });
+                                            []<typename T>() { return Stateless(OnesLike<T>); })
+      .Gpu(OnesLike<int32_t>, {{"T", DType::kInt32}}, {"y"})
+      .GpuTypes("T",
+                GpuFloatsAnd({DType::kBool, DType::kInt64, DType::kComplex64, DType::kComplex128}),
+                [](DType dtype) { return GpuOnesLikeOf(GpuOnesTypes(), dtype); });
 }
 
 DEFINE_OP(Empty) {
@@ -190,7 +272,9 @@ DEFINE_OP(Empty) {
       .Doc("A tensor of the given shape whose elements are not set.")
       .Shape(EmptyShape)
       .HostMemory({"shape"})
-      .CpuDTypes("dtype", ZeroableDTypes(), Stateless(Empty));
+      .CpuDTypes("dtype", ZeroableDTypes(), Stateless(Empty))
+      .GpuTypes("dtype", GpuFloatsAnd({DType::kInt32, DType::kInt64}),
+                [](DType) { return New<GpuEmpty>(); });
 }
 
 }  // namespace

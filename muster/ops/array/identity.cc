@@ -1,6 +1,7 @@
 // Ops that pass their inputs on, and ops that only order others.
 #include "muster/graph/gradients/gradients.h"
 #include "muster/ops/array/gradients.h"
+#include "muster/ops/gpu_kernel.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -26,6 +27,15 @@ absl::Status DeepCopy(KernelContext& c) {
   CopyElements(output->dtype(), c.input(0).raw(), output->raw(), output->num_elements());
   return absl::OkStatus();
 }
+
+class GpuDeepCopy : public GpuKernel {
+ public:
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& x = c.input(0);
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, x.shape()));
+    return gpu().CopyWithin(output->raw(), x.raw(), x.size_bytes());
+  }
+};
 
 absl::Status DoNothing(KernelContext&) {
   return absl::OkStatus();
@@ -91,7 +101,10 @@ DEFINE_OP(IdentityN) {
 }
 
 DEFINE_OP(NoOp) {
-  op.Doc("Does nothing; groups control dependencies.").Shape(NoOutputs).Cpu(DoNothing).Gpu(DoNothing);
+  op.Doc("Does nothing; groups control dependencies.")
+      .Shape(NoOutputs)
+      .Cpu(DoNothing)
+      .Gpu(DoNothing);
 }
 
 DEFINE_OP(ControlTrigger) {
@@ -130,7 +143,12 @@ DEFINE_OP(Snapshot) {
       .Output("output: T")
       .Doc("A copy of its input as it is now.")
       .Shape(UnchangedShape)
-      .CpuDTypes("T", PlainDTypes(), Stateless(DeepCopy));
+      .CpuDTypes("T", PlainDTypes(), Stateless(DeepCopy))
+      .GpuTypes("T",
+                {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kBool,
+                 DType::kInt8, DType::kUint8, DType::kInt16, DType::kUint16, DType::kInt32,
+                 DType::kInt64, DType::kComplex64, DType::kComplex128},
+                [](DType) { return New<GpuDeepCopy>(); });
 }
 
 DEFINE_OP(DeepCopy) {
@@ -140,7 +158,10 @@ DEFINE_OP(DeepCopy) {
       .Stateful()
       .Doc("A copy of `x` with memory of its own.")
       .Shape(UnchangedShape)
-      .Cpu(DeepCopy);
+      .Cpu(DeepCopy)
+      .Gpu(DeepCopy, {{"T", DType::kInt32}}, {"x", "y"})
+      .GpuTypes("T", {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kInt64},
+                [](DType) { return New<GpuDeepCopy>(); });
 }
 
 absl::Status ForwardValue(KernelContext& c) {
@@ -167,7 +188,8 @@ DEFINE_OP(DebugGradientIdentity) {
       .AllowsUninitializedInput()
       .Doc("Its input; marks a tensor whose gradient a debugger watches.")
       .Shape(SameShapes)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .GpuForwards(Forward, "T", {"input", "output"}, {DType::kInt32, DType::kBool});
 }
 
 DEFINE_OP(EnsureShape) {
@@ -178,7 +200,9 @@ DEFINE_OP(EnsureShape) {
       .Doc("Its input, after a check that it has the given shape.")
       .Shape(EnsureShapeShape)
       .Gradient(PassGradients)
-      .Cpu(New<EnsureShapeKernel>());
+      .Cpu(New<EnsureShapeKernel>())
+      .GpuForwards(New<EnsureShapeKernel>(), "T", {"input", "output"},
+                   {DType::kInt32, DType::kBool});
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
+
 #include "muster/ops/array/paddings.h"
 #include "muster/ops/array/wrapping.h"
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -55,15 +57,14 @@ void ForEachBox(const Shape& inner, const Shape& padded, const std::vector<Paddi
   }
 }
 
-class MirrorKernel : public Kernel {
+class Mirror {
  public:
-  absl::Status Init(KernelSetup& setup) override {
+  absl::Status Init(KernelSetup& setup) {
     ASSIGN_OR_RETURN(const std::string mode, setup.Attr<std::string>("mode"));
     skip_ = mode == "REFLECT" ? 1 : 0;
     return absl::OkStatus();
   }
-
- protected:
+  int64_t skip() const { return skip_; }
   // A border can only be as wide as there are elements to mirror.
   absl::Status CheckWidths(const Shape& inner, const std::vector<Padding>& paddings) const {
     for (int i = 0; i < inner.rank(); ++i) {
@@ -76,12 +77,14 @@ class MirrorKernel : public Kernel {
     }
     return absl::OkStatus();
   }
+
+ private:
   int64_t skip_ = 0;
 };
 
-class MirrorPadKernel : public MirrorKernel {
+class MirrorPadMove : public Mirror {
  public:
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     const Tensor input = c.input(0);
     ASSIGN_OR_RETURN(const std::vector<Padding> paddings, ReadPaddings(c.input(1), input.shape()));
     RETURN_IF_ERROR(CheckWidths(input.shape(), paddings));
@@ -91,10 +94,11 @@ class MirrorPadKernel : public MirrorKernel {
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-    ForEachBox(input.shape(), shape, paddings, skip_, [&](StridedBox box) {
-      CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
+    std::vector<BoxCopy> copies;
+    ForEachBox(input.shape(), shape, paddings, skip(), [&](StridedBox box) {
+      copies.push_back({std::move(box), input.raw(), output->raw()});
     });
-    return absl::OkStatus();
+    return mover.Copy(c, input.dtype(), std::move(copies));
   }
 };
 
@@ -120,28 +124,36 @@ void AddBox(const StridedBox& box, const T* padded, Compute<T>* inner) {
   }
 }
 
+// The shape without its border.
+absl::StatusOr<Shape> InnerShape(const Tensor& dy, const std::vector<Padding>& paddings,
+                                 const Mirror& mirror) {
+  Dims dims;
+  for (int i = 0; i < dy.rank(); ++i) {
+    const int64_t size = dy.dim(i), before = paddings[i].before, after = paddings[i].after;
+    if (before > size || after > size - before) {
+      return InvalidArgument("Total paddings must be less than the input dimension size: ",
+                             static_cast<uint64_t>(before) + static_cast<uint64_t>(after),
+                             " was not less than ", size);
+    }
+    dims.push_back(size - before - after);
+  }
+  const Shape shape{absl::Span<const int64_t>(dims)};
+  RETURN_IF_ERROR(mirror.CheckWidths(shape, paddings));
+  return shape;
+}
+
 template <typename T>
-class MirrorPadGradKernel : public MirrorKernel {
+class MirrorPadGradKernel : public Kernel {
  public:
+  absl::Status Init(KernelSetup& setup) override { return mirror_.Init(setup); }
   absl::Status Compute(KernelContext& c) override {
     const Tensor& dy = c.input(0);
     ASSIGN_OR_RETURN(const std::vector<Padding> paddings, ReadPaddings(c.input(1), dy.shape()));
-    Dims dims;
-    for (int i = 0; i < dy.rank(); ++i) {
-      const int64_t size = dy.dim(i), before = paddings[i].before, after = paddings[i].after;
-      if (before > size || after > size - before) {
-        return InvalidArgument("Total paddings must be less than the input dimension size: ",
-                               static_cast<uint64_t>(before) + static_cast<uint64_t>(after),
-                               " was not less than ", size);
-      }
-      dims.push_back(size - before - after);
-    }
-    const Shape shape{absl::Span<const int64_t>(dims)};
-    RETURN_IF_ERROR(CheckWidths(shape, paddings));
+    ASSIGN_OR_RETURN(const Shape shape, InnerShape(dy, paddings, mirror_));
     std::vector<muster::Compute<T>> sums(static_cast<size_t>(shape.num_elements()),
                                          muster::Compute<T>{});
     if (shape.num_elements() > 0) {
-      ForEachBox(shape, dy.shape(), paddings, this->skip_,
+      ForEachBox(shape, dy.shape(), paddings, mirror_.skip(),
                  [&](const StridedBox& box) { AddBox<T>(box, dy.data<T>(), sums.data()); });
     }
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
@@ -149,6 +161,61 @@ class MirrorPadGradKernel : public MirrorKernel {
                    [](muster::Compute<T> sum) { return static_cast<T>(sum); });
     return absl::OkStatus();
   }
+
+ private:
+  Mirror mirror_;
+};
+
+// The structs of mirror_pad.cu.
+constexpr int kMostMirrorAxes = 8;
+struct MirrorAxis {
+  int64_t size, before, after, stride;
+};
+struct MirrorAxes {
+  int rank;
+  int64_t skip;
+  MirrorAxis axes[kMostMirrorAxes];
+};
+
+class GpuMirrorPadGrad : public GpuKernel {
+ public:
+  explicit GpuMirrorPadGrad(DType dtype)
+      : run_(*this, "array/mirror_pad.cu",
+             absl::StrCat("MirrorPadGrad<", GpuTypeName(dtype), ">")) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    return mirror_.Init(setup);
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& dy = c.input(0);
+    ASSIGN_OR_RETURN(const std::vector<Padding> paddings, ReadPaddings(c.input(1), dy.shape()));
+    ASSIGN_OR_RETURN(const Shape shape, InnerShape(dy, paddings, mirror_));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    MirrorAxes mirrored{};
+    mirrored.skip = mirror_.skip();
+    const Dims strides = RowMajorStrides(dy.shape().dims());
+    bool last_is_whole = false;
+    for (int i = 0; i < dy.rank(); ++i) {
+      const bool is_whole = paddings[i].before == 0 && paddings[i].after == 0;
+      if (is_whole && last_is_whole) {
+        MirrorAxis& last = mirrored.axes[mirrored.rank - 1];
+        last.size *= shape.dim(i);
+        last.stride = strides[i];
+        continue;
+      }
+      if (mirrored.rank == kMostMirrorAxes)
+        return Unimplemented("MirrorPadGrad of more than ", kMostMirrorAxes, " axes on a GPU");
+      mirrored.axes[mirrored.rank++] = {shape.dim(i), paddings[i].before, paddings[i].after,
+                                        strides[i]};
+      last_is_whole = is_whole;
+    }
+    const int64_t count = shape.num_elements();
+    return run_.LaunchForEach(count, GpuIn(dy), GpuOut(*output), mirrored, count);
+  }
+
+ private:
+  Mirror mirror_;
+  const GpuFunction run_;
 };
 
 absl::Status PadShape(ShapeContext& c) {
@@ -181,7 +248,8 @@ DEFINE_OP(MirrorPad) {
       .Shape(PadShape)
       .Gradient(MirrorPadGradient)
       .HostMemory({"paddings"})
-      .CpuDTypes("T", AllDTypes(), New<MirrorPadKernel>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MirrorPadMove>())
+      .GpuTypes("T", GpuFloatsAnd({}), MovesOnGpu<MirrorPadMove>);
 }
 
 DEFINE_OP(MirrorPadGrad) {
@@ -195,7 +263,10 @@ DEFINE_OP(MirrorPadGrad) {
       .Shape(CutShape)
       .Gradient(MirrorPadGradGradient)
       .HostMemory({"paddings"})
-      .CpuTypes<Numbers>("T", []<typename T>() { return New<MirrorPadGradKernel<T>>(); });
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<MirrorPadGradKernel<T>>(); })
+      .GpuTypes("T", GpuFloatsAnd({}), [](DType dtype) {
+        return [dtype] { return std::make_unique<GpuMirrorPadGrad>(dtype); };
+      });
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Stacking tensors along a new axis and taking them apart again.
 #include "muster/ops/array/sharing.h"
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -34,13 +34,13 @@ absl::Status PackShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-class PackKernel : public Kernel {
+class PackMove {
  public:
-  absl::Status Init(KernelSetup& setup) override {
+  absl::Status Init(KernelSetup& setup) {
     ASSIGN_OR_RETURN(axis_, setup.Attr<int32_t>("axis"));
     return absl::OkStatus();
   }
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     const Shape& first = c.input(0).shape();
     const int rank = first.rank() + 1;
     if (axis_ < -rank || axis_ >= rank) {
@@ -63,14 +63,15 @@ class PackKernel : public Kernel {
     }
     const int64_t outer = first.ElementsIn(0, axis), inner = first.ElementsIn(axis, first.rank());
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    std::vector<BoxCopy> copies;
     for (int i = 0; i < c.num_inputs(); ++i) {
       StridedBox box;
       box.Add(outer, inner, inner * c.num_inputs());
       box.Add(inner, 1, 1);
       box.to_offset = i * inner;
-      CopyBox(c, output->dtype(), std::move(box), c.input(i).raw(), output->raw());
+      copies.push_back({std::move(box), c.input(i).raw(), output->raw()});
     }
-    return absl::OkStatus();
+    return mover.Copy(c, output->dtype(), std::move(copies));
   }
 
  private:
@@ -102,13 +103,13 @@ absl::Status UnpackShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-class UnpackKernel : public Kernel {
+class UnpackMove {
  public:
-  absl::Status Init(KernelSetup& setup) override {
+  absl::Status Init(KernelSetup& setup) {
     ASSIGN_OR_RETURN(axis_, setup.Attr<int32_t>("axis"));
     return absl::OkStatus();
   }
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     const Tensor input = c.input(0);
     const int rank = input.rank();
     if (axis_ < -rank || axis_ >= rank) {
@@ -125,6 +126,7 @@ class UnpackKernel : public Kernel {
     const int64_t outer = input.shape().ElementsIn(0, axis),
                   inner = input.shape().ElementsIn(axis + 1, rank);
     const bool share = axis == 0 && RowsKeepAlignment(input);
+    std::vector<BoxCopy> copies;
     for (int i = 0; i < c.num_outputs(); ++i) {
       if (share) {
         c.SetOutput(i, input.Rows(i, i + 1).Reshaped(shape));
@@ -135,9 +137,9 @@ class UnpackKernel : public Kernel {
       box.Add(outer, inner * c.num_outputs(), inner);
       box.Add(inner, 1, 1);
       box.from_offset = i * inner;
-      CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
+      copies.push_back({std::move(box), input.raw(), output->raw()});
     }
-    return absl::OkStatus();
+    return mover.Copy(c, input.dtype(), std::move(copies));
   }
 
  private:
@@ -161,7 +163,10 @@ DEFINE_OP(Pack) {
       .Doc("Tensors of equal shape stacked along a new axis.")
       .Shape(PackShape)
       .Gradient(PackGradient)
-      .CpuDTypes("T", AllDTypes(), New<PackKernel>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<PackMove>())
+      .GpuOnHost("T")
+      .GpuTypes("T", GpuFloatsAnd({DType::kBool, DType::kInt16, DType::kInt64}),
+                MovesOnGpu<PackMove>);
 }
 
 DEFINE_OP(Unpack) {
@@ -173,7 +178,9 @@ DEFINE_OP(Unpack) {
       .Doc("The slices of a tensor along one axis, without that axis.")
       .Shape(UnpackShape)
       .Gradient(UnpackGradient)
-      .CpuDTypes("T", AllDTypes(), New<UnpackKernel>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<UnpackMove>())
+      .GpuOnHost("T", {DType::kInt32, DType::kInt64})
+      .GpuTypes("T", GpuFloatsAnd({DType::kBool, DType::kUint8}), MovesOnGpu<UnpackMove>);
 }
 
 }  // namespace

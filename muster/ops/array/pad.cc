@@ -1,7 +1,7 @@
 // Putting a border of one value around a tensor.
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/array/paddings.h"
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -11,7 +11,7 @@ absl::Status PadShape(ShapeContext& c) {
   return PaddedShapeRule(c, 1);
 }
 
-absl::Status Pad(KernelContext& c) {
+absl::Status Pad(KernelContext& c, const Mover& mover) {
   const Tensor input = c.input(0);
   ASSIGN_OR_RETURN(const std::vector<Padding> paddings, ReadPaddings(c.input(1), input.shape()));
   ASSIGN_OR_RETURN(const Shape shape, PaddedShape(input.shape(), paddings));
@@ -25,19 +25,10 @@ absl::Status Pad(KernelContext& c) {
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-  if (has_value) {
-    FillElements(c, output->dtype(), c.input(2).raw(), output->raw(), output->num_elements());
-  } else {
-    ZeroElements(output->dtype(), output->raw(), output->num_elements());
-  }
-  const Dims from = RowMajorStrides(input.shape().dims()), to = RowMajorStrides(shape.dims());
-  StridedBox box;
-  for (int i = 0; i < input.rank(); ++i) {
-    box.Add(input.dim(i), from[i], to[i]);
-    box.to_offset += paddings[i].before * to[i];
-  }
-  CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
-  return absl::OkStatus();
+  std::vector<EmbeddedAxis> axes;
+  for (int i = 0; i < input.rank(); ++i)
+    axes.push_back({shape.dim(i), paddings[i].before, 1, input.dim(i)});
+  return mover.Embed(c, axes, has_value ? &c.input(2) : nullptr, input, *output);
 }
 
 // Cuts the input's place out of dy.
@@ -55,6 +46,11 @@ absl::Status PadGradient(GradientContext& c) {
   return absl::OkStatus();
 }
 
+std::vector<DType> GpuPadDTypes() {
+  return GpuFloatsAnd(
+      {DType::kBool, DType::kInt8, DType::kUint8, DType::kComplex64, DType::kComplex128});
+}
+
 DEFINE_OP(Pad) {
   op.Attr("T: type")
       .Attr("Tpaddings: {int32, int64} = DT_INT32")
@@ -65,7 +61,9 @@ DEFINE_OP(Pad) {
       .Shape(PadShape)
       .Gradient(PadGradient)
       .HostMemory({"paddings"})
-      .CpuDTypes("T", AllDTypes(), Stateless(Pad));
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Pad>>())
+      .GpuOnHost("T")
+      .GpuTypes("T", GpuPadDTypes(), MovesOnGpu<MoveBy<Pad>, GpuEmbedder>);
 }
 
 DEFINE_OP(PadV2) {
@@ -79,7 +77,9 @@ DEFINE_OP(PadV2) {
       .Shape(PadShape)
       .Gradient(PadGradient)
       .HostMemory({"paddings"})
-      .CpuDTypes("T", AllDTypes(), Stateless(Pad));
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Pad>>())
+      .GpuOnHost("T")
+      .GpuTypes("T", GpuPadDTypes(), MovesOnGpu<MoveBy<Pad>, GpuEmbedder>, {"constant_values"});
 }
 
 }  // namespace

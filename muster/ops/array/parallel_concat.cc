@@ -1,5 +1,5 @@
 // Joining tensors that arrive at different times: every input is one row of the result.
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -40,47 +40,47 @@ absl::Status CheckRow(const Shape& whole, const Shape& row) {
                          ", but got shape ", row.ToString());
 }
 
-class ParallelConcatKernel : public Kernel {
+class ParallelConcatMove {
  public:
-  absl::Status Init(KernelSetup& setup) override {
+  absl::Status Init(KernelSetup& setup) {
     ASSIGN_OR_RETURN(const PartialShape shape, setup.Attr<PartialShape>("shape"));
     if (!shape.fully_known()) return InvalidArgument("shape attr must be fully defined.");
     ASSIGN_OR_RETURN(shape_, Shape::Make(shape.dims()));
     return absl::OkStatus();
   }
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     if (shape_.rank() == 0 || shape_.dim(0) != c.num_inputs()) {
       return InvalidArgument("Expected as many rows as inputs (", c.num_inputs(),
                              "), but got shape ", shape_.ToString());
     }
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape_));
     const int64_t row = shape_.ElementsIn(1, shape_.rank());
+    std::vector<BoxCopy> copies;
     for (int i = 0; i < c.num_inputs(); ++i) {
       RETURN_IF_ERROR(CheckRow(shape_, c.input(i).shape()));
       StridedBox box;
       box.Add(row, 1, 1);
       box.to_offset = i * row;
-      CopyBox(c, output->dtype(), std::move(box), c.input(i).raw(), output->raw());
+      copies.push_back({std::move(box), c.input(i).raw(), output->raw()});
     }
-    return absl::OkStatus();
+    return mover.Copy(c, output->dtype(), std::move(copies));
   }
 
  private:
   Shape shape_;
 };
 
-class StartKernel : public Kernel {
+class StartMove {
  public:
-  absl::Status Init(KernelSetup& setup) override {
+  absl::Status Init(KernelSetup& setup) {
     ASSIGN_OR_RETURN(const PartialShape shape, setup.Attr<PartialShape>("shape"));
     if (!shape.fully_known()) return InvalidArgument("shape attr must be fully defined.");
     ASSIGN_OR_RETURN(shape_, Shape::Make(shape.dims()));
     return absl::OkStatus();
   }
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape_));
-    ZeroElements(output->dtype(), output->raw(), output->num_elements());
-    return absl::OkStatus();
+    return mover.Zero(*output);
   }
 
  private:
@@ -89,13 +89,13 @@ class StartKernel : public Kernel {
 
 // Sets row `loc` of a tensor that was made by _ParallelConcatStart. Negative positions count from
 // the end and all wrap around, as in TensorFlow.
-class UpdateKernel : public Kernel {
+class UpdateMove {
  public:
-  absl::Status Init(KernelSetup& setup) override {
+  absl::Status Init(KernelSetup& setup) {
     ASSIGN_OR_RETURN(loc_, setup.Attr<int64_t>("loc"));
     return absl::OkStatus();
   }
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     const Tensor update = c.input(1);
     const Shape shape = c.input(0).shape();
     RETURN_IF_ERROR(CheckRow(shape, update.shape()));
@@ -108,13 +108,13 @@ class UpdateKernel : public Kernel {
     if (!value.exclusive()) {
       const Tensor shared = value;
       ASSIGN_OR_RETURN(value, c.AllocateTemporary(shared.dtype(), shape));
-      CopyElements(shared.dtype(), shared.raw(), value.raw(), shared.num_elements());
+      RETURN_IF_ERROR(mover.CopyAll(shared, value));
     }
     const int64_t row = shape.ElementsIn(1, shape.rank());
     StridedBox box;
     box.Add(row, 1, 1);
     box.to_offset = ((loc_ % rows) + rows) % rows * row;
-    CopyBox(c, value.dtype(), std::move(box), update.raw(), value.raw());
+    RETURN_IF_ERROR(mover.Copy(c, std::move(box), update, value));
     c.SetOutput(0, std::move(value));
     return absl::OkStatus();
   }
@@ -131,7 +131,8 @@ DEFINE_OP(ParallelConcat) {
       .Output("output: T")
       .Doc("Tensors with one row each, joined along dimension 0.")
       .Shape(ParallelConcatShape)
-      .CpuDTypes("T", AllDTypes(), New<ParallelConcatKernel>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<ParallelConcatMove>())
+      .GpuTypes("T", GpuFloatsAnd({}), MovesOnGpu<ParallelConcatMove>);
 }
 
 DEFINE_OP(_ParallelConcatStart) {
@@ -141,7 +142,8 @@ DEFINE_OP(_ParallelConcatStart) {
       .Stateful()
       .Doc("The empty result of a ParallelConcat, whose rows are set one by one.")
       .Shape(DeclaredShape)
-      .CpuDTypes("dtype", AllDTypes(), New<StartKernel>());
+      .CpuDTypes("dtype", AllDTypes(), MovesOnHost<StartMove>())
+      .GpuTypes("dtype", GpuFloatsAnd({}), MovesOnGpu<StartMove>);
 }
 
 DEFINE_OP(_ParallelConcatUpdate) {
@@ -152,7 +154,9 @@ DEFINE_OP(_ParallelConcatUpdate) {
       .Output("output: T")
       .Doc("`value` with row `loc` replaced.")
       .Shape(UnchangedShape)
-      .CpuDTypes("T", AllDTypes(), New<UpdateKernel>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<UpdateMove>())
+      .GpuOnHost("T")
+      .GpuTypes("T", GpuFloatsAnd({}), MovesOnGpu<UpdateMove>);
 }
 
 }  // namespace

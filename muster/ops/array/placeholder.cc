@@ -89,7 +89,8 @@ DEFINE_OP(PlaceholderWithDefault) {
       .Doc("Its input, unless another value is fed.")
       .Shape(DefaultShape)
       .Gradient(PassGradient)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .GpuForwards(Forward, "dtype", {"input", "output"}, {DType::kInt32, DType::kBool});
 }
 
 }  // namespace

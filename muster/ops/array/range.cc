@@ -165,7 +165,8 @@ DEFINE_OP(Range) {
       .HostMemory({"start", "limit", "delta", "output"})
       .CpuTypes<
           Join<Floats, Types<int8_t, int16_t, int32_t, int64_t, uint16_t, uint32_t, uint64_t>>>(
-          "Tidx", []<typename T>() { return Stateless(Range<T>); });
+          "Tidx", []<typename T>() { return Stateless(Range<T>); })
+      .GpuOnHost("Tidx", {DType::kFloat, DType::kDouble, DType::kInt32, DType::kInt64});
 }
 
 DEFINE_OP(LinSpace) {
@@ -179,7 +180,8 @@ DEFINE_OP(LinSpace) {
       .Shape(LinSpaceShape)
       .NoGradient("TensorFlow defines none")
       .HostMemory({"start", "stop", "num", "output"})
-      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(LinSpace<T>); });
+      .CpuTypes<Floats>("T", []<typename T>() { return Stateless(LinSpace<T>); })
+      .GpuOnHost("T", {DType::kFloat, DType::kDouble});
 }
 
 }  // namespace

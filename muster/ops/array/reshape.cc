@@ -308,7 +308,8 @@ DEFINE_OP(Bitcast) {
       .Output("output: type")
       .Doc("The same bytes read as another type.")
       .Shape(BitcastShape)
-      .Cpu(Bitcast);
+      .Cpu(Bitcast)
+      .Gpu(Bitcast);
 }
 
 }  // namespace

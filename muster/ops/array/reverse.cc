@@ -1,13 +1,16 @@
 // Reversing and rotating along axes.
-#include <numeric>
+#include <algorithm>
 
-#include "muster/ops/indexing/strided_copy.h"
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/indexing/gpu_mover.h"
+#include "muster/ops/indexing/moving.h"
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
 
-absl::Status CopyReversed(KernelContext& c, const Tensor& input,
+absl::Status CopyReversed(KernelContext& c, const Mover& mover, const Tensor& input,
                           const std::vector<bool>& reversed) {
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
   const Dims strides = RowMajorStrides(input.shape().dims());
@@ -16,8 +19,7 @@ absl::Status CopyReversed(KernelContext& c, const Tensor& input,
     box.Add(input.dim(i), reversed[i] ? -strides[i] : strides[i], strides[i]);
     if (reversed[i]) box.from_offset += (input.dim(i) - 1) * strides[i];
   }
-  CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
-  return absl::OkStatus();
+  return mover.Copy(c, std::move(box), input, *output);
 }
 
 absl::Status ReverseV2Shape(ShapeContext& c) {
@@ -42,7 +44,7 @@ absl::Status ReverseV2Shape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status ReverseV2(KernelContext& c) {
+absl::Status ReverseV2(KernelContext& c, const Mover& mover) {
   const Tensor input = c.input(0);
   const Tensor& axes_tensor = c.input(1);
   if (axes_tensor.rank() != 1) {
@@ -59,7 +61,7 @@ absl::Status ReverseV2(KernelContext& c) {
     if (reversed[axis]) return InvalidArgument("axis ", axis, " specified more than once.");
     reversed[axis] = true;
   }
-  return CopyReversed(c, input, reversed);
+  return CopyReversed(c, mover, input, reversed);
 }
 
 absl::Status ReverseShape(ShapeContext& c) {
@@ -74,7 +76,7 @@ absl::Status ReverseShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status Reverse(KernelContext& c) {
+absl::Status Reverse(KernelContext& c, const Mover& mover) {
   const Tensor input = c.input(0);
   const Tensor& dims = c.input(1);
   if (dims.rank() != 1) return InvalidArgument("'dims' must be 1-dimension, not ", dims.rank());
@@ -87,7 +89,7 @@ absl::Status Reverse(KernelContext& c) {
   if (input.rank() > 0 && input.dim(0) == 0)
     return InvalidArgument("Invalid input first dimension. Found 0.");
   const absl::Span<const bool> flags = dims.values<bool>();
-  return CopyReversed(c, input, std::vector<bool>(flags.begin(), flags.end()));
+  return CopyReversed(c, mover, input, std::vector<bool>(flags.begin(), flags.end()));
 }
 
 absl::Status ReverseV2Gradient(GradientContext& c) {
@@ -125,16 +127,15 @@ absl::Status ReverseSequenceShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-class ReverseSequenceKernel : public Kernel {
+// Attributes, and the checks that need no lengths.
+class SequencePlan {
  public:
-  absl::Status Init(KernelSetup& setup) override {
+  absl::Status Init(KernelSetup& setup) {
     ASSIGN_OR_RETURN(seq_dim_, setup.Attr<int64_t>("seq_dim"));
     ASSIGN_OR_RETURN(batch_dim_, setup.Attr<int64_t>("batch_dim"));
     return absl::OkStatus();
   }
-  absl::Status Compute(KernelContext& c) override {
-    const Tensor input = c.input(0);
-    const Tensor& lengths_tensor = c.input(1);
+  absl::Status Check(const Tensor& input, const Tensor& lengths_tensor) const {
     const int rank = input.rank();
     if (lengths_tensor.rank() != 1) {
       return InvalidArgument("seq_lengths must be 1-dim, not ", lengths_tensor.rank());
@@ -146,12 +147,29 @@ class ReverseSequenceKernel : public Kernel {
       return InvalidArgument("seq_dim must be < input rank ( ", seq_dim_, " vs. ", rank, ")");
     if (batch_dim_ >= rank)
       return InvalidArgument("batch_dim must be < input rank ( ", batch_dim_, " vs. ", rank, ")");
-    const int seq = static_cast<int>(seq_dim_), batch = static_cast<int>(batch_dim_);
-    if (lengths_tensor.num_elements() != input.dim(batch)) {
-      return InvalidArgument("Length of seq_lengths != input.dims(", batch, "), (",
-                             lengths_tensor.num_elements(), " vs. ", input.dim(batch), ")");
+    if (lengths_tensor.num_elements() != input.dim(batch())) {
+      return InvalidArgument("Length of seq_lengths != input.dims(", batch(), "), (",
+                             lengths_tensor.num_elements(), " vs. ", input.dim(batch()), ")");
     }
-    ASSIGN_OR_RETURN(const Dims lengths, IntegerValues(lengths_tensor));
+    return absl::OkStatus();
+  }
+  // Axes of the input, once it is checked.
+  int seq() const { return static_cast<int>(seq_dim_); }
+  int batch() const { return static_cast<int>(batch_dim_); }
+
+ private:
+  int64_t seq_dim_ = 0;
+  int64_t batch_dim_ = 0;
+};
+
+class ReverseSequenceKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override { return plan_.Init(setup); }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor input = c.input(0);
+    RETURN_IF_ERROR(plan_.Check(input, c.input(1)));
+    const int rank = input.rank(), seq = plan_.seq(), batch = plan_.batch();
+    ASSIGN_OR_RETURN(const Dims lengths, IntegerValues(c.input(1)));
     for (size_t i = 0; i < lengths.size(); ++i) {
       if (lengths[i] < 0) return InvalidArgument("seq_lens(", i, ") < 0");
       if (lengths[i] > input.dim(seq))
@@ -178,8 +196,47 @@ class ReverseSequenceKernel : public Kernel {
   }
 
  private:
-  int64_t seq_dim_ = 0;
-  int64_t batch_dim_ = 0;
+  SequencePlan plan_;
+};
+
+// The struct of reverse.cu.
+struct SequenceSizes {
+  int64_t outer, first, middle, second, inner;
+  bool batch_is_first;
+};
+
+class GpuReverseSequence : public GpuKernel {
+ public:
+  GpuReverseSequence(DType dtype, DType length)
+      : run_(*this, "array/reverse.cu",
+             absl::StrCat("ReverseSequence<", GpuWordName(DTypeSize(dtype)), ", ",
+                          GpuTypeName(length), ">")) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    return plan_.Init(setup);
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    RETURN_IF_ERROR(plan_.Check(input, c.input(1)));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
+    const int first = std::min(plan_.batch(), plan_.seq());
+    const int second = std::max(plan_.batch(), plan_.seq());
+    const Shape& shape = input.shape();
+    SequenceSizes sizes{};
+    sizes.outer = shape.ElementsIn(0, first);
+    sizes.first = shape.dim(first);
+    sizes.middle = shape.ElementsIn(first + 1, second);
+    sizes.second = shape.dim(second);
+    sizes.inner = shape.ElementsIn(second + 1, shape.rank());
+    sizes.batch_is_first = plan_.batch() == first;
+    if (shape.num_elements() == 0) return absl::OkStatus();
+    return run_.Launch(GridForRows(run_, shape.ElementsIn(0, second + 1), sizes.inner),
+                       GpuIn(input), GpuIn(c.input(1)), GpuOut(*output), sizes);
+  }
+
+ private:
+  SequencePlan plan_;
+  const GpuFunction run_;
 };
 
 absl::Status ReverseSequenceGradient(GradientContext& c) {
@@ -200,7 +257,7 @@ absl::Status RollShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status Roll(KernelContext& c) {
+absl::Status Roll(KernelContext& c, const Mover& mover) {
   const Tensor input = c.input(0);
   const Tensor& shift_tensor = c.input(1);
   const Tensor& axis_tensor = c.input(2);
@@ -236,6 +293,7 @@ absl::Status Roll(KernelContext& c) {
   }
   if (rolled.size() > 20) return InvalidArgument("Roll along ", rolled.size(), " axes");
   // Each rolled axis falls into two parts that change places: one box per combination.
+  std::vector<BoxCopy> copies;
   for (uint64_t parts = 0; parts < (uint64_t{1} << rolled.size()); ++parts) {
     StridedBox box;
     size_t next = 0;
@@ -250,9 +308,9 @@ absl::Status Roll(KernelContext& c) {
       }
       box.Add(size, strides[i], strides[i]);
     }
-    CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
+    copies.push_back({std::move(box), input.raw(), output->raw()});
   }
-  return absl::OkStatus();
+  return mover.Copy(c, input.dtype(), std::move(copies));
 }
 
 absl::Status RollGradient(GradientContext& c) {
@@ -260,6 +318,11 @@ absl::Status RollGradient(GradientContext& c) {
   const Output back = c.Op("Neg", {c.input(1)});
   c.SetDx(0, c.Op("Roll", {dy, back, c.input(2)}));
   return absl::OkStatus();
+}
+
+std::vector<DType> GpuReverseDTypes() {
+  return GpuFloatsAnd(
+      {DType::kBool, DType::kInt8, DType::kUint8, DType::kComplex64, DType::kComplex128});
 }
 
 DEFINE_OP(ReverseV2) {
@@ -275,7 +338,9 @@ DEFINE_OP(ReverseV2) {
       .Shape(ReverseV2Shape)
       .Gradient(ReverseV2Gradient)
       .HostMemory({"axis"})
-      .Cpu(ReverseV2);
+      .Cpu(MovesOnHost<MoveBy<ReverseV2>>())
+      .Gpu(MovesOnHost<MoveBy<ReverseV2>>(), {{"T", DType::kInt32}}, {"tensor", "output"})
+      .GpuTypes("T", GpuReverseDTypes(), MovesOnGpu<MoveBy<ReverseV2>>);
 }
 
 DEFINE_OP(Reverse) {
@@ -290,7 +355,9 @@ DEFINE_OP(Reverse) {
       .Shape(ReverseShape)
       .Gradient(ReverseGradient)
       .HostMemory({"dims"})
-      .Cpu(Reverse);
+      .Cpu(MovesOnHost<MoveBy<Reverse>>())
+      .Gpu(MovesOnHost<MoveBy<Reverse>>(), {{"T", DType::kInt32}}, {"tensor", "output"})
+      .GpuTypes("T", GpuReverseDTypes(), MovesOnGpu<MoveBy<Reverse>>);
 }
 
 DEFINE_OP(ReverseSequence) {
@@ -304,8 +371,14 @@ DEFINE_OP(ReverseSequence) {
       .Doc("Sequences of different lengths, each reversed up to its own length.")
       .Shape(ReverseSequenceShape)
       .Gradient(ReverseSequenceGradient)
-      .HostMemory({"seq_lengths"})
       .CpuDTypes("T", AllDTypes(), New<ReverseSequenceKernel>());
+  for (const DType length : {DType::kInt32, DType::kInt64}) {
+    op.GpuTypes("T", GpuFloatsAnd({DType::kBool}),
+                [length](DType dtype) {
+                  return [=] { return std::make_unique<GpuReverseSequence>(dtype, length); };
+                },
+                {}, {{"Tlen", length}});
+  }
 }
 
 DEFINE_OP(Roll) {
@@ -320,7 +393,10 @@ DEFINE_OP(Roll) {
       .Shape(RollShape)
       .Gradient(RollGradient)
       .HostMemory({"shift", "axis"})
-      .CpuDTypes("T", AllDTypes(), Stateless(Roll));
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Roll>>())
+      .GpuTypes("T",
+                GpuFloatsAnd({DType::kInt32, DType::kInt64, DType::kComplex64, DType::kComplex128}),
+                MovesOnGpu<MoveBy<Roll>>);
 }
 
 }  // namespace

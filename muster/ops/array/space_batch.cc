@@ -1,7 +1,7 @@
 // Moving blocks of space into the batch and back, as dilated convolutions need it.
 #include <algorithm>
 
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -158,7 +158,7 @@ absl::Status ShapeRule(ShapeContext& c) {
 // One strided box per position inside a block. "Space" is the tensor with the whole plane, "batch"
 // the other one.
 template <bool kToBatch>
-absl::Status Move(KernelContext& c, const Blocks& blocks) {
+absl::Status Move(KernelContext& c, const Mover& mover, const Blocks& blocks) {
   const Tensor input = c.input(0);
   const int block_dims = static_cast<int>(blocks.sizes.size());
   if (input.rank() < block_dims + 1) {
@@ -170,7 +170,7 @@ absl::Status Move(KernelContext& c, const Blocks& blocks) {
                             : BatchToSpaceResult(PartialShape(input.shape()), blocks, false));
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(result.dims()));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-  if (kToBatch) ZeroElements(output->dtype(), output->raw(), output->num_elements());
+  if (kToBatch) RETURN_IF_ERROR(mover.Zero(*output));
   if (output->num_elements() == 0 || input.num_elements() == 0) return absl::OkStatus();
   const Shape& space = kToBatch ? input.shape() : shape;
   const Shape& batch = kToBatch ? shape : input.shape();
@@ -178,6 +178,7 @@ absl::Status Move(KernelContext& c, const Blocks& blocks) {
              batch_strides = RowMajorStrides(batch.dims());
   const int64_t inner = space.ElementsIn(block_dims + 1, space.rank());
   Dims position(block_dims, 0);
+  std::vector<BoxCopy> copies;
   for (int64_t n = 0; n < blocks.per_batch; ++n) {
     StridedBox box;
     int64_t space_offset = 0, batch_offset = n * space.dim(0) * batch_strides[0];
@@ -197,10 +198,10 @@ absl::Status Move(KernelContext& c, const Blocks& blocks) {
     add(inner, 1, 1);
     box.from_offset = kToBatch ? space_offset : batch_offset;
     box.to_offset = kToBatch ? batch_offset : space_offset;
-    CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
+    copies.push_back({std::move(box), input.raw(), output->raw()});
     for (int i = block_dims - 1; i >= 0 && ++position[i] == blocks.sizes[i]; --i) position[i] = 0;
   }
-  return absl::OkStatus();
+  return mover.Copy(c, input.dtype(), std::move(copies));
 }
 
 absl::StatusOr<Dims> Borders(const Tensor& tensor, int64_t dims, absl::string_view name) {
@@ -212,7 +213,7 @@ absl::StatusOr<Dims> Borders(const Tensor& tensor, int64_t dims, absl::string_vi
 }
 
 template <bool kToBatch>
-absl::Status MoveND(KernelContext& c) {
+absl::Status MoveND(KernelContext& c, const Mover& mover) {
   const Tensor& sizes_tensor = c.input(1);
   if (sizes_tensor.rank() != 1) {
     return InvalidArgument("block_shape rank should be 1 instead of ", sizes_tensor.rank());
@@ -222,22 +223,22 @@ absl::Status MoveND(KernelContext& c) {
                    Borders(c.input(2), sizes_tensor.num_elements(), kBorderName<kToBatch>));
   ASSIGN_OR_RETURN(const Blocks blocks,
                    MakeBlocks(std::move(sizes), borders, kBorderName<kToBatch>));
-  return Move<kToBatch>(c, blocks);
+  return Move<kToBatch>(c, mover, blocks);
 }
 
 template <bool kToBatch>
-class OldKernel : public Kernel {
+class OldMove {
  public:
-  absl::Status Init(KernelSetup& setup) override {
+  absl::Status Init(KernelSetup& setup) {
     ASSIGN_OR_RETURN(sizes_, BlockSizeAttr(setup));
     return absl::OkStatus();
   }
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     if (c.input(0).rank() != 4)
       return InvalidArgument("input rank should be 4 instead of ", c.input(0).rank());
     ASSIGN_OR_RETURN(const Dims borders, Borders(c.input(1), 2, kBorderName<kToBatch>));
     ASSIGN_OR_RETURN(const Blocks blocks, MakeBlocks(sizes_, borders, kBorderName<kToBatch>));
-    return Move<kToBatch>(c, blocks);
+    return Move<kToBatch>(c, mover, blocks);
   }
 
  private:
@@ -271,7 +272,8 @@ DEFINE_OP(SpaceToBatchND) {
       .Shape(ShapeRule<false, SpaceToBatchResult>)
       .Gradient([](GradientContext& c) { return OppositeND(c, "BatchToSpaceND"); })
       .HostMemory({"block_shape", "paddings"})
-      .CpuDTypes("T", PlainDTypes(), Stateless(MoveND<true>));
+      .CpuDTypes("T", PlainDTypes(), MovesOnHost<MoveBy<MoveND<true>>>())
+      .GpuTypes("T", GpuFloatsAnd({}), MovesOnGpu<MoveBy<MoveND<true>>>);
 }
 
 DEFINE_OP(BatchToSpaceND) {
@@ -286,7 +288,8 @@ DEFINE_OP(BatchToSpaceND) {
       .Shape(ShapeRule<false, BatchToSpaceResult>)
       .Gradient([](GradientContext& c) { return OppositeND(c, "SpaceToBatchND"); })
       .HostMemory({"block_shape", "crops"})
-      .CpuDTypes("T", PlainDTypes(), Stateless(MoveND<false>));
+      .CpuDTypes("T", PlainDTypes(), MovesOnHost<MoveBy<MoveND<false>>>())
+      .GpuTypes("T", GpuFloatsAnd({}), MovesOnGpu<MoveBy<MoveND<false>>>);
 }
 
 DEFINE_OP(SpaceToBatch) {
@@ -300,7 +303,8 @@ DEFINE_OP(SpaceToBatch) {
       .Shape(ShapeRule<true, SpaceToBatchResult>)
       .Gradient([](GradientContext& c) { return OppositeOld(c, "BatchToSpaceND"); })
       .HostMemory({"paddings"})
-      .CpuDTypes("T", PlainDTypes(), New<OldKernel<true>>());
+      .CpuDTypes("T", PlainDTypes(), MovesOnHost<OldMove<true>>())
+      .GpuTypes("T", GpuFloatsAnd({}), MovesOnGpu<OldMove<true>>);
 }
 
 DEFINE_OP(BatchToSpace) {
@@ -314,7 +318,8 @@ DEFINE_OP(BatchToSpace) {
       .Shape(ShapeRule<true, BatchToSpaceResult>)
       .Gradient([](GradientContext& c) { return OppositeOld(c, "SpaceToBatchND"); })
       .HostMemory({"crops"})
-      .CpuDTypes("T", PlainDTypes(), New<OldKernel<false>>());
+      .CpuDTypes("T", PlainDTypes(), MovesOnHost<OldMove<false>>())
+      .GpuTypes("T", GpuFloatsAnd({}), MovesOnGpu<OldMove<false>>);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Moving blocks of an image's plane into its channels and back.
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -79,18 +79,18 @@ absl::Status ShapeRule(ShapeContext& c) {
 // Both ops visit (batch, row, row in block, column, column in block, channel); only the direction
 // differs.
 template <bool kToDepth>
-class SpaceDepthKernel : public Kernel {
+class SpaceDepthMove {
  public:
-  absl::Status Init(KernelSetup& setup) override {
+  absl::Status Init(KernelSetup& setup) {
     ASSIGN_OR_RETURN(layout_, ReadLayout(setup));
     // TensorFlow has none for the CPU either.
     ASSIGN_OR_RETURN(const std::string format, setup.Attr<std::string>("data_format"));
-    if (format == "NHWC") return absl::OkStatus();
+    if (format == "NHWC" || setup.device().gpu() != nullptr) return absl::OkStatus();
     return InvalidArgument("No OpKernel was registered to support Op '", setup.node().op(),
                            "' used by {{node ", setup.node().name(), "}} with data_format=\"",
                            format, "\" on the CPU");
   }
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     const Tensor input = c.input(0);
     if (input.rank() != 4)
       return InvalidArgument("Input rank should be: ", 4, " instead of: ", input.rank());
@@ -126,8 +126,7 @@ class SpaceDepthKernel : public Kernel {
         flat_strides[layout_.columns] * block);
     add(block, channel * depth, flat_strides[layout_.columns]);
     add(depth, channel, flat_strides[layout_.depth]);
-    CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
-    return absl::OkStatus();
+    return mover.Copy(c, std::move(box), input, *output);
   }
 
  private:
@@ -150,7 +149,9 @@ DEFINE_OP(SpaceToDepth) {
       .Doc("Each block of an image's plane becomes one pixel with more channels.")
       .Shape(ShapeRule<ToDepth>)
       .Gradient([](GradientContext& c) { return Opposite(c, "DepthToSpace"); })
-      .CpuDTypes("T", AllDTypes(), New<SpaceDepthKernel<true>>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<SpaceDepthMove<true>>())
+      .GpuTypes("T", {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kUint8, DType::kQint8},
+                MovesOnGpu<SpaceDepthMove<true>>);
 }
 
 DEFINE_OP(DepthToSpace) {
@@ -162,7 +163,9 @@ DEFINE_OP(DepthToSpace) {
       .Doc("Channels of a pixel become a block of the image's plane.")
       .Shape(ShapeRule<ToSpace>)
       .Gradient([](GradientContext& c) { return Opposite(c, "SpaceToDepth"); })
-      .CpuDTypes("T", AllDTypes(), New<SpaceDepthKernel<false>>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<SpaceDepthMove<false>>())
+      .GpuTypes("T", {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kQint8},
+                MovesOnGpu<SpaceDepthMove<false>>);
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 #include "absl/strings/str_join.h"
 
 #include "muster/ops/array/sharing.h"
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -119,11 +119,13 @@ absl::Status SplitVShape(ShapeContext& c) {
 }
 
 // Output i = the next sizes[i] slices along `axis`.
-absl::Status Cut(KernelContext& c, const Tensor& input, int axis, const Dims& sizes) {
+absl::Status Cut(KernelContext& c, const Mover& mover, const Tensor& input, int axis,
+                 const Dims& sizes) {
   const int64_t outer = input.shape().ElementsIn(0, axis),
                 inner = input.shape().ElementsIn(axis + 1, input.rank());
   const bool share = axis == 0 && RowsKeepAlignment(input);
   int64_t offset = 0;
+  std::vector<BoxCopy> copies;
   for (int i = 0; i < c.num_outputs(); ++i) {
     if (share) {
       c.SetOutput(i, input.Rows(offset, offset + sizes[i]));
@@ -138,9 +140,9 @@ absl::Status Cut(KernelContext& c, const Tensor& input, int axis, const Dims& si
     box.Add(sizes[i] * inner, 1, 1);
     box.from_offset = offset * inner;
     offset += sizes[i];
-    CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
+    copies.push_back({std::move(box), input.raw(), output->raw()});
   }
-  return absl::OkStatus();
+  return mover.Copy(c, input.dtype(), std::move(copies));
 }
 
 absl::StatusOr<int> SplitAxis(const Tensor& axis_tensor, int rank) {
@@ -155,7 +157,7 @@ absl::StatusOr<int> SplitAxis(const Tensor& axis_tensor, int rank) {
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 
-absl::Status Split(KernelContext& c) {
+absl::Status Split(KernelContext& c, const Mover& mover) {
   if (c.input(0).rank() != 0)
     return InvalidArgument("split_dim must be a scalar but has rank ", c.input(0).rank());
   const Tensor input = c.input(1);
@@ -166,10 +168,10 @@ absl::Status Split(KernelContext& c) {
         "Number of ways to split should evenly divide the split dimension, but got split_dim ",
         axis, " (size = ", input.dim(axis), ") and num_split ", pieces);
   }
-  return Cut(c, input, axis, Dims(pieces, input.dim(axis) / pieces));
+  return Cut(c, mover, input, axis, Dims(pieces, input.dim(axis) / pieces));
 }
 
-absl::Status SplitV(KernelContext& c) {
+absl::Status SplitV(KernelContext& c, const Mover& mover) {
   const Tensor input = c.input(0);
   const Tensor& sizes_tensor = c.input(1);
   ASSIGN_OR_RETURN(const int axis, SplitAxis(c.input(2), input.rank()));
@@ -189,7 +191,7 @@ absl::Status SplitV(KernelContext& c) {
         sum);
   }
   if (wildcard >= 0) sizes[wildcard] = input.dim(axis) - sum;
-  return Cut(c, input, axis, sizes);
+  return Cut(c, mover, input, axis, sizes);
 }
 
 Output JoinGradients(GradientContext& c, Output axis) {
@@ -210,6 +212,10 @@ absl::Status SplitVGradient(GradientContext& c) {
   return absl::OkStatus();
 }
 
+std::vector<DType> GpuSplitDTypes() {
+  return GpuFloatsAnd({DType::kComplex64, DType::kComplex128});
+}
+
 DEFINE_OP(Split) {
   op.Attr("num_split: int >= 1")
       .Attr("T: type")
@@ -220,7 +226,8 @@ DEFINE_OP(Split) {
       .Shape(SplitShape)
       .Gradient(SplitGradient)
       .HostMemory({"split_dim"})
-      .CpuDTypes("T", AllDTypes(), Stateless(Split));
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Split>>())
+      .GpuTypes("T", GpuSplitDTypes(), MovesOnGpu<MoveBy<Split>>);
 }
 
 DEFINE_OP(SplitV) {
@@ -235,7 +242,9 @@ DEFINE_OP(SplitV) {
       .Shape(SplitVShape)
       .Gradient(SplitVGradient)
       .HostMemory({"size_splits", "split_dim"})
-      .CpuDTypes("T", AllDTypes(), Stateless(SplitV));
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<SplitV>>())
+      .GpuOnHost("T")
+      .GpuTypes("T", GpuSplitDTypes(), MovesOnGpu<MoveBy<SplitV>>);
 }
 
 }  // namespace

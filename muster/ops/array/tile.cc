@@ -1,7 +1,9 @@
 // Repeating a tensor along its axes.
+#include "absl/strings/str_cat.h"
+
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/array/wrapping.h"
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -43,7 +45,7 @@ absl::StatusOr<Dims> CheckedMultiples(const Tensor& multiples, int rank) {
   return values;
 }
 
-absl::Status Tile(KernelContext& c) {
+absl::Status Tile(KernelContext& c, const Mover& mover) {
   const Tensor input = c.input(0);
   ASSIGN_OR_RETURN(const Dims multiples, CheckedMultiples(c.input(1), input.rank()));
   Dims dims;
@@ -68,15 +70,11 @@ absl::Status Tile(KernelContext& c) {
     box.Add(multiples[i], 0, to[i] * input.dim(i));
     box.Add(input.dim(i), from[i], to[i]);
   }
-  CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
-  return absl::OkStatus();
+  return mover.Copy(c, std::move(box), input, *output);
 }
 
 // Sums of what a Tile made from each element of its input.
-template <typename T>
-absl::Status TileGrad(KernelContext& c) {
-  const Tensor& input = c.input(0);
-  ASSIGN_OR_RETURN(const Dims multiples, CheckedMultiples(c.input(1), input.rank()));
+absl::StatusOr<Shape> UntiledShape(const Tensor& input, const Dims& multiples) {
   Dims dims;
   for (int i = 0; i < input.rank(); ++i) {
     if (multiples[i] == 0 || input.dim(i) % multiples[i] != 0) {
@@ -85,8 +83,16 @@ absl::Status TileGrad(KernelContext& c) {
     }
     dims.push_back(input.dim(i) / multiples[i]);
   }
-  const Shape shape{absl::Span<const int64_t>(dims)};
+  return Shape(absl::Span<const int64_t>(dims));
+}
+
+template <typename T>
+absl::Status TileGrad(KernelContext& c) {
+  const Tensor& input = c.input(0);
+  ASSIGN_OR_RETURN(const Dims multiples, CheckedMultiples(c.input(1), input.rank()));
+  ASSIGN_OR_RETURN(const Shape shape, UntiledShape(input, multiples));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+  const Dims& dims = shape.dims();
   const Dims strides = RowMajorStrides(dims);
   std::vector<Compute<T>> sums(static_cast<size_t>(shape.num_elements()), Compute<T>{});
   Dims index(input.rank(), 0);
@@ -100,6 +106,43 @@ absl::Status TileGrad(KernelContext& c) {
   for (int64_t i = 0; i < shape.num_elements(); ++i) output->data<T>()[i] = static_cast<T>(sums[i]);
   return absl::OkStatus();
 }
+
+// The structs of tile.cu.
+constexpr int kMostTileAxes = 8;
+struct TileAxis {
+  int64_t size, times;
+};
+struct TileAxes {
+  int rank;
+  TileAxis axes[kMostTileAxes];
+};
+
+class GpuTileGrad : public GpuKernel {
+ public:
+  explicit GpuTileGrad(DType dtype)
+      : run_(*this, "array/tile.cu", absl::StrCat("TileGrad<", GpuTypeName(dtype), ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    ASSIGN_OR_RETURN(const Dims multiples, CheckedMultiples(c.input(1), input.rank()));
+    ASSIGN_OR_RETURN(const Shape shape, UntiledShape(input, multiples));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    TileAxes tiled{};
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (tiled.rank > 0 && multiples[i] == 1) {
+        tiled.axes[tiled.rank - 1].size *= shape.dim(i);
+      } else if (tiled.rank < kMostTileAxes) {
+        tiled.axes[tiled.rank++] = {shape.dim(i), multiples[i]};
+      } else {
+        return Unimplemented("TileGrad of more than ", kMostTileAxes, " axes on a GPU");
+      }
+    }
+    const int64_t count = shape.num_elements();
+    return run_.LaunchForEach(count, GpuIn(input), GpuOut(*output), tiled, count);
+  }
+
+ private:
+  const GpuFunction run_;
+};
 
 // Reshapes dy so that each tiled axis becomes two, and sums over the outer one of each pair.
 absl::Status TileGradient(GradientContext& c) {
@@ -160,7 +203,11 @@ DEFINE_OP(Tile) {
       .Shape(TileShape)
       .Gradient(TileGradient)
       .HostMemory({"multiples"})
-      .CpuDTypes("T", AllDTypes(), Stateless(Tile));
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Tile>>())
+      .GpuTypes("T",
+                GpuFloatsAnd({DType::kBool, DType::kInt16, DType::kInt32, DType::kInt64,
+                              DType::kComplex64, DType::kComplex128}),
+                MovesOnGpu<MoveBy<Tile>>);
 }
 
 DEFINE_OP(TileGrad) {
@@ -173,7 +220,11 @@ DEFINE_OP(TileGrad) {
       .Shape(UnknownShape)
       .HostMemory({"multiples"})
       .CpuTypes<Join<Floats, Join<Types<int16_t, int32_t, int64_t>, Complexes>>>(
-          "T", []<typename T>() { return Stateless(TileGrad<T>); });
+          "T", []<typename T>() { return Stateless(TileGrad<T>); })
+      .GpuTypes("T",
+                GpuFloatsAnd({DType::kInt16, DType::kInt32, DType::kInt64, DType::kComplex64,
+                              DType::kComplex128}),
+                [](DType dtype) { return [=] { return std::make_unique<GpuTileGrad>(dtype); }; });
 }
 
 }  // namespace

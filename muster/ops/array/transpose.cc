@@ -1,9 +1,10 @@
 // Reordering the axes of a tensor.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -64,7 +65,7 @@ absl::StatusOr<Dims> CheckedPermutation(const Tensor& perm, int rank) {
   return axes;
 }
 
-absl::Status Transpose(KernelContext& c) {
+absl::Status Transpose(KernelContext& c, const Mover& mover) {
   const Tensor input = c.input(0);
   ASSIGN_OR_RETURN(const Dims axes, CheckedPermutation(c.input(1), input.rank()));
   Dims dims;
@@ -86,12 +87,10 @@ absl::Status Transpose(KernelContext& c) {
   const Dims from = RowMajorStrides(input.shape().dims()), to = RowMajorStrides(dims);
   StridedBox box;
   for (int i = 0; i < input.rank(); ++i) box.Add(dims[i], from[axes[i]], to[i]);
-  CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
-  return absl::OkStatus();
+  return mover.Copy(c, std::move(box), input, *output);
 }
 
-template <typename T>
-absl::Status ConjugateTranspose(KernelContext& c) {
+absl::StatusOr<Tensor*> TransposedCopy(KernelContext& c, const Mover& mover) {
   const Tensor input = c.input(0);
   ASSIGN_OR_RETURN(const Dims axes, CheckedPermutation(c.input(1), input.rank()));
   Dims dims;
@@ -101,12 +100,40 @@ absl::Status ConjugateTranspose(KernelContext& c) {
   const Dims from = RowMajorStrides(input.shape().dims()), to = RowMajorStrides(dims);
   StridedBox box;
   for (int i = 0; i < input.rank(); ++i) box.Add(dims[i], from[axes[i]], to[i]);
-  CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
+  RETURN_IF_ERROR(mover.Copy(c, std::move(box), input, *output));
+  return output;
+}
+
+template <typename T>
+absl::Status ConjugateTranspose(KernelContext& c) {
+  ASSIGN_OR_RETURN(Tensor* const output, TransposedCopy(c, HostMover()));
   T* const values = output->data<T>();
   c.ParallelFor(output->num_elements(), 1.0, [values](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) values[i] = std::conj(values[i]);
   });
   return absl::OkStatus();
+}
+
+class GpuConjugateTranspose : public GpuKernel {
+ public:
+  explicit GpuConjugateTranspose(DType dtype)
+      : mover_(*this, dtype),
+        conjugate_(*this, "array/transpose.cu",
+                   absl::StrCat("Conjugate<", GpuTypeName(dtype), ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(Tensor* const output, TransposedCopy(c, mover_));
+    const int64_t count = output->num_elements();
+    return conjugate_.LaunchForEach(count, GpuOut(*output), count);
+  }
+
+ private:
+  const GpuMover mover_;
+  const GpuFunction conjugate_;
+};
+
+std::vector<DType> GpuTransposeDTypes() {
+  return GpuFloatsAnd({DType::kBool, DType::kInt8, DType::kUint8, DType::kInt16, DType::kUint16,
+                       DType::kInt32, DType::kInt64});
 }
 
 absl::Status TransposeGradient(GradientContext& c) {
@@ -164,7 +191,9 @@ DEFINE_OP(Transpose) {
       .Shape(TransposeShape)
       .Gradient(TransposeGradient)
       .HostMemory({"perm"})
-      .CpuDTypes("T", AllDTypes(), Stateless(Transpose));
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Transpose>>())
+      .GpuTypes("T", GpuTransposeDTypes(), MovesOnGpu<MoveBy<Transpose>>)
+      .GpuTypes("T", {DType::kComplex64, DType::kComplex128}, MovesOnGpu<MoveBy<Transpose>>);
 }
 
 DEFINE_OP(ConjugateTranspose) {
@@ -177,8 +206,12 @@ DEFINE_OP(ConjugateTranspose) {
       .Shape(TransposeShape)
       .Gradient(ConjugateTransposeGradient)
       .HostMemory({"perm"})
-      .CpuDTypes("T", NotComplexDTypes(), Stateless(Transpose))
-      .CpuTypes<Complexes>("T", []<typename T>() { return Stateless(ConjugateTranspose<T>); });
+      .CpuDTypes("T", NotComplexDTypes(), MovesOnHost<MoveBy<Transpose>>())
+      .CpuTypes<Complexes>("T", []<typename T>() { return Stateless(ConjugateTranspose<T>); })
+      .GpuTypes("T", GpuTransposeDTypes(), MovesOnGpu<MoveBy<Transpose>>)
+      .GpuTypes("T", {DType::kComplex64, DType::kComplex128}, [](DType dtype) {
+        return [dtype] { return std::make_unique<GpuConjugateTranspose>(dtype); };
+      });
 }
 
 DEFINE_OP(InvertPermutation) {
@@ -189,7 +222,8 @@ DEFINE_OP(InvertPermutation) {
       .Shape(VectorShape)
       .NoGradient("indices have no gradient")
       .HostMemory({"x", "y"})
-      .CpuTypes<Indices>("T", []<typename T>() { return Stateless(InvertPermutation<T>); });
+      .CpuTypes<Indices>("T", []<typename T>() { return Stateless(InvertPermutation<T>); })
+      .GpuOnHost("T", {DType::kInt32, DType::kInt64});
 }
 
 }  // namespace

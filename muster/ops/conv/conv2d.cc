@@ -1,6 +1,7 @@
 // Conv2D and its two gradients.
 #include "absl/strings/str_replace.h"
 
+#include "muster/ops/conv/conv_gpu.h"
 #include "muster/ops/conv/conv_types.h"
 #include "muster/ops/nn/gradient_support.h"
 
@@ -53,36 +54,15 @@ class Conv2D : public Kernel {
   Convolver convolver_;
 };
 
-// The shape in `sizes`. Two sizes are height and width only: batch and depth come from the other
-// arguments.
-absl::StatusOr<Shape> InputShapeFrom(const Tensor& sizes, const Shape& filter,
-                                     const Shape& out_backprop) {
-  if (sizes.rank() != 1) {
-    return InvalidArgument("Conv2DBackpropInput: input_sizes input must be 1-dim, not ",
-                           sizes.rank());
-  }
-  ASSIGN_OR_RETURN(Dims dims, IntegerValues(sizes));
-  if (dims.size() == 2 && filter.rank() == 4 && out_backprop.rank() == 4) {
-    dims = {out_backprop.dim(0), dims[0], dims[1], filter.dim(2)};
-  }
-  if (dims.size() != 4) {
-    return InvalidArgument(
-        "Conv2DBackpropInput requires input_sizes to contain 4 values or 2 values, but got: ",
-        dims.size());
-  }
-  return Shape::Make(dims);
-}
-
 template <typename T>
 class Conv2DBackpropInput : public ConvGradient {
  public:
   absl::Status Compute(KernelContext& c) override {
     const Tensor filter = c.input(1);
     const Tensor dy = c.input(2);
-    // TensorFlow means this tensor by the other's name.
-    if (dy.rank() != 4)
-      return InvalidArgument("input_sizes must be 4-dimensional, got: ", dy.rank());
-    ASSIGN_OR_RETURN(const Shape shape, InputShapeFrom(c.input(0), filter.shape(), dy.shape()));
+    RETURN_IF_ERROR(CheckConvOutBackprop(dy.shape()));
+    ASSIGN_OR_RETURN(const Shape shape,
+                     ConvInputShape(attrs_, c.input(0), filter.shape(), dy.shape()));
     ASSIGN_OR_RETURN(const ConvGeometry g,
                      MakeConvGeometry(attrs_, shape, filter.shape(), &dy.shape()));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
@@ -99,12 +79,7 @@ class Conv2DBackpropFilter : public ConvGradient {
     const Tensor input = c.input(0);
     const Tensor& sizes = c.input(1);
     const Tensor dy = c.input(2);
-    if (sizes.rank() != 1) {
-      return InvalidArgument("Conv2DCustomBackpropFilter: filter_sizes input must be 1-dim, not ",
-                             sizes.rank());
-    }
-    ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+    ASSIGN_OR_RETURN(const Shape shape, ConvFilterShape(sizes));
     ASSIGN_OR_RETURN(const ConvGeometry g,
                      MakeConvGeometry(attrs_, input.shape(), shape, &dy.shape()));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
@@ -202,6 +177,7 @@ DEFINE_OP(Conv2D) {
       .Shape(InferConv2D)
       .Gradient(Differentiate)
       .CpuTypes<ForwardTypes>("T", []<typename T>() { return New<Conv2D<T>>(); });
+  AddGpuConv2D(op);
 }
 
 DEFINE_OP(Conv2DBackpropInput) {
@@ -221,6 +197,7 @@ DEFINE_OP(Conv2DBackpropInput) {
       .Gradient(DifferentiateBackpropInput)
       .HostMemory({"input_sizes"})
       .CpuTypes<ForwardTypes>("T", []<typename T>() { return New<Conv2DBackpropInput<T>>(); });
+  AddGpuConv2DBackpropInput(op);
 }
 
 DEFINE_OP(Conv2DBackpropFilter) {
@@ -240,6 +217,7 @@ DEFINE_OP(Conv2DBackpropFilter) {
       .Gradient(DifferentiateBackpropFilter)
       .HostMemory({"filter_sizes"})
       .CpuTypes<Floats>("T", []<typename T>() { return New<Conv2DBackpropFilter<T>>(); });
+  AddGpuConv2DBackpropFilter(op);
 }
 
 }  // namespace muster

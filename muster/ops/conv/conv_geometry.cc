@@ -182,6 +182,45 @@ absl::StatusOr<ConvAttrs> ReadConvAttrs(const Node& node, bool dilations_of_any_
   return attrs;
 }
 
+// TensorFlow means this tensor by the other's name.
+absl::Status CheckConvOutBackprop(const Shape& out_backprop) {
+  if (out_backprop.rank() == 4) return absl::OkStatus();
+  return InvalidArgument("input_sizes must be 4-dimensional, got: ", out_backprop.rank());
+}
+
+absl::StatusOr<Shape> ConvInputShape(const ConvAttrs& attrs, const Tensor& sizes,
+                                     const Shape& filter, const Shape& out_backprop) {
+  if (sizes.rank() != 1) {
+    return InvalidArgument("Conv2DBackpropInput: input_sizes input must be 1-dim, not ",
+                           sizes.rank());
+  }
+  ASSIGN_OR_RETURN(Dims dims, IntegerValues(sizes));
+  if (dims.size() == 2 && filter.rank() == 4 && out_backprop.rank() == 4) {
+    ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
+    const Dims space = dims;
+    dims = Dims(4);
+    dims[0] = out_backprop.dim(0);
+    dims[axes.height] = space[0];
+    dims[axes.width] = space[1];
+    dims[axes.channels] = filter.dim(2);
+  }
+  if (dims.size() != 4) {
+    return InvalidArgument(
+        "Conv2DBackpropInput requires input_sizes to contain 4 values or 2 values, but got: ",
+        dims.size());
+  }
+  return Shape::Make(dims);
+}
+
+absl::StatusOr<Shape> ConvFilterShape(const Tensor& sizes) {
+  if (sizes.rank() != 1) {
+    return InvalidArgument("Conv2DCustomBackpropFilter: filter_sizes input must be 1-dim, not ",
+                           sizes.rank());
+  }
+  ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
+  return Shape::Make(dims);
+}
+
 absl::Status CheckConvAttrs(const ConvAttrs& attrs) {
   if (attrs.strides.size() != 4)
     return InvalidArgument("Sliding window strides field must specify 4 dimensions");

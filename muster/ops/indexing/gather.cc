@@ -2,20 +2,12 @@
 #include <limits>
 
 #include "muster/ops/emit.h"
+#include "muster/ops/indexing/gpu_gather.h"
 #include "muster/ops/indexing/indexing.h"
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
-
-// params is [batch, outer, rows, inner], indices [batch, n], the result [batch, outer, n, inner].
-struct GatherSizes {
-  int64_t batch = 1;
-  int64_t outer = 1;
-  int64_t rows = 1;
-  int64_t inner = 1;
-  int64_t indices = 1;
-};
 
 template <typename Index>
 int64_t FirstBadIndex(const Index* indices, int64_t count, int64_t limit) {
@@ -59,16 +51,19 @@ void GatherRows(KernelContext& c, const Tensor& params, const Index* indices,
                 });
 }
 
-class GatherKernel : public Kernel {
+// What both kernels do before they gather.
+class GatherPlan {
  public:
-  absl::Status Init(KernelSetup& s) override {
+  absl::Status Init(KernelSetup& s) {
     if (s.node().FindAttr("batch_dims") != nullptr) {
       ASSIGN_OR_RETURN(batch_dims_, s.Attr<int32_t>("batch_dims"));
     }
     return absl::OkStatus();
   }
 
-  absl::Status Compute(KernelContext& c) override {
+  // `gather(params, indices, sizes, output)` does the rest.
+  template <typename GatherBy>
+  absl::Status Run(KernelContext& c, GatherBy gather) const {
     const Tensor& params = c.input(0);
     const Tensor& indices = c.input(1);
     if (params.rank() < 1) return InvalidArgument("params must be at least 1 dimensional");
@@ -109,12 +104,14 @@ class GatherKernel : public Kernel {
         }
       }
     }
-    return Run(c, params, indices, static_cast<int>(axis), static_cast<int>(batch_dims));
+    return Allocate(c, params, indices, static_cast<int>(axis), static_cast<int>(batch_dims),
+                    gather);
   }
 
  private:
-  static absl::Status Run(KernelContext& c, const Tensor& params, const Tensor& indices, int axis,
-                          int batch_dims) {
+  template <typename GatherBy>
+  static absl::Status Allocate(KernelContext& c, const Tensor& params, const Tensor& indices,
+                               int axis, int batch_dims, GatherBy gather) {
     GatherSizes sizes;
     sizes.batch = params.shape().ElementsIn(0, batch_dims);
     sizes.outer = params.shape().ElementsIn(batch_dims, axis);
@@ -128,19 +125,62 @@ class GatherKernel : public Kernel {
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
-    return WithIndices(indices, [&](const auto* data) -> absl::Status {
-      const int64_t bad = FirstBadIndex(data, indices.num_elements(), sizes.rows);
-      if (bad >= 0) {
-        return InvalidArgument("indices", PositionText(indices.shape(), bad), " = ",
-                               int64_t{data[bad]}, " is not in [0, ", sizes.rows, ")");
-      }
-      GatherRows(c, params, data, sizes, *output);
-      return absl::OkStatus();
-    });
+    return gather(params, indices, sizes, *output);
   }
 
   int64_t batch_dims_ = 0;
 };
+
+class GatherKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override { return plan_.Init(setup); }
+  absl::Status Compute(KernelContext& c) override {
+    return plan_.Run(c, [&c](const Tensor& params, const Tensor& indices, const GatherSizes& sizes,
+                             Tensor& output) {
+      return WithIndices(indices, [&](const auto* data) -> absl::Status {
+        const int64_t bad = FirstBadIndex(data, indices.num_elements(), sizes.rows);
+        if (bad >= 0) {
+          return InvalidArgument("indices", PositionText(indices.shape(), bad), " = ",
+                                 int64_t{data[bad]}, " is not in [0, ", sizes.rows, ")");
+        }
+        GatherRows(c, params, data, sizes, output);
+        return absl::OkStatus();
+      });
+    });
+  }
+
+ private:
+  GatherPlan plan_;
+};
+
+class GpuGather : public GpuKernel {
+ public:
+  GpuGather(DType dtype, DType index) : gatherer_(*this, dtype, index) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    return plan_.Init(setup);
+  }
+  absl::Status Compute(KernelContext& c) override {
+    return plan_.Run(
+        c, [this](const Tensor& params, const Tensor& indices, const GatherSizes& sizes,
+                  Tensor& output) { return gatherer_.Gather(params, indices, sizes, output); });
+  }
+
+ private:
+  GatherPlan plan_;
+  const GpuGatherer gatherer_;
+};
+
+void DefineOnGpu(OpBuilder& op) {
+  for (const DType index : {DType::kInt32, DType::kInt64}) {
+    op.GpuTypes(
+        "Tparams",
+        {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kBool, DType::kInt32,
+         DType::kInt64, DType::kComplex64, DType::kComplex128},
+        [index](DType dtype) { return [=] { return std::make_unique<GpuGather>(dtype, index); }; },
+        {}, {{"Tindices", index}});
+  }
+}
 
 absl::Status GatherShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape params, c.WithRankAtLeast(c.input(0), 1));
@@ -352,6 +392,7 @@ DEFINE_OP(Gather) {
       .Shape(GatherShape)
       .Gradient(GatherGradient)
       .CpuDTypes("Tparams", AllDTypes(), New<GatherKernel>());
+  DefineOnGpu(op);
 }
 
 DEFINE_OP(GatherV2) {
@@ -368,6 +409,7 @@ DEFINE_OP(GatherV2) {
       .Gradient(GatherV2Gradient)
       .HostMemory({"axis"})
       .CpuDTypes("Tparams", AllDTypes(), New<GatherKernel>());
+  DefineOnGpu(op);
 }
 
 }  // namespace muster

@@ -1,10 +1,12 @@
 // Slices picked by index tuples: GatherNd.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 #include "muster/ops/emit.h"
 #include "muster/ops/indexing/indexing.h"
+#include "muster/ops/indexing/moving.h"
 #include "muster/ops/indexing/nd_indices.h"
 #include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
@@ -12,7 +14,9 @@
 namespace muster {
 namespace {
 
-absl::Status RunGatherNd(KernelContext& c) {
+// `gather(depth, count, output)` does the rest.
+template <typename GatherBy>
+absl::Status PlanGatherNd(KernelContext& c, GatherBy gather) {
   const Tensor& params = c.input(0);
   const Tensor& indices = c.input(1);
   if (params.rank() < 1) return InvalidArgument("params must be at least a vector");
@@ -32,13 +36,18 @@ absl::Status RunGatherNd(KernelContext& c) {
   }
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   if (count == 0) return absl::OkStatus();
+  return gather(static_cast<int>(depth), count, *output);
+}
+
+absl::Status GatherSlices(const KernelContext& c, int depth, int64_t count, Tensor& output) {
+  const Tensor& params = c.input(0);
   ASSIGN_OR_RETURN(const std::vector<int64_t> slices,
-                   FlatSlices(indices, params.shape(), "param shape", c.node()));
+                   FlatSlices(c.input(1), params.shape(), "param shape", c.node()));
   const DType dtype = params.dtype();
-  const int64_t inner = params.shape().ElementsIn(static_cast<int>(depth), params.rank());
+  const int64_t inner = params.shape().ElementsIn(depth, params.rank());
   const int64_t row_bytes = inner * static_cast<int64_t>(DTypeSize(dtype));
   const char* from = params.raw();
-  char* to = output->raw();
+  char* to = output.raw();
   // Tuples that are ignored give zeros.
   if (std::find(slices.begin(), slices.end(), -1) != slices.end()) {
     for (int64_t i = 0; i < count; ++i) {
@@ -62,6 +71,40 @@ absl::Status RunGatherNd(KernelContext& c) {
   });
   return absl::OkStatus();
 }
+
+absl::Status RunGatherNd(KernelContext& c) {
+  return PlanGatherNd(c, [&c](int depth, int64_t count, Tensor& output) {
+    return GatherSlices(c, depth, count, output);
+  });
+}
+
+class GpuGatherNd : public GpuKernel {
+ public:
+  GpuGatherNd(DType dtype, DType index)
+      : gather_{{{*this, kFile, Expression(DTypeSize(dtype), index)},
+                 {*this, kFile, Expression(sizeof(Word16), index)}}} {}
+  absl::Status Compute(KernelContext& c) override {
+    return PlanGatherNd(c, [&](int depth, int64_t count, Tensor& output) -> absl::Status {
+      const Tensor& params = c.input(0);
+      ASSIGN_OR_RETURN(const TupleAxes axes, TupleAxesOf(params.shape(), depth));
+      const auto element_bytes = static_cast<int64_t>(DTypeSize(params.dtype()));
+      int64_t inner = params.shape().ElementsIn(depth, params.rank());
+      const bool wide = RowsAreWide(params.raw(), output.raw(), inner * element_bytes);
+      if (wide) inner = inner * element_bytes / static_cast<int64_t>(sizeof(Word16));
+      return gather_[wide].Launch(GridForRows(gather_[wide], count, inner), GpuIn(params),
+                                  GpuIn(c.input(1)), GpuOut(output), axes, count, inner);
+    });
+  }
+
+ private:
+  static constexpr char kFile[] = "indexing/gather_nd.cu";
+  static std::string Expression(size_t bytes, DType index) {
+    return absl::StrCat("GatherNd<", GpuWordName(bytes), ", ", GpuTypeName(index), ">");
+  }
+
+  // By element, and by 16 bytes.
+  const std::array<const GpuFunction, 2> gather_;
+};
 
 absl::Status GatherNdShape(ShapeContext& c) {
   const PartialShape& params = c.input(0);
@@ -143,6 +186,15 @@ DEFINE_OP(GatherNd) {
       .Shape(GatherNdShape)
       .Gradient(GatherNdGradient)
       .CpuDTypes("Tparams", AllDTypes(), Stateless(RunGatherNd));
+  for (const DType index : {DType::kInt32, DType::kInt64}) {
+    op.GpuTypes("Tparams",
+                {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kInt32,
+                 DType::kInt64, DType::kComplex64, DType::kComplex128},
+                [index](DType dtype) {
+                  return [=] { return std::make_unique<GpuGatherNd>(dtype, index); };
+                },
+                {}, {{"Tindices", index}});
+  }
 }
 
 }  // namespace muster

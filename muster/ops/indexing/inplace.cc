@@ -2,8 +2,10 @@
 // input itself is changed, and later readers see that, where its memory was allocated in the step.
 // Constants, variables and what was fed or received stay as they are.
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
 
 #include "muster/graph/rewrite/rewriter.h"
+#include "muster/ops/indexing/moving.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -59,11 +61,7 @@ const Node& Origin(const Node& node) {
   return *origin;
 }
 
-template <Change kChange>
-absl::Status Run(KernelContext& c, bool in_place) {
-  const Tensor x = c.input(0);
-  const Tensor& rows = c.input(1);
-  const Tensor& v = c.input(2);
+absl::Status CheckInplace(const Tensor& x, const Tensor& rows, const Tensor& v) {
   if (rows.rank() != 1) {
     return InvalidArgument("i must be a vector. ", rows.shape().ToString());
   }
@@ -77,6 +75,15 @@ absl::Status Run(KernelContext& c, bool in_place) {
     return InvalidArgument("i and x shape doesn't match at index 0: ", rows.shape().ToString(),
                            " vs. ", v.shape().ToString());
   }
+  return absl::OkStatus();
+}
+
+template <Change kChange>
+absl::Status Run(KernelContext& c, bool in_place) {
+  const Tensor x = c.input(0);
+  const Tensor& rows = c.input(1);
+  const Tensor& v = c.input(2);
+  RETURN_IF_ERROR(CheckInplace(x, rows, v));
   if (kChange != Change::kUpdate && !IsNumber(Numbers(), x.dtype()))
     return InvalidArgument("Unsupported dtype: ", DTypeName(x.dtype()));
   for (int64_t i = 0; i < rows.dim(0); ++i) {
@@ -122,7 +129,39 @@ class InplaceKernel : public Kernel {
   bool in_place_ = false;
 };
 
-void Define(OpBuilder& op, const char* doc, KernelFactory kernel) {
+class GpuInplace : public GpuKernel {
+ public:
+  GpuInplace(const char* how, DType dtype)
+      : run_(*this, "indexing/inplace.cu",
+             absl::StrCat("Inplace<", how, ", ", GpuTypeName(dtype), ">")) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    in_place_ = MakesItsMemory(Origin(setup.node()));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor x = c.input(0);
+    const Tensor& rows = c.input(1);
+    const Tensor& v = c.input(2);
+    RETURN_IF_ERROR(CheckInplace(x, rows, v));
+    Tensor y = x;
+    if (!in_place_) {
+      ASSIGN_OR_RETURN(y, c.AllocateTemporary(x.dtype(), x.shape()));
+      RETURN_IF_ERROR(gpu().CopyWithin(y.raw(), x.raw(), x.size_bytes()));
+    }
+    c.SetOutput(0, y);
+    if (x.num_elements() == 0) return absl::OkStatus();
+    const int64_t inner = x.shape().ElementsIn(1, x.rank());
+    return run_.Launch(GridForRows(run_, rows.dim(0), inner), GpuIn(rows), GpuIn(v), GpuOut(y),
+                       rows.dim(0), x.dim(0), inner);
+  }
+
+ private:
+  bool in_place_ = false;
+  const GpuFunction run_;
+};
+
+void Define(OpBuilder& op, const char* doc, KernelFactory kernel, const char* gpu_how) {
   op.Attr("T: type")
       .Input("x: T")
       .Input("i: int32")
@@ -130,20 +169,30 @@ void Define(OpBuilder& op, const char* doc, KernelFactory kernel) {
       .Output("y: T")
       .Doc(doc)
       .Shape(UnchangedShape)
-      .Cpu(std::move(kernel));
+      .Cpu(kernel)
+      .Gpu(kernel, {{"T", DType::kInt32}}, {"x", "i", "v", "y"})
+      .GpuTypes("T", {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kInt64},
+                [gpu_how](DType dtype) {
+                  return [=] { return std::make_unique<GpuInplace>(gpu_how, dtype); };
+                });
 }
 
 }  // namespace
 
 DEFINE_OP(InplaceUpdate) {
-  Define(op, "x with the rows i replaced by those of v.", New<InplaceKernel<Change::kUpdate>>());
+  Define(op, "x with the rows i replaced by those of v.", New<InplaceKernel<Change::kUpdate>>(),
+         "ScatterUpdate");
+  op.GpuTypes("T", {DType::kBool}, [](DType dtype) {
+    return [=] { return std::make_unique<GpuInplace>("ScatterUpdate", dtype); };
+  });
 }
 DEFINE_OP(InplaceAdd) {
-  Define(op, "x with the rows of v added to its rows i.", New<InplaceKernel<Change::kAdd>>());
+  Define(op, "x with the rows of v added to its rows i.", New<InplaceKernel<Change::kAdd>>(),
+         "ScatterAdd");
 }
 DEFINE_OP(InplaceSub) {
-  Define(op, "x with the rows of v subtracted from its rows i.",
-         New<InplaceKernel<Change::kSub>>());
+  Define(op, "x with the rows of v subtracted from its rows i.", New<InplaceKernel<Change::kSub>>(),
+         "ScatterSub");
 }
 
 }  // namespace muster

@@ -1,5 +1,8 @@
 // Indices spread over a new axis: OneHot.
+#include "absl/strings/str_cat.h"
+
 #include "muster/ops/indexing/indexing.h"
+#include "muster/ops/indexing/moving.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -21,14 +24,22 @@ void SetOn(const Index* indices, const Tensor& on, int64_t outer, int64_t depth,
   }
 }
 
-class OneHotKernel : public Kernel {
+// The result as [outer, depth, inner].
+struct OneHotSizes {
+  int64_t outer, depth, inner;
+};
+
+// What both kernels do before they write.
+class OneHotPlan {
  public:
-  absl::Status Init(KernelSetup& s) override {
+  absl::Status Init(KernelSetup& s) {
     ASSIGN_OR_RETURN(axis_, s.Attr<int64_t>("axis"));
     return absl::OkStatus();
   }
 
-  absl::Status Compute(KernelContext& c) override {
+  // `write(sizes, output)` does the rest.
+  template <typename WriteBy>
+  absl::Status Run(KernelContext& c, WriteBy write) const {
     const Tensor& indices = c.input(0);
     const Tensor& on = c.input(2);
     const Tensor& off = c.input(3);
@@ -52,21 +63,41 @@ class OneHotKernel : public Kernel {
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
-    Fill(off, *output);
     const int64_t outer = indices.shape().ElementsIn(0, axis);
     const int64_t inner = indices.shape().ElementsIn(axis, indices.rank());
+    return write(OneHotSizes{outer, depth, inner}, *output);
+  }
+
+ private:
+  int64_t axis_ = -1;
+};
+
+class OneHotKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override { return plan_.Init(setup); }
+  absl::Status Compute(KernelContext& c) override {
+    return plan_.Run(c, [&c](const OneHotSizes& sizes, Tensor& output) {
+      return Write(c.input(0), c.input(2), c.input(3), sizes, output);
+    });
+  }
+
+ private:
+  static absl::Status Write(const Tensor& indices, const Tensor& on, const Tensor& off,
+                            const OneHotSizes& sizes, Tensor& output) {
+    const auto [outer, depth, inner] = sizes;
+    Fill(off, output);
     switch (indices.dtype()) {
       case DType::kUint8:
-        SetOn(indices.data<uint8_t>(), on, outer, depth, inner, *output);
+        SetOn(indices.data<uint8_t>(), on, outer, depth, inner, output);
         break;
       case DType::kInt8:
-        SetOn(indices.data<int8_t>(), on, outer, depth, inner, *output);
+        SetOn(indices.data<int8_t>(), on, outer, depth, inner, output);
         break;
       case DType::kInt32:
-        SetOn(indices.data<int32_t>(), on, outer, depth, inner, *output);
+        SetOn(indices.data<int32_t>(), on, outer, depth, inner, output);
         break;
       case DType::kInt64:
-        SetOn(indices.data<int64_t>(), on, outer, depth, inner, *output);
+        SetOn(indices.data<int64_t>(), on, outer, depth, inner, output);
         break;
       default:
         return InvalidArgument("indices of type ", DTypeName(indices.dtype()),
@@ -75,7 +106,6 @@ class OneHotKernel : public Kernel {
     return absl::OkStatus();
   }
 
- private:
   static void Fill(const Tensor& value, Tensor& output) {
     const int64_t element = static_cast<int64_t>(DTypeSize(output.dtype()));
     if (IsPlainData(output.dtype())) {
@@ -87,7 +117,33 @@ class OneHotKernel : public Kernel {
     }
   }
 
-  int64_t axis_ = -1;
+  OneHotPlan plan_;
+};
+
+class GpuOneHot : public GpuKernel {
+ public:
+  GpuOneHot(DType dtype, DType index)
+      : run_(
+            *this, "indexing/one_hot.cu",
+            absl::StrCat("OneHot<", GpuWordName(DTypeSize(dtype)), ", ", GpuTypeName(index), ">")) {
+  }
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    return plan_.Init(setup);
+  }
+  absl::Status Compute(KernelContext& c) override {
+    return plan_.Run(c, [&](const OneHotSizes& sizes, Tensor& output) {
+      const bool is_last = sizes.inner == 1;
+      const GpuGrid grid = GridForRows(run_, is_last ? sizes.outer : sizes.outer * sizes.depth,
+                                       is_last ? sizes.depth : sizes.inner);
+      return run_.Launch(grid, GpuIn(c.input(0)), GpuIn(c.input(2)), GpuIn(c.input(3)),
+                         GpuOut(output), sizes.outer, sizes.depth, sizes.inner);
+    });
+  }
+
+ private:
+  OneHotPlan plan_;
+  const GpuFunction run_;
 };
 
 absl::Status OneHotShape(ShapeContext& c) {
@@ -126,6 +182,14 @@ DEFINE_OP(OneHot) {
       .NoGradient("Its value does not depend smoothly on the indices.")
       .HostMemory({"depth"})
       .CpuDTypes("T", AllDTypes(), New<OneHotKernel>());
+  for (const DType index : {DType::kUint8, DType::kInt32, DType::kInt64}) {
+    op.GpuTypes(
+        "T",
+        {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kBool, DType::kInt32,
+         DType::kInt64},
+        [index](DType dtype) { return [=] { return std::make_unique<GpuOneHot>(dtype, index); }; },
+        {}, {{"TI", index}});
+  }
 }
 
 }  // namespace muster

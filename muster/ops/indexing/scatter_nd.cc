@@ -1,6 +1,7 @@
 // Slices written or added at index tuples into a new tensor: ScatterNd, TensorScatter*,
 // ScatterNdNonAliasingAdd.
 #include "muster/ops/emit.h"
+#include "muster/ops/indexing/gpu_scatter_nd.h"
 #include "muster/ops/indexing/indexing.h"
 #include "muster/ops/indexing/nd_indices.h"
 #include "muster/ops/op.h"
@@ -137,8 +138,11 @@ absl::StatusOr<int64_t> CheckScatter(const Tensor& indices, const Tensor& update
   return shape.ElementsIn(static_cast<int>(depth), shape.rank());
 }
 
-template <typename T>
-absl::Status RunScatterNd(KernelContext& c) {
+struct NewScatter {
+  Shape shape;
+  int64_t inner;  // elements per slice
+};
+absl::StatusOr<NewScatter> CheckScatterNd(const KernelContext& c) {
   const Tensor& indices = c.input(0);
   const Tensor& updates = c.input(1);
   if (!c.input(2).shape().is_vector()) return InvalidArgument("Shape must be a vector");
@@ -149,14 +153,22 @@ absl::Status RunScatterNd(KernelContext& c) {
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
   ASSIGN_OR_RETURN(const int64_t inner,
                    CheckScatter(indices, updates, shape, /*into_tensor=*/false));
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
+  return NewScatter{shape, inner};
+}
+
+template <typename T>
+absl::Status RunScatterNd(KernelContext& c) {
+  const Tensor& indices = c.input(0);
+  const Tensor& updates = c.input(1);
+  ASSIGN_OR_RETURN(const NewScatter scatter, CheckScatterNd(c));
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, scatter.shape));
   if constexpr (!std::is_same_v<T, std::string>) {
     if (output->size_bytes() > 0) std::memset(output->raw(), 0, output->size_bytes());
   }
   if (indices.num_elements() == 0 && updates.num_elements() == 0) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<int64_t> slices,
-                   FlatSlices(indices, shape, "shape", c.node()));
-  Scatter(Combine::kAdd, CombineRows<T>, *output, updates, slices, inner);
+                   FlatSlices(indices, scatter.shape, "shape", c.node()));
+  Scatter(Combine::kAdd, CombineRows<T>, *output, updates, slices, scatter.inner);
   return absl::OkStatus();
 }
 
@@ -202,6 +214,63 @@ absl::Status RunTensorMin(KernelContext& c) {
 template <typename T>
 absl::Status RunTensorMax(KernelContext& c) {
   return RunTensorScatter(c, Combine::kMax, LimitRows<T>);
+}
+
+class GpuScatterNd : public GpuKernel {
+ public:
+  GpuScatterNd(DType dtype, DType index) : scatterer_(*this, "ScatterAdd", dtype, index) {}
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const NewScatter scatter, CheckScatterNd(c));
+    ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, scatter.shape));
+    RETURN_IF_ERROR(gpu().Fill(output->raw(), 0, output->size_bytes()));
+    return scatterer_.Scatter(c.input(0), c.input(1), scatter.inner, *output);
+  }
+
+ private:
+  const GpuNdScatterer scatterer_;
+};
+
+class GpuTensorScatter : public GpuKernel {
+ public:
+  GpuTensorScatter(const char* how, DType dtype, DType index)
+      : scatterer_(*this, how, dtype, index) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Shape shape = c.input(0).shape();
+    ASSIGN_OR_RETURN(const int64_t inner,
+                     CheckScatter(c.input(1), c.input(2), shape, /*into_tensor=*/true));
+    Tensor output = c.TakeInput(0);
+    if (!output.exclusive()) {
+      ASSIGN_OR_RETURN(Tensor copy, c.AllocateTemporary(output.dtype(), shape));
+      RETURN_IF_ERROR(gpu().CopyWithin(copy.raw(), output.raw(), output.size_bytes()));
+      output = std::move(copy);
+    }
+    RETURN_IF_ERROR(scatterer_.Scatter(c.input(1), c.input(2), inner, output));
+    c.SetOutput(0, std::move(output));
+    return absl::OkStatus();
+  }
+
+ private:
+  const GpuNdScatterer scatterer_;
+};
+
+// `make(dtype, index)` gives a kernel.
+template <typename Make>
+void DefineScatterOnGpu(OpBuilder& op, const std::vector<DType>& dtypes, Make make) {
+  for (const DType index : {DType::kInt32, DType::kInt64}) {
+    op.GpuTypes("T", dtypes, [=](DType dtype) { return [=] { return make(dtype, index); }; }, {},
+                {{"Tindices", index}});
+  }
+}
+
+void DefineTensorScatterOnGpu(OpBuilder& op, const char* how, const std::vector<DType>& dtypes) {
+  DefineScatterOnGpu(op, dtypes, [how](DType dtype, DType index) {
+    return std::make_unique<GpuTensorScatter>(how, dtype, index);
+  });
+}
+
+std::vector<DType> GpuScatterDTypes() {
+  return {DType::kHalf,  DType::kBfloat16,  DType::kFloat,     DType::kDouble,
+          DType::kInt32, DType::kComplex64, DType::kComplex128};
 }
 
 absl::Status CheckStatic(const PartialShape& input, const PartialShape& indices,
@@ -312,6 +381,9 @@ DEFINE_OP(ScatterNd) {
       .HostMemory({"shape"})
       .CpuTypes<Join<Numbers, Types<bool, std::string>>>(
           "T", []<typename T>() { return Stateless(RunScatterNd<T>); });
+  DefineScatterOnGpu(op, GpuScatterDTypes(), [](DType dtype, DType index) {
+    return std::make_unique<GpuScatterNd>(dtype, index);
+  });
 }
 
 DEFINE_OP(TensorScatterUpdate) {
@@ -319,6 +391,7 @@ DEFINE_OP(TensorScatterUpdate) {
   op.Doc("The tensor with slices at index tuples replaced by the updates.")
       .Gradient(UpdateGradient)
       .CpuDTypes("T", AllDTypes(), Stateless(RunTensorUpdate));
+  DefineTensorScatterOnGpu(op, "ScatterUpdate", {DType::kFloat, DType::kDouble});
 }
 
 DEFINE_OP(TensorScatterAdd) {
@@ -326,6 +399,7 @@ DEFINE_OP(TensorScatterAdd) {
   op.Doc("The tensor with the updates added to slices at index tuples.")
       .Gradient(AddGradient)
       .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunTensorAdd<T>); });
+  DefineTensorScatterOnGpu(op, "ScatterAdd", {DType::kFloat, DType::kDouble});
 }
 
 DEFINE_OP(TensorScatterSub) {
@@ -333,6 +407,7 @@ DEFINE_OP(TensorScatterSub) {
   op.Doc("The tensor with the updates subtracted from slices at index tuples.")
       .Gradient(SubtractGradient)
       .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunTensorSub<T>); });
+  DefineTensorScatterOnGpu(op, "ScatterSub", {DType::kFloat, DType::kDouble});
 }
 
 DEFINE_OP(TensorScatterMin) {
@@ -363,6 +438,7 @@ DEFINE_OP(ScatterNdNonAliasingAdd) {
       .Gradient(NonAliasingAddGradient)
       .CpuTypes<Join<Numbers, Types<bool>>>(
           "T", []<typename T>() { return Stateless(RunTensorAdd<T>); });
+  DefineTensorScatterOnGpu(op, "ScatterAdd", GpuScatterDTypes());
 }
 
 }  // namespace muster

@@ -1,7 +1,7 @@
 // A box of a tensor given by where it begins and how large it is.
 #include "muster/ops/array/gradients.h"
 #include "muster/ops/array/sharing.h"
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -54,7 +54,7 @@ absl::Status SliceShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status Slice(KernelContext& c) {
+absl::Status Slice(KernelContext& c, const Mover& mover) {
   const Tensor input = c.input(0);
   const Tensor& begin_tensor = c.input(1);
   const Tensor& size_tensor = c.input(2);
@@ -101,8 +101,7 @@ absl::Status Slice(KernelContext& c) {
     box.Add(size[i], from[i], to[i]);
     box.from_offset += begin[i] * from[i];
   }
-  CopyBox(c, input.dtype(), std::move(box), input.raw(), output->raw());
-  return absl::OkStatus();
+  return mover.Copy(c, std::move(box), input, *output);
 }
 
 // Pads dy with zeros to the shape of the input.
@@ -134,7 +133,12 @@ DEFINE_OP(Slice) {
       .Shape(SliceShape)
       .Gradient(SliceGradient)
       .HostMemory({"begin", "size"})
-      .CpuDTypes("T", AllDTypes(), Stateless(Slice));
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<MoveBy<Slice>>())
+      .GpuOnHost("T")
+      .GpuTypes("T",
+                GpuFloatsAnd({DType::kBool, DType::kInt8, DType::kInt64, DType::kComplex64,
+                              DType::kComplex128}),
+                MovesOnGpu<MoveBy<Slice>>);
 }
 
 }  // namespace

@@ -20,34 +20,6 @@ constexpr double kGatherNsPerElement = 1.0;
 constexpr double kObjectNsPerElement = 20.0;
 constexpr int64_t kTile = 32;
 
-// Drops dims of size 1, orders the others by where they write and merges neighbours that continue
-// each other.
-void Simplify(StridedBox& box) {
-  absl::InlinedVector<int, 4> order;
-  for (int i = 0; i < static_cast<int>(box.dims.size()); ++i) {
-    if (box.dims[i] != 1) order.push_back(i);
-  }
-  std::stable_sort(order.begin(), order.end(), [&box](int a, int b) {
-    return std::abs(box.to_strides[a]) > std::abs(box.to_strides[b]);
-  });
-  StridedBox simple;
-  simple.from_offset = box.from_offset;
-  simple.to_offset = box.to_offset;
-  for (int i : order) {
-    const int64_t size = box.dims[i], from = box.from_strides[i], to = box.to_strides[i];
-    if (!simple.dims.empty() && simple.from_strides.back() == from * size &&
-        simple.to_strides.back() == to * size) {
-      simple.dims.back() *= size;
-      simple.from_strides.back() = from;
-      simple.to_strides.back() = to;
-    } else {
-      simple.Add(size, from, to);
-    }
-  }
-  if (simple.dims.empty()) simple.Add(1, 1, 1);
-  box = std::move(simple);
-}
-
 template <typename T>
 void CopyRun(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t count) {
   if (from_stride == 1 && to_stride == 1) {
@@ -150,6 +122,32 @@ void CopyAs(const KernelContext& c, const StridedBox& box, const char* from, cha
 
 }  // namespace
 
+void SimplifyBox(StridedBox& box) {
+  absl::InlinedVector<int, 4> order;
+  for (int i = 0; i < static_cast<int>(box.dims.size()); ++i) {
+    if (box.dims[i] != 1) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&box](int a, int b) {
+    return std::abs(box.to_strides[a]) > std::abs(box.to_strides[b]);
+  });
+  StridedBox simple;
+  simple.from_offset = box.from_offset;
+  simple.to_offset = box.to_offset;
+  for (int i : order) {
+    const int64_t size = box.dims[i], from = box.from_strides[i], to = box.to_strides[i];
+    if (!simple.dims.empty() && simple.from_strides.back() == from * size &&
+        simple.to_strides.back() == to * size) {
+      simple.dims.back() *= size;
+      simple.from_strides.back() = from;
+      simple.to_strides.back() = to;
+    } else {
+      simple.Add(size, from, to);
+    }
+  }
+  if (simple.dims.empty()) simple.Add(1, 1, 1);
+  box = std::move(simple);
+}
+
 Dims RowMajorStrides(absl::Span<const int64_t> dims) {
   Dims strides(dims.size());
   int64_t stride = 1;
@@ -164,7 +162,7 @@ void CopyBox(const KernelContext& c, DType dtype, StridedBox box, const char* fr
   for (int64_t size : box.dims) {
     if (size == 0) return;
   }
-  Simplify(box);
+  SimplifyBox(box);
   switch (dtype) {
     case DType::kString:
       return CopyAs<std::string>(c, box, from, to, kObjectNsPerElement);

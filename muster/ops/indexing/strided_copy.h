@@ -23,6 +23,10 @@ struct StridedBox {
   }
 };
 
+// Drops dims of size 1, orders the others by where they write and merges neighbours that continue
+// each other. At least one dim is left.
+void SimplifyBox(StridedBox& box);
+
 // Strides of a dense row-major tensor with these dims.
 Dims RowMajorStrides(absl::Span<const int64_t> dims);
 

@@ -3,7 +3,7 @@
 
 #include "muster/graph/build/emit.h"
 #include "muster/ops/array/sharing.h"
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/indexing/strided_slice_spec.h"
 #include "muster/ops/op.h"
 
@@ -80,9 +80,9 @@ StridedBox WritingBox(BoxOfSlice box) {
           box.whole_offset};
 }
 
-class MaskedKernel : public Kernel {
+class MaskedMove {
  public:
-  absl::Status Init(KernelSetup& setup) override {
+  absl::Status Init(KernelSetup& setup) {
     ASSIGN_OR_RETURN(masks_, StridedSliceMasks::FromAttrs(setup.node()));
     return absl::OkStatus();
   }
@@ -91,9 +91,9 @@ class MaskedKernel : public Kernel {
   StridedSliceMasks masks_;
 };
 
-class StridedSliceKernel : public MaskedKernel {
+class StridedSliceMove : public MaskedMove {
  public:
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     const Tensor input = c.input(0);
     ASSIGN_OR_RETURN(
         const StridedSliceSpec spec,
@@ -109,14 +109,13 @@ class StridedSliceKernel : public MaskedKernel {
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-    CopyBox(c, input.dtype(), ReadingBox(MakeBox(input.shape(), spec)), input.raw(), output->raw());
-    return absl::OkStatus();
+    return mover.Copy(c, ReadingBox(MakeBox(input.shape(), spec)), input, *output);
   }
 };
 
-class StridedSliceGradKernel : public MaskedKernel {
+class StridedSliceGradMove : public MaskedMove {
  public:
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     const Tensor& shape_tensor = c.input(0);
     const Tensor& dy = c.input(4);
     if (shape_tensor.rank() != 1) {
@@ -137,15 +136,16 @@ class StridedSliceGradKernel : public MaskedKernel {
       return absl::OkStatus();
     }
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-    ZeroElements(output->dtype(), output->raw(), output->num_elements());
-    CopyBox(c, dy.dtype(), WritingBox(MakeBox(shape, spec)), dy.raw(), output->raw());
-    return absl::OkStatus();
+    std::vector<EmbeddedAxis> axes;
+    for (int i = 0; i < shape.rank(); ++i)
+      axes.push_back({shape.dim(i), spec.begin[i], spec.strides[i], spec.box.dim(i)});
+    return mover.Embed(c, axes, nullptr, dy, *output);
   }
 };
 
 // Writes `value` into the slice of `target`; smaller values are broadcast.
-absl::Status AssignSlice(KernelContext& c, const StridedSliceMasks& masks, const Tensor& value,
-                         Tensor& target) {
+absl::Status AssignSlice(KernelContext& c, const Mover& mover, const StridedSliceMasks& masks,
+                         const Tensor& value, Tensor& target) {
   if (value.dtype() != target.dtype()) {
     return InvalidArgument("Cannot assign ", DTypeName(value.dtype()), " to a slice of ",
                            DTypeName(target.dtype()));
@@ -169,37 +169,34 @@ absl::Status AssignSlice(KernelContext& c, const StridedSliceMasks& masks, const
                              " into final shape ", result.ToString());
     }
   }
-  CopyBox(c, value.dtype(), WritingBox(std::move(box)), value.raw(), target.raw());
-  return absl::OkStatus();
+  return mover.Copy(c, WritingBox(std::move(box)), value, target);
 }
 
-class AssignKernel : public MaskedKernel {
+class AssignMove : public MaskedMove {
  public:
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     const Tensor value = c.input(4);
     RETURN_IF_ERROR(c.input_variable(0).Update(
-        [&](Tensor& target) { return AssignSlice(c, masks_, value, target); }));
+        [&](Tensor& target) { return AssignSlice(c, mover, masks_, value, target); }));
     c.SetOutputReference(0, c.input_reference(0));
     return absl::OkStatus();
   }
 };
 
 // A new tensor, in which the slice has another value.
-class UpdateKernel : public MaskedKernel {
+class UpdateMove : public MaskedMove {
  public:
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     const Tensor input = c.input(0);
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
-    if (input.num_elements() > 0) {
-      CopyElements(input.dtype(), input.raw(), output->raw(), input.num_elements());
-    }
-    return AssignSlice(c, masks_, c.input(4), *output);
+    RETURN_IF_ERROR(mover.CopyAll(input, *output));
+    return AssignSlice(c, mover, masks_, c.input(4), *output);
   }
 };
 
-class ResourceAssignKernel : public MaskedKernel {
+class ResourceAssignMove : public MaskedMove {
  public:
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     const Tensor& handles = c.input(0);
     if (handles.num_elements() != 1) {
       return InvalidArgument("Expected one resource, but got shape ", handles.shape().ToString());
@@ -208,7 +205,8 @@ class ResourceAssignKernel : public MaskedKernel {
     ASSIGN_OR_RETURN(const RefPtr<Variable> variable,
                      c.resources().LookupAs<Variable>(handle.container, handle.name));
     const Tensor value = c.input(4);
-    return variable->Update([&](Tensor& target) { return AssignSlice(c, masks_, value, target); });
+    return variable->Update(
+        [&](Tensor& target) { return AssignSlice(c, mover, masks_, value, target); });
   }
 };
 
@@ -254,6 +252,11 @@ absl::Status UpdateGradient(GradientContext& c) {
 
 // --- Definitions -------------------------------------------------------------------------------
 
+std::vector<DType> GpuSliceDTypes() {
+  return GpuFloatsAnd(
+      {DType::kBool, DType::kInt8, DType::kInt64, DType::kComplex64, DType::kComplex128});
+}
+
 OpBuilder& MaskAttrs(OpBuilder& op) {
   return op.Attr("begin_mask: int = 0")
       .Attr("end_mask: int = 0")
@@ -275,7 +278,9 @@ DEFINE_OP(StridedSlice) {
       .Shape(StridedSliceShape)
       .Gradient(StridedSliceGradient)
       .HostMemory({"begin", "end", "strides"})
-      .CpuDTypes("T", AllDTypes(), New<StridedSliceKernel>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<StridedSliceMove>())
+      .GpuOnHost("T")
+      .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<StridedSliceMove>);
 }
 
 DEFINE_OP(StridedSliceGrad) {
@@ -290,7 +295,9 @@ DEFINE_OP(StridedSliceGrad) {
       .Shape(StridedSliceGradShape)
       .Gradient(StridedSliceGradGradient)
       .HostMemory({"shape", "begin", "end", "strides"})
-      .CpuDTypes("T", AllDTypes(), New<StridedSliceGradKernel>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<StridedSliceGradMove>())
+      .GpuOnHost("T")
+      .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<StridedSliceGradMove, GpuEmbedder>);
 }
 
 DEFINE_OP(StridedSliceAssign) {
@@ -304,7 +311,8 @@ DEFINE_OP(StridedSliceAssign) {
       .Doc("Assigns to a slice of a variable.")
       .Shape(UnchangedShape)
       .HostMemory({"begin", "end", "strides"})
-      .CpuDTypes("T", AllDTypes(), New<AssignKernel>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<AssignMove>())
+      .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<AssignMove>);
 }
 
 DEFINE_OP(TensorStridedSliceUpdate) {
@@ -319,7 +327,9 @@ DEFINE_OP(TensorStridedSliceUpdate) {
       .Shape(UnchangedShape)
       .Gradient(UpdateGradient)
       .HostMemory({"begin", "end", "strides"})
-      .CpuDTypes("T", AllDTypes(), New<UpdateKernel>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<UpdateMove>())
+      .GpuOnHost("T")
+      .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<UpdateMove>);
 }
 
 DEFINE_OP(ResourceStridedSliceAssign) {
@@ -333,7 +343,8 @@ DEFINE_OP(ResourceStridedSliceAssign) {
       .Doc("Assigns to a slice of a resource variable.")
       .Shape(NoOutputs)
       .HostMemory({"begin", "end", "strides"})
-      .CpuDTypes("T", AllDTypes(), New<ResourceAssignKernel>());
+      .CpuDTypes("T", AllDTypes(), MovesOnHost<ResourceAssignMove>())
+      .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<ResourceAssignMove>);
 }
 
 }  // namespace

@@ -212,7 +212,8 @@ DEFINE_OP(Unique) {
           "The distinct elements of a vector, and for every element the place of its equal among "
           "them.")
       .Shape(UniqueShape)
-      .CpuTypes<UniqueTypes>("T", []<typename T>() { return Stateless(RunUnique<T>); });
+      .CpuTypes<UniqueTypes>("T", []<typename T>() { return Stateless(RunUnique<T>); })
+      .GpuOnHost("T", {DType::kInt32, DType::kInt64});
 }
 
 DEFINE_OP(UniqueWithCounts) {

@@ -1,4 +1,7 @@
 // Positions of the elements that are not zero: Where.
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/indexing/moving.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -13,10 +16,15 @@ bool IsSet(const T& value) {
   }
 }
 
+absl::Status CheckWhere(const Tensor& input) {
+  if (input.rank() == 0) return InvalidArgument("WhereOp : Unhandled input dimensions: 0");
+  return absl::OkStatus();
+}
+
 template <typename T>
 absl::Status RunWhere(KernelContext& c) {
   const Tensor& input = c.input(0);
-  if (input.rank() == 0) return InvalidArgument("WhereOp : Unhandled input dimensions: 0");
+  RETURN_IF_ERROR(CheckWhere(input));
   const T* values = input.data<T>();
   const int64_t count = input.num_elements();
   int64_t found = 0;
@@ -45,6 +53,64 @@ absl::Status RunWhere(KernelContext& c) {
   return absl::OkStatus();
 }
 
+// Counts first; the result is allocated and written when the host has the number.
+class GpuWhere : public GpuKernel {
+ public:
+  explicit GpuWhere(DType dtype)
+      : count_(*this, kFile, absl::StrCat("CountSet<", GpuTypeName(dtype), ">")),
+        sum_(*this, kFile, "SumCounts"),
+        write_(*this, kFile, absl::StrCat("WritePositions<", GpuTypeName(dtype), ">")) {}
+  bool is_async() const override { return true; }
+  absl::Status Compute(KernelContext&) override { return Internal("Where runs asynchronously"); }
+  void ComputeAsync(KernelContext& c, Done done) override {
+    absl::StatusOr<Tensor> starts = Count(c);
+    if (!starts.ok()) return std::move(done)(starts.status());
+    const int64_t chunks = starts->num_elements() - 1;
+    const Tensor found = starts->Rows(chunks, chunks + 1);
+    c.device().CopyToHost(found, [this, &c, starts = *std::move(starts),
+                                  done = std::move(done)](absl::StatusOr<Tensor> count) mutable {
+      if (!count.ok()) return std::move(done)(count.status());
+      std::move(done)(Write(c, starts, count->scalar<int64_t>()));
+    });
+  }
+
+ private:
+  static constexpr char kFile[] = "indexing/where.cu";
+  // Of where.cu.
+  static constexpr int kScanThreads = 256;
+  static constexpr int64_t kChunk = int64_t{8} * kScanThreads;
+
+  GpuGrid GridFor(int64_t chunks) const { return count_.GridForEach(chunks * kScanThreads); }
+
+  // How many elements that are set come before each chunk, and before the end.
+  absl::StatusOr<Tensor> Count(KernelContext& c) const {
+    const Tensor& input = c.input(0);
+    RETURN_IF_ERROR(CheckWhere(input));
+    RETURN_IF_ERROR(TupleAxesOf(input.shape(), input.rank()).status());
+    const int64_t count = input.num_elements(), chunks = (count + kChunk - 1) / kChunk;
+    ASSIGN_OR_RETURN(Tensor counts, c.AllocateTemporary(DType::kInt64, Shape({chunks + 1})));
+    RETURN_IF_ERROR(count_.Launch(GridFor(chunks), GpuIn(input), count, GpuOut(counts), chunks));
+    GpuGrid one_block;
+    one_block.threads_x = kScanThreads;
+    RETURN_IF_ERROR(sum_.Launch(one_block, GpuOut(counts), chunks));
+    return counts;
+  }
+  absl::Status Write(KernelContext& c, const Tensor& starts, int64_t found) const {
+    const Tensor& input = c.input(0);
+    ASSIGN_OR_RETURN(const TupleAxes axes, TupleAxesOf(input.shape(), input.rank()));
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({found, int64_t{input.rank()}}));
+    ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
+    if (found == 0) return absl::OkStatus();
+    const int64_t chunks = starts.num_elements() - 1;
+    return write_.Launch(GridFor(chunks), GpuIn(input), input.num_elements(), GpuIn(starts), chunks,
+                         axes, GpuOut(*output));
+  }
+
+  const GpuFunction count_;
+  const GpuFunction sum_;
+  const GpuFunction write_;
+};
+
 absl::Status WhereShape(ShapeContext& c) {
   const PartialShape& input = c.input(0);
   c.SetOutput(0, PartialShape::Matrix(-1, input.known_rank() ? input.rank() : -1));
@@ -63,7 +129,12 @@ DEFINE_OP(Where) {
       .Doc("The positions of the elements that are true or not zero, in row-major order.")
       .Shape(WhereShape)
       .CpuTypes<Join<Numbers, Types<bool>>>("T",
-                                            []<typename T>() { return Stateless(RunWhere<T>); });
+                                            []<typename T>() { return Stateless(RunWhere<T>); })
+      .GpuOnHost("T")
+      .GpuTypes("T",
+                {DType::kBool, DType::kFloat, DType::kDouble, DType::kInt8, DType::kUint8,
+                 DType::kInt64, DType::kComplex64, DType::kComplex128},
+                [](DType dtype) { return [=] { return std::make_unique<GpuWhere>(dtype); }; });
 }
 
 }  // namespace muster

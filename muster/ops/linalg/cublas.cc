@@ -135,6 +135,7 @@ absl::Status PrepareGpuProducts(Gpu& gpu) {
 absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products) {
   const GemmShape& shape = products.shape;
   if (shape.m == 0 || shape.n == 0 || products.count == 0) return absl::OkStatus();
+  if (shape.k == 0 && products.adds) return absl::OkStatus();
   if (shape.k == 0) {
     const auto elements = static_cast<size_t>(shape.m * shape.n * products.count);
     return gpu.Fill(products.c, 0, elements * DTypeSize(dtype));
@@ -143,22 +144,22 @@ absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products) {
   ASSIGN_OR_RETURN(const Cublas* const cublas, LoadCublas());
   CardProducts& card = ProductsOf(gpu);
   const auto multiply = [cublas, &card, type, products]() -> absl::Status {
-    const GemmShape& shape = products.shape;
-    const int64_t lda = shape.transpose_a ? shape.m : shape.k;
-    const int64_t ldb = shape.transpose_b ? shape.k : shape.n;
+    const GemmShape& size = products.shape;
+    const int64_t lda = size.transpose_a ? size.m : size.k;
+    const int64_t ldb = size.transpose_b ? size.k : size.n;
     MutexLock lock(card.mutex);
     return Check(
-        cublas->Multiply(card.handle, Operation(shape.transpose_b, shape.conjugate_b),
-                         Operation(shape.transpose_a, shape.conjugate_a), shape.n, shape.m, shape.k,
+        cublas->Multiply(card.handle, Operation(size.transpose_b, size.conjugate_b),
+                         Operation(size.transpose_a, size.conjugate_a), size.n, size.m, size.k,
                          Number(type.compute_type, true), products.b, type.type, ldb,
                          products.stride_b, products.a, type.type, lda, products.stride_a,
-                         Number(type.compute_type, false), products.c, type.type, shape.n,
+                         Number(type.compute_type, products.adds), products.c, type.type, size.n,
                          products.stride_c, products.count, type.compute_type, kAnyAlgorithm),
         "cublasGemmStridedBatchedEx");
   };
   const struct {
     char kind[8];
-    int64_t dtype, m, n, k, transposes, count, stride_a, stride_b, stride_c;
+    int64_t dtype, m, n, k, flags, count, stride_a, stride_b, stride_c;
     const void *a, *b, *c;
   } key = {"product",
            static_cast<int64_t>(dtype),
@@ -166,7 +167,7 @@ absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products) {
            shape.n,
            shape.k,
            Operation(shape.transpose_a, shape.conjugate_a) * 4 +
-               Operation(shape.transpose_b, shape.conjugate_b),
+               Operation(shape.transpose_b, shape.conjugate_b) + (products.adds ? 16 : 0),
            products.count,
            products.stride_a,
            products.stride_b,

@@ -20,6 +20,7 @@ struct GpuProducts {
   const void* b = nullptr;
   void* c = nullptr;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
+  bool adds = false;  // to what is in c
 };
 
 inline std::vector<DType> GpuProductTypes() {

@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <array>
 
+#include "absl/strings/str_cat.h"
+
 #include "muster/ops/control/variant_math.h"
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 
 namespace muster {
 namespace {
@@ -17,19 +20,25 @@ void AddTo(L* sum, const L* x, int64_t count) {
   for (int64_t i = 0; i < count; ++i) sum[i] = static_cast<L>(sum[i] + x[i]);
 }
 
-template <typename T>
-absl::Status RunAddN(KernelContext& c) {
-  using L = typename elementwise::LoopTypeOf<T, true>::type;
-  const Shape shape = c.input(0).shape();
-  absl::InlinedVector<const T*, 8> inputs;
-  for (int i = 0; i < c.num_inputs(); ++i) {
+absl::Status CheckSameShapes(KernelContext& c) {
+  const Shape& shape = c.input(0).shape();
+  for (int i = 1; i < c.num_inputs(); ++i) {
     if (!(c.input(i).shape() == shape)) {
       return InvalidArgument("Inputs to operation ", c.node().name(), " of type ", c.node().op(),
                              " must have the same size and shape.  Input 0: ", shape.ToString(),
                              " != input ", i, ": ", c.input(i).shape().ToString());
     }
-    inputs.push_back(c.input(i).data<T>());
   }
+  return absl::OkStatus();
+}
+
+template <typename T>
+absl::Status RunAddN(KernelContext& c) {
+  using L = typename elementwise::LoopTypeOf<T, true>::type;
+  const Shape shape = c.input(0).shape();
+  absl::InlinedVector<const T*, 8> inputs;
+  RETURN_IF_ERROR(CheckSameShapes(c));
+  for (int i = 0; i < c.num_inputs(); ++i) inputs.push_back(c.input(i).data<T>());
   if (inputs.size() == 1) {
     c.SetOutput(0, c.input(0));
     return absl::OkStatus();
@@ -62,6 +71,44 @@ absl::Status RunAddN(KernelContext& c) {
                 });
   return absl::OkStatus();
 }
+
+class GpuAddN final : public GpuKernel {
+ public:
+  explicit GpuAddN(DType dtype)
+      : run_(*this, "math/add_n.cu", absl::StrCat("AddN<", GpuTypeName(dtype), ">")) {}
+
+  absl::Status Compute(KernelContext& c) override {
+    RETURN_IF_ERROR(CheckSameShapes(c));
+    if (c.num_inputs() == 1) {
+      c.SetOutput(0, c.input(0));
+      return absl::OkStatus();
+    }
+    const Shape shape = c.input(0).shape();
+    const int64_t count = shape.num_elements();
+    absl::InlinedVector<const void*, 8> rest;
+    for (int i = c.num_inputs() - 1; i >= 0; --i) rest.push_back(GpuIn(c.input(i)));
+    ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
+    while (!rest.empty()) {
+      Inputs inputs;
+      if (rest.size() < static_cast<size_t>(c.num_inputs()))
+        inputs.at[inputs.count++] = GpuIn(*output);  // the sum so far
+      for (; !rest.empty() && inputs.count < Inputs::kMost; rest.pop_back())
+        inputs.at[inputs.count++] = rest.back();
+      RETURN_IF_ERROR(
+          run_.LaunchForEach(GpuPacks(count, output->dtype()), inputs, GpuOut(*output), count));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // The layout of the struct in add_n.cu.
+  struct Inputs {
+    static constexpr int kMost = 32;
+    const void* at[kMost] = {};
+    int64_t count = 0;
+  };
+  GpuFunction run_;
+};
 
 absl::Status AddNShape(ShapeContext& c) {
   PartialShape shape = c.input(c.num_inputs() - 1);
@@ -101,7 +148,9 @@ DEFINE_OP(AddN) {
       .Shape(AddNShape)
       .Gradient(CopyGradient)
       .Cpu(AddVariants, {{"T", DType::kVariant}})
-      .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunAddN<T>); });
+      .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunAddN<T>); })
+      .GpuTypes("T", With(kGpuFields, {DType::kInt64}), KernelOnGpu<GpuAddN>())
+      .GpuOnHost("T");
 }
 DEFINE_OP(AccumulateNV2) {
   op.Attr("N: int >= 1");

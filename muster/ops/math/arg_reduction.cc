@@ -2,7 +2,11 @@
 // there are several.
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/float16.h"
+#include "muster/ops/math/reduce_gpu.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -112,8 +116,8 @@ absl::StatusOr<int64_t> Axis(const Tensor& tensor) {
   return tensor.scalar<int64_t>();
 }
 
-template <typename T, bool kMax>
-absl::Status Run(KernelContext& c) {
+// The axis of input 0 that input 1 names.
+absl::StatusOr<int> CheckedAxis(KernelContext& c) {
   const Tensor& input = c.input(0);
   ASSIGN_OR_RETURN(const int64_t axis, Axis(c.input(1)));
   const int rank = input.rank();
@@ -122,9 +126,17 @@ absl::Status Run(KernelContext& c) {
                            axis);
   }
   const int at = static_cast<int>(axis < 0 ? axis + rank : axis);
-  const int64_t length = input.dim(at);
-  if (length == 0)
+  if (input.dim(at) == 0)
     return InvalidArgument("Reduction axis ", at, " is empty in shape ", input.shape().ToString());
+  return at;
+}
+
+template <typename T, bool kMax>
+absl::Status Run(KernelContext& c) {
+  const Tensor& input = c.input(0);
+  ASSIGN_OR_RETURN(const int at, CheckedAxis(c));
+  const int rank = input.rank();
+  const int64_t length = input.dim(at);
   Shape shape = input.shape();
   shape.Remove(at);
   ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
@@ -155,6 +167,33 @@ absl::Status Run(KernelContext& c) {
   return absl::OkStatus();
 }
 
+class GpuArgReduction final : public GpuKernel {
+ public:
+  explicit GpuArgReduction(const std::string& op) : reducer_(*this, op) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    ASSIGN_OR_RETURN(const int at, CheckedAxis(c));
+    const Tensor axis = Tensor::Vector<int32_t>({at});
+    ASSIGN_OR_RETURN(const ReductionPlan plan, PlanReduction(input.shape(), axis, false));
+    ASSIGN_OR_RETURN(Tensor* const out, c.AllocateOutput(0, plan.output));
+    return reducer_.Run(c, plan, input, *out);
+  }
+
+ private:
+  const GpuReducer reducer_;
+};
+// `function` is a struct of reduction.cu.
+void AddArgKernelsOnGpu(OpBuilder& op, const char* function) {
+  for (const DType index : {DType::kInt32, DType::kInt64}) {
+    const auto make = [=](DType dtype) -> KernelFactory {
+      const std::string name =
+          absl::StrCat(function, "<", GpuTypeName(dtype), ", ", GpuTypeName(index), ">");
+      return [=] { return std::make_unique<GpuArgReduction>(name); };
+    };
+    op.GpuTypes("T", kGpuFloats, make, {}, {{"output_type", index}});
+  }
+}
+
 using ArgTypes = Join<Reals, Types<bool>>;
 constexpr char kArgTypes[] =
     "T: {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64, "
@@ -173,6 +212,7 @@ DEFINE_OP(ArgMax) {
       .NoGradient("Indices do not vary smoothly")
       .HostMemory({"dimension"})
       .CpuTypes<ArgTypes>("T", []<typename T>() { return Stateless(Run<T, true>); });
+  AddArgKernelsOnGpu(op, "ArgMax");
 }
 
 DEFINE_OP(ArgMin) {
@@ -187,6 +227,7 @@ DEFINE_OP(ArgMin) {
       .NoGradient("Indices do not vary smoothly")
       .HostMemory({"dimension"})
       .CpuTypes<ArgTypes>("T", []<typename T>() { return Stateless(Run<T, false>); });
+  AddArgKernelsOnGpu(op, "ArgMin");
 }
 
 }  // namespace

@@ -1,4 +1,7 @@
 // Betainc: the regularised incomplete beta function. Its arguments have one shape, or are scalars.
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
 #include "muster/ops/math/special_functions.h"
 #include "muster/ops/op.h"
@@ -6,8 +9,8 @@
 namespace muster {
 namespace {
 
-template <typename T>
-absl::Status Betainc(KernelContext& c) {
+// The shape of the arguments that are no scalars.
+absl::StatusOr<Shape> CommonShape(KernelContext& c) {
   Shape shape;
   constexpr const char* kNames[] = {"a", "b", "x"};
   int shaped = -1;
@@ -21,6 +24,12 @@ absl::Status Betainc(KernelContext& c) {
     shape = own;
     shaped = i;
   }
+  return shape;
+}
+
+template <typename T>
+absl::Status Betainc(KernelContext& c) {
+  ASSIGN_OR_RETURN(const Shape shape, CommonShape(c));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
   const auto at = [&c](int i, int64_t k) {
     const Tensor& input = c.input(i);
@@ -33,6 +42,27 @@ absl::Status Betainc(KernelContext& c) {
   });
   return absl::OkStatus();
 }
+
+class GpuBetainc final : public GpuKernel {
+ public:
+  explicit GpuBetainc(DType dtype)
+      : run_(*this, "math/special.cu",
+             absl::StrCat("Ternary<Betainc, ", GpuTypeName(dtype), ", ", GpuTypeName(dtype), ">")) {
+  }
+  absl::Status Compute(KernelContext& c) override {
+    RETURN_IF_ERROR(CommonShape(c).status());
+    const std::array<const Shape*, 3> shapes = {&c.input(0).shape(), &c.input(1).shape(),
+                                                &c.input(2).shape()};
+    ASSIGN_OR_RETURN(const BroadcastPlan plan, BroadcastPlan::Make(shapes));
+    ASSIGN_OR_RETURN(const GpuBroadcast<3> broadcast, MakeGpuBroadcast<3>(plan));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, plan.output()));
+    return run_.LaunchForEach(GpuPacks(broadcast.count, output->dtype()), GpuIn(c.input(0)),
+                              GpuIn(c.input(1)), GpuIn(c.input(2)), GpuOut(*output), broadcast);
+  }
+
+ private:
+  GpuFunction run_;
+};
 
 absl::Status BetaincShape(ShapeContext& c) {
   PartialShape shape = PartialShape::Scalar();
@@ -80,7 +110,9 @@ DEFINE_OP(Betainc) {
       .Doc("Regularised incomplete beta function.")
       .Shape(BetaincShape)
       .Gradient(BetaincGradient);
-  op.CpuTypes<Types<float, double>>("T", []<typename T>() { return Stateless(Betainc<T>); });
+  op.CpuTypes<Types<float, double>>("T", []<typename T>() {
+      return Stateless(Betainc<T>);
+    }).GpuTypes("T", kGpuPreciseFloats, KernelOnGpu<GpuBetainc>());
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "muster/ops/math/binary_op.h"
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
 
 namespace muster {
@@ -186,7 +187,9 @@ DEFINE_OP(Add) {
             "Sums; strings are joined.", AddGradient)
       .CpuTypes<Join<Join<Floats, Complexes>,
                      Types<uint8_t, int8_t, int16_t, int32_t, int64_t, std::string>>>(
-          "T", Binary<Add>("", "Add"));
+          "T", Binary<Add>("", "Add"))
+      .GpuTypes("T", With(kGpuFields, {DType::kUint8, DType::kInt64}), BinaryOnGpu("Add"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(AddV2) {
   BinaryDef(op,
@@ -196,7 +199,9 @@ DEFINE_OP(AddV2) {
             "Sums.", AddGradient)
       .Commutative()
       .Aggregate()
-      .CpuTypes<Numbers>("T", Binary<Add>("", "AddV2"));
+      .CpuTypes<Numbers>("T", Binary<Add>("", "AddV2"))
+      .GpuTypes("T", With(kGpuFields, {DType::kUint8, DType::kInt64}), BinaryOnGpu("Add"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(Sub) {
   BinaryDef(op,
@@ -204,37 +209,51 @@ DEFINE_OP(Sub) {
             "complex64, complex128, "
             "uint32, uint64}",
             "Differences.", SubGradient)
-      .CpuTypes<Numbers>("T", Binary<Sub>("", "Sub"));
+      .CpuTypes<Numbers>("T", Binary<Sub>("", "Sub"))
+      .GpuTypes("T", With(kGpuFields, {DType::kInt64}), BinaryOnGpu("Sub"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(Mul) {
   BinaryDef(op, kArithmeticTypes, "Products.", MulGradient)
       .Commutative()
-      .CpuTypes<Numbers>("T", Binary<Mul>("", "Mul"));
+      .CpuTypes<Numbers>("T", Binary<Mul>("", "Mul"))
+      .GpuTypes("T",
+                With(kGpuFields,
+                     {DType::kUint8, DType::kUint16, DType::kInt8, DType::kInt16, DType::kInt64}),
+                BinaryOnGpu("Mul"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(MulNoNan) {
   BinaryDef(op, "T: {bfloat16, half, float, double, complex64, complex128}",
             "Products; zero where y is zero, whatever x is.", MulNoNanGradient)
-      .CpuTypes<Fields>("T", Binary<MulNoNan>());
+      .CpuTypes<Fields>("T", Binary<MulNoNan>())
+      .GpuTypes("T", kGpuFields, BinaryOnGpu("MulNoNan"));
 }
 DEFINE_OP(SquaredDifference) {
   BinaryDef(op, "T: {bfloat16, half, float, double, int32, int64, complex64, complex128}",
             "(x - y)^2.", SquaredDifferenceGradient)
       .Commutative()
-      .CpuTypes<Join<Fields, Indices>>("T", Binary<SquaredDifference>());
+      .CpuTypes<Join<Fields, Indices>>("T", Binary<SquaredDifference>())
+      .GpuTypes("T", With(kGpuFloats, {DType::kInt64}), BinaryOnGpu("SquaredDifference"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(Maximum) {
   BinaryDef(op,
             "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, "
             "uint64}",
             "The greater of two values.", MaximumGradient)
-      .CpuTypes<Reals>("T", Binary<Maximum>());
+      .CpuTypes<Reals>("T", Binary<Maximum>())
+      .GpuTypes("T", With(kGpuFloats, {DType::kInt64}), BinaryOnGpu("Maximum"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(Minimum) {
   BinaryDef(op,
             "T: {bfloat16, half, float, double, int8, uint8, int16, uint16, int32, uint32, int64, "
             "uint64}",
             "The smaller of two values.", MinimumGradient)
-      .CpuTypes<Reals>("T", Binary<Minimum>());
+      .CpuTypes<Reals>("T", Binary<Minimum>())
+      .GpuTypes("T", With(kGpuFloats, {DType::kInt64}), BinaryOnGpu("Minimum"))
+      .GpuOnHost("T");
 }
 
 }  // namespace

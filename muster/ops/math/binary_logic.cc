@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 
 namespace muster {
 namespace {
@@ -14,6 +15,7 @@ constexpr const char* kIntegerTypes =
 constexpr const char* kNoDerivative = "truth values have no derivative";
 
 using Comparable = Join<Numbers, Types<bool, std::string>>;
+const std::vector<DType> kGpuCompared = {DType::kUint8, DType::kInt8, DType::kInt16, DType::kInt64};
 
 struct Equal {
   static constexpr bool kWraps = true;
@@ -144,7 +146,7 @@ absl::Status EqualityShape(ShapeContext& c) {
 }
 
 template <typename F>
-void DefineEquality(OpBuilder& op, const char* doc, bool mismatch) {
+void DefineEquality(OpBuilder& op, const char* function, const char* doc, bool mismatch) {
   op.Attr("T: type")
       .Attr("incompatible_shape_error: bool = true")
       .Input("x: T")
@@ -154,32 +156,48 @@ void DefineEquality(OpBuilder& op, const char* doc, bool mismatch) {
   op.CpuTypes<Comparable>(
       "T", [mismatch]<typename T>() { return ComparisonKernel(BinarySpecOf<F, T>(), mismatch); });
   AddQuantized(op, QuantizedSpec<F>, mismatch);
+  op.GpuTypes("T", With(With(kGpuFields, kGpuCompared), {DType::kBool}),
+              ComparisonOnGpu(function, mismatch))
+      .GpuOnHost("T");
 }
 template <typename F>
-void DefineOrder(OpBuilder& op, const char* doc) {
+void DefineOrder(OpBuilder& op, const char* function, const char* doc) {
   op.Attr(kRealTypes)
       .Input("x: T")
       .Input("y: T")
       .Output("z: bool")
       .Doc(doc)
       .Shape(BroadcastBinaryShape);
-  op.NoGradient(kNoDerivative).CpuTypes<Reals>("T", Binary<F>());
+  op.NoGradient(kNoDerivative)
+      .CpuTypes<Reals>("T", Binary<F>())
+      .GpuTypes("T", With(kGpuFloats, kGpuCompared), BinaryOnGpu(function))
+      .GpuOnHost("T");
 }
 template <typename F>
-void DefineLogical(OpBuilder& op, const char* doc) {
+void DefineLogical(OpBuilder& op, const char* function, const char* doc) {
   op.Input("x: bool").Input("y: bool").Output("z: bool").Doc(doc).Commutative().Shape(
       BroadcastBinaryShape);
-  op.NoGradient(kNoDerivative).Cpu(ElementwiseKernel(BinarySpecOf<F, bool>()));
+  op.NoGradient(kNoDerivative)
+      .Cpu(ElementwiseKernel(BinarySpecOf<F, bool>()))
+      .GpuUntyped(BinaryOnGpu(function)(DType::kBool));
 }
 template <typename F>
-void DefineBits(OpBuilder& op, const char* doc) {
+void DefineBits(OpBuilder& op, const char* function, const char* doc) {
   op.Attr(kIntegerTypes)
       .Input("x: T")
       .Input("y: T")
       .Output("z: T")
       .Doc(doc)
       .Shape(BroadcastBinaryShape);
-  op.NoGradient("bits have no derivative").CpuTypes<Integers>("T", Binary<F>());
+  op.NoGradient("bits have no derivative")
+      .CpuTypes<Integers>("T", Binary<F>())
+      .GpuTypes("T", kGpuIntegers, BinaryOnGpu(function));
+}
+
+absl::Status CheckSameShape(const Shape& x, const Shape& y) {
+  if (x == y) return absl::OkStatus();
+  return InvalidArgument("x and y must be of the same shape. x shape: ", x.ToString(),
+                         ". y shape: ", y.ToString());
 }
 
 class ApproximateEqual final : public Kernel {
@@ -191,10 +209,7 @@ class ApproximateEqual final : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& x = c.input(0);
     const Tensor& y = c.input(1);
-    if (!(x.shape() == y.shape())) {
-      return InvalidArgument("x and y must be of the same shape. x shape: ", x.shape().ToString(),
-                             ". y shape: ", y.shape().ToString());
-    }
+    RETURN_IF_ERROR(CheckSameShape(x.shape(), y.shape()));
     ASSIGN_OR_RETURN(Tensor * z, c.AllocateOutput(0, x.shape()));
     if (x.dtype() == DType::kFloat) {
       Compare(c, x.data<float>(), y.data<float>(), z->data<bool>(), x.num_elements());
@@ -215,44 +230,68 @@ class ApproximateEqual final : public Kernel {
   float tolerance_ = 0;
 };
 
+class GpuApproximateEqual final : public GpuKernel {
+ public:
+  explicit GpuApproximateEqual(DType dtype)
+      : run_(*this, "math/binary.cu", absl::StrCat("ApproximateEqual<", GpuTypeName(dtype), ">")) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    ASSIGN_OR_RETURN(tolerance_, setup.Attr<float>("tolerance"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& x = c.input(0);
+    const Tensor& y = c.input(1);
+    RETURN_IF_ERROR(CheckSameShape(x.shape(), y.shape()));
+    ASSIGN_OR_RETURN(Tensor* const z, c.AllocateOutput(0, x.shape()));
+    return run_.LaunchForEach(x.num_elements(), GpuIn(x), GpuIn(y), GpuOut(*z), x.num_elements(),
+                              tolerance_);
+  }
+
+ private:
+  GpuFunction run_;
+  float tolerance_ = 0;
+};
+
 DEFINE_OP(Equal) {
-  DefineEquality<Equal>(op, "Whether x == y.", false);
+  DefineEquality<Equal>(op, "Equal", "Whether x == y.", false);
 }
 DEFINE_OP(NotEqual) {
-  DefineEquality<NotEqual>(op, "Whether x != y.", true);
+  DefineEquality<NotEqual>(op, "NotEqual", "Whether x != y.", true);
 }
 DEFINE_OP(Less) {
-  DefineOrder<Less>(op, "Whether x < y.");
+  DefineOrder<Less>(op, "Less", "Whether x < y.");
 }
 DEFINE_OP(LessEqual) {
-  DefineOrder<LessEqual>(op, "Whether x <= y.");
+  DefineOrder<LessEqual>(op, "LessEqual", "Whether x <= y.");
 }
 DEFINE_OP(Greater) {
-  DefineOrder<Greater>(op, "Whether x > y.");
+  DefineOrder<Greater>(op, "Greater", "Whether x > y.");
 }
 DEFINE_OP(GreaterEqual) {
-  DefineOrder<GreaterEqual>(op, "Whether x >= y.");
+  DefineOrder<GreaterEqual>(op, "GreaterEqual", "Whether x >= y.");
 }
 DEFINE_OP(LogicalAnd) {
-  DefineLogical<And>(op, "Whether both are true.");
+  DefineLogical<And>(op, "And", "Whether both are true.");
 }
 DEFINE_OP(LogicalOr) {
-  DefineLogical<Or>(op, "Whether at least one is true.");
+  DefineLogical<Or>(op, "Or", "Whether at least one is true.");
 }
 DEFINE_OP(BitwiseAnd) {
-  DefineBits<BitwiseAnd>(op.Commutative(), "Bits set in both.");
+  DefineBits<BitwiseAnd>(op.Commutative(), "BitwiseAnd", "Bits set in both.");
 }
 DEFINE_OP(BitwiseOr) {
-  DefineBits<BitwiseOr>(op.Commutative(), "Bits set in at least one.");
+  DefineBits<BitwiseOr>(op.Commutative(), "BitwiseOr", "Bits set in at least one.");
 }
 DEFINE_OP(BitwiseXor) {
-  DefineBits<BitwiseXor>(op.Commutative(), "Bits set in exactly one.");
+  DefineBits<BitwiseXor>(op.Commutative(), "BitwiseXor", "Bits set in exactly one.");
 }
 DEFINE_OP(LeftShift) {
-  DefineBits<LeftShift>(op, "Bits moved left, with zeros coming in.");
+  DefineBits<LeftShift>(op, "LeftShift", "Bits moved left, with zeros coming in.");
 }
 DEFINE_OP(RightShift) {
-  DefineBits<RightShift>(op, "Bits moved right; copies of the sign come in for signed types.");
+  DefineBits<RightShift>(op, "RightShift",
+                         "Bits moved right; copies of the sign come in for signed types.");
 }
 
 DEFINE_OP(ApproximateEqual) {
@@ -268,7 +307,8 @@ DEFINE_OP(ApproximateEqual) {
   op.Doc("Whether values differ by less than the tolerance.")
       .Shape(MergedShape)
       .NoGradient(kNoDerivative)
-      .CpuTypes<Types<float, double>>("T", []<typename T>() { return New<ApproximateEqual>(); });
+      .CpuTypes<Types<float, double>>("T", []<typename T>() { return New<ApproximateEqual>(); })
+      .GpuTypes("T", kGpuPreciseFloats, KernelOnGpu<GpuApproximateEqual>());
 }
 
 }  // namespace

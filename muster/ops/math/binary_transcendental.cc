@@ -4,6 +4,7 @@
 
 #include "muster/ops/math/binary_op.h"
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
 
 namespace muster {
@@ -188,17 +189,20 @@ DEFINE_OP(Pow) {
             "T: {bfloat16, float, half, double, int8, int16, int32, int64, complex64, complex128}",
             "x to the power of y.", PowGradient)
       .CpuTypes<Fields>("T", Binary<PowField>())
-      .CpuTypes<SignedIntegers>("T", Binary<PowInteger>(kNegativePower));
+      .CpuTypes<SignedIntegers>("T", Binary<PowInteger>(kNegativePower))
+      .GpuTypes("T", With(kGpuFloats, {DType::kInt64}), BinaryOnGpu("Pow"));
 }
 DEFINE_OP(Xdivy) {
   BinaryDef(op, "T: {half, bfloat16, float, double, complex64, complex128}",
             "x / y, zero where x is zero.", XdivyGradient)
-      .CpuTypes<Fields>("T", Binary<Xdivy>());
+      .CpuTypes<Fields>("T", Binary<Xdivy>())
+      .GpuTypes("T", kGpuFields, BinaryOnGpu("Xdivy"));
 }
 DEFINE_OP(Xlogy) {
   BinaryDef(op, "T: {half, bfloat16, float, double, complex64, complex128}",
             "x * log(y), zero where x is zero.", XlogyGradient)
-      .CpuTypes<Fields>("T", Binary<Xlogy>());
+      .CpuTypes<Fields>("T", Binary<Xlogy>())
+      .GpuTypes("T", kGpuFields, BinaryOnGpu("Xlogy"));
 }
 DEFINE_OP(Xlog1py) {
   BinaryDef(op, "T: {half, bfloat16, float, double, complex64, complex128}",
@@ -210,14 +214,16 @@ DEFINE_OP(Atan2) {
   op.Doc("Angles of the points (x, y).")
       .Shape(BroadcastBinaryShape)
       .Gradient(Atan2Gradient)
-      .CpuTypes<Floats>("T", Binary<Atan2>());
+      .CpuTypes<Floats>("T", Binary<Atan2>())
+      .GpuTypes("T", kGpuPreciseFloats, BinaryOnGpu("Atan2"));
 }
 DEFINE_OP(NextAfter) {
   op.Attr("T: {double, float} = DT_FLOAT").Input("x1: T").Input("x2: T").Output("output: T");
   op.Doc("The number next to x1 in the direction of x2.")
       .Shape(BroadcastBinaryShape)
       .Gradient(NextAfterGradient)
-      .CpuTypes<Types<float, double>>("T", Binary<NextAfter>());
+      .CpuTypes<Types<float, double>>("T", Binary<NextAfter>())
+      .GpuTypes("T", kGpuPreciseFloats, BinaryOnGpu("NextAfter"));
 }
 
 }  // namespace

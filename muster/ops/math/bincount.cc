@@ -2,24 +2,34 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
 
-template <typename T>
-absl::Status RunBincount(KernelContext& c) {
-  const Tensor& numbers = c.input(0);
+// The number of bins.
+absl::StatusOr<int64_t> CheckBincount(KernelContext& c) {
   const Tensor& weights = c.input(2);
   if (!c.input(1).shape().is_scalar()) {
     return InvalidArgument("Shape must be rank 0 but is rank ", c.input(1).rank());
   }
   ASSIGN_OR_RETURN(const int64_t size, ScalarInteger(c.input(1), "size"));
   if (size < 0) return InvalidArgument("size (", size, ") must be non-negative");
-  const bool weighted = weights.num_elements() > 0;
-  if (weighted && weights.num_elements() != numbers.num_elements()) {
+  if (weights.num_elements() > 0 && weights.num_elements() != c.input(0).num_elements()) {
     return InvalidArgument("Input indices and weights must have the same size.");
   }
+  return size;
+}
+
+template <typename T>
+absl::Status RunBincount(KernelContext& c) {
+  const Tensor& numbers = c.input(0);
+  const Tensor& weights = c.input(2);
+  ASSIGN_OR_RETURN(const int64_t size, CheckBincount(c));
+  const bool weighted = weights.num_elements() > 0;
   const absl::Span<const int32_t> values = numbers.values<int32_t>();
   for (int32_t value : values) {
     if (value < 0) return InvalidArgument("Input arr must be non-negative!");
@@ -39,6 +49,26 @@ absl::Status RunBincount(KernelContext& c) {
   }
   return absl::OkStatus();
 }
+
+class GpuBincount final : public GpuKernel {
+ public:
+  explicit GpuBincount(DType dtype)
+      : run_(*this, "math/bincount.cu", absl::StrCat("Bincount<", GpuTypeName(dtype), ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& numbers = c.input(0);
+    const Tensor& weights = c.input(2);
+    ASSIGN_OR_RETURN(const int64_t size, CheckBincount(c));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, Shape({size})));
+    if (size == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(gpu().Fill(output->raw(), 0, output->size_bytes()));
+    const int64_t count = numbers.num_elements();
+    const void* const added = weights.num_elements() > 0 ? GpuIn(weights) : nullptr;
+    return run_.LaunchForEach(count, GpuIn(numbers), added, GpuOut(*output), size, count);
+  }
+
+ private:
+  GpuFunction run_;
+};
 
 // Rows of a matrix are counted apart.
 template <typename T>
@@ -152,7 +182,13 @@ absl::Status CountInto(absl::Span<const T> values, T low, double step, absl::Spa
 }
 
 template <typename T>
-absl::Status RunHistogram(KernelContext& c) {
+struct Bins {
+  int64_t count;
+  T low;
+  double width;
+};
+template <typename T>
+absl::StatusOr<Bins<T>> CheckHistogram(KernelContext& c) {
   const Tensor& range = c.input(1);
   if (!range.shape().is_vector()) return InvalidArgument("value_range should be a vector.");
   if (range.num_elements() != 2)
@@ -172,13 +208,40 @@ absl::Status RunHistogram(KernelContext& c) {
   if (!(step > 0)) {
     return InvalidArgument("Step size in histogram computation must be positive, but got ", step);
   }
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({bins})));
-  const absl::Span<const T> values = c.input(0).values<T>();
-  const auto size = static_cast<size_t>(bins);
-  if (output->dtype() == DType::kInt64)
-    return CountInto(values, low, step, absl::MakeSpan(output->data<int64_t>(), size));
-  return CountInto(values, low, step, absl::MakeSpan(output->data<int32_t>(), size));
+  return Bins<T>{bins, low, step};
 }
+
+template <typename T>
+absl::Status RunHistogram(KernelContext& c) {
+  ASSIGN_OR_RETURN(const Bins<T> bins, CheckHistogram<T>(c));
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, Shape({bins.count})));
+  const absl::Span<const T> values = c.input(0).values<T>();
+  const auto size = static_cast<size_t>(bins.count);
+  const auto count = [&]<typename Count>(Count* counts) {
+    return CountInto(values, bins.low, bins.width, absl::MakeSpan(counts, size));
+  };
+  if (output->dtype() == DType::kInt64) return count(output->data<int64_t>());
+  return count(output->data<int32_t>());
+}
+
+template <typename T>
+class GpuHistogram final : public GpuKernel {
+ public:
+  GpuHistogram()
+      : run_(*this, "math/bincount.cu", absl::StrCat("Histogram<", GpuTypeName(kDTypeOf<T>), ">")) {
+  }
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const Bins<T> bins, CheckHistogram<T>(c));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, Shape({bins.count})));
+    RETURN_IF_ERROR(gpu().Fill(output->raw(), 0, output->size_bytes()));
+    const int64_t count = c.input(0).num_elements();
+    return run_.LaunchForEach(count, GpuIn(c.input(0)), GpuOut(*output), bins.count, count,
+                              bins.low, bins.width);
+  }
+
+ private:
+  GpuFunction run_;
+};
 
 absl::Status HistogramShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape range, c.WithRank(c.input(1), 1));
@@ -208,7 +271,8 @@ DEFINE_OP(Bincount) {
           "How often each number below size occurs, or the sums of the weights of its occurrences.")
       .Shape(BincountShape)
       .HostMemory({"size"})
-      .CpuTypes<CountTypes>("T", []<typename T>() { return Stateless(RunBincount<T>); });
+      .CpuTypes<CountTypes>("T", []<typename T>() { return Stateless(RunBincount<T>); })
+      .GpuTypes("T", {DType::kInt32, DType::kFloat}, KernelOnGpu<GpuBincount>());
 }
 
 DEFINE_OP(DenseBincount) {
@@ -237,7 +301,11 @@ DEFINE_OP(HistogramFixedWidth) {
           "outside.")
       .Shape(HistogramShape)
       .HostMemory({"value_range", "nbins"})
-      .CpuTypes<CountTypes>("T", []<typename T>() { return Stateless(RunHistogram<T>); });
+      .CpuTypes<CountTypes>("T", []<typename T>() { return Stateless(RunHistogram<T>); })
+      .GpuTypes("T", {DType::kFloat}, [](DType) { return New<GpuHistogram<float>>(); }, {},
+                {{"dtype", DType::kInt32}})
+      .GpuTypes("T", {DType::kDouble}, [](DType) { return New<GpuHistogram<double>>(); }, {},
+                {{"dtype", DType::kInt32}});
 }
 
 }  // namespace muster

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
 
 namespace muster {
@@ -62,7 +63,8 @@ void Repeat(DType dtype, const char* element, char* to, int64_t count) {
   }
 }
 
-absl::Status RunBroadcastTo(KernelContext& c) {
+// The plan of input 0 and the shape in input 1.
+absl::StatusOr<BroadcastPlan> PlanBroadcastTo(KernelContext& c) {
   const Tensor& input = c.input(0);
   const Tensor& target = c.input(1);
   if (target.rank() != 1) {
@@ -74,21 +76,27 @@ absl::Status RunBroadcastTo(KernelContext& c) {
     if (size < 0) return InvalidArgument("Dimension ", size, " must be >= 0");
   }
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  if (shape == input.shape()) {
-    c.SetOutput(0, input);
-    return absl::OkStatus();
-  }
   if (input.rank() > shape.rank()) {
     return InvalidArgument("Rank of input (", input.rank(),
                            ") must be no greater than rank of output shape (", shape.rank(), ").");
   }
   const std::array<const Shape*, 2> shapes = {&input.shape(), &shape};
-  ASSIGN_OR_RETURN(const BroadcastPlan plan, BroadcastPlan::Make(shapes));
+  ASSIGN_OR_RETURN(BroadcastPlan plan, BroadcastPlan::Make(shapes));
   if (!(plan.output() == shape)) {
     return InvalidArgument("Unable to broadcast tensor of shape ", input.shape().ToString(),
                            " to tensor of shape ", shape.ToString());
   }
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
+  return plan;
+}
+
+absl::Status RunBroadcastTo(KernelContext& c) {
+  const Tensor& input = c.input(0);
+  ASSIGN_OR_RETURN(const BroadcastPlan plan, PlanBroadcastTo(c));
+  if (plan.output() == input.shape()) {
+    c.SetOutput(0, input);
+    return absl::OkStatus();
+  }
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, plan.output()));
   const DType dtype = input.dtype();
   const int64_t size = static_cast<int64_t>(DTypeSize(dtype));
   const int64_t inner = plan.inner();
@@ -105,6 +113,28 @@ absl::Status RunBroadcastTo(KernelContext& c) {
                 });
   return absl::OkStatus();
 }
+
+class GpuBroadcastTo final : public GpuKernel {
+ public:
+  explicit GpuBroadcastTo(DType dtype)
+      : run_(*this, "math/broadcast.cu", absl::StrCat("Repeat<", GpuWord(dtype), ">")) {}
+
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    ASSIGN_OR_RETURN(const BroadcastPlan plan, PlanBroadcastTo(c));
+    if (plan.output() == input.shape()) {
+      c.SetOutput(0, input);
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(const GpuBroadcast<1> broadcast, MakeGpuBroadcast<1>(plan));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, plan.output()));
+    return run_.LaunchForEach(GpuPacks(broadcast.count, output->dtype()), GpuIn(input),
+                              GpuOut(*output), broadcast);
+  }
+
+ private:
+  GpuFunction run_;
+};
 
 absl::Status GradientArgsShape(ShapeContext& c) {
   RETURN_IF_ERROR(c.WithRank(c.input(0), 1).status());
@@ -154,14 +184,16 @@ DEFINE_OP(BroadcastGradientArgs) {
       .Shape(GradientArgsShape)
       .NoGradient("shapes have no derivative")
       .HostMemory({"s0", "s1", "r0", "r1"})
-      .CpuTypes<Indices>("T", []<typename T>() { return Stateless(RunGradientArgs<T>); });
+      .CpuTypes<Indices>("T", []<typename T>() { return Stateless(RunGradientArgs<T>); })
+      .GpuOnHost("T", {DType::kInt32, DType::kInt64});
 }
 DEFINE_OP(BroadcastArgs) {
   op.Attr("T: {int32, int64} = DT_INT32").Input("s0: T").Input("s1: T").Output("r0: T");
   op.Doc("The shape that two shapes broadcast to.")
       .Shape(BroadcastArgsShape)
       .HostMemory({"s0", "s1", "r0"})
-      .CpuTypes<Indices>("T", []<typename T>() { return Stateless(RunBroadcastArgs<T>); });
+      .CpuTypes<Indices>("T", []<typename T>() { return Stateless(RunBroadcastArgs<T>); })
+      .GpuOnHost("T", {DType::kInt32, DType::kInt64});
 }
 DEFINE_OP(BroadcastTo) {
   op.Attr("T: type")
@@ -173,7 +205,9 @@ DEFINE_OP(BroadcastTo) {
       .Shape(BroadcastToShape)
       .Gradient(BroadcastToGradient)
       .HostMemory({"shape"})
-      .CpuDTypes("T", AllDTypes(), Stateless(RunBroadcastTo));
+      .CpuDTypes("T", AllDTypes(), Stateless(RunBroadcastTo))
+      .GpuTypes("T", With(kGpuFields, {DType::kBool}), KernelOnGpu<GpuBroadcastTo>())
+      .GpuOnHost("T");
 }
 
 }  // namespace

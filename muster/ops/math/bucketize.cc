@@ -1,18 +1,26 @@
 // Bucketize: the number of the interval between sorted boundaries that contains each value.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
 
+absl::StatusOr<std::vector<float>> Boundaries(KernelSetup& setup) {
+  ASSIGN_OR_RETURN(std::vector<float> boundaries, setup.Attr<std::vector<float>>("boundaries"));
+  if (!std::is_sorted(boundaries.begin(), boundaries.end()))
+    return InvalidArgument("Expected sorted boundaries");
+  return boundaries;
+}
+
 template <typename T>
 class BucketizeKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(boundaries_, setup.Attr<std::vector<float>>("boundaries"));
-    if (!std::is_sorted(boundaries_.begin(), boundaries_.end()))
-      return InvalidArgument("Expected sorted boundaries");
+    ASSIGN_OR_RETURN(boundaries_, Boundaries(setup));
     return absl::OkStatus();
   }
 
@@ -38,6 +46,28 @@ class BucketizeKernel : public Kernel {
   std::vector<float> boundaries_;
 };
 
+class GpuBucketize final : public GpuKernel {
+ public:
+  explicit GpuBucketize(DType dtype)
+      : run_(*this, "math/bucketize.cu", absl::StrCat("Bucketize<", GpuTypeName(dtype), ">")) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    ASSIGN_OR_RETURN(const std::vector<float> boundaries, Boundaries(setup));
+    ASSIGN_OR_RETURN(boundaries_, setup.device().CopyFromHost(Tensor::Vector<float>(boundaries)));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, input.shape()));
+    return run_.LaunchForEach(input.num_elements(), GpuIn(input), GpuIn(boundaries_),
+                              GpuOut(*output), input.num_elements(), boundaries_.num_elements());
+  }
+
+ private:
+  GpuFunction run_;
+  Tensor boundaries_;  // in the card's memory
+};
+
 DEFINE_OP(Bucketize) {
   op.Attr("T: {int32, int64, float, double}")
       .Attr("boundaries: list(float)")
@@ -46,7 +76,9 @@ DEFINE_OP(Bucketize) {
       .Doc("For every value the number of boundaries that do not exceed it.")
       .Shape(UnchangedShape)
       .CpuTypes<Types<int32_t, int64_t, float, double>>(
-          "T", []<typename T>() { return New<BucketizeKernel<T>>(); });
+          "T", []<typename T>() { return New<BucketizeKernel<T>>(); })
+      .GpuTypes("T", {DType::kFloat, DType::kDouble, DType::kInt32, DType::kInt64},
+                KernelOnGpu<GpuBucketize>());
 }
 
 }  // namespace

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
 
 namespace muster {
@@ -118,6 +120,13 @@ int SignificandBits(DType dtype) {
   }
 }
 
+// How many low bits of the source's significands are cleared where casts are to truncate.
+int ClearedBits(DType source, DType target) {
+  const auto is_real = [](DType dtype) { return IsFloating(dtype) || IsComplex(dtype); };
+  if (!is_real(source) || !is_real(target)) return 0;
+  return std::max(0, (CoreOf(source) == DType::kDouble ? 52 : 23) - SignificandBits(target));
+}
+
 template <typename R>
 void RealParts(const void* from, void* to, int64_t count) {
   const std::complex<R>* x = static_cast<const std::complex<R>*>(from);
@@ -162,11 +171,7 @@ class Cast final : public Kernel {
                            " is not supported");
     }
     loop_ = kLoops[from][to];
-    const auto is_real = [](DType dtype) { return IsFloating(dtype) || IsComplex(dtype); };
-    if (truncate && is_real(source_) && is_real(target_)) {
-      cleared_bits_ =
-          std::max(0, (CoreOf(source_) == DType::kDouble ? 52 : 23) - SignificandBits(target_));
-    }
+    if (truncate) cleared_bits_ = ClearedBits(source_, target_);
     return absl::OkStatus();
   }
 
@@ -236,6 +241,37 @@ class Cast final : public Kernel {
   int cleared_bits_ = 0;
 };
 
+class GpuCast final : public GpuKernel {
+ public:
+  GpuCast(DType source, DType target) {
+    if (source != target) {
+      run_.emplace(*this, "math/cast.cu",
+                   absl::StrCat("Cast<", GpuTypeName(source), ", ", GpuTypeName(target), ">"));
+    }
+  }
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    ASSIGN_OR_RETURN(const bool truncate, setup.Attr<bool>("Truncate"));
+    if (truncate) cleared_bits_ = ClearedBits(setup.input_type(0), setup.output_type(0));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& x = c.input(0);
+    if (!run_.has_value()) {
+      c.SetOutput(0, x);
+      return absl::OkStatus();
+    }
+    const int64_t count = x.num_elements();
+    ASSIGN_OR_RETURN(Tensor* const y, c.AllocateOutput(0, x.shape()));
+    return run_->LaunchForEach(GpuPacks(count, WiderOf(x.dtype(), y->dtype())), GpuIn(x),
+                               GpuOut(*y), count, cleared_bits_);
+  }
+
+ private:
+  std::optional<GpuFunction> run_;  // none where the types are the same
+  int32_t cleared_bits_ = 0;
+};
+
 absl::Status CastGradient(GradientContext& c) {
   const auto differentiable = [](DType dtype) { return IsFloating(dtype) || IsComplex(dtype); };
   const DType source = c.input(0).base_dtype();
@@ -268,6 +304,13 @@ DEFINE_OP(Cast) {
           "The same numbers as another type; reals are cut to integers, complex numbers to their "
           "real parts.")
       .Gradient(CastGradient);
+  const std::vector<DType> types = With(With(kGpuFields, kGpuIntegers), {DType::kBool});
+  for (const DType source : types) {
+    const auto make = [source](DType target) -> KernelFactory {
+      return [=] { return std::make_unique<GpuCast>(source, target); };
+    };
+    op.GpuTypes("DstT", types, make, {}, {{"SrcT", source}});
+  }
 }
 DEFINE_OP(_HostCast) {
   CastDef(op).Doc("Cast that stays in host memory.").HostMemory({"x", "y"});

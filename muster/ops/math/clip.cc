@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
 
 namespace muster {
@@ -25,19 +26,22 @@ T Clipped(const T& x, const T& low, const T& high) {
   }
 }
 
+absl::Status CheckBounds(const Shape& shape, const Shape& low, const Shape& high) {
+  const auto fits = [&](const Shape& bound) { return bound.is_scalar() || bound == shape; };
+  if (fits(low) && fits(high)) return absl::OkStatus();
+  return InvalidArgument(
+      "clip_value_min and clip_value_max must be either of the same shape as input, or a scalar. "
+      "input shape: ",
+      shape.ToString(), "clip_value_min shape: ", low.ToString(),
+      "clip_value_max shape: ", high.ToString());
+}
+
 template <typename T>
 absl::Status RunClip(KernelContext& c) {
   const Shape shape = c.input(0).shape();
   const Shape& low_shape = c.input(1).shape();
   const Shape& high_shape = c.input(2).shape();
-  if (!(low_shape.is_scalar() || low_shape == shape) ||
-      !(high_shape.is_scalar() || high_shape == shape)) {
-    return InvalidArgument(
-        "clip_value_min and clip_value_max must be either of the same shape as input, or a scalar. "
-        "input shape: ",
-        shape.ToString(), "clip_value_min shape: ", low_shape.ToString(),
-        "clip_value_max shape: ", high_shape.ToString());
-  }
+  RETURN_IF_ERROR(CheckBounds(shape, low_shape, high_shape));
   const int64_t low_step = low_shape.is_scalar() ? 0 : 1;
   const int64_t high_step = high_shape.is_scalar() ? 0 : 1;
   const T* x = c.input(0).data<T>();
@@ -62,6 +66,32 @@ absl::Status RunClip(KernelContext& c) {
   });
   return absl::OkStatus();
 }
+
+class GpuClip final : public GpuKernel {
+ public:
+  explicit GpuClip(DType dtype)
+      : run_(*this, "math/binary.cu",
+             absl::StrCat("Ternary<Clip, ", GpuTypeName(dtype), ", ", GpuTypeName(dtype), ">")) {}
+
+  absl::Status Compute(KernelContext& c) override {
+    const Shape shape = c.input(0).shape();
+    const Shape& low_shape = c.input(1).shape();
+    const Shape& high_shape = c.input(2).shape();
+    RETURN_IF_ERROR(CheckBounds(shape, low_shape, high_shape));
+    const std::array<const Shape*, 3> shapes = {&shape, &low_shape, &high_shape};
+    ASSIGN_OR_RETURN(const BroadcastPlan plan, BroadcastPlan::Make(shapes));
+    ASSIGN_OR_RETURN(const GpuBroadcast<3> broadcast, MakeGpuBroadcast<3>(plan));
+    const void* const x = GpuIn(c.input(0));
+    const void* const low = GpuIn(c.input(1));
+    const void* const high = GpuIn(c.input(2));
+    ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
+    return run_.LaunchForEach(GpuPacks(broadcast.count, output->dtype()), x, low, high,
+                              GpuOut(*output), broadcast);
+  }
+
+ private:
+  GpuFunction run_;
+};
 
 absl::Status ClipGradient(GradientContext& c) {
   ASSIGN_OR_RETURN(const Output dy, DenseGradient(c));
@@ -94,7 +124,12 @@ DEFINE_OP(ClipByValue) {
   op.Doc("Values brought into the range of the two bounds.")
       .Shape(UnchangedShape)
       .Gradient(ClipGradient)
-      .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunClip<T>); });
+      .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunClip<T>); })
+      .GpuTypes("T",
+                With(kGpuFloats,
+                     {DType::kUint8, DType::kUint16, DType::kInt8, DType::kInt16, DType::kInt64}),
+                KernelOnGpu<GpuClip>())
+      .GpuOnHost("T");
 }
 
 // --- _UnaryOpsComposition

@@ -3,6 +3,7 @@
 #include <complex>
 
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
 
 namespace muster {
@@ -110,32 +111,37 @@ absl::Status ComplexAbsGradient(GradientContext& c) {
 }
 
 template <typename F>
-void DefinePart(OpBuilder& op, const char* input, const char* output, const char* doc,
-                GradientFunction gradient) {
+void DefinePart(OpBuilder& op, const char* function, const char* input, const char* output,
+                const char* doc, GradientFunction gradient) {
   op.Attr("T: {complex64, complex128} = DT_COMPLEX64").Attr("Tout: {float, double} = DT_FLOAT");
   op.Input(input).Output(output).Doc(doc).Shape(UnchangedShape).Gradient(std::move(gradient));
   op.CpuTypes<Types<Complex64>>("T", Unary<F>(), {{"Tout", DType::kFloat}});
   op.CpuTypes<Types<Complex128>>("T", Unary<F>(), {{"Tout", DType::kDouble}});
+  for (const DType dtype : kGpuComplexes)
+    op.GpuTypes("T", {dtype}, UnaryOnGpu(function), {}, {{"Tout", RealOf(dtype)}});
 }
 
 DEFINE_OP(Real) {
-  DefinePart<RealPart>(op, "input: T", "output: Tout", "Real parts.", RealGradient);
+  DefinePart<RealPart>(op, "RealPart", "input: T", "output: Tout", "Real parts.", RealGradient);
 }
 DEFINE_OP(Imag) {
-  DefinePart<ImaginaryPart>(op, "input: T", "output: Tout", "Imaginary parts.", ImagGradient);
+  DefinePart<ImaginaryPart>(op, "ImaginaryPart", "input: T", "output: Tout", "Imaginary parts.",
+                            ImagGradient);
 }
 DEFINE_OP(Angle) {
-  DefinePart<Argument>(op, "input: T", "output: Tout", "Angles to the real axis.", AngleGradient);
+  DefinePart<Argument>(op, "Argument", "input: T", "output: Tout", "Angles to the real axis.",
+                       AngleGradient);
 }
 DEFINE_OP(ComplexAbs) {
-  DefinePart<Modulus>(op, "x: T", "y: Tout", "Moduli.", ComplexAbsGradient);
+  DefinePart<Modulus>(op, "Modulus", "x: T", "y: Tout", "Moduli.", ComplexAbsGradient);
 }
 DEFINE_OP(Conj) {
   op.Attr("T: {complex64, complex128, variant} = DT_COMPLEX64")
       .Input("input: T")
       .Output("output: T");
   op.Doc("Complex conjugates.").Shape(UnchangedShape).Gradient(ConjGradient);
-  op.CpuTypes<Complexes>("T", Unary<Conjugation>());
+  op.CpuTypes<Complexes>("T", Unary<Conjugation>())
+      .GpuTypes("T", kGpuComplexes, UnaryOnGpu("Conjugation"));
 }
 DEFINE_OP(Complex) {
   op.Attr("T: {float, double} = DT_FLOAT").Attr("Tout: {complex64, complex128} = DT_COMPLEX64");
@@ -146,6 +152,8 @@ DEFINE_OP(Complex) {
   op.Shape(BroadcastBinaryShape).Gradient(ComplexGradient);
   op.CpuTypes<Types<float>>("T", Binary<Combine>(), {{"Tout", DType::kComplex64}});
   op.CpuTypes<Types<double>>("T", Binary<Combine>(), {{"Tout", DType::kComplex128}});
+  for (const DType dtype : kGpuPreciseFloats)
+    op.GpuTypes("T", {dtype}, BinaryOnGpu("Combine"), {}, {{"Tout", ComplexOf(dtype)}});
 }
 
 }  // namespace

@@ -3,12 +3,15 @@
 
 #include "muster/ops/math/binary_op.h"
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
 
 namespace muster {
 namespace {
 
 constexpr const char* kDivisionByZero = "Integer division by zero";
+const std::vector<DType> kGpuDivided = {DType::kUint8, DType::kUint16, DType::kInt16,
+                                        DType::kInt64};
 
 struct Divide {
   static constexpr double kCost = 0.6;
@@ -176,28 +179,37 @@ absl::Status NoneGradient(GradientContext&) {
 DEFINE_OP(Div) {
   BinaryDef(op, kArithmeticTypes, "Quotients; integers are rounded towards zero.", DivGradient)
       .CpuTypes<Fields>("T", Binary<Divide>())
-      .CpuTypes<Integers>("T", Binary<TruncateDivInteger>(kDivisionByZero));
+      .CpuTypes<Integers>("T", Binary<TruncateDivInteger>(kDivisionByZero))
+      .GpuTypes("T", With(kGpuFields, kGpuDivided), BinaryOnGpu("Divide"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(RealDiv) {
   BinaryDef(op, kArithmeticTypes, "Quotients of real or complex numbers.", RealDivGradient)
-      .CpuTypes<Fields>("T", Binary<Divide>("", "RealDiv"));
+      .CpuTypes<Fields>("T", Binary<Divide>("", "RealDiv"))
+      .GpuTypes("T", kGpuFields, BinaryOnGpu("Divide"));
 }
 DEFINE_OP(DivNoNan) {
   BinaryDef(op, "T: {half, float, bfloat16, double, complex64, complex128}",
             "Quotients; zero where y is zero.", DivNoNanGradient)
-      .CpuTypes<Fields>("T", Binary<DivNoNan>());
+      .CpuTypes<Fields>("T", Binary<DivNoNan>())
+      .GpuTypes("T", kGpuFields, BinaryOnGpu("DivNoNan"));
 }
 DEFINE_OP(TruncateDiv) {
   BinaryDef(op, kArithmeticTypes, "Quotients rounded towards zero.", NoneGradient)
       .CpuTypes<Types<float, double>>("T", Binary<TruncateDivReal>())
       .CpuTypes<Types<Half, Bfloat16>>("T", []<typename T>() { return CutQuotient<Truncate, T>(); })
-      .CpuTypes<Integers>("T", Binary<TruncateDivInteger>(kDivisionByZero));
+      .CpuTypes<Integers>("T", Binary<TruncateDivInteger>(kDivisionByZero))
+      .GpuTypes("T", kGpuDivided, BinaryOnGpu("Divide"));
 }
 DEFINE_OP(FloorDiv) {
   BinaryDef(op, kArithmeticTypes, "Quotients rounded downwards.", NoneGradient)
       .CpuTypes<Types<float, double>>("T", Binary<FloorDivReal>())
       .CpuTypes<Types<Half, Bfloat16>>("T", []<typename T>() { return CutQuotient<Floor, T>(); })
-      .CpuTypes<Integers>("T", Binary<FloorDivInteger>(kDivisionByZero));
+      .CpuTypes<Integers>("T", Binary<FloorDivInteger>(kDivisionByZero))
+      .GpuTypes("T", With(kGpuPreciseFloats, kGpuDivided), BinaryOnGpu("FloorDiv"))
+      .GpuTypes("T", {DType::kHalf}, BinaryOnGpu("RoundedFloorDiv<Half>"))
+      .GpuTypes("T", {DType::kBfloat16}, BinaryOnGpu("RoundedFloorDiv<Bfloat16>"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(FloorMod) {
   BinaryDef(op,
@@ -205,7 +217,8 @@ DEFINE_OP(FloorMod) {
             "double}",
             "Remainders with the sign of the divisor.", FloorModGradient)
       .CpuTypes<Floats>("T", Binary<FloorModReal>())
-      .CpuTypes<Integers>("T", Binary<FloorModInteger>(kDivisionByZero));
+      .CpuTypes<Integers>("T", Binary<FloorModInteger>(kDivisionByZero))
+      .GpuOnHost("T");
 }
 DEFINE_OP(Mod) {
   op.Attr("T: {int32, int64, half, half, bfloat16, float, double}")
@@ -215,7 +228,8 @@ DEFINE_OP(Mod) {
   op.Doc("Remainders with the sign of the dividend.")
       .Shape(BroadcastBinaryShape)
       .CpuTypes<Floats>("T", Binary<TruncateModReal>())
-      .CpuTypes<Indices>("T", Binary<TruncateModInteger>(kDivisionByZero));
+      .CpuTypes<Indices>("T", Binary<TruncateModInteger>(kDivisionByZero))
+      .GpuOnHost("T");
 }
 DEFINE_OP(TruncateMod) {
   op.Attr("T: {int32, int64, bfloat16, half, float, double}")
@@ -225,7 +239,8 @@ DEFINE_OP(TruncateMod) {
   op.Doc("Remainders with the sign of the dividend.")
       .Shape(BroadcastBinaryShape)
       .CpuTypes<Floats>("T", Binary<TruncateModReal>())
-      .CpuTypes<Indices>("T", Binary<TruncateModInteger>(kDivisionByZero));
+      .CpuTypes<Indices>("T", Binary<TruncateModInteger>(kDivisionByZero))
+      .GpuOnHost("T");
 }
 
 }  // namespace

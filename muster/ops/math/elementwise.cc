@@ -27,6 +27,12 @@ char* At(void* memory, int64_t offset, size_t size) {
   return static_cast<char*>(memory) + offset * static_cast<int64_t>(size);
 }
 
+absl::Status CheckSameSize(const Shape& x, const Shape& y) {
+  if (x.num_elements() == y.num_elements()) return absl::OkStatus();
+  return InvalidArgument("The two arguments to a cwise op must have same number of elements, got ",
+                         x.num_elements(), " and ", y.num_elements());
+}
+
 // One contiguous run, through float buffers where the node's elements are 16-bit floats.
 bool RunUnaryRun(const UnarySpec& spec, const void* x, void* y, int64_t count) {
   if (!IsSmallFloat(spec.in)) return spec.loop(x, y, count);
@@ -251,6 +257,12 @@ void BroadcastPlan::ForEachRow(
   }
 }
 
+absl::StatusOr<BroadcastPlan> PlanBinary(const Shape& x, const Shape& y, bool broadcasts) {
+  if (!broadcasts) RETURN_IF_ERROR(CheckSameSize(x, y));
+  const std::array<const Shape*, 2> operands = {&x, broadcasts ? &y : &x};
+  return BroadcastPlan::Make(operands);
+}
+
 absl::Status RunUnary(KernelContext& c, const UnarySpec& spec) {
   // No copy of the tensor itself: its memory is only reused while it has no other owner.
   const size_t in_size = DTypeSize(spec.in);
@@ -277,11 +289,7 @@ absl::Status RunBinary(KernelContext& c, const BinarySpec& spec) {
 
   const bool same_shape = x_shape == y_shape;
   if (same_shape || !spec.broadcasts) {
-    if (x_shape.num_elements() != y_shape.num_elements()) {
-      return InvalidArgument(
-          "The two arguments to a cwise op must have same number of elements, got ",
-          x_shape.num_elements(), " and ", y_shape.num_elements());
-    }
+    RETURN_IF_ERROR(CheckSameSize(x_shape, y_shape));
     ASSIGN_OR_RETURN(Tensor * z, c.ForwardOrAllocate({0, 1}, 0, x_shape));
     char* to = z->raw();
     c.ParallelFor(x_shape.num_elements(), spec.cost_ns, [&](int64_t begin, int64_t end) {

@@ -45,11 +45,14 @@ class BroadcastPlan {
   void ForEachRow(int64_t begin, int64_t end,
                   absl::FunctionRef<void(int64_t, const BroadcastOffsets&)> body) const;
 
- private:
   struct Dim {
     int64_t size;
     BroadcastOffsets strides;
   };
+  // Dims that the rows run over, outermost first.
+  absl::Span<const Dim> outer() const { return outer_; }
+
+ private:
   Shape output_;
   absl::InlinedVector<Dim, 4> outer_;  // outermost first, without the inner one
   int64_t inner_ = 1;
@@ -59,6 +62,9 @@ class BroadcastPlan {
 
 // The broadcast of two shapes, or the error above.
 absl::StatusOr<Shape> BroadcastShape(const Shape& x, const Shape& y);
+// How an op of two operands runs over them. Without broadcasting they must have equally many
+// elements, and the result has the shape of x.
+absl::StatusOr<BroadcastPlan> PlanBinary(const Shape& x, const Shape& y, bool broadcasts);
 
 // --- Loops
 // -----------------------------------------------------------------------------------------------------------

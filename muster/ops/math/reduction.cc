@@ -1,7 +1,11 @@
 // Sum, Mean, Prod, Max, Min, All, Any, EuclideanNorm.
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/reduce.h"
+#include "muster/ops/math/reduce_gpu.h"
 #include "muster/ops/math/reduction_gradients.h"
 #include "muster/ops/op.h"
 
@@ -207,6 +211,40 @@ class Reduction : public Kernel {
   bool keep_dims_ = false;
 };
 
+class GpuReduction final : public GpuKernel {
+ public:
+  GpuReduction(const std::string& op, bool unchanged)
+      : unchanged_(unchanged), reducer_(*this, op) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    ASSIGN_OR_RETURN(keep_dims_, setup.Attr<bool>("keep_dims"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    ASSIGN_OR_RETURN(const ReductionPlan plan,
+                     PlanReduction(input.shape(), c.input(1), keep_dims_));
+    if (unchanged_ && plan.terms == 1) {
+      c.SetOutput(0, input.Reshaped(plan.output));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(Tensor* const out, c.AllocateOutput(0, plan.output));
+    return reducer_.Run(c, plan, input, *out);
+  }
+
+ private:
+  const bool unchanged_;
+  const GpuReducer reducer_;
+  bool keep_dims_ = false;
+};
+// `function` is a struct of reduction.cu.
+GpuKernels ReductionOnGpu(const char* function, bool unchanged = true) {
+  return [=](DType dtype) -> KernelFactory {
+    const std::string op = absl::StrCat(function, "<", GpuTypeName(dtype), ">");
+    return [=] { return std::make_unique<GpuReduction>(op, unchanged); };
+  };
+}
+
 void DefineReduction(OpBuilder& op, const char* type_attr, const char* doc) {
   op.Attr("keep_dims: bool = false");
   if (type_attr != nullptr) op.Attr(type_attr);
@@ -243,54 +281,63 @@ using UnsignedOf = typename Unsigned<T>::type;
 
 DEFINE_OP(Sum) {
   DefineReduction(op, kNumbers, "Sums over the given axes.");
-  op.Gradient(DifferentiateSum).CpuTypes<Numbers>("T", []<typename T>() {
-    return New<Reduction<SumOp<UnsignedOf<T>>, true>>();
-  });
+  op.Gradient(DifferentiateSum)
+      .CpuTypes<Numbers>("T",
+                         []<typename T>() { return New<Reduction<SumOp<UnsignedOf<T>>, true>>(); })
+      .GpuTypes("T", With(kGpuFields, {DType::kInt64}), ReductionOnGpu("Sum"))
+      .GpuOnHost("T");
 }
 
 DEFINE_OP(Mean) {
   DefineReduction(op, kNumbers, "Means over the given axes; those of integers are truncated.");
-  op.Gradient(DifferentiateMean).CpuTypes<Numbers>("T", []<typename T>() {
-    return New<Reduction<MeanOp<T>, true>>();
-  });
+  op.Gradient(DifferentiateMean)
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<Reduction<MeanOp<T>, true>>(); })
+      .GpuTypes("T", kGpuFields, ReductionOnGpu("Mean"));
 }
 
 DEFINE_OP(Prod) {
   DefineReduction(op, kNumbers, "Products over the given axes.");
-  op.Gradient(DifferentiateProd).CpuTypes<Numbers>("T", []<typename T>() {
-    return New<Reduction<ProdOp<UnsignedOf<T>>, true>>();
-  });
+  op.Gradient(DifferentiateProd)
+      .CpuTypes<Numbers>("T",
+                         []<typename T>() { return New<Reduction<ProdOp<UnsignedOf<T>>, true>>(); })
+      .GpuTypes("T", With(kGpuFields, {DType::kInt32}), ReductionOnGpu("Prod"));
 }
 
 DEFINE_OP(Max) {
   DefineReduction(op, kOrdered, "Largest elements over the given axes.");
-  op.Gradient(DifferentiateExtreme).CpuTypes<Reals>("T", []<typename T>() {
-    return New<Reduction<MaxOp<T>, true>>();
-  });
+  op.Gradient(DifferentiateExtreme)
+      .CpuTypes<Reals>("T", []<typename T>() { return New<Reduction<MaxOp<T>, true>>(); })
+      .GpuTypes("T", With(kGpuFloats, {DType::kInt64}), ReductionOnGpu("Max"))
+      .GpuOnHost("T");
 }
 
 DEFINE_OP(Min) {
   DefineReduction(op, kOrdered, "Smallest elements over the given axes.");
-  op.Gradient(DifferentiateExtreme).CpuTypes<Reals>("T", []<typename T>() {
-    return New<Reduction<MinOp<T>, true>>();
-  });
+  op.Gradient(DifferentiateExtreme)
+      .CpuTypes<Reals>("T", []<typename T>() { return New<Reduction<MinOp<T>, true>>(); })
+      .GpuTypes("T", kGpuFloats, ReductionOnGpu("Min"))
+      .GpuOnHost("T");
 }
 
 DEFINE_OP(EuclideanNorm) {
   DefineReduction(op, kNumbers, "Euclidean norms over the given axes.");
-  op.Gradient(DifferentiateNorm).CpuTypes<Numbers>("T", []<typename T>() {
-    return New<Reduction<NormOp<T>, false>>();
-  });
+  op.Gradient(DifferentiateNorm)
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<Reduction<NormOp<T>, false>>(); })
+      .GpuTypes("T", kGpuFields, ReductionOnGpu("EuclideanNorm", false));
 }
 
 DEFINE_OP(All) {
   DefineReduction(op, nullptr, "Whether all elements are true, over the given axes.");
-  op.Cpu(New<Reduction<LogicalOp<true>, true>>());
+  op.Cpu(New<Reduction<LogicalOp<true>, true>>()).GpuUntyped([] {
+    return std::make_unique<GpuReduction>("All", true);
+  });
 }
 
 DEFINE_OP(Any) {
   DefineReduction(op, nullptr, "Whether an element is true, over the given axes.");
-  op.Cpu(New<Reduction<LogicalOp<false>, true>>());
+  op.Cpu(New<Reduction<LogicalOp<false>, true>>()).GpuUntyped([] {
+    return std::make_unique<GpuReduction>("Any", true);
+  });
 }
 
 }  // namespace

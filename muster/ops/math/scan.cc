@@ -1,4 +1,9 @@
 // Cumsum and Cumprod: running sums and products along one axis.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -47,6 +52,19 @@ T Step(T a, T b) {
   }
 }
 
+absl::StatusOr<int> ScanAxis(KernelContext& c) {
+  if (c.input(1).rank() != 0) {
+    return InvalidArgument("ScanOp: axis must be a scalar, not ", c.input(1).shape().ToString());
+  }
+  ASSIGN_OR_RETURN(const int64_t axis, ScalarInteger(c.input(1), "axis"));
+  const int rank = c.input(0).rank();
+  if (axis < -rank || axis >= rank) {
+    return InvalidArgument("ScanOp: Expected scan axis in the range [", -rank, ", ", rank,
+                           "), but got ", axis);
+  }
+  return static_cast<int>(axis < 0 ? axis + rank : axis);
+}
+
 // [outer, length, inner], along the middle. Columns advance together, so that the inner loop is
 // contiguous.
 template <typename Op, typename T>
@@ -60,16 +78,8 @@ class Scan : public Kernel {
 
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
-    if (c.input(1).rank() != 0) {
-      return InvalidArgument("ScanOp: axis must be a scalar, not ", c.input(1).shape().ToString());
-    }
-    ASSIGN_OR_RETURN(const int64_t axis, ScalarInteger(c.input(1), "axis"));
+    ASSIGN_OR_RETURN(const int at, ScanAxis(c));
     const int rank = input.rank();
-    if (axis < -rank || axis >= rank) {
-      return InvalidArgument("ScanOp: Expected scan axis in the range [", -rank, ", ", rank,
-                             "), but got ", axis);
-    }
-    const int at = static_cast<int>(axis < 0 ? axis + rank : axis);
     ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, input.shape()));
     if (input.num_elements() == 0) return absl::OkStatus();
     using A = typename Running<T>::type;
@@ -103,6 +113,65 @@ class Scan : public Kernel {
   bool exclusive_ = false;
   bool reverse_ = false;
 };
+
+// `op` is a struct of scan.cu.
+class GpuScan final : public GpuKernel {
+ public:
+  GpuScan(const char* op, DType dtype)
+      : by_threads_(*this, "math/scan.cu",
+                    absl::StrCat("ScanByThreads<", op, ", ", GpuTypeName(dtype), ">")),
+        by_blocks_(*this, "math/scan.cu",
+                   absl::StrCat("ScanByBlocks<", op, ", ", GpuTypeName(dtype), ">")) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    ASSIGN_OR_RETURN(exclusive_, setup.Attr<bool>("exclusive"));
+    ASSIGN_OR_RETURN(reverse_, setup.Attr<bool>("reverse"));
+    return absl::OkStatus();
+  }
+
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    ASSIGN_OR_RETURN(const int at, ScanAxis(c));
+    ASSIGN_OR_RETURN(Tensor* const out, c.AllocateOutput(0, input.shape()));
+    if (input.num_elements() == 0) return absl::OkStatus();
+    const int64_t inner = input.shape().ElementsIn(at + 1, input.rank());
+    ScanShape shape;
+    shape.length = input.dim(at);
+    shape.series = input.num_elements() / shape.length;
+    shape.inner = GpuDivisor(inner);
+    shape.exclusive = exclusive_ ? 1 : 0;
+    shape.reverse = reverse_ ? 1 : 0;
+    const bool many = inner >= kCoalesced && shape.series >= gpu().multiprocessors() * kThreads;
+    if (shape.length <= kShort || many)
+      return by_threads_.LaunchForEach(shape.series, GpuIn(input), GpuOut(*out), shape);
+    GpuGrid grid;
+    grid.threads_x = kThreads;
+    grid.blocks_x = static_cast<unsigned>(std::min(shape.series, kMostBlocks));
+    return by_blocks_.Launch(grid, GpuIn(input), GpuOut(*out), shape);
+  }
+
+ private:
+  static constexpr int64_t kShort = 64;
+  static constexpr int64_t kCoalesced = 16;  // neighbours that make accesses of threads efficient
+  static constexpr int64_t kThreads = 256;
+  static constexpr int64_t kMostBlocks = 1 << 20;
+  // The layout of the struct in scan.cu.
+  struct ScanShape {
+    int64_t series, length;
+    GpuDivisor inner;
+    int32_t exclusive, reverse;
+  };
+  GpuFunction by_threads_;
+  GpuFunction by_blocks_;
+  bool exclusive_ = false;
+  bool reverse_ = false;
+};
+GpuKernels ScanOnGpu(const char* op) {
+  return [=](DType dtype) -> KernelFactory {
+    return [=] { return std::make_unique<GpuScan>(op, dtype); };
+  };
+}
+const std::vector<DType> kGpuScanned = With(kGpuFloats, {DType::kInt32, DType::kInt64});
 
 absl::Status DifferentiateCumsum(GradientContext& g) {
   g.SetDx(0,
@@ -144,16 +213,16 @@ void DefineScan(OpBuilder& op, const char* doc) {
 
 DEFINE_OP(Cumsum) {
   DefineScan(op, "Running sums along an axis.");
-  op.Gradient(DifferentiateCumsum).CpuTypes<Numbers>("T", []<typename T>() {
-    return New<Scan<Add, T>>();
-  });
+  op.Gradient(DifferentiateCumsum)
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<Scan<Add, T>>(); })
+      .GpuTypes("T", kGpuScanned, ScanOnGpu("Add"));
 }
 
 DEFINE_OP(Cumprod) {
   DefineScan(op, "Running products along an axis.");
-  op.Gradient(DifferentiateCumprod).CpuTypes<Numbers>("T", []<typename T>() {
-    return New<Scan<Multiply, T>>();
-  });
+  op.Gradient(DifferentiateCumprod)
+      .CpuTypes<Numbers>("T", []<typename T>() { return New<Scan<Multiply, T>>(); })
+      .GpuTypes("T", kGpuScanned, ScanOnGpu("Multiply"));
 }
 
 }  // namespace

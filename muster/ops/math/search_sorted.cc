@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -28,8 +31,7 @@ void Search(const Tensor& sorted, const Tensor& values, Tensor& output) {
   }
 }
 
-template <typename T, bool kUpper>
-absl::Status RunSearch(KernelContext& c) {
+absl::Status CheckRows(KernelContext& c) {
   const Tensor& sorted = c.input(0);
   const Tensor& values = c.input(1);
   if (sorted.rank() != 2) {
@@ -42,18 +44,56 @@ absl::Status RunSearch(KernelContext& c) {
   }
   if (sorted.dim(0) != values.dim(0))
     return InvalidArgument("Leading dim_size of both tensors must match.");
-  const bool small = c.output_type(0) == DType::kInt32;
-  if (small && values.num_elements() >= std::numeric_limits<int32_t>::max()) {
+  if (c.output_type(0) == DType::kInt32 &&
+      values.num_elements() >= std::numeric_limits<int32_t>::max()) {
     return InvalidArgument("values tensor size must less than INT_MAX");
   }
+  return absl::OkStatus();
+}
+
+template <typename T, bool kUpper>
+absl::Status RunSearch(KernelContext& c) {
+  RETURN_IF_ERROR(CheckRows(c));
+  const Tensor& sorted = c.input(0);
+  const Tensor& values = c.input(1);
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, values.shape()));
   if (output->num_elements() == 0) return absl::OkStatus();
-  if (small) {
+  if (output->dtype() == DType::kInt32) {
     Search<T, kUpper, int32_t>(sorted, values, *output);
   } else {
     Search<T, kUpper, int64_t>(sorted, values, *output);
   }
   return absl::OkStatus();
+}
+
+class GpuSearch final : public GpuKernel {
+ public:
+  GpuSearch(DType dtype, bool upper, DType index)
+      : run_(*this, "math/search_sorted.cu",
+             absl::StrCat("SearchRows<", GpuTypeName(dtype), upper ? ", true, " : ", false, ",
+                          GpuTypeName(index), ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    RETURN_IF_ERROR(CheckRows(c));
+    const Tensor& sorted = c.input(0);
+    const Tensor& values = c.input(1);
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, values.shape()));
+    const int64_t count = values.num_elements();
+    return run_.LaunchForEach(count, GpuIn(sorted), GpuIn(values), GpuOut(*output), count,
+                              sorted.dim(1), GpuDivisor(values.dim(1)));
+  }
+
+ private:
+  GpuFunction run_;
+};
+void AddSearchKernelsOnGpu(OpBuilder& op, bool upper) {
+  const std::vector<DType> types = With(kGpuFloats, {DType::kUint8, DType::kUint16, DType::kInt8,
+                                                     DType::kInt16, DType::kInt32, DType::kInt64});
+  for (const DType index : {DType::kInt32, DType::kInt64}) {
+    const auto make = [=](DType dtype) -> KernelFactory {
+      return [=] { return std::make_unique<GpuSearch>(dtype, upper, index); };
+    };
+    op.GpuTypes("T", types, make, {}, {{"out_type", index}});
+  }
 }
 
 absl::Status SearchShape(ShapeContext& c) {
@@ -78,12 +118,14 @@ DEFINE_OP(LowerBound) {
   Define(op);
   op.Doc("For every value the first place in its sorted row where it could be inserted.")
       .CpuTypes<Reals>("T", []<typename T>() { return Stateless(RunSearch<T, false>); });
+  AddSearchKernelsOnGpu(op, false);
 }
 
 DEFINE_OP(UpperBound) {
   Define(op);
   op.Doc("For every value the last place in its sorted row where it could be inserted.")
       .CpuTypes<Reals>("T", []<typename T>() { return Stateless(RunSearch<T, true>); });
+  AddSearchKernelsOnGpu(op, true);
 }
 
 }  // namespace muster

@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
 #include "muster/ops/math/special_functions.h"
 
@@ -9,6 +10,7 @@ namespace muster {
 namespace {
 
 constexpr const char* kFloatTypes = "T: {bfloat16, half, float, double}";
+constexpr const char* kGpuFile = "math/special.cu";
 constexpr const char* kPreciseTypes = "T: {float, double}";
 
 template <double (*function)(double)>
@@ -126,56 +128,63 @@ absl::Status BesselI1eGradient(GradientContext& c) {
 }
 
 template <double (*function)(double)>
-void Define1(OpBuilder& op, const char* doc, GradientFunction gradient) {
+void Define1(OpBuilder& op, const char* on_gpu, const char* doc, GradientFunction gradient) {
   op.Attr(kFloatTypes)
       .Input("x: T")
       .Output("y: T")
       .Doc(doc)
       .Shape(UnchangedShape)
       .Gradient(std::move(gradient));
-  op.CpuTypes<Floats>("T", Unary<Function1<function>>());
+  op.CpuTypes<Floats>("T", Unary<Function1<function>>())
+      .GpuTypes("T", kGpuFloats, UnaryOnGpu(on_gpu, kGpuFile));
 }
 template <double (*function)(double, double)>
-OpBuilder& Define2(OpBuilder& op, const char* types, const char* first, const char* second,
-                   const char* doc) {
+OpBuilder& Define2(OpBuilder& op, const char* on_gpu, const char* types, const char* first,
+                   const char* second, const char* doc) {
   op.Attr(types).Input(first).Input(second).Output("z: T").Doc(doc).Shape(BroadcastBinaryShape);
-  return op.CpuTypes<Types<float, double>>("T", Binary<Function2<function>>());
+  return op.CpuTypes<Types<float, double>>("T", Binary<Function2<function>>())
+      .GpuTypes("T", kGpuPreciseFloats, BinaryOnGpu(on_gpu, kGpuFile));
 }
 
 DEFINE_OP(Lgamma) {
-  Define1<LogGamma>(op, "Logarithms of the modulus of the gamma function.", LgammaGradient);
+  Define1<LogGamma>(op, "Function1<LogGamma>", "Logarithms of the modulus of the gamma function.",
+                    LgammaGradient);
 }
 DEFINE_OP(Digamma) {
-  Define1<Digamma>(op, "The derivative of Lgamma.", DigammaGradient);
+  Define1<Digamma>(op, "Function1<Digamma>", "The derivative of Lgamma.", DigammaGradient);
 }
 DEFINE_OP(BesselI0e) {
-  Define1<ScaledBesselI0>(op, "Modified Bessel function of order 0, times exp(-|x|).",
+  Define1<ScaledBesselI0>(op, "Function1<ScaledBesselI0>",
+                          "Modified Bessel function of order 0, times exp(-|x|).",
                           BesselI0eGradient);
 }
 DEFINE_OP(BesselI1e) {
-  Define1<ScaledBesselI1>(op, "Modified Bessel function of order 1, times exp(-|x|).",
+  Define1<ScaledBesselI1>(op, "Function1<ScaledBesselI1>",
+                          "Modified Bessel function of order 1, times exp(-|x|).",
                           BesselI1eGradient);
 }
 DEFINE_OP(Zeta) {
-  Define2<Zeta>(op, kPreciseTypes, "x: T", "q: T", "Hurwitz zeta function.").Gradient(ZetaGradient);
+  Define2<Zeta>(op, "Function2<Zeta>", kPreciseTypes, "x: T", "q: T", "Hurwitz zeta function.")
+      .Gradient(ZetaGradient);
 }
 DEFINE_OP(Polygamma) {
-  Define2<Polygamma>(op, kPreciseTypes, "a: T", "x: T", "The a-th derivative of Digamma.")
+  Define2<Polygamma>(op, "Function2<Polygamma>", kPreciseTypes, "a: T", "x: T",
+                     "The a-th derivative of Digamma.")
       .Gradient(PolygammaGradient);
 }
 DEFINE_OP(Igamma) {
-  Define2<LowerGamma>(op, kFloatTypes, "a: T", "x: T",
+  Define2<LowerGamma>(op, "Function2<LowerGamma>", kFloatTypes, "a: T", "x: T",
                       "Lower regularised incomplete gamma function.")
       .Gradient(IgammaGradient);
 }
 DEFINE_OP(Igammac) {
-  Define2<UpperGamma>(op, kFloatTypes, "a: T", "x: T",
+  Define2<UpperGamma>(op, "Function2<UpperGamma>", kFloatTypes, "a: T", "x: T",
                       "Upper regularised incomplete gamma function.")
       .Gradient(IgammacGradient);
 }
 DEFINE_OP(IgammaGradA) {
-  Define2<LowerGammaDerivative>(op, kPreciseTypes, "a: T", "x: T",
-                                "The derivative of Igamma by a.");
+  Define2<LowerGammaDerivative>(op, "Function2<LowerGammaDerivative>", kPreciseTypes, "a: T",
+                                "x: T", "The derivative of Igamma by a.");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <complex>
 
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
 
 namespace muster {
@@ -275,17 +276,23 @@ OpBuilder& TestDef(OpBuilder& op, const char* doc) {
 DEFINE_OP(Abs) {
   UnaryDef(op, "T: {bfloat16, half, float, double, int8, int16, int32, int64}", "Absolute values.")
       .Gradient(AbsGradient)
-      .CpuTypes<SignedReals>("T", Unary<Abs>("Abs"));
+      .CpuTypes<SignedReals>("T", Unary<Abs>("Abs"))
+      .GpuTypes("T", With(kGpuFloats, {DType::kInt64}), UnaryOnGpu("Abs"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(Neg) {
   UnaryDef(op, kSignedTypes, "Values with the opposite sign.")
       .Gradient(NegGradient)
-      .CpuTypes<SignedNumbers>("T", Unary<Neg>("Neg"));
+      .CpuTypes<SignedNumbers>("T", Unary<Neg>("Neg"))
+      .GpuTypes("T", With(kGpuFields, {DType::kInt64}), UnaryOnGpu("Neg"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(Sign) {
   UnaryDef(op, kSignedTypes, "-1, 0 or 1; a complex number divided by its modulus.")
       .Gradient(SignGradient)
-      .CpuTypes<SignedNumbers>("T", Unary<Sign>());
+      .CpuTypes<SignedNumbers>("T", Unary<Sign>())
+      .GpuTypes("T", With(kGpuFields, {DType::kInt64}), UnaryOnGpu("Sign"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(Square) {
   UnaryDef(op,
@@ -294,85 +301,108 @@ DEFINE_OP(Square) {
            "complex128}",
            "Values times themselves.")
       .Gradient(SquareGradient)
-      .CpuTypes<Numbers>("T", Unary<Square>("Square"));
+      .CpuTypes<Numbers>("T", Unary<Square>("Square"))
+      .GpuTypes("T", With(kGpuFloats, {DType::kInt64}), UnaryOnGpu("Square"))
+      .GpuOnHost("T");
 }
 DEFINE_OP(Sqrt) {
   UnaryDef(op, kFieldTypes, "Square roots.")
       .Gradient(OutputGradient<kSqrtGrad>)
-      .CpuTypes<Fields>("T", Unary<Sqrt>("Sqrt"));
+      .CpuTypes<Fields>("T", Unary<Sqrt>("Sqrt"))
+      .GpuTypes("T", kGpuFloats, UnaryOnGpu("Sqrt"));
 }
 DEFINE_OP(Rsqrt) {
   UnaryDef(op, kFieldTypes, "Reciprocals of square roots.")
       .Gradient(OutputGradient<kRsqrtGrad>)
-      .CpuTypes<Fields>("T", Unary<Rsqrt>("Rsqrt"));
+      .CpuTypes<Fields>("T", Unary<Rsqrt>("Rsqrt"))
+      .GpuTypes("T", kGpuFloats, UnaryOnGpu("Rsqrt"));
 }
 DEFINE_OP(Reciprocal) {
   UnaryDef(op, kSignedTypes, "One divided by each value.")
       .Gradient(OutputGradient<kReciprocalGrad>)
-      .CpuTypes<Fields>("T", Unary<Reciprocal>("Reciprocal"));
+      .CpuTypes<Fields>("T", Unary<Reciprocal>("Reciprocal"))
+      .GpuTypes("T", With(kGpuFloats, {DType::kInt64}), UnaryOnGpu("Reciprocal"));
 }
 DEFINE_OP(Inv) {
   UnaryDef(op, kSignedTypes, "The old name of Reciprocal.")
       .Gradient(OutputGradient<kReciprocalGrad>)
-      .CpuTypes<Fields>("T", Unary<Reciprocal>("Inv"));
+      .CpuTypes<Fields>("T", Unary<Reciprocal>("Inv"))
+      .GpuTypes("T", With(kGpuFloats, {DType::kInt64}), UnaryOnGpu("Reciprocal"));
 }
 DEFINE_OP(SqrtGrad) {
   GradDef(op, "Gradient of Sqrt: dy / (2 * y).")
       .Gradient(SqrtGradGradient)
-      .CpuTypes<Fields>("T", SameSizeBinary<SqrtGrad>());
+      .CpuTypes<Fields>("T", SameSizeBinary<SqrtGrad>())
+      .GpuTypes("T", kGpuFloats, SameSizeBinaryOnGpu("SqrtGrad"));
 }
 DEFINE_OP(RsqrtGrad) {
   GradDef(op, "Gradient of Rsqrt: -dy * y^3 / 2.")
       .Gradient(RsqrtGradGradient)
-      .CpuTypes<Fields>("T", SameSizeBinary<RsqrtGrad>());
+      .CpuTypes<Fields>("T", SameSizeBinary<RsqrtGrad>())
+      .GpuTypes("T", kGpuFloats, SameSizeBinaryOnGpu("RsqrtGrad"));
 }
 DEFINE_OP(ReciprocalGrad) {
   GradDef(op, "Gradient of Reciprocal: -dy * y^2.")
       .Gradient(ReciprocalGradGradient)
-      .CpuTypes<Fields>("T", SameSizeBinary<ReciprocalGrad>());
+      .CpuTypes<Fields>("T", SameSizeBinary<ReciprocalGrad>())
+      .GpuTypes("T", kGpuFloats, SameSizeBinaryOnGpu("ReciprocalGrad"));
 }
 DEFINE_OP(InvGrad) {
   GradDef(op, "The old name of ReciprocalGrad.")
       .Gradient(ReciprocalGradGradient)
-      .CpuTypes<Fields>("T", SameSizeBinary<ReciprocalGrad>());
+      .CpuTypes<Fields>("T", SameSizeBinary<ReciprocalGrad>())
+      .GpuTypes("T", kGpuFloats, SameSizeBinaryOnGpu("ReciprocalGrad"));
 }
 DEFINE_OP(Floor) {
   UnaryDef(op, kFloatTypes, "The largest integers that are not greater.")
       .Gradient(NoneGradient)
-      .CpuTypes<Floats>("T", Unary<Floor>("Floor"));
+      .CpuTypes<Floats>("T", Unary<Floor>("Floor"))
+      .GpuTypes("T", kGpuFloats, UnaryOnGpu("Floor"));
 }
 DEFINE_OP(Ceil) {
   UnaryDef(op, kFloatTypes, "The smallest integers that are not less.")
       .Gradient(NoneGradient)
-      .CpuTypes<Floats>("T", Unary<Ceil>("Ceil"));
+      .CpuTypes<Floats>("T", Unary<Ceil>("Ceil"))
+      .GpuTypes("T", kGpuFloats, UnaryOnGpu("Ceil"));
 }
 DEFINE_OP(Round) {
   UnaryDef(op, kSignedTypes, "The nearest integers; halves go to the even one.")
       .Gradient(NoneGradient)
-      .CpuTypes<Join<Floats, Indices>>("T", Unary<Round>("Round"));
+      .CpuTypes<Join<Floats, Indices>>("T", Unary<Round>("Round"))
+      .GpuTypes("T", With(kGpuFloats, {DType::kInt32, DType::kInt64}), UnaryOnGpu("Round"));
 }
 DEFINE_OP(Rint) {
   UnaryDef(op, kFloatTypes, "The nearest integers; halves go to the even one.")
       .Gradient(NoneGradient)
-      .CpuTypes<Floats>("T", Unary<Round>("Rint"));
+      .CpuTypes<Floats>("T", Unary<Round>("Rint"))
+      .GpuTypes("T", kGpuPreciseFloats, UnaryOnGpu("Round"));
 }
 DEFINE_OP(IsNan) {
-  TestDef(op, "Which values are not a number.").CpuTypes<Floats>("T", Unary<IsNan>());
+  TestDef(op, "Which values are not a number.")
+      .CpuTypes<Floats>("T", Unary<IsNan>())
+      .GpuTypes("T", kGpuFloats, UnaryOnGpu("IsNan"));
 }
 DEFINE_OP(IsInf) {
-  TestDef(op, "Which values are infinite.").CpuTypes<Floats>("T", Unary<IsInf>());
+  TestDef(op, "Which values are infinite.")
+      .CpuTypes<Floats>("T", Unary<IsInf>())
+      .GpuTypes("T", kGpuFloats, UnaryOnGpu("IsInf"));
 }
 DEFINE_OP(IsFinite) {
-  TestDef(op, "Which values are finite.").CpuTypes<Floats>("T", Unary<IsFinite>());
+  TestDef(op, "Which values are finite.")
+      .CpuTypes<Floats>("T", Unary<IsFinite>())
+      .GpuTypes("T", kGpuFloats, UnaryOnGpu("IsFinite"));
 }
 DEFINE_OP(LogicalNot) {
   op.Input("x: bool").Output("y: bool").Doc("The other truth value.").Shape(UnchangedShape);
-  op.NoGradient("truth values have no derivative").Cpu(ElementwiseKernel(UnarySpecOf<Not, bool>()));
+  op.NoGradient("truth values have no derivative")
+      .Cpu(ElementwiseKernel(UnarySpecOf<Not, bool>()))
+      .GpuUntyped(UnaryOnGpu("Not")(DType::kBool));
 }
 DEFINE_OP(Invert) {
   UnaryDef(op, "T: {int8, int16, int32, int64, uint8, uint16, uint32, uint64}", "All bits flipped.")
       .NoGradient("bits have no derivative")
-      .CpuTypes<Integers>("T", Unary<Complement>());
+      .CpuTypes<Integers>("T", Unary<Complement>())
+      .GpuTypes("T", kGpuIntegers, UnaryOnGpu("Complement"));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "muster/ops/math/elementwise.h"
+#include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/float_math.h"
 #include "muster/ops/math/gradient_helpers.h"
 
@@ -301,43 +302,50 @@ OpBuilder& GradDef(OpBuilder& op, const char* doc, GradientFunction gradient) {
       .Gradient(std::move(gradient));
 }
 
-#define MUSTER_FIELD_OP(Name, doc)                                                            \
-  DEFINE_OP(Name) {                                                                           \
-    UnaryDef(op, kFieldTypes, doc, Name##Gradient).CpuTypes<Fields>("T", Unary<Name>(#Name)); \
+#define MUSTER_FIELD_OP(Name, gpu_types, doc)         \
+  DEFINE_OP(Name) {                                   \
+    UnaryDef(op, kFieldTypes, doc, Name##Gradient)    \
+        .CpuTypes<Fields>("T", Unary<Name>(#Name))    \
+        .GpuTypes("T", gpu_types, UnaryOnGpu(#Name)); \
   }
-MUSTER_FIELD_OP(Exp, "e to the power of each value.")
-MUSTER_FIELD_OP(Expm1, "e to the power of each value, minus one, precise near zero.")
-MUSTER_FIELD_OP(Log, "Natural logarithms.")
-MUSTER_FIELD_OP(Log1p, "Natural logarithms of one plus each value, precise near zero.")
-MUSTER_FIELD_OP(Tanh, "Hyperbolic tangents.")
-MUSTER_FIELD_OP(Sigmoid, "1 / (1 + exp(-x)).")
-MUSTER_FIELD_OP(Sin, "Sines.")
-MUSTER_FIELD_OP(Cos, "Cosines.")
-MUSTER_FIELD_OP(Tan, "Tangents.")
-MUSTER_FIELD_OP(Asin, "Arc sines.")
-MUSTER_FIELD_OP(Acos, "Arc cosines.")
-MUSTER_FIELD_OP(Atan, "Arc tangents.")
-MUSTER_FIELD_OP(Sinh, "Hyperbolic sines.")
-MUSTER_FIELD_OP(Cosh, "Hyperbolic cosines.")
-MUSTER_FIELD_OP(Asinh, "Inverse hyperbolic sines.")
-MUSTER_FIELD_OP(Acosh, "Inverse hyperbolic cosines.")
-MUSTER_FIELD_OP(Atanh, "Inverse hyperbolic tangents.")
+MUSTER_FIELD_OP(Exp, kGpuFields, "e to the power of each value.")
+MUSTER_FIELD_OP(Expm1, kGpuFloats, "e to the power of each value, minus one, precise near zero.")
+MUSTER_FIELD_OP(Log, kGpuFloats, "Natural logarithms.")
+MUSTER_FIELD_OP(Log1p, kGpuFloats, "Natural logarithms of one plus each value, precise near zero.")
+MUSTER_FIELD_OP(Tanh, kGpuFloats, "Hyperbolic tangents.")
+MUSTER_FIELD_OP(Sigmoid, kGpuFloats, "1 / (1 + exp(-x)).")
+MUSTER_FIELD_OP(Sin, kGpuFloats, "Sines.")
+MUSTER_FIELD_OP(Cos, kGpuFloats, "Cosines.")
+MUSTER_FIELD_OP(Tan, kGpuFloats, "Tangents.")
+MUSTER_FIELD_OP(Asin, kGpuPreciseFloats, "Arc sines.")
+MUSTER_FIELD_OP(Acos, kGpuPreciseFloats, "Arc cosines.")
+MUSTER_FIELD_OP(Atan, kGpuPreciseFloats, "Arc tangents.")
+MUSTER_FIELD_OP(Sinh, kGpuPreciseFloats, "Hyperbolic sines.")
+MUSTER_FIELD_OP(Cosh, kGpuPreciseFloats, "Hyperbolic cosines.")
+MUSTER_FIELD_OP(Asinh, kGpuPreciseFloats, "Inverse hyperbolic sines.")
+MUSTER_FIELD_OP(Acosh, kGpuPreciseFloats, "Inverse hyperbolic cosines.")
+MUSTER_FIELD_OP(Atanh, kGpuPreciseFloats, "Inverse hyperbolic tangents.")
 #undef MUSTER_FIELD_OP
 
 DEFINE_OP(Erf) {
-  UnaryDef(op, kFloatTypes, "The error function.", ErfGradient).CpuTypes<Floats>("T", Unary<Erf>());
+  UnaryDef(op, kFloatTypes, "The error function.", ErfGradient)
+      .CpuTypes<Floats>("T", Unary<Erf>())
+      .GpuTypes("T", kGpuFloats, UnaryOnGpu("Erf"));
 }
 DEFINE_OP(Erfc) {
   UnaryDef(op, kFloatTypes, "One minus the error function.", ErfcGradient)
-      .CpuTypes<Floats>("T", Unary<Erfc>());
+      .CpuTypes<Floats>("T", Unary<Erfc>())
+      .GpuTypes("T", kGpuFloats, UnaryOnGpu("Erfc"));
 }
 DEFINE_OP(TanhGrad) {
   GradDef(op, "Gradient of Tanh: dy * (1 - y^2).", TanhGradGradient)
-      .CpuTypes<Fields>("T", SameSizeBinary<TanhGrad>());
+      .CpuTypes<Fields>("T", SameSizeBinary<TanhGrad>())
+      .GpuTypes("T", kGpuFloats, SameSizeBinaryOnGpu("TanhGrad"));
 }
 DEFINE_OP(SigmoidGrad) {
   GradDef(op, "Gradient of Sigmoid: dy * y * (1 - y).", SigmoidGradGradient)
-      .CpuTypes<Fields>("T", SameSizeBinary<SigmoidGrad>());
+      .CpuTypes<Fields>("T", SameSizeBinary<SigmoidGrad>())
+      .GpuTypes("T", kGpuFloats, SameSizeBinaryOnGpu("SigmoidGrad"));
 }
 
 }  // namespace

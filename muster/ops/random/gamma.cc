@@ -1,6 +1,9 @@
 // Gamma and Poisson samples by rejection. Every output has a stretch of 256 blocks of its own.
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/gpu_kernel.h"
 #include "muster/ops/op.h"
 #include "muster/ops/random/distributions.h"
 
@@ -259,10 +262,10 @@ double GammaDerivative(double alpha, double x) {
 }
 
 // alpha broadcast against the samples, as both are in the gradient of RandomGamma.
-template <typename T>
-absl::Status RandomGammaGradKernel(KernelContext& c) {
-  const Tensor& alpha = c.input(0);
-  const Tensor& sample = c.input(1);
+struct GammaBroadcast {
+  Dims dims, alpha_strides, sample_strides;
+};
+absl::StatusOr<GammaBroadcast> BroadcastGamma(const Tensor& alpha, const Tensor& sample) {
   const int rank = std::max(alpha.rank(), sample.rank());
   Dims dims(rank, 1);
   Dims alpha_strides(rank, 0), sample_strides(rank, 0);
@@ -282,7 +285,15 @@ absl::Status RandomGammaGradKernel(KernelContext& c) {
     alpha_stride *= a;
     sample_stride *= s;
   }
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  return GammaBroadcast{std::move(dims), std::move(alpha_strides), std::move(sample_strides)};
+}
+
+template <typename T>
+absl::Status RandomGammaGradKernel(KernelContext& c) {
+  const Tensor& alpha = c.input(0);
+  const Tensor& sample = c.input(1);
+  ASSIGN_OR_RETURN(const GammaBroadcast broadcast, BroadcastGamma(alpha, sample));
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(broadcast.dims));
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   const T* a = alpha.data<T>();
   const T* s = sample.data<T>();
@@ -290,17 +301,51 @@ absl::Status RandomGammaGradKernel(KernelContext& c) {
   c.ParallelFor(shape.num_elements(), 500, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       int64_t rest = i, alpha_at = 0, sample_at = 0;
-      for (int axis = rank - 1; axis >= 0; --axis) {
-        const int64_t position = rest % dims[axis];
-        rest /= dims[axis];
-        alpha_at += position * alpha_strides[axis];
-        sample_at += position * sample_strides[axis];
+      for (int axis = shape.rank() - 1; axis >= 0; --axis) {
+        const int64_t position = rest % shape.dim(axis);
+        rest /= shape.dim(axis);
+        alpha_at += position * broadcast.alpha_strides[axis];
+        sample_at += position * broadcast.sample_strides[axis];
       }
       out[i] = static_cast<T>(GammaDerivative(a[alpha_at], s[sample_at]));
     }
   });
   return absl::OkStatus();
 }
+
+class GpuRandomGammaGrad : public GpuKernel {
+ public:
+  explicit GpuRandomGammaGrad(DType dtype)
+      : run_(*this, "random/gamma.cu", absl::StrCat("RandomGammaGrad<", GpuTypeName(dtype), ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& alpha = c.input(0);
+    const Tensor& sample = c.input(1);
+    ASSIGN_OR_RETURN(const GammaBroadcast broadcast, BroadcastGamma(alpha, sample));
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(broadcast.dims));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    if (shape.rank() > kMostAxes)
+      return Unimplemented("RandomGammaGrad of more than ", kMostAxes, " axes on a GPU");
+    GammaAxes axes{};
+    axes.rank = shape.rank();
+    for (int i = 0; i < axes.rank; ++i) {
+      axes.sizes[i] = shape.dim(i);
+      axes.alpha_strides[i] = broadcast.alpha_strides[i];
+      axes.sample_strides[i] = broadcast.sample_strides[i];
+    }
+    const int64_t count = shape.num_elements();
+    return run_.LaunchForEach(count, GpuIn(alpha), GpuIn(sample), GpuOut(*output), axes, count);
+  }
+
+ private:
+  // The struct of gamma.cu.
+  static constexpr int kMostAxes = 8;
+  struct GammaAxes {
+    int rank;
+    int64_t sizes[kMostAxes], alpha_strides[kMostAxes], sample_strides[kMostAxes];
+  };
+
+  const GpuFunction run_;
+};
 
 absl::Status RandomGammaGradient(GradientContext& c) {
   const Output dy = c.dy();
@@ -355,6 +400,9 @@ DEFINE_OP(RandomGammaGrad) {
       .Shape(BroadcastBinaryShape);
   op.CpuTypes<Types<float, double>>(
       "T", []<typename T>() { return Stateless(RandomGammaGradKernel<T>); });
+  op.GpuTypes("T", {DType::kFloat, DType::kDouble}, [](DType dtype) {
+    return [=] { return std::make_unique<GpuRandomGammaGrad>(dtype); };
+  });
 }
 
 DEFINE_OP(RandomPoisson) {

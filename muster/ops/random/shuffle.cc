@@ -4,6 +4,9 @@
 #include <limits>
 #include <numeric>
 
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/gpu_kernel.h"
 #include "muster/ops/op.h"
 #include "muster/ops/random/generator.h"
 
@@ -77,51 +80,92 @@ void DrawRow(const T* logits, int64_t classes, PhiloxWords words, double* cumula
   }
 }
 
+// `draw(start, output)` does the rest.
+template <typename DrawBy>
+absl::Status RunMultinomial(KernelContext& c, KernelGenerator& generator, DrawBy draw) {
+  const Tensor& logits = c.input(0);
+  const Tensor& wanted = c.input(1);
+  if (!logits.shape().is_matrix())
+    return InvalidArgument("logits should be a matrix, got shape ", logits.shape().ToString());
+  if (!wanted.shape().is_scalar()) {
+    return InvalidArgument("num_samples should be a scalar, got shape ", wanted.shape().ToString());
+  }
+  const int64_t samples = wanted.scalar<int32_t>();
+  if (samples < 0) return InvalidArgument("num_samples should be nonnegative, got ", samples);
+  const int64_t rows = logits.dim(0);
+  const int64_t classes = logits.dim(1);
+  if (classes <= 0) return InvalidArgument("num_classes should be positive, got ", classes);
+  if (classes > std::numeric_limits<int32_t>::max()) {
+    return InvalidArgument("num_classes should fit in int32, got ", classes);
+  }
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Make({rows, samples}));
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
+  if (shape.num_elements() == 0) return absl::OkStatus();
+  const uint64_t rounded = static_cast<uint64_t>(samples + 3) / 4 * 4;
+  return draw(generator.Reserve(static_cast<uint64_t>(rows) * rounded * 2 * 256), *output);
+}
+
 template <typename T>
 class MultinomialKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override { return generator_.Init(setup); }
   absl::Status Compute(KernelContext& c) override {
-    const Tensor& logits = c.input(0);
-    const Tensor& wanted = c.input(1);
-    if (!logits.shape().is_matrix())
-      return InvalidArgument("logits should be a matrix, got shape ", logits.shape().ToString());
-    if (!wanted.shape().is_scalar()) {
-      return InvalidArgument("num_samples should be a scalar, got shape ",
-                             wanted.shape().ToString());
-    }
-    const int64_t samples = wanted.scalar<int32_t>();
-    if (samples < 0) return InvalidArgument("num_samples should be nonnegative, got ", samples);
-    const int64_t rows = logits.dim(0);
-    const int64_t classes = logits.dim(1);
-    if (classes <= 0) return InvalidArgument("num_classes should be positive, got ", classes);
-    if (classes > std::numeric_limits<int32_t>::max()) {
-      return InvalidArgument("num_classes should fit in int32, got ", classes);
-    }
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({rows, samples}));
-    ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-    if (shape.num_elements() == 0) return absl::OkStatus();
-    const uint64_t rounded = static_cast<uint64_t>(samples + 3) / 4 * 4;
-    const Philox start = generator_.Reserve(static_cast<uint64_t>(rows) * rounded * 2 * 256);
+    return RunMultinomial(c, generator_, [&c](const Philox& start, Tensor& output) {
+      Draw(c, c.input(0), start, output);
+      return absl::OkStatus();
+    });
+  }
+
+ private:
+  static void Draw(const KernelContext& c, const Tensor& logits, const Philox& start,
+                   Tensor& output) {
+    const int64_t rows = logits.dim(0), classes = logits.dim(1), samples = output.dim(1);
     const double cost = 20.0 * static_cast<double>(classes) + 50.0 * static_cast<double>(samples);
     c.ParallelFor(rows, cost, [&](int64_t begin, int64_t end) {
       std::vector<double> cumulative(classes);
       for (int64_t row = begin; row < end; ++row) {
         const PhiloxWords words(start, static_cast<uint64_t>(row) * samples * 2);
         const T* row_logits = logits.data<T>() + row * classes;
-        if (output->dtype() == DType::kInt32) {
+        if (output.dtype() == DType::kInt32) {
           DrawRow(row_logits, classes, words, cumulative.data(),
-                  output->data<int32_t>() + row * samples, samples);
+                  output.data<int32_t>() + row * samples, samples);
         } else {
           DrawRow(row_logits, classes, words, cumulative.data(),
-                  output->data<int64_t>() + row * samples, samples);
+                  output.data<int64_t>() + row * samples, samples);
         }
       }
     });
-    return absl::OkStatus();
+  }
+
+  KernelGenerator generator_;
+};
+
+class GpuMultinomial : public GpuKernel {
+ public:
+  GpuMultinomial(DType dtype, DType output)
+      : sum_(*this, kFile, absl::StrCat("SumLogits<", GpuTypeName(dtype), ">")),
+        draw_(*this, kFile, absl::StrCat("DrawClasses<", GpuTypeName(output), ">")) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    return generator_.Init(setup);
+  }
+  absl::Status Compute(KernelContext& c) override {
+    return RunMultinomial(c, generator_, [&](const Philox& start, Tensor& output) -> absl::Status {
+      const Tensor& logits = c.input(0);
+      const int64_t rows = logits.dim(0), classes = logits.dim(1), samples = output.dim(1);
+      ASSIGN_OR_RETURN(Tensor sums, c.AllocateTemporary(DType::kDouble, logits.shape()));
+      RETURN_IF_ERROR(sum_.Launch(sum_.GridForEach(rows * kThreads), GpuIn(logits), GpuOut(sums),
+                                  rows, classes));
+      return draw_.LaunchForEach(rows * samples, GpuIn(sums), start.position(), GpuOut(output),
+                                 rows, classes, samples);
+    });
   }
 
  private:
+  static constexpr char kFile[] = "random/shuffle.cu";
+  static constexpr int64_t kThreads = 256;  // a row is summed by a block
+  const GpuFunction sum_;
+  const GpuFunction draw_;
   KernelGenerator generator_;
 };
 
@@ -148,6 +192,13 @@ DEFINE_OP(Multinomial) {
   op.Doc("Classes drawn per row, with probabilities given by unnormalised logarithms.");
   op.Shape(MultinomialShape).NoGradient("random values").HostMemory({"num_samples"});
   op.CpuTypes<Floats>("T", []<typename T>() { return New<MultinomialKernel<T>>(); });
+  for (const DType output : {DType::kInt32, DType::kInt64}) {
+    op.GpuTypes("T", {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble},
+                [output](DType dtype) {
+                  return [=] { return std::make_unique<GpuMultinomial>(dtype, output); };
+                },
+                {}, {{"output_dtype", output}});
+  }
 }
 
 }  // namespace muster

@@ -1,6 +1,7 @@
 #include "muster/ops/state/access.h"
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 namespace muster {
@@ -14,8 +15,29 @@ absl::StatusOr<const ResourceHandle*> InputHandle(const KernelContext& c, int i)
   return &tensor.scalar<ResourceHandle>();
 }
 
+std::string VariableName(absl::string_view name, absl::string_view device) {
+  const size_t type = device.rfind("/device:");
+  if (type == absl::string_view::npos || absl::StartsWith(device.substr(type), "/device:CPU"))
+    return std::string(name);
+  return absl::StrCat(name, device.substr(type));
+}
+
+std::vector<DType> GpuVariableTypes() {
+  return {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kInt64};
+}
+
+std::vector<DType> GpuResourceVariableTypes() {
+  return {DType::kHalf, DType::kBfloat16, DType::kFloat,     DType::kDouble,
+          DType::kBool, DType::kInt64,    DType::kComplex64, DType::kComplex128};
+}
+
 absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c,
                                                 const ResourceHandle& handle) {
+  const std::string name = VariableName(handle.name, handle.device);
+  if (c.device().has_own_memory() != (name != handle.name)) {
+    return InvalidArgument("Trying to access resource ", handle.name, " located in device ",
+                           handle.device, " from device ", c.device().name());
+  }
   if (handle.resource) {
     Variable* variable = dynamic_cast<Variable*>(handle.resource.get());
     if (variable == nullptr) {
@@ -24,8 +46,7 @@ absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c,
     }
     return RefPtr<Variable>::Share(variable);
   }
-  absl::StatusOr<RefPtr<Variable>> found =
-      c.resources().LookupAs<Variable>(handle.container, handle.name);
+  absl::StatusOr<RefPtr<Variable>> found = c.resources().LookupAs<Variable>(handle.container, name);
   if (absl::IsNotFound(found.status()) && absl::StartsWith(found.status().message(), "Resource ")) {
     // TensorFlow's text has the C++ type of the missing thing in it.
     return NotFound("Resource ", handle.container, "/", handle.name,

@@ -19,6 +19,15 @@ absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c,
 // The variable of input i, whichever way it comes.
 absl::StatusOr<RefPtr<Variable>> InputVariable(const KernelContext& c, int i);
 
+// The name under which the resources of a task keep a variable: where a device has memory of its
+// own, a variable there is another one than that of the same name in the memory of the host.
+std::string VariableName(absl::string_view name, absl::string_view device);
+
+// Types of variables on a GPU: those of TensorFlow and bfloat16. Behind resource handles there are
+// more of them than behind references.
+std::vector<DType> GpuVariableTypes();
+std::vector<DType> GpuResourceVariableTypes();
+
 // A tensor that a variable may keep: memory that others may write, such as a fed array, is copied.
 Tensor OwnedByVariable(Tensor value);
 

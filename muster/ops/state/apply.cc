@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "muster/ops/gpu_kernel.h"
+
 namespace muster {
 namespace {
 
@@ -13,9 +15,49 @@ bool IsVariableArgument(const ArgDef& arg) {
   return arg.is_ref || arg.type == DType::kResource;
 }
 
+// As ApplyArguments of apply.cu.
+struct GpuApplyArguments {
+  void* var = nullptr;
+  void* slots[3] = {};
+  const void* gradient = nullptr;
+  const void* scalars[8] = {};
+  int64_t count = 0;
+  bool use_nesterov = false, update_slots = true;
+};
+
+class GpuApplyKernel : public GpuKernel {
+ public:
+  GpuApplyKernel(const char* formula, DType dtype)
+      : apply_(*this, "state/apply.cu",
+               absl::StrCat("Apply<", formula, ", ", GpuTypeName(dtype), ">")) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    return inputs_.Init(setup);
+  }
+  absl::Status Compute(KernelContext& c) override {
+    return inputs_.Apply(
+        c, [this](const ApplyCall& call, absl::Span<const Tensor* const> scalars, int64_t) {
+          GpuApplyArguments arguments;
+          arguments.var = call.variables.value(0).raw();
+          for (int i = 1; i < inputs_.num_variables(); ++i)
+            arguments.slots[i - 1] = call.variables.value(i).raw();
+          arguments.gradient = call.gradient.raw();
+          for (size_t i = 0; i < scalars.size(); ++i) arguments.scalars[i] = scalars[i]->raw();
+          arguments.count = call.gradient.num_elements();
+          arguments.use_nesterov = inputs_.use_nesterov();
+          arguments.update_slots = inputs_.update_slots();
+          return apply_.LaunchForEach(arguments.count, arguments);
+        });
+  }
+
+ private:
+  ApplyInputs inputs_;
+  GpuFunction apply_;
+};
+
 }  // namespace
 
-absl::Status ApplyKernel::Init(KernelSetup& setup) {
+absl::Status ApplyInputs::Init(KernelSetup& setup) {
   const std::vector<ArgDef>& args = setup.node().def().inputs;
   for (int i = 0; i < static_cast<int>(args.size()); ++i) {
     const std::string& name = args[i].name;
@@ -42,7 +84,7 @@ absl::Status ApplyKernel::Init(KernelSetup& setup) {
   return read("multiply_linear_by_lr", &multiply_linear_by_lr_);
 }
 
-absl::Status ApplyKernel::Compute(KernelContext& c) {
+absl::Status ApplyInputs::Apply(KernelContext& c, Change change) const {
   absl::InlinedVector<RefPtr<Variable>, 4> owners;
   absl::InlinedVector<Variable*, 4> variables;
   for (int i = 0; i < num_variables_; ++i) {
@@ -85,13 +127,13 @@ absl::Status ApplyKernel::Compute(KernelContext& c) {
       call.row_elements = update.value(0).shape().ElementsIn(1, update.value(0).rank());
       update.TouchRows(rows);
     }
-    RETURN_IF_ERROR(Apply(call, scalars, global_step));
+    RETURN_IF_ERROR(change(call, scalars, global_step));
   }
   if (c.num_outputs() == 1) c.SetOutputReference(0, c.input_reference(0));
   return absl::OkStatus();
 }
 
-absl::Status ApplyKernel::CheckShapes(const KernelContext& c, VariableUpdate& variables) const {
+absl::Status ApplyInputs::CheckShapes(const KernelContext& c, VariableUpdate& variables) const {
   const Shape& shape = variables.value(0).shape();
   for (int i = 1; i < num_variables_; ++i) {
     if (variables.value(i).shape() != shape) {
@@ -123,7 +165,7 @@ absl::Status ApplyKernel::CheckShapes(const KernelContext& c, VariableUpdate& va
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<int64_t>> ApplyKernel::Rows(const KernelContext& c,
+absl::StatusOr<std::vector<int64_t>> ApplyInputs::Rows(const KernelContext& c,
                                                        const Tensor& variable) const {
   const Tensor& indices = c.input(indices_);
   std::vector<int64_t> rows(indices.num_elements());
@@ -170,6 +212,13 @@ absl::Status ApplyShape(ShapeContext& c) {
   }
   if (c.num_outputs() == 1) c.SetOutput(0, std::move(shape));
   return absl::OkStatus();
+}
+
+void AddGpuApply(OpBuilder& op, const char* formula) {
+  const std::vector<DType> dtypes = {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble};
+  op.GpuTypes("T", dtypes, [formula](DType dtype) -> KernelFactory {
+    return [formula, dtype] { return std::make_unique<GpuApplyKernel>(formula, dtype); };
+  });
 }
 
 void DeclareApply(OpBuilder& op, ApplyForm form, std::initializer_list<const char*> variables,

@@ -48,19 +48,20 @@ struct ApplyCall {
   int64_t row_elements = 0;
 };
 
-class ApplyKernel : public Kernel {
+// What every optimizer op does around its formula, on whichever device.
+class ApplyInputs {
  public:
-  absl::Status Init(KernelSetup& setup) override;
-  absl::Status Compute(KernelContext& c) override;
+  absl::Status Init(KernelSetup& setup);
+  // Finds, checks and locks the inputs of an execution and calls `change` with them: the call, the
+  // scalar inputs and the global step.
+  using Change =
+      absl::FunctionRef<absl::Status(const ApplyCall&, absl::Span<const Tensor* const>, int64_t)>;
+  absl::Status Apply(KernelContext& c, Change change) const;
 
- protected:
-  // Changes the variables. `scalars` are the scalar inputs.
-  virtual absl::Status Apply(const ApplyCall& call, absl::Span<const Tensor* const> scalars,
-                             int64_t global_step) = 0;
-
-  bool use_nesterov_ = false;
-  bool update_slots_ = true;
-  bool multiply_linear_by_lr_ = false;
+  int num_variables() const { return num_variables_; }
+  bool use_nesterov() const { return use_nesterov_; }
+  bool update_slots() const { return update_slots_; }
+  bool multiply_linear_by_lr() const { return multiply_linear_by_lr_; }
 
  private:
   absl::Status CheckShapes(const KernelContext& c, VariableUpdate& variables) const;
@@ -72,6 +73,9 @@ class ApplyKernel : public Kernel {
   int indices_ = -1;  // stays -1 for dense gradients
   int global_step_ = -1;
   std::vector<int> scalars_;
+  bool use_nesterov_ = false;
+  bool update_slots_ = true;
+  bool multiply_linear_by_lr_ = false;
 };
 
 // The shape rule of all these ops.
@@ -130,19 +134,26 @@ concept ChecksScalars = requires(const Hyper<C>& h) {
 };
 
 template <typename Formula, typename T>
-class TypedApplyKernel : public ApplyKernel {
- protected:
+class TypedApplyKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override { return inputs_.Init(setup); }
+  absl::Status Compute(KernelContext& c) override {
+    return inputs_.Apply(c, [this](const ApplyCall& call, absl::Span<const Tensor* const> scalars,
+                                   int64_t step) { return Apply(call, scalars, step); });
+  }
+
+ private:
   absl::Status Apply(const ApplyCall& call, absl::Span<const Tensor* const> scalars,
-                     int64_t global_step) override {
+                     int64_t global_step) const {
     using C = muster::Compute<T>;
     constexpr int kSlots = Formula::kSlots;
     Hyper<C> hyper;
     for (size_t i = 0; i < scalars.size(); ++i)
       hyper.scalars[i] = static_cast<C>(scalars[i]->scalar<T>());
     hyper.global_step = global_step;
-    hyper.use_nesterov = use_nesterov_;
-    hyper.update_slots = update_slots_;
-    hyper.multiply_linear_by_lr = multiply_linear_by_lr_;
+    hyper.use_nesterov = inputs_.use_nesterov();
+    hyper.update_slots = inputs_.update_slots();
+    hyper.multiply_linear_by_lr = inputs_.multiply_linear_by_lr();
     hyper.sparse = call.rows != nullptr;
     if constexpr (ChecksScalars<Formula, C>) RETURN_IF_ERROR(Formula::Check(hyper));
     T* var = call.variables.value(0).template data<T>();
@@ -177,6 +188,8 @@ class TypedApplyKernel : public ApplyKernel {
     });
     return absl::OkStatus();
   }
+
+  ApplyInputs inputs_;
 };
 
 using ApplyTypes = Join<Floats, Complexes>;
@@ -188,6 +201,9 @@ void FinishApply(OpBuilder& op) {
   op.Shape(ApplyShape);
   op.CpuTypes<List>("T", []<typename T>() { return New<TypedApplyKernel<Formula, T>>(); });
 }
+
+// Kernels for GPUs that run the formula of this name in apply.cu, for dense gradients.
+void AddGpuApply(OpBuilder& op, const char* formula);
 
 // Which of the four forms of an optimizer op is being defined.
 struct ApplyForm {

@@ -120,6 +120,7 @@ void DefineAdam(OpBuilder& op, ApplyForm form) {
                {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"},
                {"use_nesterov: bool = false"});
   FinishApply<Adam, ApplyTypes>(op);
+  if (!form.sparse) AddGpuApply(op, "Adam");
   op.Doc("Steps along the averaged gradient, divided by the root of its averaged square.");
 }
 
@@ -127,6 +128,7 @@ void DefineAdaMax(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "m", "v"},
                {"beta1_power", "lr", "beta1", "beta2", "epsilon", "grad"});
   FinishApply<AdaMax, Floats>(op);
+  if (!form.sparse) AddGpuApply(op, "AdaMax");
   op.Doc("Adam with the largest recent gradient in place of the averaged square.");
 }
 
@@ -158,6 +160,7 @@ DEFINE_OP(ResourceApplyAdamWithAmsgrad) {
   DeclareApply(op, {.resource = true}, {"var", "m", "v", "vhat"},
                {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"});
   FinishApply<AdamWithAmsgrad, Floats>(op);
+  AddGpuApply(op, "AdamWithAmsgrad");
   op.Doc("Adam that never forgets the largest averaged square.");
 }
 

@@ -114,6 +114,7 @@ using RealDoubles = Types<float, double>;
 void DefineGradientDescent(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var"}, {"alpha", "delta"});
   FinishApply<GradientDescent, ApplyTypes>(op);
+  if (!form.sparse) AddGpuApply(op, "GradientDescent");
   op.Doc("var -= alpha * delta.");
 }
 
@@ -121,6 +122,7 @@ void DefineMomentum(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "accum"}, {"lr", "grad", "momentum"},
                {"use_nesterov: bool = false"});
   FinishApply<Momentum, ApplyTypes>(op);
+  if (!form.sparse) AddGpuApply(op, "Momentum");
   op.Doc("accum = momentum * accum + grad; var -= lr * accum.");
 }
 
@@ -128,6 +130,7 @@ void DefineKerasMomentum(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "accum"}, {"lr", "grad", "momentum"},
                {"use_nesterov: bool = false"});
   FinishApply<KerasMomentum, ApplyTypes>(op);
+  if (!form.sparse) AddGpuApply(op, "KerasMomentum");
   op.Doc("accum = momentum * accum - lr * grad; var += accum.");
 }
 
@@ -146,12 +149,14 @@ void DefineProximalAdagrad(OpBuilder& op, ApplyForm form) {
 void DefineAddSign(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "m"}, {"lr", "alpha", "sign_decay", "beta", "grad"});
   FinishApply<AddSign, Floats>(op);
+  if (!form.sparse) AddGpuApply(op, "AddSign");
   op.Doc("Steps are larger where the gradient agrees with its average.");
 }
 
 void DefinePowerSign(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "m"}, {"lr", "logbase", "sign_decay", "beta", "grad"});
   FinishApply<PowerSign, Floats>(op);
+  if (!form.sparse) AddGpuApply(op, "PowerSign");
   op.Doc("Steps are exponentially larger where the gradient agrees with its average.");
 }
 

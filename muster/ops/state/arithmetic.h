@@ -11,6 +11,12 @@ namespace muster {
 
 enum class Change { kAdd, kSub, kMul, kDiv, kMin, kMax };
 
+// What it is called in change.cu.
+inline const char* GpuChangeName(Change change) {
+  static constexpr const char* kNames[] = {"Add", "Sub", "Mul", "Div", "Min", "Max"};
+  return kNames[static_cast<int>(change)];
+}
+
 template <Change kChange, typename C>
 C Combine(C a, C b) {
   if constexpr (kChange == Change::kMin) {

@@ -126,12 +126,14 @@ class AssignVariableKernel : public Kernel {
     if (handle.resource) return HandleVariable(c, handle);
     ASSIGN_OR_RETURN(
         const RefPtr<Resource> resource,
-        c.resources().LookupOrCreate(
-            handle.container, handle.name, [&]() -> absl::StatusOr<RefPtr<Resource>> {
-              PartialShape shape;
-              if (!handle.dtypes_and_shapes.empty()) shape = handle.dtypes_and_shapes[0].shape;
-              return RefPtr<Resource>(MakeRef<Variable>(handle.name, dtype, std::move(shape)));
-            }));
+        c.resources().LookupOrCreate(handle.container, VariableName(handle.name, handle.device),
+                                     [&]() -> absl::StatusOr<RefPtr<Resource>> {
+                                       PartialShape shape;
+                                       if (!handle.dtypes_and_shapes.empty())
+                                         shape = handle.dtypes_and_shapes[0].shape;
+                                       return RefPtr<Resource>(
+                                           MakeRef<Variable>(handle.name, dtype, std::move(shape)));
+                                     }));
     Variable* variable = dynamic_cast<Variable*>(resource.get());
     if (variable == nullptr)
       return InvalidArgument("Resource ", handle.name, " is a ", resource->Describe(),
@@ -164,7 +166,8 @@ class DestroyResourceKernel : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     ASSIGN_OR_RETURN(const ResourceHandle* handle, InputHandle(c, 0));
-    const absl::Status deleted = c.resources().Delete(handle->container, handle->name);
+    const absl::Status deleted =
+        c.resources().Delete(handle->container, VariableName(handle->name, handle->device));
     return ignore_lookup_error_ && absl::IsNotFound(deleted) ? absl::OkStatus() : deleted;
   }
 
@@ -380,7 +383,10 @@ DEFINE_OP(VarHandleOp) {
       .Attr2x("allowed_devices: list(string) = []")
       .Output("resource: resource")
       .Stateful();
-  op.Doc("A handle that names a variable.").Shape(VarHandleShape).Cpu(New<VarHandleKernel>());
+  op.Doc("A handle that names a variable.")
+      .Shape(VarHandleShape)
+      .Cpu(New<VarHandleKernel>())
+      .GpuDTypes("dtype", GpuResourceVariableTypes(), New<VarHandleKernel>());
 }
 
 DEFINE_OP(ReadVariableOp) {
@@ -388,7 +394,8 @@ DEFINE_OP(ReadVariableOp) {
   op.Doc("The value of a variable at this moment.")
       .Shape(ReadShape)
       .Gradient(ReadGradient)
-      .Cpu(Read);
+      .Cpu(Read)
+      .GpuDTypes("dtype", GpuResourceVariableTypes(), Stateless(Read));
 }
 
 DEFINE_OP(AssignVariableOp) {
@@ -400,7 +407,8 @@ DEFINE_OP(AssignVariableOp) {
   op.Doc("Gives the variable a new value, making it if need be.")
       .Shape(AssignedHandleShape)
       .NoGradient("changes a variable");
-  op.Cpu(New<AssignVariableKernel>());
+  op.Cpu(New<AssignVariableKernel>())
+      .GpuDTypes("dtype", GpuResourceVariableTypes(), New<AssignVariableKernel>());
 }
 
 DEFINE_OP(VarIsInitializedOp) {
@@ -408,12 +416,18 @@ DEFINE_OP(VarIsInitializedOp) {
       .Output("is_initialized: bool")
       .Stateful()
       .Doc("Whether the variable has a value.");
-  op.Shape(ScalarShape).NoGradient("boolean").Cpu(VarIsInitialized);
+  op.Shape(ScalarShape)
+      .NoGradient("boolean")
+      .Cpu(VarIsInitialized)
+      .Gpu(VarIsInitialized, {}, {"is_initialized"});
 }
 
 DEFINE_OP(DestroyResourceOp) {
   op.Attr("ignore_lookup_error: bool = true").Input("resource: resource").Stateful();
-  op.Doc("Forgets the named resource.").Shape(NoOutputs).Cpu(New<DestroyResourceKernel>());
+  op.Doc("Forgets the named resource.")
+      .Shape(NoOutputs)
+      .Cpu(New<DestroyResourceKernel>())
+      .Gpu(New<DestroyResourceKernel>());
 }
 
 DEFINE_OP(DisableCopyOnRead) {
@@ -430,6 +444,7 @@ DEFINE_OP(VariableShape) {
       .Stateful();
   op.Doc("The shape of a variable's value.").Shape(VariableShapeRule).NoGradient("integers");
   op.CpuTypes<Indices>("out_type", []<typename T>() { return Stateless(VariableShapeKernel<T>); });
+  op.GpuOnHost("out_type", {DType::kInt32, DType::kInt64});
 }
 
 DEFINE_OP(ResourceGather) {

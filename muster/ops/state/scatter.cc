@@ -4,6 +4,9 @@
 
 #include <bit>
 
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/gpu_kernel.h"
 #include "muster/ops/rows_ahead.h"
 
 namespace muster {
@@ -11,24 +14,25 @@ namespace {
 
 constexpr double kCacheMissNanos = 20;
 
+absl::Status CheckUpdates(const Tensor& params, const Tensor& indices, const Tensor& updates) {
+  if (params.rank() < 1)
+    return InvalidArgument("params must be at least 1-D, got shape ", params.shape().ToString());
+  if (updates.shape().is_scalar()) return absl::OkStatus();
+  Dims wanted = indices.shape().dims();
+  wanted.insert(wanted.end(), params.shape().dims().begin() + 1, params.shape().dims().end());
+  if (updates.shape().dims() == wanted) return absl::OkStatus();
+  return InvalidArgument(
+      "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got ",
+      "updates.shape ", updates.shape().ToString(), ", indices.shape ", indices.shape().ToString(),
+      ", params.shape ", params.shape().ToString());
+}
+
 template <typename Update>
 class RowScatterKernel : public ScatterKernel {
  protected:
   absl::Status Scatter(const KernelContext& c, Tensor& params, TouchedRows& touched,
                        const Tensor& indices, const Tensor& updates) override {
-    if (params.rank() < 1)
-      return InvalidArgument("params must be at least 1-D, got shape ", params.shape().ToString());
-    if (!updates.shape().is_scalar()) {
-      Dims wanted = indices.shape().dims();
-      wanted.insert(wanted.end(), params.shape().dims().begin() + 1, params.shape().dims().end());
-      if (updates.shape().dims() != wanted) {
-        return InvalidArgument(
-            "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], "
-            "got ",
-            "updates.shape ", updates.shape().ToString(), ", indices.shape ",
-            indices.shape().ToString(), ", params.shape ", params.shape().ToString());
-      }
-    }
+    RETURN_IF_ERROR(CheckUpdates(params, indices, updates));
     ASSIGN_OR_RETURN(const std::vector<int64_t> rows, CheckedIndices(indices, params.dim(0)));
     const Update update{params.dtype()};
     RETURN_IF_ERROR(update.Check(updates));
@@ -61,6 +65,44 @@ class RowScatterKernel : public ScatterKernel {
     return absl::OkStatus();
   }
 };
+
+class GpuRowScatter : public GpuKernel {
+ public:
+  GpuRowScatter(const char* change, DType dtype, DType index)
+      : run_(*this, "state/change.cu",
+             absl::StrCat("ChangeRows<", change, ", ", GpuTypeName(dtype), ", ", GpuTypeName(index),
+                          ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const RefPtr<Variable> variable, ScatterVariable(c));
+    const Tensor& indices = c.input(1);
+    const Tensor& updates = c.input(2);
+    // Which rows are touched is known to the card only: it counts as a change of the whole.
+    const absl::Status changed = variable->Update([&](Tensor& params) -> absl::Status {
+      RETURN_IF_ERROR(CheckUpdates(params, indices, updates));
+      const int64_t row_elements = params.shape().ElementsIn(1, params.rank());
+      const int64_t count = indices.num_elements() * row_elements;
+      return run_.LaunchForEach(count, GpuOut(params), GpuIn(indices), GpuIn(updates), count,
+                                row_elements, params.dim(0), updates.shape().is_scalar());
+    });
+    RETURN_IF_ERROR(changed);
+    if (c.input_is_reference(0)) c.SetOutputReference(0, c.input_reference(0));
+    return absl::OkStatus();
+  }
+
+ private:
+  GpuFunction run_;
+};
+
+void AddGpuRowScatter(OpBuilder& op, const char* attr, const char* change,
+                      const std::vector<DType>& dtypes) {
+  for (const DType index : {DType::kInt32, DType::kInt64}) {
+    op.GpuTypes(attr, dtypes,
+                [change, index](DType dtype) -> KernelFactory {
+                  return [=] { return std::make_unique<GpuRowScatter>(change, dtype, index); };
+                },
+                {}, {{"Tindices", index}});
+  }
+}
 
 absl::Status ScatterShape(ShapeContext& c) {
   const PartialShape variable = InputVariableShape(c, 0);
@@ -97,6 +139,7 @@ void AddKernels(OpBuilder& op, const char* attr) {
   op.CpuTypes<List>(attr, []<typename T>() {
     return New<RowScatterKernel<SliceUpdate::Arithmetic<kChange, T>>>();
   });
+  AddGpuRowScatter(op, attr, GpuChangeName(kChange), {DType::kFloat, DType::kDouble});
 }
 
 constexpr const char* kNumbers = "T: numbertype";
@@ -112,6 +155,7 @@ DEFINE_OP(ScatterUpdate) {
   op.Doc("Replaces rows of a variable.")
       .NoGradient("changes a variable")
       .Cpu(New<RowScatterKernel<SliceUpdate::Assign>>());
+  AddGpuRowScatter(op, "T", "Update", GpuVariableTypes());
 }
 
 DEFINE_OP(ScatterAdd) {
@@ -155,6 +199,7 @@ DEFINE_OP(ResourceScatterUpdate) {
   op.Doc("Replaces rows of a variable.")
       .NoGradient("changes a variable")
       .Cpu(New<RowScatterKernel<SliceUpdate::Assign>>());
+  AddGpuRowScatter(op, "dtype", "Update", GpuResourceVariableTypes());
 }
 
 DEFINE_OP(ResourceScatterAdd) {

@@ -8,16 +8,20 @@
 
 namespace muster {
 
+// The variable of a scatter op, whose type the updates (input 2) have.
+inline absl::StatusOr<RefPtr<Variable>> ScatterVariable(const KernelContext& c) {
+  ASSIGN_OR_RETURN(RefPtr<Variable> variable, InputVariable(c, 0));
+  if (variable->dtype() == c.input(2).dtype()) return variable;
+  return InvalidArgument("Variable and updates dtypes don't match; respectively, ",
+                         DTypeName(variable->dtype()), " and ", DTypeName(c.input(2).dtype()));
+}
+
 // Inputs: variable (reference or resource), indices, updates. A reference is passed on as output.
 class ScatterKernel : public Kernel {
  public:
   absl::Status Compute(KernelContext& c) override {
-    ASSIGN_OR_RETURN(const RefPtr<Variable> variable, InputVariable(c, 0));
+    ASSIGN_OR_RETURN(const RefPtr<Variable> variable, ScatterVariable(c));
     const Tensor& updates = c.input(2);
-    if (variable->dtype() != updates.dtype()) {
-      return InvalidArgument("Variable and updates dtypes don't match; respectively, ",
-                             DTypeName(variable->dtype()), " and ", DTypeName(updates.dtype()));
-    }
     RETURN_IF_ERROR(variable->UpdateRows([&](Tensor& params, TouchedRows& touched) {
       return Scatter(c, params, touched, c.input(1), updates);
     }));

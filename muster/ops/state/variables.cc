@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "muster/ops/gpu_kernel.h"
 #include "muster/ops/op.h"
 #include "muster/ops/state/access.h"
 #include "muster/ops/state/arithmetic.h"
@@ -20,15 +21,16 @@ class VariableKernel : public Kernel {
     ASSIGN_OR_RETURN(container_, setup.Attr<std::string>("container"));
     ASSIGN_OR_RETURN(name_, setup.Attr<std::string>("shared_name"));
     if (name_.empty()) name_ = setup.node().name();
+    placed_name_ = VariableName(name_, setup.device().name());
     return absl::OkStatus();
   }
 
   absl::Status Compute(KernelContext& c) override {
-    ASSIGN_OR_RETURN(
-        const RefPtr<Resource> resource,
-        c.resources().LookupOrCreate(container_, name_, [&]() -> absl::StatusOr<RefPtr<Resource>> {
-          return RefPtr<Resource>(MakeRef<Variable>(name_, dtype_, shape_));
-        }));
+    ASSIGN_OR_RETURN(const RefPtr<Resource> resource,
+                     c.resources().LookupOrCreate(
+                         container_, placed_name_, [&]() -> absl::StatusOr<RefPtr<Resource>> {
+                           return RefPtr<Resource>(MakeRef<Variable>(name_, dtype_, shape_));
+                         }));
     Variable* variable = dynamic_cast<Variable*>(resource.get());
     if (variable == nullptr)
       return InvalidArgument("Resource ", name_, " is a ", resource->Describe(),
@@ -46,6 +48,7 @@ class VariableKernel : public Kernel {
   DType dtype_ = DType::kInvalid;
   std::string container_;
   std::string name_;
+  std::string placed_name_;
 };
 
 absl::Status VariableShapeRule(ShapeContext& c) {
@@ -86,9 +89,10 @@ class TemporaryVariableKernel : public Kernel {
   }
   absl::Status Compute(KernelContext& c) override {
     RefPtr<Variable> variable = MakeRef<Variable>(name_, dtype_, shape_);
-    ASSIGN_OR_RETURN(Tensor zeros, Tensor::Make(dtype_, shape_));
-    if (IsPlainData(dtype_)) std::memset(zeros.raw(), 0, zeros.size_bytes());
-    variable->Assign(std::move(zeros));
+    ASSIGN_OR_RETURN(Tensor value, Tensor::Make(dtype_, shape_, c.device().allocator()));
+    if (IsPlainData(dtype_) && !value.is_on_device())
+      std::memset(value.raw(), 0, value.size_bytes());
+    variable->Assign(std::move(value));
     RETURN_IF_ERROR(c.step().step_resources->Create("", TemporaryName(c, name_), variable));
     c.SetOutputReference(0, std::move(variable));
     return absl::OkStatus();
@@ -158,9 +162,9 @@ absl::Status AssignShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-template <Change kChange, typename T>
-absl::Status ChangeVariable(KernelContext& c, Variable& variable, const Tensor& value,
-                            bool is_resource) {
+// Calls `change` with the elements of the variable, once `value` is known to fit them.
+absl::Status ChangeVariable(Variable& variable, const Tensor& value, bool is_resource,
+                            absl::FunctionRef<absl::Status(Tensor&)> change) {
   if (variable.dtype() != value.dtype()) {
     return InvalidArgument("Variable and value dtypes don't match; respectively, ",
                            DTypeName(variable.dtype()), " and ", DTypeName(value.dtype()));
@@ -173,8 +177,24 @@ absl::Status ChangeVariable(KernelContext& c, Variable& variable, const Tensor& 
                                    ", shapes must be equal.")
                  : InvalidArgument("Parameters and update must be the same size");
     }
+    return change(current);
+  });
+}
+
+// Serves references and resources.
+absl::Status ChangeInput(KernelContext& c, absl::FunctionRef<absl::Status(Tensor&)> change) {
+  const bool is_resource = !c.input_is_reference(0);
+  ASSIGN_OR_RETURN(const RefPtr<Variable> variable, InputVariable(c, 0));
+  RETURN_IF_ERROR(ChangeVariable(*variable, c.input(1), is_resource, change));
+  if (!is_resource) c.SetOutputReference(0, c.input_reference(0));
+  return absl::OkStatus();
+}
+
+template <Change kChange, typename T>
+absl::Status AssignChange(KernelContext& c) {
+  return ChangeInput(c, [&](Tensor& current) {
     T* to = current.data<T>();
-    const T* from = value.data<T>();
+    const T* from = c.input(1).data<T>();
     c.ParallelFor(current.num_elements(), 0.2, [&](int64_t begin, int64_t end) {
       CombineElements<kChange>(to + begin, from + begin, end - begin);
     });
@@ -182,17 +202,26 @@ absl::Status ChangeVariable(KernelContext& c, Variable& variable, const Tensor& 
   });
 }
 
-template <Change kChange, typename T>
-absl::Status AssignChange(KernelContext& c) {
-  RETURN_IF_ERROR((ChangeVariable<kChange, T>(c, c.input_variable(0), c.input(1), false)));
-  c.SetOutputReference(0, c.input_reference(0));
-  return absl::OkStatus();
-}
+class GpuAssignChange : public GpuKernel {
+ public:
+  GpuAssignChange(Change change, DType dtype)
+      : run_(*this, "state/change.cu",
+             absl::StrCat("Change<", GpuChangeName(change), ", ", GpuTypeName(dtype), ">")) {}
+  absl::Status Compute(KernelContext& c) override {
+    return ChangeInput(c, [&](Tensor& current) {
+      const int64_t count = current.num_elements();
+      return run_.LaunchForEach(count, GpuOut(current), GpuIn(c.input(1)), count);
+    });
+  }
 
-template <Change kChange, typename T>
-absl::Status AssignChangeResource(KernelContext& c) {
-  ASSIGN_OR_RETURN(const RefPtr<Variable> variable, InputVariable(c, 0));
-  return ChangeVariable<kChange, T>(c, *variable, c.input(1), true);
+ private:
+  GpuFunction run_;
+};
+
+void AddGpuAssignChange(OpBuilder& op, const char* attr, Change change) {
+  op.GpuTypes(attr, GpuVariableTypes(), [change](DType dtype) -> KernelFactory {
+    return [change, dtype] { return std::make_unique<GpuAssignChange>(change, dtype); };
+  });
 }
 
 template <Change kChange>
@@ -200,6 +229,7 @@ void DefineAssignChange(OpBuilder& op) {
   op.Attr("T: numbertype").Attr("use_locking: bool = false").Input("ref: Ref(T)").Input("value: T");
   op.Output("output_ref: Ref(T)").Shape(MergedShape).NoGradient("changes a variable");
   op.CpuTypes<Numbers>("T", []<typename T>() { return Stateless(AssignChange<kChange, T>); });
+  AddGpuAssignChange(op, "T", kChange);
 }
 
 template <Change kChange>
@@ -210,8 +240,8 @@ void DefineAssignChangeResource(OpBuilder& op) {
       .Stateful()
       .Shape(AssignedHandleShape);
   op.NoGradient("changes a variable");
-  op.CpuTypes<Numbers>("dtype",
-                       []<typename T>() { return Stateless(AssignChangeResource<kChange, T>); });
+  op.CpuTypes<Numbers>("dtype", []<typename T>() { return Stateless(AssignChange<kChange, T>); });
+  AddGpuAssignChange(op, "dtype", kChange);
 }
 
 // Gives the old value and adds one, up to a limit. Serves references and resources.
@@ -259,7 +289,9 @@ DEFINE_OP(VariableV2) {
       .Attr("container: string = ''")
       .Attr("shared_name: string = ''");
   op.Output("ref: Ref(dtype)").Stateful().Doc("A reference to a variable that outlives the step.");
-  op.Shape(VariableShapeRule).Cpu(New<VariableKernel>());
+  op.Shape(VariableShapeRule)
+      .Cpu(New<VariableKernel>())
+      .GpuDTypes("dtype", GpuVariableTypes(), New<VariableKernel>());
 }
 
 DEFINE_OP(Variable) {
@@ -270,7 +302,9 @@ DEFINE_OP(Variable) {
   op.Output("ref: Ref(dtype)")
       .Stateful()
       .Doc("VariableV2 of old graphs, where a scalar shape means an unknown one.");
-  op.Shape(OldVariableShapeRule).Cpu(New<VariableKernel>());
+  op.Shape(OldVariableShapeRule)
+      .Cpu(New<VariableKernel>())
+      .GpuDTypes("dtype", GpuVariableTypes(), New<VariableKernel>());
 }
 
 DEFINE_OP(IsVariableInitialized) {
@@ -281,7 +315,8 @@ DEFINE_OP(IsVariableInitialized) {
   op.Doc("Whether the variable has a value.")
       .Shape(ScalarShape)
       .NoGradient("boolean")
-      .Cpu(IsInitialized);
+      .Cpu(IsInitialized)
+      .GpuDTypes("dtype", GpuVariableTypes(), Stateless(IsInitialized), {"is_initialized"});
 }
 
 DEFINE_OP(TemporaryVariable) {
@@ -291,13 +326,19 @@ DEFINE_OP(TemporaryVariable) {
       .Output("ref: Ref(dtype)")
       .Stateful();
   op.Doc("A variable that lives until DestroyTemporaryVariable or the end of the step.");
-  op.Shape(VariableShapeRule).NoGradient("state").Cpu(New<TemporaryVariableKernel>());
+  op.Shape(VariableShapeRule)
+      .NoGradient("state")
+      .Cpu(New<TemporaryVariableKernel>())
+      .GpuDTypes("dtype", GpuVariableTypes(), New<TemporaryVariableKernel>());
 }
 
 DEFINE_OP(DestroyTemporaryVariable) {
   op.Attr("T: type").Attr("var_name: string").Input("ref: Ref(T)").Output("value: T");
   op.Doc("The last value of a temporary variable, which is gone afterwards.");
-  op.Shape(UnchangedShape).NoGradient("state").Cpu(New<DestroyTemporaryVariableKernel>());
+  op.Shape(UnchangedShape)
+      .NoGradient("state")
+      .Cpu(New<DestroyTemporaryVariableKernel>())
+      .GpuDTypes("T", GpuVariableTypes(), New<DestroyTemporaryVariableKernel>());
 }
 
 DEFINE_OP(Assign) {
@@ -306,7 +347,8 @@ DEFINE_OP(Assign) {
   op.Doc("Gives the variable a new value.")
       .Shape(AssignShape)
       .NoGradient("changes a variable")
-      .Cpu(New<AssignKernel>());
+      .Cpu(New<AssignKernel>())
+      .GpuDTypes("T", GpuResourceVariableTypes(), New<AssignKernel>());
 }
 
 DEFINE_OP(AssignAdd) {

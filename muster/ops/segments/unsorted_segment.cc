@@ -1,7 +1,9 @@
 // Reductions over segments whose ids come in any order; negative ids drop their row.
 #include "muster/ops/emit.h"
 #include "muster/ops/indexing/indexing.h"
-#include "muster/ops/math/segment.h"
+#include "muster/ops/math/elementwise_gpu.h"
+#include "muster/ops/segments/segment.h"
+#include "muster/ops/segments/segment_gpu.h"
 
 namespace muster {
 namespace {
@@ -22,17 +24,22 @@ absl::Status ReduceRows(SegmentOp op, const Tensor& data, const Index* ids, cons
   return absl::OkStatus();
 }
 
-template <typename T, SegmentOp kOp>
-absl::Status RunUnsorted(KernelContext& c) {
+struct UnsortedPlan {
+  Shape output;
+  int64_t segments = 0;
+  int64_t inner = 1;  // elements of a row
+};
+absl::StatusOr<UnsortedPlan> PlanUnsorted(KernelContext& c) {
   const Tensor& data = c.input(0);
   const Tensor& ids = c.input(1);
   if (!c.input(2).shape().is_scalar()) {
     return InvalidArgument("num_segments should be a scalar, not shape ",
                            c.input(2).shape().ToString());
   }
-  ASSIGN_OR_RETURN(const int64_t segments, ScalarInteger(c.input(2), "num_segments"));
-  if (segments < 0)
-    return InvalidArgument("Input num_segments == ", segments, " must not be negative.");
+  UnsortedPlan plan;
+  ASSIGN_OR_RETURN(plan.segments, ScalarInteger(c.input(2), "num_segments"));
+  if (plan.segments < 0)
+    return InvalidArgument("Input num_segments == ", plan.segments, " must not be negative.");
   bool starts = data.rank() >= ids.rank();
   for (int i = 0; starts && i < ids.rank(); ++i) starts = data.dim(i) == ids.dim(i);
   if (!starts) {
@@ -40,10 +47,18 @@ absl::Status RunUnsorted(KernelContext& c) {
                            " does not start with segment_ids.shape = ", ids.shape().ToString());
   }
   Dims dims(data.shape().dims().begin() + ids.rank(), data.shape().dims().end());
-  dims.insert(dims.begin(), segments);
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-  const int64_t inner = data.shape().ElementsIn(ids.rank(), data.rank());
+  dims.insert(dims.begin(), plan.segments);
+  ASSIGN_OR_RETURN(plan.output, Shape::Make(dims));
+  plan.inner = data.shape().ElementsIn(ids.rank(), data.rank());
+  return plan;
+}
+
+template <typename T, SegmentOp kOp>
+absl::Status RunUnsorted(KernelContext& c) {
+  const Tensor& data = c.input(0);
+  const Tensor& ids = c.input(1);
+  ASSIGN_OR_RETURN(const UnsortedPlan plan, PlanUnsorted(c));
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, plan.output));
   using A = Compute<T>;
   // 16-bit floats are summed in float and rounded once.
   std::vector<A> wide;
@@ -56,12 +71,35 @@ absl::Status RunUnsorted(KernelContext& c) {
   }
   std::fill(sums, sums + output->num_elements(), SegmentStart<T>(kOp));
   RETURN_IF_ERROR(WithIndices(ids, [&](const auto* numbers) {
-    return ReduceRows<T>(kOp, data, numbers, ids.shape(), segments, inner, sums);
+    return ReduceRows<T>(kOp, data, numbers, ids.shape(), plan.segments, plan.inner, sums);
   }));
   if constexpr (!std::is_same_v<A, T>) {
     for (int64_t i = 0; i < output->num_elements(); ++i) output->data<T>()[i] = T(sums[i]);
   }
   return absl::OkStatus();
+}
+
+class GpuUnsorted final : public GpuKernel {
+ public:
+  GpuUnsorted(const char* op, DType dtype, DType index) : segments_(*this, op, dtype, index) {}
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const UnsortedPlan plan, PlanUnsorted(c));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, plan.output));
+    return segments_.Run(c, c.input(0), c.input(1), plan.inner, *output);
+  }
+
+ private:
+  const GpuSegments segments_;
+};
+// `function` is a struct of unsorted_segment.cu.
+void AddUnsortedKernelsOnGpu(OpBuilder& op, const char* function,
+                             const std::vector<DType>& dtypes) {
+  for (const DType index : {DType::kInt32, DType::kInt64}) {
+    const auto make = [=](DType dtype) -> KernelFactory {
+      return [=] { return std::make_unique<GpuUnsorted>(function, dtype, index); };
+    };
+    op.GpuTypes("T", dtypes, make, {}, {{"Tindices", index}});
+  }
 }
 
 absl::Status UnsortedShape(ShapeContext& c) {
@@ -191,6 +229,7 @@ DEFINE_OP(UnsortedSegmentSum) {
       .Gradient(SumGradient)
       .CpuTypes<Numbers>("T",
                          []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kSum>); });
+  AddUnsortedKernelsOnGpu(op, "Sum", With(kGpuFields, {DType::kInt32}));
 }
 
 DEFINE_OP(UnsortedSegmentProd) {
@@ -199,6 +238,7 @@ DEFINE_OP(UnsortedSegmentProd) {
       .Gradient(ProdGradient)
       .CpuTypes<Numbers>("T",
                          []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kProd>); });
+  AddUnsortedKernelsOnGpu(op, "Prod", With(kGpuFloats, {DType::kInt32}));
 }
 
 DEFINE_OP(UnsortedSegmentMin) {
@@ -209,6 +249,7 @@ DEFINE_OP(UnsortedSegmentMin) {
       .Gradient(ExtremeGradient)
       .CpuTypes<Reals>("T",
                        []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kMin>); });
+  AddUnsortedKernelsOnGpu(op, "Min", With(kGpuFloats, {DType::kInt32}));
 }
 
 DEFINE_OP(UnsortedSegmentMax) {
@@ -218,6 +259,7 @@ DEFINE_OP(UnsortedSegmentMax) {
       .Gradient(ExtremeGradient)
       .CpuTypes<Reals>("T",
                        []<typename T>() { return Stateless(RunUnsorted<T, SegmentOp::kMax>); });
+  AddUnsortedKernelsOnGpu(op, "Max", With(kGpuFloats, {DType::kInt32}));
 }
 
 }  // namespace muster

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "muster/ops/emit.h"
-#include "muster/ops/math/segment.h"
+#include "muster/ops/segments/segment.h"
 
 namespace muster {
 namespace {

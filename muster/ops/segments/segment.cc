@@ -1,9 +1,11 @@
 // Reductions over segments whose ids are sorted: SegmentSum, SegmentMean, SegmentProd, SegmentMin,
 // SegmentMax.
-#include "muster/ops/math/segment.h"
+#include "muster/ops/segments/segment.h"
 
 #include "muster/ops/emit.h"
 #include "muster/ops/indexing/indexing.h"
+#include "muster/ops/math/elementwise_gpu.h"
+#include "muster/ops/segments/segment_gpu.h"
 
 namespace muster {
 
@@ -33,24 +35,16 @@ void Divide(Compute<T>* row, int64_t count, int64_t divisor) {
   }
 }
 
-template <typename T, SegmentOp kOp>
-absl::Status RunSegment(KernelContext& c) {
-  using A = Compute<T>;
-  const Tensor& data = c.input(0);
-  if (!c.input(1).shape().is_vector()) return InvalidArgument("segment_ids should be a vector.");
-  if (data.rank() < 1) return InvalidArgument("input must be at least rank 1");
-  const int64_t rows = c.input(1).num_elements();
-  if (rows != data.dim(0))
-    return InvalidArgument("segment_ids should be the same size as dimension 0 of input.");
-  const std::vector<int64_t> ids = WideIndices(c.input(1));
+// The shape of the result for these ids.
+absl::StatusOr<Shape> CheckSegments(const Tensor& data, absl::Span<const int64_t> ids) {
+  const int64_t rows = static_cast<int64_t>(ids.size());
   const int64_t segments = rows > 0 ? ids[rows - 1] : -1;
   if (rows > 0 && (segments < 0 || segments == std::numeric_limits<int64_t>::max())) {
     return InvalidArgument("segment ids must be >= 0");
   }
-  Shape shape = data.shape();
-  Dims dims(shape.dims());
+  Dims dims(data.shape().dims());
   dims[0] = segments + 1;
-  ASSIGN_OR_RETURN(shape, Shape::Make(dims));
+  ASSIGN_OR_RETURN(Shape shape, Shape::Make(dims));
   for (int64_t i = 0; i < rows; ++i) {
     if (i + 1 < rows && ids[i + 1] < ids[i])
       return InvalidArgument("segment ids are not increasing");
@@ -59,6 +53,25 @@ absl::Status RunSegment(KernelContext& c) {
                              "), possibly because 'segment_ids' input is not sorted.");
     }
   }
+  return shape;
+}
+
+absl::Status CheckSegmentRows(const Tensor& data, const Tensor& ids) {
+  if (!ids.shape().is_vector()) return InvalidArgument("segment_ids should be a vector.");
+  if (data.rank() < 1) return InvalidArgument("input must be at least rank 1");
+  if (ids.num_elements() != data.dim(0))
+    return InvalidArgument("segment_ids should be the same size as dimension 0 of input.");
+  return absl::OkStatus();
+}
+
+template <typename T, SegmentOp kOp>
+absl::Status RunSegment(KernelContext& c) {
+  using A = Compute<T>;
+  const Tensor& data = c.input(0);
+  RETURN_IF_ERROR(CheckSegmentRows(data, c.input(1)));
+  const int64_t rows = data.dim(0);
+  const std::vector<int64_t> ids = WideIndices(c.input(1));
+  ASSIGN_OR_RETURN(const Shape shape, CheckSegments(data, ids));
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   if (output->num_elements() == 0) return absl::OkStatus();
   const int64_t inner = data.shape().ElementsIn(1, data.rank());
@@ -81,6 +94,32 @@ absl::Status RunSegment(KernelContext& c) {
   }
   return absl::OkStatus();
 }
+
+// The last id says how many segments there are: the host waits for the ids.
+class GpuSegmentSum final : public GpuKernel {
+ public:
+  GpuSegmentSum(DType dtype, DType index) : segments_(*this, "Sum", dtype, index) {}
+  bool is_async() const override { return true; }
+  absl::Status Compute(KernelContext&) override { return Internal("SegmentSum is asynchronous"); }
+  void ComputeAsync(KernelContext& c, Done done) override {
+    if (const absl::Status status = CheckSegmentRows(c.input(0), c.input(1)); !status.ok())
+      return std::move(done)(status);
+    c.device().CopyToHost(c.input(1),
+                          [this, &c, done = std::move(done)](absl::StatusOr<Tensor> ids) mutable {
+                            std::move(done)(ids.ok() ? Finish(c, *ids) : ids.status());
+                          });
+  }
+
+ private:
+  absl::Status Finish(KernelContext& c, const Tensor& ids) const {
+    const Tensor& data = c.input(0);
+    ASSIGN_OR_RETURN(const Shape shape, CheckSegments(data, WideIndices(ids)));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    return segments_.Run(c, data, c.input(1), data.shape().ElementsIn(1, data.rank()), *output);
+  }
+
+  const GpuSegments segments_;
+};
 
 absl::Status SegmentShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape data, c.WithRankAtLeast(c.input(0), 1));
@@ -173,6 +212,12 @@ DEFINE_OP(SegmentSum) {
       .Gradient(SumGradient)
       .CpuTypes<Numbers>("T",
                          []<typename T>() { return Stateless(RunSegment<T, SegmentOp::kSum>); });
+  for (const DType index : {DType::kInt32, DType::kInt64}) {
+    const auto make = [=](DType dtype) -> KernelFactory {
+      return [=] { return std::make_unique<GpuSegmentSum>(dtype, index); };
+    };
+    op.GpuTypes("T", kGpuFloats, make, {}, {{"Tindices", index}});
+  }
 }
 
 DEFINE_OP(SegmentMean) {

@@ -1,0 +1,26 @@
+// Reductions on GPUs: the plans of reduce.h, run by the functions of reduce.cuh.
+#pragma once
+
+#include <string>
+
+#include "muster/ops/gpu_kernel.h"
+#include "muster/ops/math/reduce.h"
+
+namespace muster {
+
+// The functions for one op, as members of the kernel that uses them.
+class GpuReducer {
+ public:
+  // `op` is a struct of math/reduction.cu: "Sum<float>".
+  GpuReducer(GpuKernel& kernel, const std::string& op);
+
+  // Reduces `input` into `output`, which has plan.output elements.
+  absl::Status Run(KernelContext& c, const ReductionPlan& plan, const Tensor& input,
+                   Tensor& output) const;
+
+ private:
+  GpuFunction reduce_;
+  GpuFunction merge_;
+};
+
+}  // namespace muster

@@ -1,0 +1,79 @@
+"""Clusters whose workers have a card and whose parameter servers have none."""
+import json
+import os
+import subprocess
+
+import card
+import pytest
+
+TRAINER = """
+import argparse, json
+import numpy as np
+import tensorflow as tf
+parser = argparse.ArgumentParser()
+for name in ("ps_hosts", "worker_hosts", "job_name"):
+    parser.add_argument("--" + name)
+parser.add_argument("--task_index", type=int)
+parser.add_argument("--sync", action="store_true")
+flags, _ = parser.parse_known_args()
+cluster = tf.train.ClusterSpec({"ps": flags.ps_hosts.split(","), "worker": flags.worker_hosts.split(",")})
+server = tf.train.Server(cluster, job_name=flags.job_name, task_index=flags.task_index)
+if flags.job_name == "ps":
+    server.join()
+worker = "/job:worker/task:%d" % flags.task_index
+with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=worker + "/gpu:0", ps_device="/job:ps/cpu:0")):
+    step = tf.train.get_or_create_global_step()
+    x = tf.placeholder(tf.float32, [None, 4])
+    y = tf.placeholder(tf.float32, [None, 1])
+    w1 = tf.Variable(np.linspace(-1, 1, 32).reshape(4, 8).astype(np.float32))
+    w2 = tf.Variable(np.linspace(1, -1, 8).reshape(8, 1).astype(np.float32))
+    loss = tf.reduce_mean(tf.square(tf.matmul(tf.nn.relu(tf.matmul(x, w1)), w2) - y))
+    optimizer = tf.train.AdamOptimizer(0.05)
+    hooks = [tf.train.StopAtStepHook(last_step=60)]
+    if flags.sync:
+        optimizer = tf.train.SyncReplicasOptimizer(optimizer, len(cluster.job_tasks("worker")))
+        hooks.append(optimizer.make_session_run_hook(flags.task_index == 0))
+    train = optimizer.minimize(loss, global_step=step)
+random = np.random.RandomState(flags.task_index)
+values = []
+# A worker may be done before the other one has started.
+config = tf.ConfigProto(device_filters=["/job:ps", worker])
+with tf.train.MonitoredTrainingSession(server.target, is_chief=flags.task_index == 0, hooks=hooks, config=config) as session:
+    raw = session._tf_sess()
+    print("DEVICES " + json.dumps([d.name for d in raw.list_devices()]))
+    metadata = tf.RunMetadata()
+    given = {x: [[1, 2, 3, 4]], y: [[1]]}
+    raw.run(loss, given, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=metadata)
+    print("NODES " + json.dumps({d.device: [n.node_name for n in d.node_stats] for d in metadata.step_stats.dev_stats}))
+    while not session.should_stop():
+        inputs = random.rand(16, 4)
+        values.append(float(session.run([loss, train], {x: inputs, y: inputs.sum(1, keepdims=True)})[0]))
+print("LOSSES " + json.dumps([np.mean(values[:5]), np.mean(values[-5:])]))
+"""
+
+
+def _launched(path, *flags):
+    program = card.ROOT / "build" / os.environ.get("MUSTER_BUILD", "release") / "bin" / "muster"
+    done = subprocess.run([str(program), "launch", "--ps", "1", "--workers", "2", str(path), *flags], env=card.environment(),
+                          capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    def found(word):
+        return [json.loads(line.split(word, 1)[1]) for line in done.stdout.splitlines() if word in line]
+
+    return {word: found(word) for word in ("DEVICES ", "NODES ", "LOSSES ")}, done.stdout
+
+
+@pytest.mark.parametrize("flags", [(), ("--sync",)], ids=["async", "sync"])
+def test_workers_compute_on_their_cards(tmp_path, flags):
+    path = tmp_path / "trainer.py"
+    path.write_text(TRAINER)
+    found, text = _launched(path, *flags)
+    assert len(found["LOSSES "]) == 2, text
+    on_cards = {name for names in found["DEVICES "] for name in names if "GPU" in name}
+    assert on_cards == {"/job:worker/replica:0/task:%d/device:GPU:0" % i for i in (0, 1)}, found
+    for nodes in found["NODES "]:
+        on_card = [name for device, names in nodes.items() if "GPU" in device for name in names]
+        assert any("MatMul" in name for name in on_card), nodes
+    for first, last in found["LOSSES "]:
+        assert last < first / 2, found
