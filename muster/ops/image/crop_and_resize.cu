@@ -4,7 +4,7 @@
 struct Geometry {
   int64 batch, height, width, depth;
   int64 boxes, crop_height, crop_width;
-  bool bilinear;
+  int64 bilinear;
 };
 
 // The positions of the samples of one crop along one axis of the image.

@@ -11,7 +11,7 @@ namespace {
 struct GpuCropGeometry {
   int64_t batch, height, width, depth;
   int64_t boxes, crop_height, crop_width;
-  bool bilinear;
+  int64_t bilinear;
 };
 
 class GpuCropKernel : public GpuKernel {
@@ -27,7 +27,8 @@ class GpuCropKernel : public GpuKernel {
 
  protected:
   GpuCropGeometry ForGpu(const CropGeometry& g) const {
-    return {g.batch, g.height, g.width, g.depth, g.boxes, g.crop_height, g.crop_width, bilinear_};
+    return {g.batch, g.height,      g.width,      g.depth,
+            g.boxes, g.crop_height, g.crop_width, bilinear_ ? 1 : 0};
   }
   GpuFunction run_;
 

@@ -6,7 +6,8 @@
 struct Axis {
   int64 original, resized;
   float scale;
-  bool half_pixel, align_corners;
+  int32 half_pixel;
+  int64 align_corners;
 
   __device__ __forceinline__ float Linear(int64 i) const {
     const float x = float(i);

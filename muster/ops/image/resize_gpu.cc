@@ -9,7 +9,8 @@ namespace {
 struct GpuAxis {
   int64_t original, resized;
   float scale;
-  bool half_pixel, align_corners;
+  int32_t half_pixel;
+  int64_t align_corners;
 };
 struct GpuResizing {
   int64_t channels;
@@ -31,8 +32,8 @@ class GpuResize : public GpuKernel {
     const auto axis = [&](int i) {
       const Scaling scaling =
           Scaling::Make(original.dim(i), resized.dim(i), attrs_.align_corners, attrs_.half_pixel);
-      return GpuAxis{original.dim(i), resized.dim(i), scaling.scale, attrs_.half_pixel,
-                     attrs_.align_corners};
+      return GpuAxis{original.dim(i), resized.dim(i), scaling.scale, attrs_.half_pixel ? 1 : 0,
+                     attrs_.align_corners ? 1 : 0};
     };
     const GpuResizing resizing = {original.dim(3), axis(1), axis(2)};
     return run_.LaunchForEach(to.num_elements(), GpuIn(from), GpuOut(to), to.num_elements(),

@@ -5,13 +5,13 @@
 constexpr int kMostAxes = 16;
 struct Axes {
   int64 count;
-  int32 rank;
+  int64 rank;
   int64 sizes[kMostAxes];
   int64 strides[kMostAxes];
 
   __device__ __forceinline__ int64 At(int64 i) const {
     int64 offset = 0;
-    for (int axis = rank - 1; axis > 0; --axis) {
+    for (int axis = int(rank) - 1; axis > 0; --axis) {
       const int64 above = i / sizes[axis];
       offset += (i - above * sizes[axis]) * strides[axis];
       i = above;

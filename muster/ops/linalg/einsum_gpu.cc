@@ -12,7 +12,7 @@ namespace {
 constexpr int kMostAxes = 16;
 struct GpuAxes {
   int64_t count = 1;
-  int32_t rank = 0;
+  int64_t rank = 0;
   int64_t sizes[kMostAxes] = {};
   int64_t strides[kMostAxes] = {};
 };
@@ -24,7 +24,7 @@ absl::StatusOr<GpuAxes> JoinedAxes(const EinsumAxes& axes) {
   for (size_t i = 0; i < axes.sizes.size(); ++i) {
     const int64_t size = axes.sizes[i], stride = axes.strides[i];
     if (size == 1) continue;
-    const int last = joined.rank - 1;
+    const int64_t last = joined.rank - 1;
     if (last >= 0 && joined.strides[last] == size * stride) {
       joined.sizes[last] *= size;
       joined.strides[last] = stride;

@@ -32,7 +32,7 @@ struct Band {
   int64 rows, columns;
   int64 lower, upper;
   int64 longest;
-  bool above_is_left, below_is_left;
+  int32 above_is_left, below_is_left;
 
   __device__ __forceinline__ int64 diagonals() const { return upper - lower + 1; }
   // Where diagonal `d` begins in its row of that tensor.

@@ -32,15 +32,20 @@ struct GpuBand {
   int64_t rows, columns;
   int64_t lower, upper;
   int64_t longest;
-  bool above_is_left, below_is_left;
+  int32_t above_is_left, below_is_left;
 };
 struct GpuPadding {
   unsigned char bytes[16] = {};
 };
 
 GpuBand BandOf(const BandGeometry& g) {
-  return {g.rows(),    g.columns(),       g.band().lower,   g.band().upper,
-          g.longest(), g.above_is_left(), g.below_is_left()};
+  return {g.rows(),
+          g.columns(),
+          g.band().lower,
+          g.band().upper,
+          g.longest(),
+          g.above_is_left() ? 1 : 0,
+          g.below_is_left() ? 1 : 0};
 }
 
 class GpuBandPart : public GpuKernel {

@@ -50,7 +50,8 @@ struct BatchNormChannels {
   float* used_mean;
   float* used_variance;
   float* factor;  // scale / deviation
-  float epsilon, averaging, correction;
+  float epsilon, averaging;
+  double correction;
 };
 
 __device__ __forceinline__ void UseStatistics(const BatchNormChannels& c, int64 i, float mean,
@@ -64,7 +65,7 @@ __device__ __forceinline__ void FinishMoments(const BatchNormChannels& c, int64 
   const float variance = m.squares / m.count;
   UseStatistics(c, i, mean, variance);
   const float share = c.averaging;
-  const float corrected = variance * c.correction;
+  const float corrected = variance * float(c.correction);
   // With a share of one there may be no old ones.
   c.mean[i] = share == 1 ? mean : (1 - share) * c.old_mean[i] + share * mean;
   c.variance[i] = share == 1 ? corrected : (1 - share) * c.old_variance[i] + share * corrected;
@@ -151,7 +152,7 @@ struct BatchNormGradChannels {
   float* constant;
   float* slope;
   float epsilon, count;
-  bool is_training;
+  int64 is_training;
 };
 
 __device__ __forceinline__ void FinishGradients(const BatchNormGradChannels& c, int64 i,

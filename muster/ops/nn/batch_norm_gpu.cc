@@ -13,7 +13,7 @@ std::string BatchNormFunction(const char* name, DType dtype) {
   return absl::StrCat(name, "<", GpuTypeName(dtype), ">");
 }
 
-// As in batch_norm.cu.
+// As in batch_norm.cu. Without padding, since equal launches are known by their bytes.
 struct BatchNormChannels {
   const void* scale;
   const void* old_mean;
@@ -23,7 +23,8 @@ struct BatchNormChannels {
   void* used_mean;
   void* used_variance;
   void* factor;
-  float epsilon, averaging, correction;
+  float epsilon, averaging;
+  double correction;
 };
 struct BatchNormGradChannels {
   const void* scale;
@@ -34,7 +35,7 @@ struct BatchNormGradChannels {
   void* constant;
   void* slope;
   float epsilon, count;
-  bool is_training;
+  int64_t is_training;
 };
 constexpr int64_t kNumbersInMoments = 4;
 constexpr int64_t kNumbersInGradientSums = 2;
@@ -77,7 +78,7 @@ class GpuBatchNorm : public GpuKernel {
                                         GpuOut(factor),
                                         attrs_.epsilon,
                                         attrs_.averaging,
-                                        static_cast<float>(count / std::max(count - 1, 1.0))};
+                                        count / std::max(count - 1, 1.0)};
     if (attrs_.is_training) {
       RETURN_IF_ERROR(Measure(c, view, channels));
     } else {
@@ -160,7 +161,7 @@ class GpuBatchNormGrad : public GpuKernel {
                                             factor + 2 * view.channels,
                                             attrs_.epsilon,
                                             static_cast<float>(view.per_channel()),
-                                            attrs_.is_training};
+                                            attrs_.is_training ? 1 : 0};
     const ChannelReduction reduction = ReduceChannelsOf(view, gpu(), {&dy, &x});
     ASSIGN_OR_RETURN(Tensor parts,
                      reduction.AllocateParts(c, DType::kFloat, kNumbersInGradientSums));

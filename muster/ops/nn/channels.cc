@@ -30,12 +30,9 @@ ChannelReduction OverRows(int64_t rows, int64_t channels, bool is_wide) {
   const int64_t blocks = std::max<int64_t>(Divide(packs, kMostThreads), 1);
   const int64_t width = std::max<int64_t>(Divide(packs, blocks), 1);
   const int64_t height = std::clamp<int64_t>(rows, 1, kMostThreads / width);
-  reduction.split = {rows,
-                     channels,
-                     1,
-                     static_cast<int32_t>(width),
-                     static_cast<int32_t>(height),
-                     static_cast<int32_t>(is_wide)};
+  reduction.split = {
+      rows,           channels, 1, static_cast<int32_t>(width), static_cast<int32_t>(height),
+      is_wide ? 1 : 0};
   reduction.grid.blocks_x = channels == 0 ? 0 : static_cast<unsigned>(blocks);
   reduction.grid.threads_x = static_cast<unsigned>(width * height);
   return reduction;

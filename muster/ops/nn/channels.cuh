@@ -45,7 +45,7 @@ __device__ __forceinline__ void MapChannels(int64 count, int64 channels, int64 i
 struct ChannelSplit {
   int64 outer, channels, inner;
   int32 width, height;
-  int32 is_wide;
+  int64 is_wide;
 };
 constexpr int kMostThreads = 256;
 constexpr int kWide = 4;

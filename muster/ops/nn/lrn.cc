@@ -136,11 +136,12 @@ class LrnGrad : public Normalisation {
   }
 };
 
-// As in lrn.cu.
+// As in lrn.cu. Without padding, since equal launches are known by their bytes.
 struct GpuLrnAttrs {
   int64_t depth;
   int64_t radius;
-  float bias, alpha, beta;
+  float bias, alpha;
+  double beta;
 };
 GpuLrnAttrs ForImages(const LrnAttrs& attrs, const Shape& images) {
   return {images.dim(3), attrs.radius, attrs.bias, attrs.alpha, attrs.beta};

@@ -4,7 +4,8 @@
 struct Lrn {
   int64 depth;
   int64 radius;
-  float bias, alpha, beta;
+  float bias, alpha;
+  double beta;
 
   __device__ __forceinline__ int64 Begin(int64 i) const { return i < radius ? 0 : i - radius; }
   __device__ __forceinline__ int64 End(int64 i) const {
@@ -21,9 +22,9 @@ struct Lrn {
     return bias + alpha * sum;
   }
   __device__ __forceinline__ float Power(float norm) const {
-    if (beta == 1.0f) return 1.0f / norm;
-    if (beta == 0.5f) return 1.0f / sqrt(norm);
-    return pow(norm, -beta);
+    if (beta == 1.0) return 1.0f / norm;
+    if (beta == 0.5) return 1.0f / sqrt(norm);
+    return pow(norm, -float(beta));
   }
 };
 
@@ -51,6 +52,6 @@ __global__ void NormaliseGrad(const T* dy, const T* x, const float* ratios, T* d
     float sum = 0;
     for (int64 k = lrn.Begin(channel); k < lrn.End(channel); ++k) sum += ratios[cell + k];
     const float own = Load(dy, i) * lrn.Power(lrn.Norm(x + cell, channel));
-    Store(dx, i, own - 2 * lrn.alpha * lrn.beta * Load(x, i) * sum);
+    Store(dx, i, own - 2 * lrn.alpha * float(lrn.beta) * Load(x, i) * sum);
   }
 }

@@ -34,7 +34,7 @@ struct GpuPooling {
   int64_t channels;
   GpuPoolAxis depth, height, width;
   int32_t channels_first;
-  int32_t is_wide;
+  int64_t is_wide;
 
   // Lets threads take several channels at a time, where these tensors allow it.
   void Widen(std::initializer_list<const Tensor*> tensors);

@@ -31,7 +31,7 @@ struct Pooling {
   int64 channels;
   PoolAxis depth, height, width;
   int32 channels_first;
-  int32 is_wide;  // kWide channels at a time
+  int64 is_wide;  // kWide channels at a time
 };
 constexpr int kWide = 4;
 
