@@ -167,9 +167,10 @@ absl::Status Run(KernelContext& c) {
   return absl::OkStatus();
 }
 
+constexpr int64_t kCandidateBytes = 16;  // of a value and its index
 class GpuArgReduction final : public GpuKernel {
  public:
-  explicit GpuArgReduction(const std::string& op) : reducer_(*this, op) {}
+  explicit GpuArgReduction(const std::string& op) : reducer_(*this, op, kCandidateBytes) {}
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
     ASSIGN_OR_RETURN(const int at, CheckedAxis(c));

@@ -66,30 +66,49 @@ absl::StatusOr<GpuReducePlan> MakeGpuPlan(const ReductionPlan& from) {
   return plan;
 }
 
+// How many elements a thread reads at once, in rows and in columns.
+struct GpuReducePacks {
+  int64_t row = 1;
+  int64_t columns = 1;
+};
+GpuReducePacks PacksOf(const Tensor& input, int64_t accumulator_bytes) {
+  if (reinterpret_cast<uintptr_t>(input.raw()) % kPackBytes != 0) return {};
+  const auto element_bytes = static_cast<int64_t>(DTypeSize(input.dtype()));
+  GpuReducePacks packs;
+  packs.row = kPackBytes / element_bytes;
+  packs.columns = std::max<int64_t>(
+      1, std::min(kPackBytes / 2 / element_bytes, kPackBytes / accumulator_bytes));
+  return packs;
+}
+
 // Lanes for each result, and pieces where the results alone do not keep the card busy.
-GpuReduceLaunch Arrange(GpuReducePlan plan, int64_t pack, int64_t card_threads,
+GpuReduceLaunch Arrange(GpuReducePlan plan, const GpuReducePacks& packs, int64_t card_threads,
                         int64_t most_pieces) {
-  plan.packed = plan.by_rows && pack > 1 && plan.reduced.sizes[0].size % pack == 0 ? 1 : 0;
-  const int64_t unit = plan.packed ? pack : 1;
-  const int64_t loads = plan.terms / unit;
+  const int64_t inner = (plan.by_rows ? plan.reduced : plan.kept).sizes[0].size;
+  const int64_t pack = plan.by_rows ? packs.row : packs.columns;
+  plan.packed = pack > 1 && inner % pack == 0 ? 1 : 0;
+  const int64_t row_pack = plan.by_rows && plan.packed ? pack : 1;
+  const int64_t column_pack = plan.by_rows || !plan.packed ? 1 : pack;
+  const int64_t loads = plan.terms / row_pack;
+  const int64_t outputs = plan.outputs / column_pack;
   int64_t lanes = 1, columns = 1;
   if (plan.by_rows) {
     while (lanes < kWarp && lanes < loads) lanes *= 2;
   } else {
-    while (columns < kWarp && columns < plan.kept.sizes[0].size) columns *= 2;
+    while (columns < kWarp && columns < inner / column_pack) columns *= 2;
   }
-  while (lanes * columns < kMostThreads && plan.outputs * lanes < card_threads &&
+  while (lanes * columns < kMostThreads && outputs * lanes < card_threads &&
          loads >= lanes * kLoadsPerLane) {
     lanes *= 2;
   }
   const int64_t threads = std::max(kThreads, lanes * columns);
-  const int64_t blocks = CeilDivide(plan.outputs, threads / lanes);
+  const int64_t blocks = CeilDivide(outputs, threads / lanes);
   int64_t pieces = 1;
   if (blocks * threads * 2 < card_threads && loads >= lanes * kLoadsPerLaunch) {
     pieces =
         std::min({card_threads / (blocks * threads), loads / lanes / kLoadsPerPiece, most_pieces});
   }
-  plan.piece = std::max<int64_t>(1, CeilDivide(loads, pieces)) * unit;
+  plan.piece = std::max<int64_t>(1, CeilDivide(loads, pieces)) * row_pack;
   pieces = std::max<int64_t>(1, CeilDivide(plan.terms, plan.piece));
   plan.lanes = static_cast<int32_t>(lanes);
   while ((1 << plan.lanes_shift) < lanes) ++plan.lanes_shift;
@@ -103,8 +122,9 @@ GpuReduceLaunch Arrange(GpuReducePlan plan, int64_t pack, int64_t card_threads,
 
 }  // namespace
 
-GpuReducer::GpuReducer(GpuKernel& kernel, const std::string& op)
-    : reduce_(kernel, kFile, absl::StrCat("Reduce<", op, ">")),
+GpuReducer::GpuReducer(GpuKernel& kernel, const std::string& op, int64_t accumulator_bytes)
+    : accumulator_bytes_(accumulator_bytes),
+      reduce_(kernel, kFile, absl::StrCat("Reduce<", op, ">")),
       merge_(kernel, kFile, absl::StrCat("Reduce<Merge<", op, ">>")) {}
 
 absl::Status GpuReducer::Run(KernelContext& c, const ReductionPlan& from, const Tensor& input,
@@ -112,9 +132,9 @@ absl::Status GpuReducer::Run(KernelContext& c, const ReductionPlan& from, const 
   ASSIGN_OR_RETURN(GpuReducePlan plan, MakeGpuPlan(from));
   if (plan.outputs == 0) return absl::OkStatus();
   const int64_t card_threads = reduce_.gpu().multiprocessors() * kThreadsPerMultiprocessor;
-  const bool aligned = reinterpret_cast<uintptr_t>(input.raw()) % kPackBytes == 0;
-  const int64_t pack = aligned ? kPackBytes / static_cast<int64_t>(DTypeSize(input.dtype())) : 1;
-  GpuReduceLaunch first = Arrange(plan, pack, card_threads, kMostPieces);
+  const GpuReducePacks packs = PacksOf(
+      input, std::max<int64_t>(accumulator_bytes_, static_cast<int64_t>(DTypeSize(input.dtype()))));
+  GpuReduceLaunch first = Arrange(plan, packs, card_threads, kMostPieces);
   if (first.pieces() == 1) {
     first.plan.finish_terms = plan.terms;
     return reduce_.Launch(first.grid, GpuIn(input), GpuOut(output), first.plan);
@@ -130,7 +150,7 @@ absl::Status GpuReducer::Run(KernelContext& c, const ReductionPlan& from, const 
   rest.first_is_reduced = true;
   rest.dims = {pieces, plan.outputs};
   ASSIGN_OR_RETURN(const GpuReducePlan merge, MakeGpuPlan(rest));
-  GpuReduceLaunch second = Arrange(merge, 1, card_threads, 1);
+  GpuReduceLaunch second = Arrange(merge, {}, card_threads, 1);
   second.plan.finish_terms = plan.terms;
   return merge_.Launch(second.grid, GpuIn(partial), GpuOut(output), second.plan);
 }

@@ -11,14 +11,16 @@ namespace muster {
 // The functions for one op, as members of the kernel that uses them.
 class GpuReducer {
  public:
-  // `op` is a struct of math/reduction.cu: "Sum<float>".
-  GpuReducer(GpuKernel& kernel, const std::string& op);
+  // `op` is a struct of math/reduction.cu: "Sum<float>"; its accumulators are not larger than an
+  // element and so many bytes.
+  GpuReducer(GpuKernel& kernel, const std::string& op, int64_t accumulator_bytes = 4);
 
   // Reduces `input` into `output`, which has plan.output elements.
   absl::Status Run(KernelContext& c, const ReductionPlan& plan, const Tensor& input,
                    Tensor& output) const;
 
  private:
+  const int64_t accumulator_bytes_;
   GpuFunction reduce_;
   GpuFunction merge_;
 };
