@@ -9,6 +9,11 @@ namespace {
 constexpr int64_t kMostThreads = 256;
 constexpr int64_t kWide = 4;
 
+// Threads side by side in a block: enough to read whole cache lines, and so few that the others
+// share the rows of a channel. There are fewer parts than rows.
+constexpr int64_t kMostWidth = 64;
+constexpr int64_t kMostWidthToJoin = 32;
+
 // What a thread should have to do before more parts are worth a second launch.
 constexpr int64_t kElementsPerThread = 16;
 constexpr int64_t kMostParts = 512;
@@ -24,10 +29,10 @@ unsigned PartsFor(int64_t elements_per_thread, int64_t blocks_x, const Gpu& gpu)
   return static_cast<unsigned>(std::clamp<int64_t>(std::min(useful, at_once), 1, kMostParts));
 }
 
-ChannelReduction OverRows(int64_t rows, int64_t channels, bool is_wide) {
+ChannelReduction OverRows(int64_t rows, int64_t channels, bool is_wide, int64_t most_width) {
   ChannelReduction reduction;
   const int64_t packs = is_wide ? channels / kWide : channels;
-  const int64_t blocks = std::max<int64_t>(Divide(packs, kMostThreads), 1);
+  const int64_t blocks = std::max<int64_t>(Divide(packs, most_width), 1);
   const int64_t width = std::max<int64_t>(Divide(packs, blocks), 1);
   const int64_t height = std::clamp<int64_t>(rows, 1, kMostThreads / width);
   reduction.split = {
@@ -53,7 +58,7 @@ ChannelReduction ReduceChannelsOf(const ChannelView& view, const Gpu& gpu,
                          std::all_of(inputs.begin(), inputs.end(), [](const Tensor* input) {
                            return reinterpret_cast<uintptr_t>(input->raw()) % 16 == 0;
                          });
-    ChannelReduction reduction = OverRows(view.outer, view.channels, is_wide);
+    ChannelReduction reduction = OverRows(view.outer, view.channels, is_wide, kMostWidth);
     reduction.grid.blocks_y = PartsFor(Divide(view.outer, reduction.split.height),
                                        std::max(reduction.grid.blocks_x, 1u), gpu);
     return reduction;
@@ -70,7 +75,7 @@ ChannelReduction ReduceChannelsOf(const ChannelView& view, const Gpu& gpu,
 }
 
 ChannelReduction ReducePartsOf(const ChannelReduction& first) {
-  return OverRows(first.parts(), first.split.channels, false);
+  return OverRows(first.parts(), first.split.channels, false, kMostWidthToJoin);
 }
 
 }  // namespace muster
