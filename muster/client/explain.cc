@@ -1,6 +1,7 @@
 #include "muster/client/explain.h"
 
 #include "muster/graph/place/place.h"
+#include "muster/task/kernel_support.h"
 
 namespace muster {
 
@@ -14,6 +15,7 @@ absl::StatusOr<std::vector<std::string>> ExplainPlacement(const Graph& graph,
   place.allow_soft_placement = options.allow_soft_placement;
   place.explain = true;
   place.local_task = options.local_task;
+  place.supports = KernelSupport(devices);
   ASSIGN_OR_RETURN(Placement placement, PlaceGraph(graph, devices, place));
   if (only != nullptr)
     return std::vector<std::string>{placement.reasons[static_cast<size_t>(only->id())]};

@@ -5,6 +5,7 @@
 
 #include "muster/base/log.h"
 #include "muster/device/device_name.h"
+#include "muster/task/kernel_support.h"
 
 namespace muster {
 
@@ -143,6 +144,7 @@ PlaceOptions SessionGraph::PlaceOptionsLocked() const {
   PlaceOptions place;
   place.allow_soft_placement = options_.allow_soft_placement;
   place.local_task = std::string(TaskOf(devices_.front().name));
+  place.supports = KernelSupport(DeviceNamesLocked());
   return place;
 }
 

@@ -59,7 +59,7 @@ def test_devices_and_placement():
     program = """
 import json
 import muster as tf
-from muster.python.client import device_lib
+from muster.session import device_lib
 
 print(json.dumps([d.name for d in device_lib.list_local_devices()]))
 with tf.device("/gpu:0"):

@@ -19,7 +19,7 @@ absl::Status AddMemoryCopies(
     Node& node = *part.nodes()[id];
     for (int i = 0; i < node.num_inputs(); ++i) {
       const Output source = node.input(i);
-      if (IsRef(source.dtype())) continue;
+      if (IsRef(node.input_types()[i])) continue;  // the variable itself is handed on, not its value
       const bool is_host = args[source.node->id()].outputs[source.index];
       const bool wants_host = args[id].inputs[i];
       if (is_host == wants_host) continue;

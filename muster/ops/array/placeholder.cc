@@ -68,7 +68,8 @@ DEFINE_OP(Placeholder) {
       .Output("output: dtype")
       .Doc("A tensor that must be fed.")
       .Shape(PlaceholderShape)
-      .Cpu(New<UnfedPlaceholder>());
+      .Cpu(New<UnfedPlaceholder>())
+      .Gpu(New<UnfedPlaceholder>());
 }
 
 DEFINE_OP(PlaceholderV2) {
@@ -78,7 +79,8 @@ DEFINE_OP(PlaceholderV2) {
       .Deprecated(23, "Placeholder now behaves the same as PlaceholderV2.")
       .Doc("A tensor that must be fed.")
       .Shape(PlaceholderV2Shape)
-      .Cpu(New<UnfedPlaceholder>());
+      .Cpu(New<UnfedPlaceholder>())
+      .Gpu(New<UnfedPlaceholder>());
 }
 
 DEFINE_OP(PlaceholderWithDefault) {
