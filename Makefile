@@ -16,7 +16,7 @@ export MUSTER_TF_PYTHON ?= $(CURDIR)/.venv-tf/bin/python
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-tests setup-gpu setup-bench setup-cluster setup-lint setup-clang build build-tests test test-cluster \
-  test-plain test-sanitizers fuzz train bench bench-scaling bench-change install format tidy analyze lint clean
+  test-plain test-sanitizers test-gpu fuzz train bench bench-scaling bench-change install format tidy analyze lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -83,6 +83,9 @@ fuzz: setup-clang ## feed mutated messages and graphs to every decoder and servi
 	@cmake --preset asan >/dev/null
 	@cmake --build --preset asan -j $(JOBS) --target muster_fuzzers
 	@tools/fuzz.sh run $(JOBS)
+
+test-gpu: setup-gpu setup-tests build-tests ## compare ops on this machine's GPU with TensorFlow's results
+	@$(python) tests/gpu/on_gpu.py
 
 train: setup build ## train on handwritten digits, 1 ps and 2 workers; DATA_DIR= for full MNIST, LOGDIR= for its output
 	@echo "train: muster launch examples/mnist_replica.py, 1 ps and 2 workers; output in $(LOGDIR)"

@@ -9,6 +9,7 @@
 #include "muster/base/cancel_callback.h"
 #include "muster/base/check.h"
 #include "muster/base/threads/waiting_thread.h"
+#include "muster/client/graph_placement.h"
 #include "muster/client/step_links.h"
 #include "muster/client/step_plan.h"
 #include "muster/collective/step/collective_groups.h"
@@ -50,6 +51,12 @@ class LocalPlan : public StepPlan {
 std::vector<std::string> NamesOf(absl::Span<const Output> outputs) {
   std::vector<std::string> names;
   for (const Output& output : outputs) names.push_back(output.name());
+  return names;
+}
+
+std::vector<std::string> NamesOf(const TaskDevices& devices) {
+  std::vector<std::string> names;
+  for (const Device* const device : devices.list()) names.push_back(device->name());
   return names;
 }
 
@@ -112,7 +119,8 @@ class LocalSession : public Session {
         options_(std::move(options)),
         scheduler_(scheduler),
         resources_(std::make_shared<ResourceManager>()),
-        task_(std::make_shared<TaskSession>(std::move(devices), resources_, scheduler)) {}
+        task_(std::make_shared<TaskSession>(std::move(devices), resources_, scheduler)),
+        placement_(NamesOf(task_->devices()), options_.allow_soft_placement) {}
 
   ~LocalSession() override ABSL_NO_THREAD_SAFETY_ANALYSIS {
     Close().IgnoreError();
@@ -330,8 +338,9 @@ class LocalSession : public Session {
     ASSIGN_OR_RETURN(const std::shared_ptr<const Functions> functions, FunctionsOfGraph());
     const LoweredGraph* const lowered = functions == nullptr ? nullptr : functions->lowered.get();
     const StepSignature& runs = lowered == nullptr ? signature : lowered->Translate(signature);
-    ASSIGN_OR_RETURN(std::unique_ptr<Graph> step_graph,
-                     PruneForStep(lowered == nullptr ? graph_ : *lowered->graph, runs, boundary));
+    const Graph& whole = lowered == nullptr ? graph_ : *lowered->graph;
+    ASSIGN_OR_RETURN(std::unique_ptr<Graph> step_graph, PruneForStep(whole, runs, boundary));
+    RETURN_IF_ERROR(placement_.Apply(whole, *step_graph));
     auto plan = std::make_shared<LocalPlan>(signature);
     TaskSession::GraphOptions options;
     options.partitions = PartitionOptions();
@@ -426,6 +435,7 @@ class LocalSession : public Session {
   Scheduler& scheduler_;
   const std::shared_ptr<ResourceManager> resources_;
   const std::shared_ptr<TaskSession> task_;
+  GraphPlacement placement_;
   std::atomic<int64_t> next_step_{1};
   const std::shared_ptr<CollectiveGroups> collective_groups_ =
       std::make_shared<CollectiveGroups>(scheduler_);

@@ -19,7 +19,7 @@ def program():
     return ROOT / "build" / os.environ.get("MUSTER_BUILD", "release") / "tests" / "gpu_kernels"
 
 
-def _kernels(lines):
+def kernels(lines):
     """[(op, {attribute: type})]"""
     found = []
     for line in lines:
@@ -30,7 +30,7 @@ def _kernels(lines):
 
 
 def of_tensorflow():
-    return _kernels((ROOT / "tests" / "golden" / "gpu" / "kernels_tf115.txt").read_text().splitlines())
+    return kernels((ROOT / "tests" / "golden" / "gpu" / "kernels_tf115.txt").read_text().splitlines())
 
 
 def _run(*words):
@@ -38,7 +38,7 @@ def _run(*words):
 
 
 def of_muster():
-    return _kernels(_run("list"))
+    return kernels(_run("list"))
 
 
 def ops_of_muster():
@@ -51,15 +51,15 @@ def missing(ours, ops):
     for op, types in ours:
         by_op[op].append(types)
     lacking = collections.defaultdict(list)
-    kernels = collections.Counter()
+    total = collections.Counter()
     for op, types in of_tensorflow():
-        kernels[op] += 1
+        total[op] += 1
         if not any(all(types.get(attr, type) == type for attr, type in own.items()) for own in by_op[op]):
             lacking[op].append(";".join("%s=%s" % item for item in sorted(types.items())))
     found = {}
     for op, types in sorted(lacking.items()):
         reason = NOT_YET if op in ops else NO_OP
-        for name in ["*"] if len(types) == kernels[op] else sorted(set(types)):
+        for name in ["*"] if len(types) == total[op] else sorted(set(types)):
             found["%s %s" % (op, name)] = reason
     return found
 

@@ -13,7 +13,7 @@ import pytest
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "oracle"))
 
-import coverage  # noqa: E402
+import on_gpu  # noqa: E402
 import oracle  # noqa: E402
 
 FULL = os.environ.get("MUSTER_ORACLE_FULL") == "1"
@@ -35,9 +35,6 @@ def outcomes(tf_python):
 
 
 def test_ops_agree_with_tensorflow(outcomes):
-    known = coverage.known_differences()
-    own = coverage.Entries(HERE / "known_differences.txt")
-    problems = ["%s: %s" % (case, text) for found in outcomes.values() for case, text in found
-                if text is not None and known.match_case(case) is None and own.match_case(case) is None]
+    problems = on_gpu.problems(outcomes)
     assert not problems, "%d problems:\n" % len(problems) + "\n".join(problems[:100])
     assert sum(map(len, outcomes.values())) > 1000

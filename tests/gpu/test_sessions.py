@@ -131,6 +131,26 @@ for use_resource in (False, True):
     assert _lines(card.run(program)) == [[[2, 2], [3, 3]]] * 2
 
 
+def test_all_steps_find_a_variable_in_one_place():
+    program = """
+import json
+import muster as tf
+
+# The update of single rows has no kernel for GPUs: the variable is on the CPU in every step, also in those that do not update it.
+table = tf.Variable([[1.0, 2.0], [3.0, 4.0]], use_resource=True)
+train = tf.train.AdagradOptimizer(0.1).minimize(tf.reduce_sum(tf.nn.embedding_lookup(table, [1])))
+with tf.Session() as session:
+    session.run(tf.global_variables_initializer())
+    session.run(train)
+    print(json.dumps(session.run(table).tolist()))
+    later = tf.reduce_sum(table)
+    print(json.dumps([float(session.run(later))]))
+"""
+    table, total = _lines(card.run(program))
+    assert table[0] == [1.0, 2.0] and table[1][0] < 3.0
+    assert abs(total[0] - sum(map(sum, table))) < 1e-5
+
+
 def test_a_session_survives_lack_of_memory():
     program = """
 import json
