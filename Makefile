@@ -6,6 +6,8 @@ JOBS ?= $(shell nproc)
 DATA_DIR ?= data/digits
 LOGDIR ?= build/train
 TRAIN_STEPS ?= 1500
+# What the workers compute on: cpu, gpu, or a GPU where there is one.
+DEVICE ?= auto
 
 python := $(CURDIR)/.venv/bin/python
 release := build/release
@@ -16,7 +18,7 @@ export MUSTER_TF_PYTHON ?= $(CURDIR)/.venv-tf/bin/python
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-tests setup-gpu setup-bench setup-cluster setup-lint setup-clang build build-tests test test-cluster \
-  test-plain test-sanitizers test-gpu fuzz train bench bench-scaling bench-change install format tidy analyze lint clean
+  test-plain test-sanitizers test-gpu fuzz train bench bench-scaling bench-gpu bench-change install format tidy analyze lint clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 28
@@ -87,11 +89,11 @@ fuzz: setup-clang ## feed mutated messages and graphs to every decoder and servi
 test-gpu: setup-gpu setup-tests build-tests ## compare ops on this machine's GPU with TensorFlow's results
 	@$(python) tests/gpu/on_gpu.py
 
-train: setup build ## train on handwritten digits, 1 ps and 2 workers; DATA_DIR= for full MNIST, LOGDIR= for its output
+train: setup build ## train on handwritten digits, 1 ps and 2 workers; DATA_DIR= for full MNIST, LOGDIR= for its output, DEVICE=gpu
 	@echo "train: muster launch examples/mnist_replica.py, 1 ps and 2 workers; output in $(LOGDIR)"
 	@rm -rf build/train
 	@$(release)/bin/muster launch --ps 1 --workers 2 examples/mnist_replica.py --train_steps=$(TRAIN_STEPS) \
-	    --data_dir=$(DATA_DIR) --logdir=$(LOGDIR)
+	    --data_dir=$(DATA_DIR) --logdir=$(LOGDIR) --device=$(DEVICE)
 
 bench: setup-tests setup-bench build ## print Muster and TensorFlow side by side; BENCH_FLAGS=--save keeps it in benchmarks/results/
 	@cmake --build --preset release -j $(JOBS) --target allreduce_benches
@@ -101,6 +103,10 @@ bench: setup-tests setup-bench build ## print Muster and TensorFlow side by side
 bench-scaling: setup build ## print how cost grows with workers, nodes, bytes and variables; BENCH_FLAGS=--save keeps and draws it
 	@echo "bench-scaling: benchmarks/scaling.py"
 	@$(python) benchmarks/scaling.py $(BENCH_FLAGS)
+
+bench-gpu: setup-gpu build ## print Muster and PyTorch (TORCH_PYTHON= names its interpreter) side by side on this machine's GPU; BENCH_FLAGS=--save keeps it in benchmarks/results/gpu/
+	@echo "bench-gpu: benchmarks/gpu/run.py"
+	@$(python) benchmarks/gpu/run.py $(BENCH_FLAGS)
 
 bench-change: build ## compare speed with another checkout that is built: BEFORE=its folder, ROWS= for some rows only
 	@echo "bench-change: benchmarks/before_after.py"

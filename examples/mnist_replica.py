@@ -32,6 +32,7 @@ def parse_flags():
     parser.add_argument("--train_steps", type=int, default=1500, help="of all workers together")
     parser.add_argument("--batch_size", type=int, default=100)
     parser.add_argument("--learning_rate", type=float, default=0.002)
+    parser.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto", help="what workers compute on; auto: a GPU where there is one")
     parser.add_argument("--sync", action="store_true", help="average the gradients of all workers for each step")
     parser.add_argument("--allreduce", action="store_true", help="the same without parameter servers")
     return parser.parse_args()
@@ -88,8 +89,11 @@ def main():
     server = tf.train.Server(cluster, job_name=flags.job_name, task_index=flags.task_index)
     if flags.job_name == "ps":
         server.join()
+    if flags.device == "gpu" and not tf.test.is_gpu_available():
+        raise SystemExit("--device=gpu: this task has no GPU (docs/gpu.md says what one needs)")
     is_chief = flags.task_index == 0
-    own = "/job:worker/task:%d" % flags.task_index
+    task = "/job:worker/task:%d" % flags.task_index
+    own = task if flags.device == "auto" else "%s/%s:0" % (task, flags.device)
     digits = input_data.read_data_sets(flags.data_dir, one_hot=True, validation_size=0, seed=flags.task_index)
 
     tf.set_random_seed(1)
@@ -117,7 +121,8 @@ def main():
     test_feed = {images: digits.test.images, labels: digits.test.labels}
     progress = Progress(loss, accuracy, test_feed, every_steps=max(1, flags.train_steps // 15))
     # Workers need the parameter servers, not each other: the death of one does not stop the others.
-    config = tf.ConfigProto(device_filters=["/job:ps", own])
+    # What has no kernel for a GPU, such as summaries, runs on the CPU.
+    config = tf.ConfigProto(device_filters=["/job:ps", task], allow_soft_placement=True)
     with tf.train.MonitoredTrainingSession(
             master=server.target, is_chief=is_chief, checkpoint_dir=flags.logdir, hooks=hooks,
             chief_only_hooks=[progress], config=config, save_checkpoint_secs=10) as session:

@@ -1,12 +1,16 @@
 """muster_rows.py OUTPUT [ROW...]: times workloads.py with Muster, writes {row: {"ms": ..., "loss": ...}}."""
 import json
 import os
+import socket
+import subprocess
 import sys
 
 import numpy as np
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import muster as tf  # noqa: E402
+from muster import _muster  # noqa: E402
+import muster_models  # noqa: E402
 import workloads  # noqa: E402
 
 
@@ -61,6 +65,47 @@ def _images_row(model, options, fed):
 
         ms = workloads.timed(step, lambda: None)
     return {"ms": ms, "loss": float(first)}
+
+
+PS = """
+import sys
+import muster as tf
+tf.train.Server({"ps": [sys.argv[1]], "worker": [sys.argv[2]]}, job_name="ps", task_index=0).join()
+"""
+COPY_RATE = 55e9  # bytes a second, each way
+
+
+def _ps_row(model, options):
+    """Variables on a parameter server without a GPU, gradients from a worker with one. `allowed_ms` is what comes to the local step:
+    1.3 times the copies of variables and gradients and the optimizer alone, and 60 us."""
+    ports = []
+    for _ in range(2):
+        with socket.socket() as taken:
+            taken.bind(("localhost", 0))
+            ports.append("localhost:%d" % taken.getsockname()[1])
+    ps = subprocess.Popen([sys.executable, "-c", PS, *ports], env=dict(os.environ, CUDA_VISIBLE_DEVICES=""))
+    try:
+        server = tf.train.Server({"ps": [ports[0]], "worker": [ports[1]]}, job_name="worker", task_index=0)
+        data = workloads.images(options.batch)
+        with tf.device(tf.train.replica_device_setter(ps_device="/job:ps/cpu:0", worker_device="/job:worker/gpu:0", ps_tasks=1)):
+            pixels = tf.placeholder(tf.float32, [options.batch, 784])
+            labels = tf.placeholder(tf.int32, [options.batch])
+            loss = model(pixels, labels)
+            train = tf.train.AdamOptimizer(options.rate).minimize(loss)
+        variables = tf.trainable_variables()
+        with tf.device("/job:ps/cpu:0"):
+            alone = tf.train.AdamOptimizer(options.rate).apply_gradients([(tf.zeros_like(v) + 0.0, v) for v in variables])
+        with tf.Session(server.target) as session:
+            session.run(tf.global_variables_initializer())
+            feed = [{pixels: batch[0], labels: batch[1]} for batch in data]
+            first = float(session.run(loss, feed[0]))
+            ms = workloads.timed(lambda i: session.run([loss, train], feed[i % len(feed)]), lambda: None)
+            optimizer = workloads.timed(lambda i: session.run(alone), lambda: None)
+        size = 4 * sum(int(np.prod(v.shape.as_list())) for v in variables)
+        return {"ms": ms, "loss": first, "optimizer_ms": optimizer, "copied_bytes": 2 * size,
+                "allowed_ms": 1.3 * (2e3 * size / COPY_RATE + optimizer) + 0.06}
+    finally:
+        ps.kill()
 
 
 def _dense(dtype):
@@ -138,7 +183,7 @@ def _copies():
         given = tf.placeholder(tf.float32, [x.size])
         kept = tf.Variable(x, trainable=False)
         first = tf.identity(given)[:1] + 0
-        back = kept + 0
+        back = tf.identity(kept)
     with _session() as session:
         session.run(tf.global_variables_initializer())
         up = workloads.timed(lambda i: session.run(first, {given: x}), lambda: None, warm_up=3)
@@ -151,20 +196,30 @@ ROWS = {
     "layers_resident": lambda: _images_row(_layers, workloads.Layers, False),
     "convolutions_fed": lambda: _images_row(_convolutions, workloads.Convolutions, True),
     "convolutions_resident": lambda: _images_row(_convolutions, workloads.Convolutions, False),
+    "layers_ps": lambda: _ps_row(_layers, workloads.Layers),
+    "convolutions_ps": lambda: _ps_row(_convolutions, workloads.Convolutions),
     "dense_tf32": lambda: _dense(tf.float32),
     "dense_bfloat16": lambda: _dense(tf.bfloat16),
     "embedding": _embedding,
     "wide_and_deep": _wide_and_deep,
     "copies": _copies,
+    **muster_models.ROWS,
 }
+
+
+def _counts():
+    """What cards were asked for so far."""
+    return {name: sum(report[name] for report in _muster.gpu_reports()) for name in ("calls", "replayed_calls", "joined_calls", "graphs")}
 
 
 def main(output, *rows):
     results = {}
     for row in rows or ROWS:
+        before = _counts()
         with tf.Graph().as_default():
             try:
                 results[row] = ROWS[row]()
+                results[row].update((name, count - before[name]) for name, count in _counts().items())
             except Exception as error:  # one row must not hide the others
                 results[row] = {"error": "%s: %s" % (type(error).__name__, str(error)[:600])}
         print(row, results[row], flush=True)

@@ -112,6 +112,8 @@ constexpr Variable kVariables[] = {
      "the library of the GPU's driver; one that stands for a GPU in tests"},
     {"MUSTER_GPU_WAIT", kSwitch, "0", "tasks, clients",
      "1: each function of a GPU is waited for, so that an error names it"},
+    {"MUSTER_GPU_FUSE", kSwitch, "1", "tasks, clients",
+     "0: functions of a GPU that come again and again are not joined"},
     {"MUSTER_CACHE", "a folder", "XDG_CACHE_HOME/muster", "tasks, clients",
      "where functions that were compiled for the GPU are kept"},
     {"XDG_CACHE_HOME", "a folder", "HOME/.cache", "tasks, clients", "where caches are"},

@@ -57,6 +57,8 @@ class Device {
   // stream. Of a device without memory of its own: the tensor itself.
   // `done` gets the elements when they have arrived, from any thread.
   virtual void CopyToHost(const Tensor& tensor, CopyDone done) { std::move(done)(tensor); }
+  // The same, at once: the elements have arrived when all that is on the stream by then has finished.
+  virtual absl::StatusOr<Tensor> BeginCopyToHost(const Tensor& tensor) { return tensor; }
   // The elements are there for all that is put on the stream afterwards; `tensor` is kept until
   // then.
   virtual absl::StatusOr<Tensor> CopyFromHost(const Tensor& tensor) { return tensor; }

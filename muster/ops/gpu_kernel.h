@@ -25,7 +25,9 @@
 // A launch only puts work on the card's stream: the kernel returns before it is done. Memory of the
 // device needs no care, since what reuses it comes later in the same order. Elements in device
 // memory cannot be read by the kernel; arguments whose values decide about shapes are in host
-// memory (the same ones as in TensorFlow: tests/golden/gpu).
+// memory (the same ones as in TensorFlow: tests/golden/gpu). Each buffer that a function uses must be
+// seen in its arguments, as a pointer or in a struct, and what is only read is a const pointer:
+// replays are put together by that (device/gpu/gpu_rewriter.h).
 #pragma once
 
 #include <array>
@@ -57,7 +59,7 @@ class GpuFunction {
   template <typename... Args>
   absl::Status Launch(const GpuGrid& grid, const Args&... arguments) const {
     static_assert((std::is_trivially_copyable_v<Args> && ...));
-    return LaunchWith(grid, {GpuArgument{&arguments, sizeof(arguments)}...});
+    return LaunchWith(grid, {GpuArgument{&arguments, sizeof(arguments), KindOf<Args>()}...});
   }
   // As many threads as there are elements, within what the card can hold at once: for functions
   // that use FOR_EACH_ELEMENT.
@@ -70,6 +72,15 @@ class GpuFunction {
 
  private:
   friend class GpuKernel;
+  template <typename T>
+  static constexpr GpuArgument::Kind KindOf() {
+    if constexpr (!std::is_pointer_v<T>)
+      return GpuArgument::Kind::kValue;
+    else if constexpr (std::is_const_v<std::remove_pointer_t<T>>)
+      return GpuArgument::Kind::kReads;
+    else
+      return GpuArgument::Kind::kWrites;
+  }
   absl::Status LaunchWith(const GpuGrid& grid, absl::Span<const GpuArgument> arguments) const;
 
   const char* const file_;

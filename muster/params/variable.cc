@@ -39,6 +39,19 @@ void Variable::Assign(Tensor value) {
   CountWholeLocked();
 }
 
+absl::Status Variable::AssignInPlace(Tensor value,
+                                     absl::FunctionRef<absl::Status(Tensor& to)> copy) {
+  {
+    MutexLock lock(mutex_);
+    if (value_.valid() && value_.exclusive() && value_.shape() == value.shape()) {
+      CountWholeLocked();
+      return copy(value_);
+    }
+  }
+  Assign(std::move(value));
+  return absl::OkStatus();
+}
+
 void Variable::NoteWholeLocked() {
   log_->NoteWhole(epoch_);
 }

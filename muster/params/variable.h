@@ -65,6 +65,9 @@ class Variable : public State {
 
   // Takes `value` as it is: shares its memory. Requires: type checked by the caller.
   void Assign(Tensor value);
+  // Likewise, but in the memory that the variable has, filled by `copy`, where only the variable can
+  // see that memory and the shape is the same: the address of what is trained stays.
+  absl::Status AssignInPlace(Tensor value, absl::FunctionRef<absl::Status(Tensor& to)> copy);
   // Calls `change` with the value in memory that only it can see, under the variable's lock. The
   // tensor may be changed in place or replaced. FailedPrecondition while uninitialized, unless
   // `allow_uninitialized`. With `discards_old` the old elements need not be copied (every one is

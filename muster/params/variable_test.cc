@@ -1,5 +1,6 @@
 #include "muster/params/variable.h"
 
+#include <cstring>
 #include <thread>
 
 #include <gtest/gtest.h>
@@ -33,6 +34,29 @@ TEST(VariableTest, UpdatesInPlaceWhenNobodyLooks) {
   const char* memory = v.Snapshot().raw();
   ASSERT_TRUE(v.Update([](Tensor&) { return absl::OkStatus(); }).ok());
   EXPECT_EQ(v.Snapshot().raw(), memory);
+}
+
+TEST(VariableTest, AssignedInPlaceWhereNobodyLooksAndTheShapeIsTheSame) {
+  Variable v("w", DType::kInt32, PartialShape());
+  const auto assign = [&v](Tensor value) {
+    const Tensor from = value;
+    EXPECT_TRUE(v.AssignInPlace(std::move(value), [&from](Tensor& to) {
+                   std::memcpy(to.raw(), from.raw(), from.size_bytes());
+                   return absl::OkStatus();
+                 }).ok());
+  };
+  assign(Tensor::Vector<int32_t>({1, 2}));
+  const char* memory = v.Snapshot().raw();
+  assign(Tensor::Vector<int32_t>({3, 4}));
+  EXPECT_EQ(v.Snapshot().raw(), memory);
+  EXPECT_EQ(v.Snapshot().data<int32_t>()[1], 4);
+  const Tensor seen = v.Snapshot();
+  assign(Tensor::Vector<int32_t>({5, 6}));
+  EXPECT_EQ(seen.data<int32_t>()[1], 4);
+  EXPECT_NE(v.Snapshot().raw(), memory);
+  assign(Tensor::Vector<int32_t>({7, 8, 9}));
+  EXPECT_EQ(v.Snapshot().data<int32_t>()[2], 9);
+  EXPECT_EQ(v.epoch(), 4);
 }
 
 TEST(VariableTest, NoConcurrentUpdateIsLost) {

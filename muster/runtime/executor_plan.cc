@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <map>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/match.h"
 
 #include "muster/base/status.h"
 #include "muster/device/device_name.h"
@@ -61,12 +63,26 @@ bool IsResult(const Node& node) {
   return (node.op() == "_Send" || node.op() == "_HostSend") && flag != nullptr && *flag;
 }
 
+// By a reference or a handle, in its first input.
+bool ChangesVariable(const Node& node) {
+  if (node.num_inputs() == 0) return false;
+  const DType first = node.input_types()[0];
+  if (!IsRef(first) && first != DType::kResource) return false;
+  static constexpr absl::string_view kPrefixes[] = {"Assign",        "Apply",       "Scatter",
+                                                    "SparseApply",   "ResourceApply",
+                                                    "ResourceSparse", "ResourceScatter"};
+  return absl::c_any_of(kPrefixes, [&](absl::string_view prefix) {
+    return absl::StartsWith(node.op(), prefix);
+  });
+}
+
 class PlanMaker {
  public:
   PlanMaker(const Graph& graph, Device& device, const Executor::KernelSource& kernels)
       : graph_(graph), device_(device), kernels_(kernels), aliases_(graph) {}
 
   absl::StatusOr<ExecutorPlan> Make() {
+    plan_.keeps_order = device_.stream() != nullptr;
     plan_.nodes.resize(graph_.num_nodes());
     for (int i = 0; i < graph_.num_nodes(); ++i) RETURN_IF_ERROR(MakeNode(i));
     FindConstants();
@@ -118,6 +134,7 @@ class PlanMaker {
     }
     item.kind = KindOf(node);
     item.is_async = item.kernel->is_async();
+    item.runs_last = plan_.keeps_order && ChangesVariable(node);
     item.allows_uninitialized = node.def().allows_uninitialized_input;
     item.num_inputs = node.num_inputs();
     item.num_outputs = node.num_outputs();
@@ -364,6 +381,7 @@ PlanNode& PlanNode::operator=(PlanNode&& other) noexcept {
   host_outputs = std::move(other.host_outputs);
   kind = other.kind;
   is_async = other.is_async;
+  runs_last = other.runs_last;
   allows_uninitialized = other.allows_uninitialized;
   has_reference_inputs = other.has_reference_inputs;
   has_constant_inputs = other.has_constant_inputs;

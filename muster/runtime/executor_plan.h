@@ -43,6 +43,9 @@ struct PlanNode {
   std::unique_ptr<const std::vector<bool>> host_outputs;
   NodeKind kind = NodeKind::kPlain;
   bool is_async = false;
+  // Comes when nothing else is ready, where nodes keep their order: what changes a variable. Those
+  // that read its old value have run then, so it is changed where it is and needs no copy.
+  bool runs_last = false;
   bool allows_uninitialized = false;
   bool has_reference_inputs = false;  // some edge into it carries a reference
   bool has_constant_inputs = false;   // see ExecutorPlan::constants
@@ -98,6 +101,9 @@ struct ExecutorPlan {
   // The first of them ask other tasks for values; none where others can be given some before.
   std::vector<int> roots;
   int num_asking_roots = 0;
+  // Nodes run on one thread, one after the other, so that those of a step come in the order of the
+  // step before: a device with a stream recognizes work that repeats.
+  bool keeps_order = false;
   // Values that the inputs of the root frame hold in every step, by input (an empty tensor for all
   // others); no entries when there are none.
   std::vector<Tensor> constants;

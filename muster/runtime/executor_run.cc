@@ -87,14 +87,19 @@ void ExecutorRun::Loop(ReadyNodes first, bool is_share, int64_t done) {
   uint32_t nodes_run = 0;
   int64_t waited_nanos = 0;
   int64_t done_here = done;  // nodes that are done but still counted in outstanding_
-  bool may_share = !is_share;
+  bool may_share = !is_share && !plan_.keeps_order;
+  const uint32_t expensive_nanos = plan_.keeps_order ? UINT32_MAX : kExpensiveNanos;
   constexpr ReadyNode kNone{-1, nullptr, false};
   ReadyNode kept = kNone;
   int64_t kept_nanos = 0;
+  ReadyNodes last;  // a queue; see PlanNode::runs_last
+  size_t num_last_run = 0;
   for (;;) {
     for (const ReadyNode& next : ready) {
       const PlanNode& item = plan_.nodes[next.node];
-      if (next.is_dead || item.cost_nanos.load(std::memory_order_relaxed) < kExpensiveNanos) {
+      if (item.runs_last) {
+        last.push_back(next);
+      } else if (next.is_dead || item.cost_nanos.load(std::memory_order_relaxed) < expensive_nanos) {
         here.push_back(next);
       } else if (kept.node < 0) {
         kept = next;
@@ -108,6 +113,7 @@ void ExecutorRun::Loop(ReadyNodes first, bool is_share, int64_t done) {
     } else if (kept.node >= 0 && kept_nanos > kBriefNanos) {
       step_->scheduler->Schedule([this, late = std::exchange(kept, kNone)] { Loop({late}); });
     }
+    if (here.empty() && num_last_run < last.size()) here.push_back(last[num_last_run++]);
     if (here.empty()) {
       if (done_here == 0 ||
           outstanding_.fetch_sub(done_here, std::memory_order_acq_rel) != done_here)
@@ -125,6 +131,7 @@ void ExecutorRun::Loop(ReadyNodes first, bool is_share, int64_t done) {
       if (now - turn_start_nanos > kLongestTurnNanos) {
         outstanding_.fetch_sub(done_here, std::memory_order_acq_rel);  // `here` is still counted
         if (kept.node >= 0) here.push_back(kept);
+        here.insert(here.begin(), last.begin() + static_cast<int64_t>(num_last_run), last.end());
         step_->scheduler->Schedule([this, rest = std::move(here)] { Loop(rest); });
         return;
       }

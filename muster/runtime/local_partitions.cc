@@ -76,21 +76,22 @@ absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::Create(
     std::unique_ptr<Graph> graph, std::vector<Device*> devices, Options options,
     const KernelSource& kernels) {
   RETURN_IF_ERROR(Place(*graph, devices, options));
-  return CreatePlaced(std::move(graph), std::move(devices), options.optimize_graph, kernels);
+  return CreatePlaced(std::move(graph), std::move(devices), options, kernels);
 }
 
 absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::CreatePlaced(
-    std::unique_ptr<Graph> graph, std::vector<Device*> devices, bool optimize_graph,
+    std::unique_ptr<Graph> graph, std::vector<Device*> devices, Options options,
     const KernelSource& kernels) {
   auto result = std::make_unique<LocalPartitions>();
-  if (optimize_graph) {
+  if (options.optimize_graph) {
     ASSIGN_OR_RETURN(graph, OptimizeGraph(std::move(graph)));
   }
   ASSIGN_OR_RETURN(Cut cut, CutByDevice(std::move(graph), devices));
   for (auto& [device, part] : cut) {
     if (device->has_own_memory()) {
       RETURN_IF_ERROR(AddMemoryCopies(
-          *part, [&device = device](const Node& node) { return HostArgsOf(node, device->type()); }));
+          *part, options.awaits_streams,
+          [&device = device](const Node& node) { return HostArgsOf(node, device->type()); }));
     }
     for (const auto& node : part->nodes()) {
       result->has_transfers_ |= node->op() == "_Recv" || node->op() == "_HostRecv";

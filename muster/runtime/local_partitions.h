@@ -16,6 +16,8 @@ class LocalPartitions {
     bool optimize_graph = true;
     bool allow_soft_placement = false;
     bool log_device_placement = false;
+    // Results are looked at when the streams of the devices have ended (TaskStep).
+    bool awaits_streams = false;
   };
   using KernelSource = std::function<absl::StatusOr<std::shared_ptr<Kernel>>(const Node&, Device&)>;
 
@@ -28,7 +30,7 @@ class LocalPartitions {
   // The same for a graph whose nodes have the names of some of `devices` already.
   static absl::StatusOr<std::unique_ptr<LocalPartitions>> CreatePlaced(std::unique_ptr<Graph> graph,
                                                                        std::vector<Device*> devices,
-                                                                       bool optimize_graph,
+                                                                       Options options,
                                                                        const KernelSource& kernels);
 
   // Runs all partitions; see Executor::Run. The result is the first error that was not a

@@ -118,14 +118,39 @@ void AddPeers(const ClusterStatus& cluster, Page& page) {
   for (const TaskView& view : cluster.tasks) page.Sample(peer_of(view), view.straggler ? "1" : "0");
 }
 
+void AddGpus(const std::vector<GpuReport>& gpus, Page& page) {
+  if (gpus.empty()) return;
+  const auto family = [&](absl::string_view name, absl::string_view type,
+                          int64_t GpuReport::*value, absl::string_view help) {
+    page.Family(name, type, help);
+    for (const GpuReport& gpu : gpus)
+      page.Sample(absl::StrCat("gpu=\"", gpu.number, "\""), absl::StrCat(gpu.*value));
+  };
+  family("muster_gpu_memory_bytes", "gauge", &GpuReport::memory_bytes, "Memory of the GPU.");
+  family("muster_gpu_memory_taken_bytes", "gauge", &GpuReport::taken_bytes,
+         "Memory of the GPU that the process of the task holds.");
+  family("muster_gpu_memory_used_bytes", "gauge", &GpuReport::used_bytes,
+         "Memory of the GPU that tensors occupy.");
+  family("muster_gpu_memory_used_peak_bytes", "gauge", &GpuReport::peak_used_bytes,
+         "The most that tensors have occupied.");
+  family("muster_gpu_calls_total", "counter", &GpuReport::calls,
+         "Functions, copies and library calls that steps have asked of the GPU.");
+  family("muster_gpu_replayed_calls_total", "counter", &GpuReport::replayed_calls,
+         "Of these calls, those that ran as parts of graphs.");
+  family("muster_gpu_joined_calls_total", "counter", &GpuReport::joined_calls,
+         "Of the replayed calls, those whose work other functions did as well.");
+}
+
 }  // namespace
 
-std::string MetricsText(const ClusterStatus& cluster, const ConnectionCounts& connections) {
+std::string MetricsText(const ClusterStatus& cluster, const ConnectionCounts& connections,
+                        const std::vector<GpuReport>& gpus) {
   Page page(cluster.asked);
   for (const TaskView& view : cluster.tasks) {
     if (view.status.task == cluster.asked) AddTask(view.status, page);
   }
   AddConnections(connections, page);
+  AddGpus(gpus, page);
   if (cluster.watches) AddPeers(cluster, page);
   return std::move(page).text();
 }

@@ -179,7 +179,7 @@ HttpPage HealthPage(Phase phase, const Acceptor& acceptor) {
 
 HttpPage MetricsPage(const ClusterWatch& watch, const Acceptor& acceptor) {
   return {200, "text/plain; version=0.0.4; charset=utf-8",
-          MetricsText(watch.Seen(), acceptor.Counts())};
+          MetricsText(watch.Seen(), acceptor.Counts(), GpuReports())};
 }
 
 ConnectionLimits LimitsOf(const ServerOptions& options) {

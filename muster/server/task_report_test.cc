@@ -214,6 +214,21 @@ TEST(MetricsTextTest, OwnCountsAndTheStatesOfOthers) {
   EXPECT_EQ(state(2, "lost"), "1");
 }
 
+TEST(MetricsTextTest, EveryGpuHasItsCounts) {
+  GpuReport first, second;
+  first.used_bytes = 7;
+  second.number = 1;
+  second.calls = 12;
+  const Families families = Read(MetricsText(Example(), {}, {first, second}));
+  const auto value = [&](const char* name, int gpu) {
+    return families.samples.at(
+        absl::StrCat(name, "{muster_job=\"ps\",task=\"0\",gpu=\"", gpu, "\"}"));
+  };
+  EXPECT_EQ(value("muster_gpu_memory_used_bytes", 0), "7");
+  EXPECT_EQ(value("muster_gpu_memory_used_bytes", 1), "0");
+  EXPECT_EQ(value("muster_gpu_calls_total", 1), "12");
+}
+
 TEST(MetricsTextTest, OddNumbersAndNames) {
   ClusterStatus cluster = Example();
   cluster.tasks[0].status.steps_per_second = std::numeric_limits<double>::infinity();

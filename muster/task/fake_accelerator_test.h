@@ -226,17 +226,21 @@ class FakeAccelerator : public Device {
   void Copy(const Tensor&, Device&, CopyDone done) override {
     std::move(done)(Internal("Copy is for memory of the host"));
   }
-  void CopyToHost(const Tensor& tensor, CopyDone done) override {
-    auto copy = std::make_shared<Tensor>(tensor.dtype(), tensor.shape());
+  absl::StatusOr<Tensor> BeginCopyToHost(const Tensor& tensor) override {
+    Tensor copy(tensor.dtype(), tensor.shape());
     if (tensor.size_bytes() > 0) {
-      stream_.Put([this, tensor, copy] {
-        std::memcpy(copy->raw(), memory_.Usable(tensor), tensor.size_bytes());
+      stream_.Put([this, tensor, copy, to = copy.raw()] {
+        std::memcpy(to, memory_.Usable(tensor), tensor.size_bytes());
         return absl::OkStatus();
       });
     }
-    stream_.WhenDone([copy, done = std::move(done)](absl::Status status) mutable {
+    return copy;
+  }
+  void CopyToHost(const Tensor& tensor, CopyDone done) override {
+    absl::StatusOr<Tensor> copy = BeginCopyToHost(tensor);
+    stream_.WhenDone([copy = *copy, done = std::move(done)](absl::Status status) mutable {
       if (!status.ok()) return std::move(done)(std::move(status));
-      std::move(done)(std::move(*copy));
+      std::move(done)(std::move(copy));
     });
   }
   absl::StatusOr<Tensor> CopyFromHost(const Tensor& tensor) override {

@@ -48,6 +48,9 @@ class SessionDevice : public Device {
   void CopyToHost(const Tensor& tensor, CopyDone done) override {
     device_.CopyToHost(tensor, std::move(done));
   }
+  absl::StatusOr<Tensor> BeginCopyToHost(const Tensor& tensor) override {
+    return device_.BeginCopyToHost(tensor);
+  }
   absl::StatusOr<Tensor> CopyFromHost(const Tensor& tensor) override {
     return device_.CopyFromHost(tensor);
   }

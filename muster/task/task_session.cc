@@ -47,10 +47,11 @@ absl::StatusOr<std::shared_ptr<TaskGraph>> TaskSession::MakeGraph(std::unique_pt
                           std::any_of(graph->nodes().begin(), graph->nodes().end(),
                                       [](const auto& node) { return IsCollective(*node); });
   const auto kernels = [this](const Node& node, Device& device) { return KernelFor(node, device); };
+  options.partitions.awaits_streams = true;
   if (options.is_placed) {
     ASSIGN_OR_RETURN(made->partitions,
                      LocalPartitions::CreatePlaced(std::move(graph), devices_->list(),
-                                                   options.partitions.optimize_graph, kernels));
+                                                   options.partitions, kernels));
   } else {
     ASSIGN_OR_RETURN(made->partitions, LocalPartitions::Create(std::move(graph), devices_->list(),
                                                                options.partitions, kernels));

@@ -9,6 +9,7 @@
 #include "muster/base/scheduler.h"
 #include "muster/client/connect.h"
 #include "muster/device/device.h"
+#include "muster/device/gpu/gpu_report.h"
 #include "muster/runtime/trace.h"
 #include "muster/task/feeds.h"
 #include "muster/train/hooks/saving_hooks.h"
@@ -188,7 +189,8 @@ void BindSession(nb::module_& m) {
              nb::list list;
              for (const DeviceAttributes& d : devices) {
                list.append(
-                   nb::make_tuple(d.name, d.device_type, d.memory_limit_bytes, d.incarnation));
+                   nb::make_tuple(d.name, d.device_type, d.memory_limit_bytes, d.incarnation,
+                                  d.physical_device_desc));
              }
              return list;
            })
@@ -198,6 +200,24 @@ void BindSession(nb::module_& m) {
             ThrowIfRunError(s.ClearContainers(containers));
           },
           nb::call_guard<ReleasedGil>());
+  m.def("gpu_reports", [] {
+    nb::list list;
+    for (const GpuReport& gpu : GpuReports()) {
+      nb::dict report;
+      report["number"] = gpu.number;
+      report["name"] = gpu.name;
+      report["memory_bytes"] = gpu.memory_bytes;
+      report["taken_bytes"] = gpu.taken_bytes;
+      report["used_bytes"] = gpu.used_bytes;
+      report["peak_used_bytes"] = gpu.peak_used_bytes;
+      report["calls"] = gpu.calls;
+      report["replayed_calls"] = gpu.replayed_calls;
+      report["graphs"] = gpu.graphs;
+      report["joined_calls"] = gpu.joined_calls;
+      list.append(report);
+    }
+    return list;
+  });
   m.def(
       "new_session",
       [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize,

@@ -48,7 +48,13 @@ def _gpus():
 
 
 def is_gpu_available(cuda_only=False, min_cuda_compute_capability=None):
-    return bool(_gpus())
+    def capability(description):
+        return tuple(int(part) for part in description.rpartition("compute capability: ")[2].split("."))
+
+    found = _gpus()
+    if min_cuda_compute_capability is not None:
+        found = [gpu for gpu in found if capability(gpu[4]) >= tuple(min_cuda_compute_capability)]
+    return bool(found)
 
 
 def gpu_device_name():

@@ -48,7 +48,7 @@ with tf.train.MonitoredTrainingSession(server.target, is_chief=flags.task_index 
     while not session.should_stop():
         inputs = random.rand(16, 4)
         values.append(float(session.run([loss, train], {x: inputs, y: inputs.sum(1, keepdims=True)})[0]))
-print("LOSSES " + json.dumps([np.mean(values[:5]), np.mean(values[-5:])]))
+print("LOSSES " + json.dumps([np.mean(values[:5]), np.mean(values[-5:]), len(values)]))
 """
 
 
@@ -75,5 +75,6 @@ def test_workers_compute_on_their_cards(tmp_path, flags):
     for nodes in found["NODES "]:
         on_card = [name for device, names in nodes.items() if "GPU" in device for name in names]
         assert any("MatMul" in name for name in on_card), nodes
-    for first, last in found["LOSSES "]:
-        assert last < first / 2, found
+    # One worker may have made nearly all of the steps before the other had started.
+    trained = [(first, last) for first, last, steps in found["LOSSES "] if steps > 20]
+    assert trained and all(last < first / 2 for first, last in trained), found

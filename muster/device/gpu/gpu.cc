@@ -7,6 +7,8 @@
 #include <pthread.h>
 
 #include "muster/base/log.h"
+#include "muster/base/threads/waiting_thread.h"
+#include "muster/device/gpu/gpu_report.h"
 
 namespace muster {
 namespace {
@@ -17,6 +19,9 @@ constexpr absl::Duration kSpin = absl::Microseconds(300);
 constexpr int64_t kMostKeptBytes = int64_t{64} << 20;
 
 thread_local cuda::Context current_context = nullptr;
+
+// Set once.
+std::atomic<const std::vector<Gpu*>*> started{nullptr};
 
 void Pause() {
 #if defined(__x86_64__)
@@ -41,9 +46,28 @@ absl::StatusOr<std::vector<Gpu*>> Gpu::All() {
       }
       return all;
     }();
+    if (made->ok()) started.store(&**made, std::memory_order_release);
     return made;
   }();
   return *cards;
+}
+
+std::vector<Gpu*> Gpu::Started() {
+  const std::vector<Gpu*>* const cards = started.load(std::memory_order_acquire);
+  return cards == nullptr ? std::vector<Gpu*>() : *cards;
+}
+
+std::vector<GpuReport> GpuReports() {
+  std::vector<GpuReport> reports;
+  for (Gpu* const gpu : Gpu::Started()) {
+    const GpuWork::Counts counts = gpu->work_counts();
+    const Allocator::Usage usage = gpu->memory().usage();
+    reports.push_back({gpu->ordinal(), gpu->name(), static_cast<int64_t>(gpu->total_bytes()),
+                       static_cast<int64_t>(gpu->memory().taken_bytes()), usage.bytes_in_use,
+                       usage.peak_bytes_in_use, counts.calls, counts.replayed, counts.graphs,
+                       counts.saved});
+  }
+  return reports;
 }
 
 absl::Status Gpu::Start() {
@@ -90,22 +114,26 @@ absl::Status Gpu::MakeCurrent() const {
 
 absl::Status Gpu::CopyIn(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  return work_->AddCopy(GpuWork::Copy::kIn, to, from, bytes);
+  return work_->AddCopy(GpuCall::Kind::kCopyIn, to, from, bytes);
 }
 
 absl::Status Gpu::CopyOut(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  return work_->AddCopy(GpuWork::Copy::kOut, to, from, bytes);
+  return work_->AddCopy(GpuCall::Kind::kCopyOut, to, from, bytes);
 }
 
 absl::Status Gpu::CopyWithin(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
-  return work_->AddCopy(GpuWork::Copy::kWithin, to, from, bytes);
+  return work_->AddCopy(GpuCall::Kind::kCopyWithin, to, from, bytes);
 }
 
 absl::Status Gpu::Fill(void* to, unsigned char value, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   return work_->Fill(to, value, bytes);
+}
+
+void Gpu::Submit() {
+  AddMark(nullptr);
 }
 
 absl::Status Gpu::Synchronize() {
@@ -126,8 +154,11 @@ void Gpu::KeepUntilDone(Buffer buffer) {
     AddMark(nullptr);
 }
 
+// Work of the same turn goes to the stream as one sequence, so that it is recognized when it comes
+// again.
 void Gpu::WhenDone(Done done) {
-  AddMark(std::move(done));
+  WaitingThread::Current().AtEndOfTurn(
+      [this, done = std::move(done)]() mutable { AddMark(std::move(done)); });
 }
 
 void Gpu::AddMark(Done done) {

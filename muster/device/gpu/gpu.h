@@ -29,6 +29,8 @@ class Gpu : public Stream {
   // The cards that the driver shows, in its order; the first call starts them up. Errors of
   // cuda::LoadDriver.
   static absl::StatusOr<std::vector<Gpu*>> All();
+  // Those that All has started up; none before.
+  static std::vector<Gpu*> Started();
 
   int ordinal() const { return ordinal_; }
   const std::string& name() const { return name_; }                // "NVIDIA H200"
@@ -56,10 +58,17 @@ class Gpu : public Stream {
   absl::Status CopyOut(void* to, const void* from, size_t bytes);
   absl::Status CopyWithin(void* to, const void* from, size_t bytes);
   absl::Status Fill(void* to, unsigned char value, size_t bytes);
-  // See GpuWork::AddLibraryCall.
+  // See GpuTrace::AddLibrary. Calls whose accesses are known leave more to the GpuRewriter.
   absl::Status AddLibraryCall(absl::Span<const char> key, GpuLibraryCall call) {
-    return work_->AddLibraryCall(key, std::move(call));
+    return work_->AddLibraryCall(key, nullptr, std::move(call));
   }
+  absl::Status AddLibraryCall(absl::Span<const char> key, const GpuAccesses& accesses,
+                              GpuLibraryCall call) {
+    return work_->AddLibraryCall(key, &accesses, std::move(call));
+  }
+  void NoteFree(const void* base, size_t bytes) { work_->NoteFree(base, bytes); }
+  // Puts what was added on the stream now: the card works on it while the host goes on.
+  void Submit();
   // Waits until all that was added is done.
   absl::Status Synchronize();
   GpuWork::Counts work_counts() const { return work_->counts(); }

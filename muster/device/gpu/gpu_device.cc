@@ -37,13 +37,15 @@ class GpuDevice : public Device {
     std::move(done)(Internal("Copy is for memory of the host"));
   }
 
+  absl::StatusOr<Tensor> BeginCopyToHost(const Tensor& tensor) override {
+    ASSIGN_OR_RETURN(Tensor copy, CopyOut(tensor));
+    // A step that fails drops its results before they have arrived.
+    gpu_.KeepUntilDone(copy.buffer());
+    return copy;
+  }
+
   void CopyToHost(const Tensor& tensor, CopyDone done) override {
-    const auto copy = [&]() -> absl::StatusOr<Tensor> {
-      ASSIGN_OR_RETURN(Tensor to, Tensor::Make(tensor.dtype(), tensor.shape(), gpu_.pinned()));
-      RETURN_IF_ERROR(gpu_.CopyOut(to.raw(), tensor.raw(), tensor.size_bytes()));
-      return to;
-    };
-    absl::StatusOr<Tensor> to = copy();
+    absl::StatusOr<Tensor> to = CopyOut(tensor);
     if (!to.ok()) return std::move(done)(to.status());
     gpu_.WhenDone([to = *std::move(to), done = std::move(done)](absl::Status status) mutable {
       if (!status.ok()) return std::move(done)(std::move(status));
@@ -71,6 +73,7 @@ class GpuDevice : public Device {
           });
       RETURN_IF_ERROR(gpu_.CopyIn(copy.raw() + at, part.data(), part_bytes));
       gpu_.KeepUntilDone(std::move(part));
+      if (at + part_bytes < bytes) gpu_.Submit();
       // Else as much pinned memory as the tensor has could be in use at once.
       if (at / kMostWaitingBytes != (at + part_bytes) / kMostWaitingBytes)
         RETURN_IF_ERROR(gpu_.Synchronize());
@@ -79,6 +82,12 @@ class GpuDevice : public Device {
   }
 
  private:
+  absl::StatusOr<Tensor> CopyOut(const Tensor& tensor) {
+    ASSIGN_OR_RETURN(Tensor to, Tensor::Make(tensor.dtype(), tensor.shape(), gpu_.pinned()));
+    RETURN_IF_ERROR(gpu_.CopyOut(to.raw(), tensor.raw(), tensor.size_bytes()));
+    return to;
+  }
+
   Gpu& gpu_;
   Scheduler& scheduler_;
 };

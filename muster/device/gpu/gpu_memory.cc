@@ -42,17 +42,31 @@ void GpuMemory::Limit(size_t bytes) {
 
 Buffer GpuMemory::Allocate(size_t size_bytes) {
   if (size_bytes > gpu_.total_bytes()) return Buffer();
-  Block* block = nullptr;
-  {
-    MutexLock lock(mutex_);
-    const size_t bytes = RoundUp(std::max<size_t>(size_bytes, 1), kAlignment);
-    block = TakeLocked(bytes);
-    if (block == nullptr && GrowLocked(bytes)) block = TakeLocked(bytes);
-    if (block == nullptr) return Buffer();
+  const size_t bytes = RoundUp(std::max<size_t>(size_bytes, 1), kAlignment);
+  const auto take = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    Block* const block = TakeLocked(bytes);
+    if (block == nullptr) return block;
     usage_.bytes_in_use += static_cast<int64_t>(block->bytes);
     usage_.peak_bytes_in_use = std::max(usage_.peak_bytes_in_use, usage_.bytes_in_use);
     ++usage_.allocations;
+    return block;
+  };
+  Block* block = nullptr;
+  {
+    MutexLock lock(mutex_);
+    block = take();
+    if (block == nullptr && GrowLocked(bytes)) block = take();
   }
+  if (block == nullptr) {
+    // Work that was added and not put on the stream yet may use chunks that are free by now. No
+    // lock is held meanwhile: the work may look for blocks.
+    if (!gpu_.Synchronize().ok()) return Buffer();
+    MutexLock lock(mutex_);
+    ShrinkLocked();
+    block = take();
+    if (block == nullptr && GrowLocked(bytes)) block = take();
+  }
+  if (block == nullptr) return Buffer();
   return Buffer(MakeRef<GpuRegion>(*this, block), 0, size_bytes);
 }
 
@@ -89,30 +103,28 @@ GpuMemory::Block* GpuMemory::TakeLocked(size_t bytes) {
   return block;
 }
 
+bool GpuMemory::TakeChunkLocked(size_t bytes) {
+  if (bytes > limit_bytes_ - std::min(limit_bytes_, taken_bytes_)) return false;
+  cuda::Address address = 0;
+  if (gpu_.driver().MemAlloc(&address, bytes) != 0) return false;
+  auto block = std::make_unique<Block>();
+  block->base = reinterpret_cast<char*>(address);
+  block->bytes = bytes;
+  chunks_.insert(block.get());
+  free_.insert(block.release());
+  taken_bytes_ += bytes;
+  return true;
+}
+
 bool GpuMemory::GrowLocked(size_t bytes) {
   if (!gpu_.MakeCurrent().ok()) return false;
-  const auto take = [&](size_t chunk_bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (chunk_bytes > limit_bytes_ - std::min(limit_bytes_, taken_bytes_)) return false;
-    cuda::Address address = 0;
-    if (gpu_.driver().MemAlloc(&address, chunk_bytes) != 0) return false;
-    auto block = std::make_unique<Block>();
-    block->base = reinterpret_cast<char*>(address);
-    block->bytes = chunk_bytes;
-    free_.insert(block.release());
-    taken_bytes_ += chunk_bytes;
-    return true;
-  };
   const size_t least = RoundUp(bytes, size_t{2} << 20);
   const size_t wanted = std::max(least, next_chunk_bytes_);
   next_chunk_bytes_ = std::min(2 * next_chunk_bytes_, kLargestChunk);
-  if (take(wanted) || take(least)) return true;
-  ShrinkLocked();
-  return take(least);
+  return TakeChunkLocked(wanted) || TakeChunkLocked(least);
 }
 
 void GpuMemory::ShrinkLocked() {
-  // Work that was added and not put on the stream yet may use chunks that are free by now.
-  if (!gpu_.Synchronize().ok()) return;
   for (auto at = free_.begin(); at != free_.end();) {
     Block* const block = *at;
     if (block->before != nullptr || block->after != nullptr) {
@@ -120,13 +132,25 @@ void GpuMemory::ShrinkLocked() {
       continue;
     }
     at = free_.erase(at);
+    chunks_.erase(block);
     taken_bytes_ -= block->bytes;
     gpu_.driver().MemFree(reinterpret_cast<cuda::Address>(block->base));
     delete block;
   }
 }
 
+std::vector<GpuRange> GpuMemory::BlocksInUse() const {
+  MutexLock lock(mutex_);
+  std::vector<GpuRange> blocks;
+  for (const Block* const first : chunks_) {
+    for (const Block* block = first; block != nullptr; block = block->after)
+      if (!block->is_free) blocks.push_back({block->base, block->base + block->bytes});
+  }
+  return blocks;
+}
+
 void GpuMemory::Free(Block* block) {
+  gpu_.NoteFree(block->base, block->bytes);
   MutexLock lock(mutex_);
   usage_.bytes_in_use -= static_cast<int64_t>(block->bytes);
   block->is_free = true;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "muster/base/mutex.h"
+#include "muster/device/gpu/gpu_rewriter.h"
 #include "muster/tensor/buffer.h"
 
 namespace muster {
@@ -27,6 +28,7 @@ class GpuMemory : public Allocator {
   Usage usage() const override;
   // What is held of the driver, in use or not.
   size_t taken_bytes() const;
+  std::vector<GpuRange> BlocksInUse() const;
 
  private:
   friend class GpuRegion;
@@ -45,14 +47,18 @@ class GpuMemory : public Allocator {
   };
 
   Block* TakeLocked(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes a chunk of so many bytes from the driver.
+  bool TakeChunkLocked(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool GrowLocked(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Gives chunks of which nothing is in use back to the driver.
+  // Gives chunks of which nothing is in use back to the driver. Requires: no work waits that uses
+  // them.
   void ShrinkLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Free(Block* block);
 
   Gpu& gpu_;
   mutable Mutex mutex_;
   std::set<Block*, BySize> free_ ABSL_GUARDED_BY(mutex_);
+  std::set<Block*> chunks_ ABSL_GUARDED_BY(mutex_);  // the first block of each
   size_t limit_bytes_ ABSL_GUARDED_BY(mutex_) = SIZE_MAX;
   size_t taken_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t next_chunk_bytes_ ABSL_GUARDED_BY(mutex_) = size_t{8} << 20;

@@ -70,7 +70,9 @@ absl::StatusOr<GpuBinary> CompileGpuFunction(absl::string_view file, absl::strin
   RETURN_IF_ERROR(
       check(compiler->AddNameExpression(program, name.c_str()), "nvrtcAddNameExpression"));
   const std::string architecture = absl::StrCat("--gpu-architecture=sm_", compute_capability);
-  const char* const options[] = {architecture.c_str(), "--std=c++17",
+  // Each operation rounds by itself, as on the CPU: several nodes in one function then give the bits
+  // that they give one by one (ops/fusion/fused.cu).
+  const char* const options[] = {architecture.c_str(), "--std=c++17", "--fmad=false",
                                  "--extra-device-vectorization"};
   if (const cuda::Result result =
           compiler->CompileProgram(program, static_cast<int>(std::size(options)), options);
@@ -117,12 +119,10 @@ GpuProgram& GpuPrograms::Get(const std::string& file, const std::string& express
   return *program;
 }
 
-std::string GpuPrograms::NameOf(cuda::Function function) {
+std::string GpuPrograms::NameOf(cuda::Function function) const {
   MutexLock lock(mutex_);
-  for (const auto& [name, program] : programs_) {
-    if (program->function() == function) return absl::StrCat(name.first, ": ", name.second);
-  }
-  return "a function";
+  const auto found = names_.find(function);
+  return found == names_.end() ? "a function" : found->second;
 }
 
 void GpuPrograms::RunCompiler() {
@@ -140,7 +140,13 @@ void GpuPrograms::RunCompiler() {
     }
     const absl::StatusOr<cuda::Function> loaded = Load(request);
     GpuProgram& program = *request.program;
-    if (loaded.ok()) program.function_.store(*loaded, std::memory_order_release);
+    if (loaded.ok()) {
+      {
+        MutexLock lock(mutex_);
+        names_[*loaded] = absl::StrCat(request.file, ": ", request.expression);
+      }
+      program.function_.store(*loaded, std::memory_order_release);
+    }
     MutexLock lock(program.mutex_);
     program.status_ = loaded.status();
     program.is_over_ = true;

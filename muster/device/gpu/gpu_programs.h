@@ -26,12 +26,17 @@ class GpuProgram {
  public:
   // Waits until it is compiled.
   absl::StatusOr<cuda::Function> Await();
+  // It is compiled, or cannot be.
+  bool is_over() const {
+    MutexLock lock(mutex_);
+    return is_over_;
+  }
   // Null until it is compiled.
   cuda::Function function() const { return function_.load(std::memory_order_acquire); }
 
  private:
   friend class GpuPrograms;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   CondVar changed_;
   bool is_over_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
@@ -57,8 +62,8 @@ class GpuPrograms {
   // Starts to compile it, unless that was done before. `file` is below muster/ops, such as
   // "math/unary_arithmetic.cu".
   GpuProgram& Get(const std::string& file, const std::string& expression);
-  // "math/unary_arithmetic.cu: Unary<Tanh, float>", for errors.
-  std::string NameOf(cuda::Function function);
+  // "math/unary_arithmetic.cu: Unary<Tanh, float>".
+  std::string NameOf(cuda::Function function) const;
 
  private:
   struct Request {
@@ -71,9 +76,10 @@ class GpuPrograms {
   absl::StatusOr<cuda::Function> Load(const Request& request) const;
 
   Gpu& gpu_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<std::pair<std::string, std::string>, std::unique_ptr<GpuProgram>> programs_
       ABSL_GUARDED_BY(mutex_);
+  std::map<cuda::Function, std::string> names_ ABSL_GUARDED_BY(mutex_);
   std::deque<Request> requests_ ABSL_GUARDED_BY(mutex_);
   int num_threads_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "absl/cleanup/cleanup.h"
+#include "absl/container/inlined_vector.h"
 
+#include "muster/base/log.h"
 #include "muster/base/settings.h"
 #include "muster/device/gpu/gpu.h"
 
@@ -18,54 +19,23 @@ constexpr size_t kLeastInGraph = 3;
 constexpr int kSeenBeforeCapture = 3;
 constexpr size_t kMostSequences = 512;
 
-enum class Kind : uint32_t { kLaunch, kCopyIn, kCopyOut, kCopyWithin, kFill, kLibrary };
-
-// Numbers and arguments one after the other, each at a multiple of 16.
-class Writer {
- public:
-  explicit Writer(absl::InlinedVector<char, 160>& bytes) : bytes_(bytes) {}
-  void Put(const void* value, size_t size) {
-    const size_t at = (bytes_.size() + 15) / 16 * 16;
-    bytes_.resize(at + size, 0);
-    std::memcpy(bytes_.data() + at, value, size);
-  }
-  template <typename T>
-  void Put(const T& value) {
-    Put(&value, sizeof(value));
-  }
-
- private:
-  absl::InlinedVector<char, 160>& bytes_;
-};
-
-class Reader {
- public:
-  explicit Reader(char* bytes) : bytes_(bytes) {}
-  char* Take(size_t size) {
-    char* const at = bytes_ + (offset_ + 15) / 16 * 16;
-    offset_ = static_cast<size_t>(at - bytes_) + size;
-    return at;
-  }
-  template <typename T>
-  T Take() {
-    T value;
-    std::memcpy(&value, Take(sizeof(T)), sizeof(T));
-    return value;
-  }
-
- private:
-  char* const bytes_;
-  size_t offset_ = 0;
-};
-
-// Where a call's own hash joins that of the calls before it.
-uint64_t Joined(uint64_t hash, absl::Span<const char> bytes) {
-  for (size_t at = 0; at < bytes.size(); at += 8) {
+// Four chains at once: the multiplications of one take too long.
+uint64_t HashOf(absl::Span<const char> bytes) {
+  constexpr uint64_t kFactor = 0x9E3779B97F4A7C15;
+  uint64_t chains[4] = {bytes.size(), 1, 2, 3};
+  const auto join = [&](size_t at, size_t count, int chain) {
     uint64_t word = 0;
-    std::memcpy(&word, bytes.data() + at, std::min<size_t>(8, bytes.size() - at));
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15;
-    hash ^= hash >> 32;
+    std::memcpy(&word, bytes.data() + at, count);
+    chains[chain] = (chains[chain] ^ word) * kFactor;
+    chains[chain] ^= chains[chain] >> 32;
+  };
+  size_t at = 0;
+  for (; at + 32 <= bytes.size(); at += 32) {
+    for (int chain = 0; chain < 4; ++chain) join(at + 8 * static_cast<size_t>(chain), 8, chain);
   }
+  for (; at < bytes.size(); at += 8) join(at, std::min<size_t>(8, bytes.size() - at), 0);
+  uint64_t hash = 0;
+  for (const uint64_t chain : chains) hash = (hash ^ chain) * kFactor ^ (hash >> 29);
   return hash;
 }
 
@@ -76,58 +46,47 @@ cuda::Address AddressOf(const void* memory) {
 }  // namespace
 
 GpuWork::GpuWork(Gpu& gpu)
-    : gpu_(gpu), waits_for_each_(EnvironmentVariable("MUSTER_GPU_WAIT") == "1") {}
+    : gpu_(gpu),
+      waits_for_each_(EnvironmentVariable("MUSTER_GPU_WAIT") == "1"),
+      rewrites_(EnvironmentVariable("MUSTER_GPU_FUSE") != "0") {}
 
 GpuWork::~GpuWork() = default;
 
 absl::Status GpuWork::Launch(cuda::Function function, const GpuGrid& grid,
                              absl::Span<const GpuArgument> arguments) {
-  Call call;
-  Writer writer(call.bytes);
-  writer.Put(Kind::kLaunch);
-  writer.Put(function);
-  writer.Put(grid);
-  writer.Put(arguments.size());
-  for (const GpuArgument& argument : arguments) {
-    writer.Put(argument.bytes);
-    writer.Put(argument.value, argument.bytes);
-  }
-  MutexLock lock(mutex_);
-  return AddLocked(std::move(call));
+  return Add([&](GpuTrace& trace) { trace.AddLaunch(function, grid, arguments); });
 }
 
-absl::Status GpuWork::AddCopy(Copy kind, void* to, const void* from, size_t bytes) {
-  Call call;
-  Writer writer(call.bytes);
-  writer.Put(kind == Copy::kIn    ? Kind::kCopyIn
-             : kind == Copy::kOut ? Kind::kCopyOut
-                                  : Kind::kCopyWithin);
-  writer.Put(to);
-  writer.Put(from);
-  writer.Put(bytes);
-  MutexLock lock(mutex_);
-  return AddLocked(std::move(call));
+absl::Status GpuWork::AddCopy(GpuCall::Kind kind, void* to, const void* from, size_t bytes) {
+  if (kind == GpuCall::Kind::kCopyIn) {
+    // Nothing has to come before: the card may begin at once, while the host says what comes next.
+    MutexLock lock(mutex_);
+    if (trace_.num_calls() == 0) {
+      RETURN_IF_ERROR(gpu_.MakeCurrent());
+      ++counts_.calls;
+      GpuCall call;
+      call.kind = kind;
+      call.to = to;
+      call.from = from;
+      call.bytes = bytes;
+      return RunLocked(call);
+    }
+  }
+  return Add([&](GpuTrace& trace) { trace.AddCopy(kind, to, from, bytes); });
 }
 
 absl::Status GpuWork::Fill(void* to, unsigned char value, size_t bytes) {
-  Call call;
-  Writer writer(call.bytes);
-  writer.Put(Kind::kFill);
-  writer.Put(to);
-  writer.Put(value);
-  writer.Put(bytes);
-  MutexLock lock(mutex_);
-  return AddLocked(std::move(call));
+  return Add([&](GpuTrace& trace) { trace.AddFill(to, value, bytes); });
 }
 
-absl::Status GpuWork::AddLibraryCall(absl::Span<const char> key, GpuLibraryCall library) {
-  Call call;
-  Writer writer(call.bytes);
-  writer.Put(Kind::kLibrary);
-  writer.Put(key.data(), key.size());
-  call.library = std::move(library);
+absl::Status GpuWork::AddLibraryCall(absl::Span<const char> key, const GpuAccesses* accesses,
+                                     GpuLibraryCall library) {
+  return Add([&](GpuTrace& trace) { trace.AddLibrary(key, accesses, std::move(library)); });
+}
+
+void GpuWork::NoteFree(const void* base, size_t bytes) {
   MutexLock lock(mutex_);
-  return AddLocked(std::move(call));
+  trace_.AddFree(base, bytes);
 }
 
 void GpuWork::Keep(Buffer buffer) {
@@ -141,77 +100,133 @@ GpuWork::Counts GpuWork::counts() const {
 }
 
 absl::Status GpuWork::Flush(absl::FunctionRef<absl::Status(std::vector<Buffer> kept)> then) {
+  Over over;
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(gpu_.MakeCurrent());
-  const absl::Status status = RunLocked();
+  const absl::Status status = RunLocked(over);
   const absl::Status after = then(std::exchange(kept_, {}));
   return status.ok() ? after : status;
 }
 
-absl::Status GpuWork::AddLocked(Call call) {
-  calls_.push_back(std::move(call));
-  if (calls_.size() < kMostWaiting && !waits_for_each_) return absl::OkStatus();
+absl::Status GpuWork::Add(absl::FunctionRef<void(GpuTrace&)> add) {
+  Over over;
+  MutexLock lock(mutex_);
+  add(trace_);
+  if (trace_.num_calls() < kMostWaiting && !waits_for_each_) return absl::OkStatus();
   RETURN_IF_ERROR(gpu_.MakeCurrent());
-  RETURN_IF_ERROR(RunLocked());
+  RETURN_IF_ERROR(RunLocked(over));
   return waits_for_each_
              ? cuda::Check(gpu_.driver().StreamSynchronize(gpu_.stream_handle()), "work on the GPU")
              : absl::OkStatus();
 }
 
-absl::Status GpuWork::RunLocked() {
-  const auto clear = absl::MakeCleanup([this] { calls_.clear(); });
+absl::Status GpuWork::RunLocked(Over& over) {
+  const size_t num_calls = trace_.num_calls();
+  if (num_calls == 0) return absl::OkStatus();
   ++flushes_;
-  counts_.calls += static_cast<int64_t>(calls_.size());
-  Sequence* const sequence = calls_.size() < kLeastInGraph ? nullptr : FindLocked();
-  if (sequence == nullptr) return RunDirectlyLocked();
-  sequence->used = flushes_;
-  if (sequence->graph == nullptr && ++sequence->seen >= kSeenBeforeCapture &&
-      !sequence->cannot_be_captured && !CaptureLocked(*sequence))
-    sequence->cannot_be_captured = true;
-  if (sequence->graph == nullptr) return RunDirectlyLocked();
-  counts_.replayed += static_cast<int64_t>(calls_.size());
-  return cuda::Check(gpu_.driver().GraphLaunch(sequence->graph, gpu_.stream_handle()),
-                     "cuGraphLaunch");
+  counts_.calls += static_cast<int64_t>(num_calls);
+  Sequence* const sequence = num_calls < kLeastInGraph ? nullptr : FindLocked();
+  absl::Status status;
+  if (sequence != nullptr) {
+    sequence->used = flushes_;
+    if (sequence->graph == nullptr && ++sequence->seen >= kSeenBeforeCapture &&
+        !sequence->cannot_be_captured) {
+      sequence->graph = CaptureLocked([this] { return RunDirectlyLocked(); });
+      sequence->cannot_be_captured = sequence->graph == nullptr;
+      if (sequence->graph != nullptr) RewriteLocked(*sequence);
+    }
+    if (!sequence->rewritten.empty()) AdoptRewrittenLocked(*sequence);
+  }
+  if (sequence != nullptr && sequence->graph != nullptr) {
+    counts_.replayed += sequence->num_calls;
+    counts_.saved += sequence->saved;
+    status = cuda::Check(gpu_.driver().GraphLaunch(sequence->graph, gpu_.stream_handle()),
+                         "cuGraphLaunch");
+  } else {
+    status = RunDirectlyLocked();
+  }
+  over = trace_.Clear();
+  return status;
 }
 
 absl::Status GpuWork::RunDirectlyLocked() {
-  for (Call& call : calls_) RETURN_IF_ERROR(Run(call));
+  return trace_.ForEach([this](const GpuCall& call) { return RunLocked(call); });
+}
+
+absl::Status GpuWork::RunRewrittenLocked(const Sequence& sequence) {
+  std::vector<GpuCall> calls;
+  RETURN_IF_ERROR(trace_.ForEach([&](const GpuCall& call) {
+    calls.push_back(call);
+    return absl::OkStatus();
+  }));
+  for (const GpuReplacement& each : sequence.rewritten) {
+    if (each.program == nullptr) {
+      RETURN_IF_ERROR(RunLocked(calls[static_cast<size_t>(each.original)]));
+      continue;
+    }
+    GpuCall call;
+    call.function = each.program->function();
+    call.grid = each.grid;
+    call.arguments = {{each.argument.data(), each.argument.size()}};
+    RETURN_IF_ERROR(RunLocked(call));
+  }
   return absl::OkStatus();
 }
 
 // The sequence of the calls that wait, which is remembered from now on; null where another one has
 // the same hash.
 GpuWork::Sequence* GpuWork::FindLocked() {
-  uint64_t hash = calls_.size();
-  for (const Call& call : calls_) hash = Joined(hash, call.bytes);
-  std::unique_ptr<Sequence>& found = sequences_[hash];
+  const absl::Span<const char> bytes = trace_.bytes();
+  std::unique_ptr<Sequence>& found = sequences_[HashOf(bytes)];
   if (found == nullptr) {
     found = std::make_unique<Sequence>();
-    for (const Call& call : calls_) found->calls.push_back(call.bytes);
+    found->bytes.assign(bytes.begin(), bytes.end());
+    found->num_calls = static_cast<int64_t>(trace_.num_calls());
     Sequence* const made = found.get();
     made->used = flushes_;
     if (sequences_.size() > kMostSequences) ForgetOldestLocked();
     return made;
   }
-  const bool is_same =
-      std::equal(calls_.begin(), calls_.end(), found->calls.begin(), found->calls.end(),
-                 [](const Call& call, const auto& bytes) { return call.bytes == bytes; });
+  const bool is_same = found->bytes.size() == bytes.size() &&
+                       std::memcmp(found->bytes.data(), bytes.data(), bytes.size()) == 0;
   return is_same ? found.get() : nullptr;
 }
 
-bool GpuWork::CaptureLocked(Sequence& sequence) {
+cuda::GraphExec GpuWork::CaptureLocked(absl::FunctionRef<absl::Status()> run) {
   const cuda::Driver& driver = gpu_.driver();
   const cuda::StreamHandle stream = gpu_.stream_handle();
-  if (driver.StreamBeginCapture(stream, cuda::kCaptureRelaxed) != 0) return false;
-  const absl::Status status = RunDirectlyLocked();
+  if (driver.StreamBeginCapture(stream, cuda::kCaptureRelaxed) != 0) return nullptr;
+  const absl::Status status = run();
   cuda::Graph graph = nullptr;
-  if (driver.StreamEndCapture(stream, &graph) != 0 || graph == nullptr) return false;
-  const bool is_made =
-      status.ok() && driver.GraphInstantiate(&sequence.graph, graph, /*flags=*/0) == 0;
+  if (driver.StreamEndCapture(stream, &graph) != 0 || graph == nullptr) return nullptr;
+  cuda::GraphExec exec = nullptr;
+  const bool is_made = status.ok() && driver.GraphInstantiate(&exec, graph, /*flags=*/0) == 0;
   driver.GraphDestroy(graph);
   if (is_made) ++counts_.graphs;
-  if (!is_made) sequence.graph = nullptr;
-  return is_made;
+  return is_made ? exec : nullptr;
+}
+
+void GpuWork::RewriteLocked(Sequence& sequence) {
+  GpuRewriter* const rewriter = GpuRewriter::Get();
+  if (!rewrites_ || rewriter == nullptr) return;
+  sequence.rewritten =
+      rewriter->Rewrite(gpu_, FindAccesses(trace_, gpu_.memory().BlocksInUse()));
+}
+
+void GpuWork::AdoptRewrittenLocked(Sequence& sequence) {
+  for (const GpuReplacement& each : sequence.rewritten) {
+    if (each.program == nullptr || each.program->function() != nullptr) continue;
+    if (each.program->is_over() && each.program->function() == nullptr)
+      sequence.rewritten.clear();  // it does not compile
+    return;
+  }
+  const cuda::GraphExec graph = CaptureLocked([&] { return RunRewrittenLocked(sequence); });
+  if (graph != nullptr) {
+    gpu_.driver().GraphExecDestroy(sequence.graph);
+    sequence.graph = graph;
+    sequence.saved = sequence.num_calls - static_cast<int64_t>(sequence.rewritten.size());
+  }
+  sequence.rewritten = {};
 }
 
 // Half of them at once: what is left is looked for less often.
@@ -229,50 +244,41 @@ void GpuWork::ForgetOldestLocked() {
   }
 }
 
-absl::Status GpuWork::Run(Call& call) const {
+absl::Status GpuWork::RunLocked(const GpuCall& call) {
   const cuda::Driver& driver = gpu_.driver();
   const cuda::StreamHandle stream = gpu_.stream_handle();
-  Reader reader(call.bytes.data());
-  switch (reader.Take<Kind>()) {
-    case Kind::kLaunch: {
-      const auto function = reader.Take<cuda::Function>();
-      const auto grid = reader.Take<GpuGrid>();
-      absl::InlinedVector<void*, 16> arguments(reader.Take<size_t>());
-      for (void*& argument : arguments) argument = reader.Take(reader.Take<size_t>());
+  switch (call.kind) {
+    case GpuCall::Kind::kLaunch: {
+      absl::InlinedVector<void*, 16> arguments;
+      for (const GpuArgument& argument : call.arguments)
+        arguments.push_back(const_cast<void*>(argument.value));
+      const GpuGrid& grid = call.grid;
       const cuda::Result result = driver.LaunchKernel(
-          function, grid.blocks_x, grid.blocks_y, grid.blocks_z, grid.threads_x, grid.threads_y,
-          grid.threads_z, grid.shared_bytes, stream, arguments.data(), nullptr);
+          call.function, grid.blocks_x, grid.blocks_y, grid.blocks_z, grid.threads_x,
+          grid.threads_y, grid.threads_z, grid.shared_bytes, stream, arguments.data(), nullptr);
       if (result == 0) return absl::OkStatus();
       return Prefixed(cuda::Check(result, "cuLaunchKernel"),
-                      absl::StrCat(gpu_.programs().NameOf(function), ": "));
+                      absl::StrCat(gpu_.programs().NameOf(call.function), ": "));
     }
-    case Kind::kCopyIn: {
-      auto* const to = reader.Take<void*>();
-      const auto* const from = reader.Take<const void*>();
-      return cuda::Check(driver.MemcpyHtoDAsync(AddressOf(to), from, reader.Take<size_t>(), stream),
-                         "cuMemcpyHtoDAsync");
-    }
-    case Kind::kCopyOut: {
-      auto* const to = reader.Take<void*>();
-      const auto* const from = reader.Take<const void*>();
-      return cuda::Check(driver.MemcpyDtoHAsync(to, AddressOf(from), reader.Take<size_t>(), stream),
-                         "cuMemcpyDtoHAsync");
-    }
-    case Kind::kCopyWithin: {
-      auto* const to = reader.Take<void*>();
-      const auto* const from = reader.Take<const void*>();
+    case GpuCall::Kind::kCopyIn:
       return cuda::Check(
-          driver.MemcpyDtoDAsync(AddressOf(to), AddressOf(from), reader.Take<size_t>(), stream),
-          "cuMemcpyDtoDAsync");
-    }
-    case Kind::kFill: {
-      auto* const to = reader.Take<void*>();
-      const auto value = reader.Take<unsigned char>();
-      return cuda::Check(driver.MemsetD8Async(AddressOf(to), value, reader.Take<size_t>(), stream),
+          driver.MemcpyHtoDAsync(AddressOf(call.to), call.from, call.bytes, stream),
+          "cuMemcpyHtoDAsync");
+    case GpuCall::Kind::kCopyOut:
+      return cuda::Check(
+          driver.MemcpyDtoHAsync(call.to, AddressOf(call.from), call.bytes, stream),
+          "cuMemcpyDtoHAsync");
+    case GpuCall::Kind::kCopyWithin:
+      return cuda::Check(driver.MemcpyDtoDAsync(AddressOf(call.to), AddressOf(call.from),
+                                                call.bytes, stream),
+                         "cuMemcpyDtoDAsync");
+    case GpuCall::Kind::kFill:
+      return cuda::Check(driver.MemsetD8Async(AddressOf(call.to), call.value, call.bytes, stream),
                          "cuMemsetD8Async");
-    }
-    case Kind::kLibrary:
-      return call.library();
+    case GpuCall::Kind::kLibrary:
+      return trace_.library(call.library)();
+    case GpuCall::Kind::kFree:
+      return absl::OkStatus();
   }
   return Internal("no such work");
 }

@@ -5,7 +5,8 @@
 // for it, or when much has been collected. A training loop collects the same work in each step: the
 // same functions with the same arguments, since memory is handed out in the same order. Such a
 // sequence is made a graph of CUDA's when it comes for the third time, and is then put on the
-// stream by one call.
+// stream by one call. The GpuRewriter then looks for a shorter sequence that does the same, whose
+// graph takes the place of the first one when its functions are compiled.
 //
 // Every step still runs the nodes on the host; only what they ask of the card is compared. So
 // whatever decides on the host (control flow, other shapes, another seed) simply makes another
@@ -17,33 +18,18 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/inlined_vector.h"
-#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
 
 #include "muster/base/mutex.h"
 #include "muster/base/status.h"
 #include "muster/device/gpu/cuda_api.h"
+#include "muster/device/gpu/gpu_rewriter.h"
+#include "muster/device/gpu/gpu_trace.h"
 #include "muster/tensor/buffer.h"
 
 namespace muster {
 
 class Gpu;
-
-// How many threads run a function: `blocks` of `threads`, each with `shared_bytes`.
-struct GpuGrid {
-  unsigned blocks_x = 1, blocks_y = 1, blocks_z = 1;
-  unsigned threads_x = 256, threads_y = 1, threads_z = 1;
-  unsigned shared_bytes = 0;
-};
-
-// A value that a function is called with.
-struct GpuArgument {
-  const void* value;
-  size_t bytes;
-};
-
-// Puts calls of a library on the stream. Called once now or later, and once more for a graph.
-using GpuLibraryCall = absl::AnyInvocable<absl::Status()>;
 
 // Thread-safe. Work comes in the order of the calls.
 class GpuWork {
@@ -53,12 +39,13 @@ class GpuWork {
 
   absl::Status Launch(cuda::Function function, const GpuGrid& grid,
                       absl::Span<const GpuArgument> arguments);
-  enum class Copy : uint8_t { kIn, kOut, kWithin };
-  absl::Status AddCopy(Copy kind, void* to, const void* from, size_t bytes);
+  absl::Status AddCopy(GpuCall::Kind kind, void* to, const void* from, size_t bytes);
   absl::Status Fill(void* to, unsigned char value, size_t bytes);
-  // `key` tells calls with different effects apart: all that the call depends on, pointers
-  // included.
-  absl::Status AddLibraryCall(absl::Span<const char> key, GpuLibraryCall call);
+  // See GpuTrace::AddLibrary.
+  absl::Status AddLibraryCall(absl::Span<const char> key, const GpuAccesses* accesses,
+                              GpuLibraryCall call);
+  // Memory of the card is handed back: calls that follow may get it.
+  void NoteFree(const void* base, size_t bytes);
   // Keeps `buffer` until what was added so far is done.
   void Keep(Buffer buffer);
 
@@ -70,36 +57,45 @@ class GpuWork {
     int64_t calls = 0;     // of functions, copies and libraries
     int64_t replayed = 0;  // of them, as parts of graphs
     int64_t graphs = 0;    // that were made
+    int64_t saved = 0;     // calls that replays did without, since others do their work as well
   };
   Counts counts() const;
 
  private:
-  // One piece of work; what it does is written in `bytes`, so that equal bytes do the same.
-  struct Call {
-    absl::InlinedVector<char, 160> bytes;
-    GpuLibraryCall library;  // null: `bytes` say all
-  };
   // Work that came before.
   struct Sequence {
-    std::vector<absl::InlinedVector<char, 160>> calls;
+    std::vector<char> bytes;
+    int64_t num_calls = 0;
     int seen = 0;
     bool cannot_be_captured = false;
     cuda::GraphExec graph = nullptr;
-    int64_t used = 0;  // when, in flushes
+    std::vector<GpuReplacement> rewritten;  // until the graph is made of it
+    int64_t saved = 0;                      // calls by which it is shorter
+    int64_t used = 0;                       // when, in flushes
   };
+  // What is dropped where no lock is held: it may hand memory back.
+  using Over = std::vector<GpuLibraryCall>;
 
-  absl::Status AddLocked(Call call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status RunLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Adds a call by `add`, and runs all where enough waits.
+  absl::Status Add(absl::FunctionRef<void(GpuTrace&)> add);
+  absl::Status RunLocked(Over& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RunDirectlyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RunRewrittenLocked(const Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Sequence* FindLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool CaptureLocked(Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The graph of what `run` puts on the stream; null where it cannot be captured.
+  cuda::GraphExec CaptureLocked(absl::FunctionRef<absl::Status()> run)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RewriteLocked(Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Takes the rewritten sequence where all its functions are compiled.
+  void AdoptRewrittenLocked(Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldestLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Run(Call& call) const;
+  absl::Status RunLocked(const GpuCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Gpu& gpu_;
   const bool waits_for_each_;  // to find out which one fails
+  const bool rewrites_;
   mutable Mutex mutex_;
-  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
+  GpuTrace trace_ ABSL_GUARDED_BY(mutex_);
   std::vector<Buffer> kept_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<uint64_t, std::unique_ptr<Sequence>> sequences_ ABSL_GUARDED_BY(mutex_);
   int64_t flushes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -17,8 +17,9 @@ struct HostArgs {
 
 // Wherever a node reads a tensor in another memory than it was made in, a _MusterCopyToHost or
 // _MusterCopyToDevice stands between the two, one for all readers of an output. References are not
-// copied: a variable is in one memory only.
-absl::Status AddMemoryCopies(Graph& part,
+// copied: a variable is in one memory only. Where the graph is that of a step (`has_results`), what
+// only _Retval nodes read is a result: it need not be there before the step ends.
+absl::Status AddMemoryCopies(Graph& part, bool has_results,
                              const std::function<absl::StatusOr<HostArgs>(const Node&)>& host_args);
 
 }  // namespace muster

@@ -27,4 +27,7 @@ absl::Status Fuse(GraphRewriter& rewriter);
 // A unary op absorbs the sum, difference, product or quotient of which it is the only reader.
 absl::Status FuseElementwise(GraphRewriter& rewriter);
 
+// Sums of products, and of sums of columns, over many places become one of all their rows, on GPUs.
+absl::Status JoinSums(GraphRewriter& rewriter);
+
 }  // namespace muster

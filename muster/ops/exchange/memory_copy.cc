@@ -5,12 +5,19 @@
 namespace muster {
 namespace {
 
-// The thread is free until the device has come so far.
+// The thread is free until the device has come so far. Results of a step are not waited for here,
+// since the step ends when its streams have ended.
 class CopyToHost : public Kernel {
  public:
-  bool is_async() const override { return true; }
-  absl::Status Compute(KernelContext&) override {
-    return Internal("_MusterCopyToHost runs asynchronously");
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(is_result_, setup.Attr<bool>("is_result"));
+    return absl::OkStatus();
+  }
+  bool is_async() const override { return !is_result_; }
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(Tensor copy, c.device().BeginCopyToHost(c.input(0)));
+    c.SetOutput(0, std::move(copy));
+    return absl::OkStatus();
   }
   void ComputeAsync(KernelContext& c, Done done) override {
     c.device().CopyToHost(
@@ -19,6 +26,9 @@ class CopyToHost : public Kernel {
           std::move(done)(copy.status());
         });
   }
+
+ private:
+  bool is_result_ = false;
 };
 
 absl::Status CopyToDevice(KernelContext& c) {
@@ -29,9 +39,11 @@ absl::Status CopyToDevice(KernelContext& c) {
 
 DEFINE_OP(_MusterCopyToHost) {
   op.Attr("T: type")
+      .Attr("is_result: bool = false")
       .Input("input: T")
       .Output("output: T")
-      .Doc("The input, from the memory of the device to that of the host.")
+      .Doc("The input, from the memory of the device to that of the host; of a result it is there at "
+           "the end of the step.")
       .Shape(UnchangedShape)
       .HostMemory({"output"})
       .Cpu(New<CopyToHost>())

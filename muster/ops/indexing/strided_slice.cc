@@ -6,6 +6,7 @@
 #include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/indexing/strided_slice_spec.h"
 #include "muster/ops/op.h"
+#include "muster/ops/state/access.h"
 
 namespace muster {
 namespace {
@@ -201,9 +202,7 @@ class ResourceAssignMove : public MaskedMove {
     if (handles.num_elements() != 1) {
       return InvalidArgument("Expected one resource, but got shape ", handles.shape().ToString());
     }
-    const ResourceHandle& handle = handles.scalar<ResourceHandle>();
-    ASSIGN_OR_RETURN(const RefPtr<Variable> variable,
-                     c.resources().LookupAs<Variable>(handle.container, handle.name));
+    ASSIGN_OR_RETURN(const RefPtr<Variable> variable, InputVariable(c, 0));
     const Tensor value = c.input(4);
     return variable->Update(
         [&](Tensor& target) { return AssignSlice(c, mover, masks_, value, target); });

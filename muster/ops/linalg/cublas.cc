@@ -176,7 +176,7 @@ absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products) {
            products.b,
            products.c};
   return gpu.AddLibraryCall(absl::MakeConstSpan(reinterpret_cast<const char*>(&key), sizeof(key)),
-                            multiply);
+                            {{{products.a, products.b}}, {{products.c}}}, multiply);
 }
 
 }  // namespace muster

@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "muster/device/gpu/gpu.h"
+
 namespace muster {
 
 absl::StatusOr<const ResourceHandle*> InputHandle(const KernelContext& c, int i) {
@@ -64,6 +66,20 @@ absl::StatusOr<RefPtr<Variable>> InputVariable(const KernelContext& c, int i) {
 Tensor OwnedByVariable(Tensor value) {
   const Region* region = value.buffer().region();
   return region == nullptr || region->writable() ? value : value.Clone();
+}
+
+absl::Status AssignValue(const KernelContext& c, Variable& variable, Tensor value) {
+  Gpu* const gpu = c.device().gpu();
+  if (gpu == nullptr || !value.is_on_device()) {
+    variable.Assign(OwnedByVariable(std::move(value)));
+    return absl::OkStatus();
+  }
+  const void* const from = value.raw();
+  const size_t bytes = value.size_bytes();
+  const Tensor kept = value;  // until the copy is noted
+  return variable.AssignInPlace(OwnedByVariable(std::move(value)), [&](Tensor& to) {
+    return gpu->CopyWithin(to.raw(), from, bytes);
+  });
 }
 
 PartialShape InputVariableShape(const ShapeContext& c, int i) {

@@ -30,6 +30,9 @@ std::vector<DType> GpuResourceVariableTypes();
 
 // A tensor that a variable may keep: memory that others may write, such as a fed array, is copied.
 Tensor OwnedByVariable(Tensor value);
+// Gives the variable this value, whose type fits. On a GPU the variable keeps its memory: work that
+// repeats is recognized by its addresses.
+absl::Status AssignValue(const KernelContext& c, Variable& variable, Tensor value);
 
 // Static shape of the variable at input i, whichever way it comes.
 PartialShape InputVariableShape(const ShapeContext& c, int i);

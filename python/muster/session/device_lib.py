@@ -8,8 +8,8 @@ def list_local_devices(session_config=None):
     options = session._session_options(session_config)
     devices = _muster.new_session(_muster.Graph(), **options).list_devices()
     result = []
-    for name, device_type, memory_limit, incarnation in devices:
+    for name, device_type, memory_limit, incarnation, description in devices:
         result.append(_protos.get("tensorflow.DeviceAttributes")(
             name=name[name.index("/device:"):], device_type=device_type, memory_limit=memory_limit,
-            incarnation=incarnation, locality={}))
+            incarnation=incarnation, locality={}, physical_device_desc=description))
     return result

@@ -186,7 +186,7 @@ class BaseSession(object):
         return self._session.explain_placement(name)
 
     def list_devices(self):
-        return [_DeviceAttributes(*d) for d in self._session.list_devices()]
+        return [_DeviceAttributes(*d[:4]) for d in self._session.list_devices()]
 
     def close(self):
         if not self._closed:

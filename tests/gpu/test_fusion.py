@@ -1,0 +1,135 @@
+"""Element-wise nodes of steps that repeat are computed together (muster/ops/fusion), with the same bits."""
+import json
+
+import card
+
+# Rounds of the same steps: the first ones run node by node, the last ones with joined functions.
+ROUNDS = """
+import json, time
+import numpy as np
+import muster as tf
+from muster import _muster
+
+def joined():
+    return sum(report["joined_calls"] for report in _muster.gpu_reports())
+
+def rounds(session, begin, step, count=3, least=1):
+    '''Bytes of what `step(i)` gives must be those of the first round, also when calls have been joined.'''
+    before, first, after, end = joined(), None, 0, time.monotonic() + 120
+    while after < 2:
+        session.run(begin)
+        results = [[np.asarray(part).tobytes() for part in session.run(*step(i))] for i in range(count)]
+        first = first or results
+        assert results == first, "joined functions give other bits"
+        after += joined() >= before + least
+        assert time.monotonic() < end, "nothing was joined"
+    print(json.dumps(len(first)))
+"""
+
+
+def _passes(program):
+    assert [json.loads(line) for line in card.run(ROUNDS + program).splitlines() if line.isdigit()]
+
+
+def test_chains_with_broadcasts_types_and_variables():
+    _passes("""
+random = np.random.RandomState(0)
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [None, 24])
+    bias = tf.Variable(random.randn(24).astype(np.float32))
+    total = tf.Variable(tf.zeros([5, 24]))
+    mean = tf.reduce_mean(x, 1, keepdims=True)
+    centred = x - mean
+    scaled = centred * tf.rsqrt(tf.reduce_mean(tf.square(centred), 1, keepdims=True) + 1e-3) + bias
+    half = tf.cast(tf.nn.relu(scaled) * tf.sigmoid(x), tf.half)
+    chosen = tf.where(scaled > 0.1, scaled, tf.nn.elu(scaled) - tf.tanh(x))
+    sums = tf.add_n([chosen, x, tf.cast(half * half + 1, tf.float32)])
+    added = tf.assign_add(total, sums * 0.25)
+    with tf.control_dependencies([added]):
+        kept = tf.identity(half)
+    last = tf.maximum(added, 0.5) / 3.0
+begin = tf.global_variables_initializer()
+data = [random.randn(5, 24).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    rounds(session, begin, lambda i: ([last, kept, chosen], {x: data[i]}))
+""")
+
+
+def test_updates_written_out():
+    """As optimizers in Python: slots are assigned what was computed of them."""
+    _passes("""
+random = np.random.RandomState(0)
+with tf.device("/gpu:0"):
+    gradient = tf.placeholder(tf.float32, [7, 9])
+    value, m, v = (tf.Variable(start) for start in (tf.ones([7, 9]), tf.zeros([7, 9]), tf.zeros([7, 9])))
+    next_m = 0.9 * m + 0.1 * gradient
+    next_v = 0.999 * v + 0.001 * tf.square(gradient)
+    update = next_m / (tf.sqrt(next_v) + 1e-6) + 0.01 * value
+    train = [tf.assign(value, value - 0.1 * update), tf.assign(m, next_m), tf.assign(v, next_v)]
+begin = tf.global_variables_initializer()
+data = [random.randn(7, 9).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    rounds(session, begin, lambda i: (train, {gradient: data[i]}), least=3)
+""")
+
+
+def test_values_that_others_need_are_kept():
+    """Products and sums read what a chain computes, in the middle of it and at other places than its own."""
+    _passes("""
+random = np.random.RandomState(0)
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [6, 6])
+    a = tf.exp(-x) + 1.0
+    b = tf.nn.relu(a * x)
+    product = tf.matmul(a, b)
+    c = tf.sqrt(a) * product + tf.transpose(b)
+    row = c[0] * 2.0
+    d = c * row - tf.reduce_sum(c, 0)
+    grad, = tf.gradients(d, x)
+begin = tf.no_op()
+data = [random.rand(6, 6).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    rounds(session, begin, lambda i: ([d, grad, b], {x: data[i]}))
+""")
+
+
+def test_random_programs():
+    """Nodes at random, over tensors of several shapes and types, some of them read again later, and variables between them."""
+    _passes("""
+shapes = [[4, 6], [6], [4, 1], [], [1, 6], [3, 4, 6]]
+unary = [tf.nn.relu, tf.tanh, tf.sigmoid, tf.square, tf.abs, tf.negative, tf.floor, tf.nn.elu, tf.nn.softsign, tf.identity]
+binary = [tf.add, tf.subtract, tf.multiply, tf.maximum, tf.minimum, tf.squared_difference]
+
+def program(seed):
+    random = np.random.RandomState(seed)
+    feeds = [tf.placeholder(tf.float32, shape) for shape in shapes]
+    pool, changes = list(feeds), []
+    variables = [tf.Variable(random.randn(4, 6).astype(np.float32)) for _ in range(2)]
+    pool += [variable.read_value() for variable in variables]
+    for _ in range(40):
+        kind, a, b = random.randint(10), pool[random.randint(len(pool))], pool[-1 - random.randint(min(6, len(pool)))]
+        if kind < 3:
+            made = unary[random.randint(len(unary))](a)
+        elif kind < 7:
+            made = binary[random.randint(len(binary))](a, b)
+        elif kind == 7:
+            made = tf.cast(tf.cast(a, tf.half) * tf.constant(0.5, tf.half), tf.float32)
+        elif kind == 8:
+            made = tf.where(tf.greater(a + b, 0.25), a + b, b + a * 0.5)
+        else:
+            made = tf.reduce_sum(a) * 0.001 + b
+        pool.append(tf.clip_by_value(made, -4.0, 4.0))
+    wide = [t for t in pool if t.shape.as_list() == [4, 6]]
+    with tf.control_dependencies(wide):
+        changes = [tf.assign(variables[0], wide[-1] * 0.5), tf.assign_sub(variables[1], wide[-2] * 0.25)]
+    fetches = [pool[-1 - 3 * i] for i in range(4)] + changes
+    data = [[np.array(np.random.RandomState(seed * 10 + i).randn(*shape), np.float32) for shape in shapes] for i in range(2)]
+    return fetches, lambda i: dict(zip(feeds, data[i]))
+
+for seed in (1, 2, 3):
+    with tf.Graph().as_default(), tf.device("/gpu:0"):
+        fetches, feed = program(seed)
+        begin = tf.global_variables_initializer()
+        with tf.Session() as session:
+            rounds(session, begin, lambda i: (fetches, feed(i)), count=2)
+""")
