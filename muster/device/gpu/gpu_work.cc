@@ -209,9 +209,15 @@ bool GpuWork::CaptureLocked(Sequence& sequence) {
   const bool is_made =
       status.ok() && driver.GraphInstantiate(&sequence.graph, graph, /*flags=*/0) == 0;
   driver.GraphDestroy(graph);
-  if (is_made) ++counts_.graphs;
-  if (!is_made) sequence.graph = nullptr;
-  return is_made;
+  if (!is_made) {
+    sequence.graph = nullptr;
+    return false;
+  }
+  ++counts_.graphs;
+  for (Call& call : calls_) {
+    if (call.library != nullptr) sequence.libraries.push_back(std::move(call.library));
+  }
+  return true;
 }
 
 // Half of them at once: what is left is looked for less often.

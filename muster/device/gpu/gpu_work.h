@@ -42,7 +42,8 @@ struct GpuArgument {
   size_t bytes;
 };
 
-// Puts calls of a library on the stream. Called once now or later, and once more for a graph.
+// Puts calls of a library on the stream. Called once now or later, and once more for a graph; what it
+// holds lives as long as the graph.
 using GpuLibraryCall = absl::AnyInvocable<absl::Status()>;
 
 // Thread-safe. Work comes in the order of the calls.
@@ -85,7 +86,8 @@ class GpuWork {
     int seen = 0;
     bool cannot_be_captured = false;
     cuda::GraphExec graph = nullptr;
-    int64_t used = 0;  // when, in flushes
+    std::vector<GpuLibraryCall> libraries;  // of the graph: what they hold is in use by it
+    int64_t used = 0;                       // when, in flushes
   };
 
   absl::Status AddLocked(Call call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
