@@ -133,3 +133,58 @@ for dtype, tolerance in (np.float32, 1e-5), (np.float16, 5e-3):
             return [*to_second([y, dx]), dw]
         check("NCHW", build("NCHW", second(x).shape), [second(x), w, second(dy)], tolerance, reference=(as_nchw, [x, w, dy]))
 """)
+
+
+def test_fourier_transforms():
+    _check("""
+x = normal(3, 6, 10) + 1j * normal(3, 6, 10)
+for dtype, tolerance in (np.complex64, 1e-4), (np.complex128, 1e-10):
+    z = x.astype(dtype)
+    for op in ops.FFT, ops.IFFT, ops.FFT2D, ops.IFFT2D, ops.FFT3D, ops.IFFT3D:
+        got, want = run("/gpu:0", lambda z: [op(input=z)], [z])[0], run("/cpu:0", lambda z: [op(input=z)], [z])[0]
+        np.testing.assert_allclose(got, want, tolerance, tolerance * abs(want).max())
+    for forward, backward, lengths in (ops.RFFT, ops.IRFFT, [7]), (ops.RFFT2D, ops.IRFFT2D, [5, 8]), (ops.RFFT3D, ops.IRFFT3D, [2, 6, 9]):
+        real = z.real.copy()
+        types = {"Treal": real.dtype, "Tcomplex": z.dtype}
+        for op, given, attrs in (forward, real, {"Tcomplex": z.dtype}), (backward, z, {"Treal": real.dtype}):
+            def build(z):
+                return [op(input=z, fft_length=on_host(lengths), **attrs)]
+            got, want = run("/gpu:0", build, [given])[0], run("/cpu:0", build, [given])[0]
+            assert got.shape == want.shape
+            if op is forward or len(lengths) == 1:
+                np.testing.assert_allclose(got, want, tolerance, tolerance * abs(want).max())
+""")
+
+
+def test_matrices_of_several_blocks():
+    _check("""
+def compare(name, build, feeds, tolerance):
+    for got, want in zip(run("/gpu:0", build, feeds), run("/cpu:0", build, feeds)):
+        scale = abs(want[np.isfinite(want)]).max(initial=1)
+        np.testing.assert_allclose(got, want, tolerance, tolerance * scale, err_msg=name)
+for n, columns in (3, 2), (64, 1), (65, 33), (150, 7):
+    for dtype, tolerance in (np.float32, 1e-3), (np.complex64, 1e-3):
+        a = normal(2, n, n) + (1j * normal(2, n, n) if np.dtype(dtype).kind == "c" else 0)
+        a = (a + 3 * np.eye(n) * np.sqrt(n)).astype(dtype)
+        b = normal(2, n, columns).astype(dtype)
+        square = (a @ np.conj(np.swapaxes(a, 1, 2)) / n).astype(dtype)
+        compare("of one %d" % n, lambda a, b: [
+            ops.MatrixInverse(input=a), ops.MatrixInverse(input=a, adjoint=True), ops.MatrixSolve(matrix=a, rhs=b),
+            ops.MatrixSolve(matrix=a, rhs=b, adjoint=True)], [a, b], tolerance)
+        compare("determinants %d" % n, lambda a: ops.LogMatrixDeterminant(input=a)[:2], [a], tolerance)
+        compare("cholesky %d" % n, lambda a: [ops.Cholesky(input=a)], [square], tolerance)
+        for lower in True, False:
+            for adjoint in True, False:
+                compare("triangle %d" % n, lambda a, b: [ops.MatrixTriangularSolve(matrix=a, rhs=b, lower=lower, adjoint=adjoint)],
+                        [np.linalg.cholesky(square).astype(dtype) if lower else np.conj(np.swapaxes(np.linalg.cholesky(square), 1, 2)).astype(dtype), b],
+                        tolerance)
+singular = np.zeros((2, 70, 70), np.float32) + np.eye(70, dtype=np.float32)
+singular[1, 69, 69] = 0
+for build, text in (lambda a: [ops.MatrixInverse(input=a)], "Input is not invertible."), (
+        lambda a: [ops.MatrixSolve(matrix=a, rhs=a)], "Input matrix is not invertible."):
+    try:
+        run("/gpu:0", build, [singular])
+        raise AssertionError("it is not refused")
+    except tf.errors.InvalidArgumentError as error:
+        assert text in str(error), error
+""")
