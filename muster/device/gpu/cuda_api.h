@@ -74,6 +74,7 @@ struct Driver {
   Result (*EventRecord)(Event event, StreamHandle stream);
   Result (*EventQuery)(Event event);
   Result (*EventSynchronize)(Event event);
+  Result (*EventElapsedTime)(float* milliseconds, Event begin, Event end);
   Result (*ModuleLoadData)(Module* module, const void* image);
   Result (*ModuleGetFunction)(Function* function, Module module, const char* name);
   Result (*LaunchKernel)(Function function, unsigned grid_x, unsigned grid_y, unsigned grid_z,

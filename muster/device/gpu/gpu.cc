@@ -137,13 +137,18 @@ void Gpu::Submit() {
 }
 
 absl::Status Gpu::Synchronize() {
-  return work_->Flush([this](std::vector<Buffer> kept) {
+  return RunNow([] { return absl::OkStatus(); });
+}
+
+absl::Status Gpu::RunNow(absl::FunctionRef<absl::Status()> run) {
+  return work_->Flush([this, run](std::vector<Buffer> kept) {
+    const absl::Status ran = run();
     const absl::Status status = cuda::Check(driver_.StreamSynchronize(stream_), "work on the GPU");
     kept_bytes_.store(0, std::memory_order_relaxed);
     // Dropped when the lock of the work is gone.
     MutexLock lock(mutex_);
     marks_.push_front({nullptr, std::move(kept), nullptr});
-    return status;
+    return ran.ok() ? status : ran;
   });
 }
 

@@ -71,6 +71,9 @@ class Gpu : public Stream {
   void Submit();
   // Waits until all that was added is done.
   absl::Status Synchronize();
+  // Puts all that was added on the stream, then calls `run`, which may put more there by itself,
+  // and waits for it; no other work comes in between.
+  absl::Status RunNow(absl::FunctionRef<absl::Status()> run);
   GpuWork::Counts work_counts() const { return work_->counts(); }
 
   // Keeps `buffer` until what was added so far is done.

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/any_invocable.h"
@@ -35,7 +36,8 @@ struct GpuArgument {
   Kind kind = Kind::kValue;
 };
 
-// Puts calls of a library on the stream. Called once now or later, and once more for a graph.
+// Puts calls of a library on the stream. Called once now or later, and once more for a graph; what it
+// holds lives as long as the graph.
 using GpuLibraryCall = absl::AnyInvocable<absl::Status()>;
 
 // The memory that a call of a library reads and writes: a pointer into each buffer.
@@ -83,6 +85,8 @@ class GpuTrace {
   GpuLibraryCall& library(int number) { return libraries_[static_cast<size_t>(number)]; }
   // Forgets all. What library calls hold is handed out, to be dropped where no lock is held.
   std::vector<GpuLibraryCall> Clear();
+  // Likewise, of the library calls alone: they have been called for the last time.
+  std::vector<GpuLibraryCall> TakeLibraries() { return std::exchange(libraries_, {}); }
 
  private:
   char* AddRecord(GpuCall::Kind kind, size_t bytes);

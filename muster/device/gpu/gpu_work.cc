@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
 
 #include "muster/base/log.h"
@@ -133,9 +135,13 @@ absl::Status GpuWork::RunLocked(Over& over) {
         !sequence->cannot_be_captured) {
       sequence->graph = CaptureLocked([this] { return RunDirectlyLocked(); });
       sequence->cannot_be_captured = sequence->graph == nullptr;
-      if (sequence->graph != nullptr) RewriteLocked(*sequence);
+      if (sequence->graph != nullptr) {
+        RewriteLocked(*sequence);
+        sequence->libraries = trace_.TakeLibraries();
+      }
+    } else if (!sequence->rewritten.empty()) {
+      AdoptRewrittenLocked(*sequence, over);
     }
-    if (!sequence->rewritten.empty()) AdoptRewrittenLocked(*sequence);
   }
   if (sequence != nullptr && sequence->graph != nullptr) {
     counts_.replayed += sequence->num_calls;
@@ -145,7 +151,7 @@ absl::Status GpuWork::RunLocked(Over& over) {
   } else {
     status = RunDirectlyLocked();
   }
-  over = trace_.Clear();
+  absl::c_move(trace_.Clear(), std::back_inserter(over));
   return status;
 }
 
@@ -213,7 +219,7 @@ void GpuWork::RewriteLocked(Sequence& sequence) {
       rewriter->Rewrite(gpu_, FindAccesses(trace_, gpu_.memory().BlocksInUse()));
 }
 
-void GpuWork::AdoptRewrittenLocked(Sequence& sequence) {
+void GpuWork::AdoptRewrittenLocked(Sequence& sequence, Over& over) {
   for (const GpuReplacement& each : sequence.rewritten) {
     if (each.program == nullptr || each.program->function() != nullptr) continue;
     if (each.program->is_over() && each.program->function() == nullptr)
@@ -224,6 +230,8 @@ void GpuWork::AdoptRewrittenLocked(Sequence& sequence) {
   if (graph != nullptr) {
     gpu_.driver().GraphExecDestroy(sequence.graph);
     sequence.graph = graph;
+    absl::c_move(sequence.libraries, std::back_inserter(over));
+    sequence.libraries = trace_.TakeLibraries();
     sequence.saved = sequence.num_calls - static_cast<int64_t>(sequence.rewritten.size());
   }
   sequence.rewritten = {};

@@ -69,6 +69,7 @@ class GpuWork {
     int seen = 0;
     bool cannot_be_captured = false;
     cuda::GraphExec graph = nullptr;
+    std::vector<GpuLibraryCall> libraries;  // of the graph: what they hold is in use by it
     std::vector<GpuReplacement> rewritten;  // until the graph is made of it
     int64_t saved = 0;                      // calls by which it is shorter
     int64_t used = 0;                       // when, in flushes
@@ -87,7 +88,7 @@ class GpuWork {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RewriteLocked(Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the rewritten sequence where all its functions are compiled.
-  void AdoptRewrittenLocked(Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AdoptRewrittenLocked(Sequence& sequence, Over& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldestLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RunLocked(const GpuCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

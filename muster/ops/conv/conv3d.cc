@@ -3,14 +3,12 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
-
 #include "muster/graph/build/emit.h"
+#include "muster/ops/conv/conv3d_geometry.h"
 #include "muster/ops/conv/conv_geometry.h"
+#include "muster/ops/conv/conv_gpu.h"
 #include "muster/ops/linalg/matmul.h"
 #include "muster/ops/nn/gradient_support.h"
-#include "muster/ops/nn/volume.h"
 
 namespace muster {
 namespace {
@@ -169,55 +167,25 @@ absl::Status InComputeType(KernelContext& c, const Tensor& a, const Tensor& b, T
   }
 }
 
-absl::Status CheckLengths(const VolumeAttrs& attrs) {
-  if (attrs.dilations.size() != 5)
-    return InvalidArgument("Dilation rates field must specify 5 dimensions");
-  if (attrs.strides.size() != 5)
-    return InvalidArgument("Sliding window strides field must specify 5 dimensions");
-  return absl::OkStatus();
-}
-
-absl::Status CheckOnlyInSpace(const VolumeAttrs& attrs, const std::vector<int64_t>& steps,
-                              absl::string_view what) {
-  if (steps[0] == 1 && steps[attrs.channels()] == 1) return absl::OkStatus();
-  return InvalidArgument("Current implementation does not yet support ", what,
-                         " in the batch and depth dimensions.");
-}
-
-// Of the three axes of space.
-bool AreOne(const VolumeAttrs& attrs, const std::vector<int64_t>& steps) {
-  const auto first = steps.begin() + attrs.space();
-  return std::all_of(first, first + 3, [](int64_t step) { return step == 1; });
-}
-
 template <typename T>
 class Conv3D : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(attrs_, ReadVolumeAttrs(setup.node()));
-    RETURN_IF_ERROR(CheckLengths(attrs_));
-    RETURN_IF_ERROR(CheckOnlyInSpace(attrs_, attrs_.strides, "strides"));
-    RETURN_IF_ERROR(CheckOnlyInSpace(attrs_, attrs_.dilations, "dilation rates"));
-    for (int i = 0; i < 3; ++i) {
-      if (attrs_.dilations[attrs_.space() + i] <= 0)
-        return InvalidArgument("Dilated rates should be larger than 0.");
-      if (attrs_.strides[attrs_.space() + i] <= 0)
-        return InvalidArgument("Spatial strides should be larger than 0.");
-    }
-    return absl::OkStatus();
+    return CheckConv3DAttrs(attrs_);
   }
 
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
     const Tensor& filter = c.input(1);
-    ASSIGN_OR_RETURN(const Shape shape, OutputShape(input.shape(), filter.shape()));
+    ASSIGN_OR_RETURN(const Shape shape, Conv3DOutputShape(attrs_, input.shape(), filter.shape()));
     if (shape.num_elements() == 0) return c.AllocateOutput(0, shape).status();
     // What TensorFlow's CPU kernel leaves to GPUs.
     if (attrs_.data_format != "NDHWC") {
       return InvalidArgument(
           "CPU implementation of Conv3D currently only supports the NHWC tensor format.");
     }
-    if (!AreOne(attrs_, attrs_.dilations)) {
+    if (!AreOneInSpace(attrs_, attrs_.dilations)) {
       return InvalidArgument(
           "CPU implementation of Conv3D currently only supports dilated rates of 1.");
     }
@@ -233,30 +201,6 @@ class Conv3D : public Kernel {
   }
 
  private:
-  // Of any layout and dilation.
-  absl::StatusOr<Shape> OutputShape(const Shape& input, const Shape& filter) const {
-    if (input.rank() != 5) return InvalidArgument("input must be 5-dimensional");
-    if (filter.rank() != 5) return InvalidArgument("filter must be 5-dimensional");
-    const int64_t depth = input.dim(attrs_.channels());
-    if (filter.dim(3) == 0) return InvalidArgument("filter_depth must be non-zero");
-    if (depth % filter.dim(3) != 0) {
-      return InvalidArgument("Input depth must be evenly divisible by filter depth: ", depth,
-                             " vs ", filter.dim(3));
-    }
-    if (filter.num_elements() == 0) return EmptyFilter();
-    Dims dims(5);
-    dims[0] = input.dim(0);
-    dims[attrs_.channels()] = filter.dim(4);
-    for (int i = 0; i < 3; ++i) {
-      const int axis = attrs_.space() + i;
-      ASSIGN_OR_RETURN(const WindowSize size,
-                       WindowedOutputSize(input.dim(axis), filter.dim(i), attrs_.dilations[axis],
-                                          attrs_.strides[axis], attrs_.padding));
-      dims[axis] = size.output;
-    }
-    return Shape::Make(dims);
-  }
-
   VolumeAttrs attrs_;
 };
 
@@ -265,72 +209,29 @@ class Conv3DGradient : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(attrs_, ReadVolumeAttrs(setup.node()));
-    RETURN_IF_ERROR(CheckLengths(attrs_));
-    // "Conv3DBackpropInputV2": TensorFlow's kernel is "Conv3DBackpropInputOp".
-    const absl::string_view op = setup.node().def().name;
-    label_ = absl::StrCat(absl::StripSuffix(op, "V2"), "Op");
+    RETURN_IF_ERROR(CheckConv3DLengths(attrs_));
+    label_ = Conv3DGradientLabel(setup.node());
     if (attrs_.data_format != "NDHWC")
       return InvalidArgument(label_, "V2 only supports NDHWC on the CPU.");
-    RETURN_IF_ERROR(CheckOnlyInSpace(attrs_, attrs_.dilations, "dilation rates"));
-    if (!AreOne(attrs_, attrs_.dilations)) {
+    RETURN_IF_ERROR(CheckConv3DSteps(attrs_, attrs_.dilations, "dilation rates"));
+    if (!AreOneInSpace(attrs_, attrs_.dilations)) {
       return InvalidArgument(
           "Current CPU implementation does not yet support dilation rates larger than 1.");
     }
-    return CheckOnlyInSpace(attrs_, attrs_.strides, "strides");
+    return CheckConv3DSteps(attrs_, attrs_.strides, "strides");
   }
 
  protected:
   absl::StatusOr<Conv3DGeometry> Geometry(const Shape& input, const Shape& filter,
                                           const Shape& dy) const {
-    for (const auto& [shape, what] :
-         {std::pair(&input, "input"), std::pair(&filter, "filter_sizes"),
-          std::pair(&dy, "out_backprop")}) {
-      if (shape->rank() != 5) return InvalidArgument(what, " tensor must have 5 dimensions");
-    }
-    RETURN_IF_ERROR(CheckChannels("input", input.dim(4), filter.dim(3)));
-    RETURN_IF_ERROR(CheckChannels("out_backprop", dy.dim(4), filter.dim(4)));
-    if (input.dim(0) != dy.dim(0)) {
-      return InvalidArgument(
-          label_,
-          ": input and out_backprop must have the same batch size. Input batch: ", input.dim(0),
-          ", outbackprop batch: ", dy.dim(0), ", batch_dim: 0");
-    }
-    if (filter.dim(3) == 0) {
-      return InvalidArgument(label_, ": filter depth must be strictly greated than zero");
-    }
-    for (int i = 0; i < 3; ++i) {
-      const int axis = i + 1;
-      const int64_t stride = attrs_.strides[axis];
-      ASSIGN_OR_RETURN(const WindowSize size, WindowedOutputSize(input.dim(axis), filter.dim(i), 1,
-                                                                 stride, attrs_.padding));
-      if (dy.dim(axis) == size.output) continue;
-      return InvalidArgument(label_, ": Size of out_backprop doesn't match computed: actual = ",
-                             dy.dim(axis), ", computed = ", size.output, " spatial_dim: ", axis,
-                             " input: ", input.dim(axis), " filter: ", filter.dim(i),
-                             " output: ", dy.dim(axis), " stride: ", stride, " dilation: 1");
-    }
+    RETURN_IF_ERROR(CheckConv3DGradient(attrs_, label_, input, filter, dy, /*in_groups=*/false));
     return MakeGeometry(attrs_, input, filter);
   }
 
  private:
-  static absl::Status CheckChannels(absl::string_view what, int64_t channels, int64_t of_filter) {
-    if (channels == of_filter) return absl::OkStatus();
-    return InvalidArgument(what, " and filter_sizes must have the same number of channels. Got ",
-                           channels, " for ", what, " and ", of_filter, " for filter_sizes");
-  }
-
   VolumeAttrs attrs_;
   std::string label_;
 };
-
-absl::StatusOr<Shape> ShapeIn(const Tensor& sizes) {
-  if (sizes.rank() != 1) {
-    return InvalidArgument("shape must be a vector of {int32,int64}, got shape ",
-                           sizes.shape().ToString());
-  }
-  ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
-  return Shape::Make(dims);
-}
 
 template <typename T>
 class Conv3DBackpropInput : public Conv3DGradient {
@@ -338,7 +239,7 @@ class Conv3DBackpropInput : public Conv3DGradient {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& filter = c.input(1);
     const Tensor& dy = c.input(2);
-    ASSIGN_OR_RETURN(const Shape shape, ShapeIn(c.input(0)));
+    ASSIGN_OR_RETURN(const Shape shape, Conv3DInputShape(c.input(0)));
     ASSIGN_OR_RETURN(const Conv3DGeometry g, Geometry(shape, filter.shape(), dy.shape()));
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
@@ -354,10 +255,7 @@ class Conv3DBackpropFilter : public Conv3DGradient {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
     const Tensor& dy = c.input(2);
-    if (c.input(1).rank() != 1) {
-      return InvalidArgument("filter_sizes shape must be rank 1 but is rank ", c.input(1).rank());
-    }
-    ASSIGN_OR_RETURN(const Shape shape, ShapeIn(c.input(1)));
+    ASSIGN_OR_RETURN(const Shape shape, Conv3DFilterShape(c.input(1)));
     ASSIGN_OR_RETURN(const Conv3DGeometry g, Geometry(input.shape(), shape, dy.shape()));
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
@@ -443,6 +341,7 @@ DEFINE_OP(Conv3D) {
       .Shape(InferConv3D)
       .Gradient(Differentiate);
   op.CpuTypes<Floats>("T", []<typename T>() { return New<Conv3D<T>>(); });
+  AddGpuConv3D(op);
 }
 
 DEFINE_OP(Conv3DBackpropInputV2) {
@@ -457,6 +356,7 @@ DEFINE_OP(Conv3DBackpropInputV2) {
       .Gradient(DifferentiateBackpropInput)
       .HostMemory({"input_sizes"});
   op.CpuTypes<Floats>("T", []<typename T>() { return New<Conv3DBackpropInput<T>>(); });
+  AddGpuConv3DBackpropInput(op);
 }
 
 DEFINE_OP(Conv3DBackpropFilterV2) {
@@ -470,6 +370,7 @@ DEFINE_OP(Conv3DBackpropFilterV2) {
       .Gradient(DifferentiateBackpropFilter)
       .HostMemory({"filter_sizes"});
   op.CpuTypes<Floats>("T", []<typename T>() { return New<Conv3DBackpropFilter<T>>(); });
+  AddGpuConv3DBackpropFilter(op);
 }
 
 }  // namespace muster

@@ -324,6 +324,12 @@ absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const
   return g;
 }
 
+absl::Status CheckGpuPaddings(const ConvGeometry& g) {
+  if (std::max({g.pad_top, g.pad_bottom, g.pad_left, g.pad_right}) <= kLargestSize / 4)
+    return absl::OkStatus();
+  return InvalidArgument("explicit_paddings are too large");
+}
+
 Shape OutputShape(const ConvAttrs& attrs, const ConvGeometry& g) {
   if (attrs.data_format == "NHWC") return g.output_shape();
   return Shape({g.batch, g.out_channels, g.out_height, g.out_width});

@@ -61,8 +61,10 @@ absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shap
 absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const Shape& input,
                                                    const Shape& filter,
                                                    const Shape* out_backprop = nullptr);
-// The arguments of Conv2D's gradients that say shapes. The shape of the images in `sizes`; two sizes
-// are height and width only: batch and depth come from the other arguments.
+// Functions for GPUs count pixels in 32 bits.
+absl::Status CheckGpuPaddings(const ConvGeometry& g);
+// The arguments of Conv2D's gradients that say shapes. The shape of the images in `sizes`; two
+// sizes are height and width only: batch and depth come from the other arguments.
 absl::Status CheckConvOutBackprop(const Shape& out_backprop);
 absl::StatusOr<Shape> ConvInputShape(const ConvAttrs& attrs, const Tensor& sizes,
                                      const Shape& filter, const Shape& out_backprop);

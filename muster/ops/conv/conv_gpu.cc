@@ -5,7 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "muster/ops/gpu_kernel.h"
+#include "muster/ops/conv/fused_conv2d.h"
+#include "muster/ops/conv/gpu_convolver.h"
 #include "muster/ops/linalg/cublas.h"
 
 namespace muster {
@@ -13,6 +14,7 @@ namespace {
 
 // Elements of the matrix of windows: enough to fill a card, and their number fits 32 bits.
 constexpr int64_t kMostElements = int64_t{1} << 26;
+constexpr int64_t kMost32 = std::numeric_limits<int32_t>::max();
 
 // As ConvSize of conv.cu.
 struct GpuConvSize {
@@ -38,18 +40,45 @@ void* OutAt(Tensor& tensor, int64_t elements) {
 class GpuConv : public GpuKernel {
  public:
   explicit GpuConv(DType dtype)
-      : to_rows_(*this, "conv/conv.cu", OfType("ImageToRows", dtype)),
+      : convolver_(*this, dtype),
+        to_rows_(*this, "conv/conv.cu", OfType("ImageToRows", dtype)),
         to_image_(*this, "conv/conv.cu", OfType("RowsToImage", dtype)),
         swap_(*this, "conv/conv.cu", OfType("SwapInner", dtype)) {}
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(attrs_, ReadConvAttrs(setup.node()));
     RETURN_IF_ERROR(CheckConvAttrs(attrs_));
     RETURN_IF_ERROR(GpuKernel::Init(setup));
-    return PrepareGpuProducts(gpu());
+    has_cudnn_ = convolver_.Init(gpu()).ok();
+    return has_cudnn_ ? absl::OkStatus() : PrepareGpuProducts(gpu());
   }
 
  protected:
   bool is_nchw() const { return attrs_.data_format == "NCHW"; }
+  // cuDNN's part in it: false where the convolution is left to matrix products. `run` is called
+  // with the convolver and its sizes.
+  template <typename Run>
+  absl::StatusOr<bool> TryCudnn(const ConvGeometry& g, Run run) const {
+    if (has_cudnn_) {
+      GpuConvSizes s;
+      s.channels_last = !is_nchw();
+      s.batch = g.batch;
+      s.channels = g.channels;
+      s.filter_channels = g.filter_channels;
+      s.out_channels = g.out_channels;
+      s.size = {g.height, g.width};
+      s.window = {g.filter_height, g.filter_width};
+      s.out = {g.out_height, g.out_width};
+      s.stride = {g.stride_height, g.stride_width};
+      s.dilation = {g.dilation_height, g.dilation_width};
+      s.pad_before = {g.pad_top, g.pad_left};
+      s.pad_after = {g.pad_bottom, g.pad_right};
+      ASSIGN_OR_RETURN(const bool is_done, run(convolver_, s));
+      if (is_done) return true;
+      RETURN_IF_ERROR(PrepareGpuProducts(gpu()));
+    }
+    RETURN_IF_ERROR(CheckSupported(g));
+    return false;
+  }
 
   // `image` as NHWC.
   absl::StatusOr<Tensor> ToNhwc(KernelContext& c, const Tensor& image) const {
@@ -90,13 +119,14 @@ class GpuConv : public GpuKernel {
            g.stride_width == 1 && g.pad_top == 0 && g.pad_bottom == 0 && g.pad_left == 0 &&
            g.pad_right == 0;
   }
+  // By matrix products.
   static absl::Status CheckSupported(const ConvGeometry& g) {
-    if (g.groups > 1)
-      return Unimplemented("convolutions in ", g.groups, " groups have no kernel for GPUs");
-    constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-    if (std::max({g.pad_top, g.pad_bottom, g.pad_left, g.pad_right}) > kMost / 4)
-      return InvalidArgument("explicit_paddings are too large");
-    if (!IsPlain(g) && g.out_height * g.out_width * Columns(g) > kMost)
+    if (g.groups > 1) {
+      return Unimplemented("convolutions in ", g.groups,
+                           " groups need cuDNN on GPUs, which is missing or has no kernel for "
+                           "them: `make setup-gpu` installs it");
+    }
+    if (!IsPlain(g) && g.out_height * g.out_width * Columns(g) > kMost32)
       return Unimplemented("a convolution with ", g.out_height * g.out_width * Columns(g),
                            " elements in the windows of an image has no kernel for GPUs");
     return absl::OkStatus();
@@ -139,6 +169,8 @@ class GpuConv : public GpuKernel {
                                static_cast<int32_t>(rows), static_cast<int32_t>(columns));
   }
 
+  GpuConvolver convolver_;
+  bool has_cudnn_ = false;
   GpuFunction to_rows_, to_image_, swap_;
 };
 
@@ -146,15 +178,25 @@ class GpuConv2D : public GpuConv {
  public:
   using GpuConv::GpuConv;
   absl::Status Compute(KernelContext& c) override {
-    const Tensor& filter = c.input(1);
     ASSIGN_OR_RETURN(const ConvGeometry g,
-                     MakeConvGeometry(attrs_, c.input(0).shape(), filter.shape()));
+                     MakeConvGeometry(attrs_, c.input(0).shape(), c.input(1).shape()));
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, OutputShape(attrs_, g)));
-    if (output->num_elements() == 0) return absl::OkStatus();
-    if (g.filter_size() == 0 || g.image_size() == 0) return SetZero(*output);
-    RETURN_IF_ERROR(CheckSupported(g));
+    return output->num_elements() == 0 ? absl::OkStatus() : Convolve(c, g, *output);
+  }
+
+ protected:
+  // Into `output`, which is not empty.
+  absl::Status Convolve(KernelContext& c, const ConvGeometry& g, Tensor& output) const {
+    const Tensor& filter = c.input(1);
+    if (g.filter_size() == 0 || g.image_size() == 0) return SetZero(output);
+    RETURN_IF_ERROR(CheckGpuPaddings(g));
+    ASSIGN_OR_RETURN(const bool is_done,
+                     TryCudnn(g, [&](const GpuConvolver& cudnn, const GpuConvSizes& sizes) {
+                       return cudnn.Forward(c, sizes, c.input(0), filter, output);
+                     }));
+    if (is_done) return absl::OkStatus();
     ASSIGN_OR_RETURN(const Tensor images, ToNhwc(c, c.input(0)));
-    ASSIGN_OR_RETURN(Tensor result, ResultFor(c, *output));
+    ASSIGN_OR_RETURN(Tensor result, ResultFor(c, output));
     Tensor rows;
     if (!IsPlain(g)) {
       ASSIGN_OR_RETURN(rows, AllocateRows(c, g, images.dtype()));
@@ -170,8 +212,65 @@ class GpuConv2D : public GpuConv {
       product.c = OutAt(result, first * g.output_size());
       return MultiplyOnGpu(gpu(), images.dtype(), product);
     });
-    return done.ok() ? Finish(result, *output) : done;
+    return done.ok() ? Finish(result, output) : done;
   }
+};
+
+// As FusedArguments of fused_conv2d.cu.
+struct FusedArguments {
+  const void *first, *second, *third, *fourth;
+  const void* added;
+  int64_t count, channels, inner;
+  float epsilon, alpha;
+  int32_t batch_norm, activation;
+};
+
+class GpuFusedConv2D : public GpuConv2D {
+ public:
+  explicit GpuFusedConv2D(DType dtype)
+      : GpuConv2D(dtype),
+        dtype_(dtype),
+        finish_(*this, "conv/fused_conv2d.cu", OfType("FinishConv", dtype)) {}
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(const std::string filter_format, setup.Attr<std::string>("filter_format"));
+    if (filter_format != "HWIO") {
+      return Unimplemented("Fused Conv2D on a GPU supports HWIO filters only, but was given ",
+                           filter_format);
+    }
+    RETURN_IF_ERROR(GpuConv2D::Init(setup));
+    ASSIGN_OR_RETURN(fused_, ReadFusedConv(setup, dtype_));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const ConvGeometry g,
+                     MakeConvGeometry(attrs_, c.input(0).shape(), c.input(1).shape()));
+    RETURN_IF_ERROR(CheckFusedArguments(c, fused_, g.out_channels, OutputShape(attrs_, g)));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, OutputShape(attrs_, g)));
+    const int64_t count = output->num_elements();
+    if (count == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(Convolve(c, g, *output));
+    FusedArguments a{};
+    a.first = GpuIn(c.input(2));
+    if (fused_.batch_norm) {
+      a.second = GpuIn(c.input(3));
+      a.third = GpuIn(c.input(4));
+      a.fourth = GpuIn(c.input(5));
+    }
+    if (fused_.adds) a.added = GpuIn(c.input(3));
+    a.count = count;
+    a.channels = g.out_channels;
+    a.inner = is_nchw() ? g.out_height * g.out_width : 1;
+    a.epsilon = fused_.epsilon;
+    a.alpha = fused_.alpha;
+    a.batch_norm = fused_.batch_norm ? 1 : 0;
+    a.activation = static_cast<int32_t>(fused_.activation);
+    return finish_.LaunchForEach(count, GpuOut(*output), a);
+  }
+
+ private:
+  const DType dtype_;
+  const GpuFunction finish_;
+  FusedConv fused_;
 };
 
 class GpuConv2DBackpropInput : public GpuConv {
@@ -187,7 +286,12 @@ class GpuConv2DBackpropInput : public GpuConv {
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     if (g.filter_size() == 0 || g.output_size() == 0) return SetZero(*output);
-    RETURN_IF_ERROR(CheckSupported(g));
+    RETURN_IF_ERROR(CheckGpuPaddings(g));
+    ASSIGN_OR_RETURN(const bool is_done,
+                     TryCudnn(g, [&](const GpuConvolver& cudnn, const GpuConvSizes& sizes) {
+                       return cudnn.BackwardInput(c, sizes, filter, c.input(2), *output);
+                     }));
+    if (is_done) return absl::OkStatus();
     ASSIGN_OR_RETURN(const Tensor dy, ToNhwc(c, c.input(2)));
     ASSIGN_OR_RETURN(Tensor result, ResultFor(c, *output));
     Tensor rows;
@@ -220,7 +324,12 @@ class GpuConv2DBackpropFilter : public GpuConv {
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
     if (c.input(0).num_elements() == 0 || c.input(2).num_elements() == 0) return SetZero(*output);
-    RETURN_IF_ERROR(CheckSupported(g));
+    RETURN_IF_ERROR(CheckGpuPaddings(g));
+    ASSIGN_OR_RETURN(const bool is_done,
+                     TryCudnn(g, [&](const GpuConvolver& cudnn, const GpuConvSizes& sizes) {
+                       return cudnn.BackwardFilter(c, sizes, c.input(0), c.input(2), *output);
+                     }));
+    if (is_done) return absl::OkStatus();
     ASSIGN_OR_RETURN(const Tensor images, ToNhwc(c, c.input(0)));
     ASSIGN_OR_RETURN(const Tensor dy, ToNhwc(c, c.input(2)));
     Tensor rows;
@@ -243,23 +352,21 @@ class GpuConv2DBackpropFilter : public GpuConv {
   }
 };
 
-template <typename K>
-void AddGpuKernels(OpBuilder& op) {
-  op.GpuTypes(
-      "T", {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble},
-      [](DType dtype) -> KernelFactory { return [dtype] { return std::make_unique<K>(dtype); }; });
-}
-
 }  // namespace
 
 void AddGpuConv2D(OpBuilder& op) {
-  AddGpuKernels<GpuConv2D>(op);
+  AddGpuFloats<GpuConv2D>(op);
+}
+void AddGpuFusedConv2D(OpBuilder& op) {
+  op.GpuTypes("T", {DType::kHalf, DType::kFloat, DType::kDouble}, [](DType dtype) -> KernelFactory {
+    return [dtype] { return std::make_unique<GpuFusedConv2D>(dtype); };
+  });
 }
 void AddGpuConv2DBackpropInput(OpBuilder& op) {
-  AddGpuKernels<GpuConv2DBackpropInput>(op);
+  AddGpuFloats<GpuConv2DBackpropInput>(op);
 }
 void AddGpuConv2DBackpropFilter(OpBuilder& op) {
-  AddGpuKernels<GpuConv2DBackpropFilter>(op);
+  AddGpuFloats<GpuConv2DBackpropFilter>(op);
 }
 
 }  // namespace muster

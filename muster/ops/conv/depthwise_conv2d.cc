@@ -1,8 +1,21 @@
 // Depthwise convolution, a grouped convolution with one channel per group, and its two gradients.
 #include "muster/ops/conv/conv_types.h"
+#include "muster/ops/conv/depthwise.h"
 #include "muster/ops/nn/gradient_support.h"
 
 namespace muster {
+
+absl::StatusOr<Shape> DepthwiseShape(const Tensor& sizes, absl::string_view op,
+                                     absl::string_view what) {
+  if (sizes.rank() != 1)
+    return InvalidArgument(op, ": ", what, " input must be 1-dim, not ", sizes.rank());
+  ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] < 0) return InvalidArgument("Dimension ", i, " of ", what, " must be >= 0");
+  }
+  return Shape::Make(dims);
+}
+
 namespace {
 
 class Depthwise : public Kernel {
@@ -21,17 +34,6 @@ class Depthwise : public Kernel {
   ConvAttrs attrs_;
   Convolver convolver_;
 };
-
-// The shape in a vector of four sizes.
-absl::StatusOr<Shape> ShapeFrom(const Tensor& sizes, absl::string_view op, absl::string_view what) {
-  if (sizes.rank() != 1)
-    return InvalidArgument(op, ": ", what, " input must be 1-dim, not ", sizes.rank());
-  ASSIGN_OR_RETURN(const Dims dims, IntegerValues(sizes));
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (dims[i] < 0) return InvalidArgument("Dimension ", i, " of ", what, " must be >= 0");
-  }
-  return Shape::Make(dims);
-}
 
 template <typename T>
 class DepthwiseForward : public Depthwise {
@@ -55,8 +57,7 @@ class DepthwiseBackpropInput : public Depthwise {
   absl::Status Compute(KernelContext& c) override {
     const Tensor filter = c.input(1);
     const Tensor dy = c.input(2);
-    ASSIGN_OR_RETURN(const Shape shape,
-                     ShapeFrom(c.input(0), "Conv2DBackpropInput", "input_sizes"));
+    ASSIGN_OR_RETURN(const Shape shape, DepthwiseInputShape(c.input(0)));
     ASSIGN_OR_RETURN(const ConvGeometry g,
                      MakeDepthwiseGeometry(attrs_, shape, filter.shape(), &dy.shape()));
     if (shape.num_elements() > 0) RETURN_IF_ERROR(CheckLayout());
@@ -73,8 +74,7 @@ class DepthwiseBackpropFilter : public Depthwise {
   absl::Status Compute(KernelContext& c) override {
     const Tensor input = c.input(0);
     const Tensor dy = c.input(2);
-    ASSIGN_OR_RETURN(const Shape shape,
-                     ShapeFrom(c.input(1), "Conv2DBackpropFilter", "filter_sizes"));
+    ASSIGN_OR_RETURN(const Shape shape, DepthwiseFilterShape(c.input(1)));
     ASSIGN_OR_RETURN(const ConvGeometry g,
                      MakeDepthwiseGeometry(attrs_, input.shape(), shape, &dy.shape()));
     if (shape.num_elements() > 0) RETURN_IF_ERROR(CheckLayout());
@@ -152,6 +152,7 @@ DEFINE_OP(DepthwiseConv2dNative) {
       .Shape(InferForward)
       .Gradient(Differentiate)
       .CpuTypes<Floats>("T", []<typename T>() { return New<DepthwiseForward<T>>(); });
+  AddGpuDepthwise(op);
 }
 
 DEFINE_OP(DepthwiseConv2dNativeBackpropInput) {
@@ -170,6 +171,7 @@ DEFINE_OP(DepthwiseConv2dNativeBackpropInput) {
       .Gradient(DifferentiateBackpropInput)
       .HostMemory({"input_sizes"})
       .CpuTypes<Floats>("T", []<typename T>() { return New<DepthwiseBackpropInput<T>>(); });
+  AddGpuDepthwiseBackpropInput(op);
 }
 
 DEFINE_OP(DepthwiseConv2dNativeBackpropFilter) {
@@ -188,6 +190,7 @@ DEFINE_OP(DepthwiseConv2dNativeBackpropFilter) {
       .Gradient(DifferentiateBackpropFilter)
       .HostMemory({"filter_sizes"})
       .CpuTypes<Floats>("T", []<typename T>() { return New<DepthwiseBackpropFilter<T>>(); });
+  AddGpuDepthwiseBackpropFilter(op);
 }
 
 }  // namespace muster

@@ -2,8 +2,11 @@
 // gradients with respect to both.
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+
+#include "muster/ops/conv/conv_gpu.h"
+#include "muster/ops/gpu_kernel.h"
 #include "muster/ops/nn/window.h"
-#include "muster/ops/op.h"
 
 namespace muster {
 namespace {
@@ -94,6 +97,25 @@ absl::Status CheckRates(const Plan& plan) {
   return InvalidArgument("Dilated rates should be larger than 0.");
 }
 
+// The sizes of one run of the op.
+absl::StatusOr<Geometry> MeasureForward(const Tensor& input, const Tensor& filter,
+                                        const Plan& plan) {
+  ASSIGN_OR_RETURN(const Geometry g, Measure(input, filter, plan));
+  RETURN_IF_ERROR(CheckRates(plan));
+  RETURN_IF_ERROR(Shape::Make(g.output()).status());
+  return g;
+}
+absl::StatusOr<Geometry> MeasureGradient(const Tensor& input, const Tensor& filter,
+                                         const Tensor& dy, const Plan& plan) {
+  ASSIGN_OR_RETURN(const Geometry g, Measure(input, filter, plan));
+  if (dy.rank() != 4)
+    return InvalidArgument("out_backprop must be 4-dimensional", dy.shape().ToString());
+  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(g.output()));
+  if (dy.shape() != shape) return InvalidArgument("out_backprop has incompatible size.");
+  RETURN_IF_ERROR(CheckRates(plan));
+  return g;
+}
+
 // The best cell of every window, in the order of the output; `best` takes the sum and the places
 // in image and filter, -1 when the window has no cell.
 template <typename T, typename Best>
@@ -149,9 +171,8 @@ class Dilation : public DilationKernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
     const Tensor& filter = c.input(1);
-    ASSIGN_OR_RETURN(const Geometry g, Measure(input, filter, plan_));
-    RETURN_IF_ERROR(CheckRates(plan_));
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(g.output()));
+    ASSIGN_OR_RETURN(const Geometry g, MeasureForward(input, filter, plan_));
+    const Shape shape(g.output());
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
     if (shape.num_elements() == 0) return absl::OkStatus();
     const int64_t one = shape.num_elements() / g.batch;
@@ -172,12 +193,7 @@ class DilationGradient : public DilationKernel {
     const Tensor& input = c.input(0);
     const Tensor& filter = c.input(1);
     const Tensor& dy = c.input(2);
-    ASSIGN_OR_RETURN(const Geometry g, Measure(input, filter, plan_));
-    if (dy.rank() != 4)
-      return InvalidArgument("out_backprop must be 4-dimensional", dy.shape().ToString());
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(g.output()));
-    if (dy.shape() != shape) return InvalidArgument("out_backprop has incompatible size.");
-    RETURN_IF_ERROR(CheckRates(plan_));
+    ASSIGN_OR_RETURN(const Geometry g, MeasureGradient(input, filter, dy, plan_));
     ASSIGN_OR_RETURN(Tensor* const output,
                      c.AllocateOutput(0, kOfFilter ? filter.shape() : input.shape()));
     using Wide = muster::Compute<T>;
@@ -194,6 +210,112 @@ class DilationGradient : public DilationKernel {
     return absl::OkStatus();
   }
 };
+
+// --- GPUs
+
+// As DilationSize of dilation2d.cu.
+struct GpuDilationSize {
+  int32_t batch, rows, columns, depth;
+  int32_t filter_rows, filter_columns;
+  int32_t out_rows, out_columns;
+  int32_t stride_rows, stride_columns;
+  int32_t rate_rows, rate_columns;
+  int32_t pad_rows, pad_columns;
+};
+
+class GpuDilationKernel : public GpuKernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    ASSIGN_OR_RETURN(plan_, ReadPlan(setup.node()));
+    return GpuKernel::Init(setup);
+  }
+
+ protected:
+  static constexpr char kFile[] = "conv/dilation2d.cu";
+  static std::string OfType(const char* function, DType dtype) {
+    return absl::StrCat(function, "<", GpuTypeName(dtype), ">");
+  }
+
+  absl::StatusOr<GpuDilationSize> SizeOf(const Geometry& g) const {
+    const int64_t reach_rows = g.filter_rows * plan_.rate_rows;
+    const int64_t reach_columns = g.filter_columns * plan_.rate_columns;
+    // The function counts these in 32 bits.
+    for (const int64_t size : {g.batch, g.rows, g.columns, g.depth, reach_rows, reach_columns,
+                               g.filter_rows * g.filter_columns}) {
+      if (size > std::numeric_limits<int32_t>::max() / 4)
+        return Unimplemented("Dilation2D with a size of ", size, " has no kernel for GPUs");
+    }
+    const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
+    return GpuDilationSize{narrow(g.batch),
+                           narrow(g.rows),
+                           narrow(g.columns),
+                           narrow(g.depth),
+                           narrow(g.filter_rows),
+                           narrow(g.filter_columns),
+                           narrow(g.out_rows.output),
+                           narrow(g.out_columns.output),
+                           narrow(plan_.stride_rows),
+                           narrow(plan_.stride_columns),
+                           narrow(plan_.rate_rows),
+                           narrow(plan_.rate_columns),
+                           narrow(g.out_rows.padding_before),
+                           narrow(g.out_columns.padding_before)};
+  }
+
+  Plan plan_;
+};
+
+class GpuDilation : public GpuDilationKernel {
+ public:
+  explicit GpuDilation(DType dtype) : run_(*this, kFile, OfType("Dilation", dtype)) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    const Tensor& filter = c.input(1);
+    ASSIGN_OR_RETURN(const Geometry g, MeasureForward(input, filter, plan_));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, Shape(g.output())));
+    const int64_t count = output->num_elements();
+    if (count == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const GpuDilationSize size, SizeOf(g));
+    return run_.LaunchForEach(count, GpuIn(input), GpuIn(filter), GpuOut(*output), count, size);
+  }
+
+ private:
+  const GpuFunction run_;
+};
+
+class GpuDilationGradient : public GpuDilationKernel {
+ public:
+  GpuDilationGradient(DType dtype, bool of_filter)
+      : of_filter_(of_filter),
+        taps_(*this, kFile, OfType("DilationTaps", dtype)),
+        run_(*this, kFile,
+             OfType(of_filter ? "DilationBackwardFilter" : "DilationBackwardInput", dtype)) {}
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& input = c.input(0);
+    const Tensor& filter = c.input(1);
+    const Tensor& dy = c.input(2);
+    ASSIGN_OR_RETURN(const Geometry g, MeasureGradient(input, filter, dy, plan_));
+    ASSIGN_OR_RETURN(Tensor* const output,
+                     c.AllocateOutput(0, of_filter_ ? filter.shape() : input.shape()));
+    const int64_t count = output->num_elements(), windows = dy.num_elements();
+    if (count == 0) return absl::OkStatus();
+    if (windows == 0) return gpu().Fill(output->raw(), 0, output->size_bytes());
+    ASSIGN_OR_RETURN(const GpuDilationSize size, SizeOf(g));
+    ASSIGN_OR_RETURN(Tensor taps, c.AllocateTemporary(DType::kInt32, dy.shape()));
+    RETURN_IF_ERROR(
+        taps_.LaunchForEach(windows, GpuIn(input), GpuIn(filter), GpuOut(taps), windows, size));
+    GpuGrid grid = run_.GridForEach(count);
+    if (of_filter_) grid.blocks_x = static_cast<unsigned>(std::min<int64_t>(count, kMostBlocks));
+    return run_.Launch(grid, GpuIn(taps), GpuIn(dy), GpuOut(*output), count, size);
+  }
+
+ private:
+  static constexpr int64_t kMostBlocks = int64_t{1} << 16;
+  const bool of_filter_;
+  const GpuFunction taps_, run_;
+};
+
+// --- Shapes, gradients, definitions
 
 absl::Status DilationShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(c.input(0), 4));
@@ -259,6 +381,7 @@ DEFINE_OP(Dilation2D) {
       .Shape(DilationShape)
       .Gradient(Differentiate)
       .CpuTypes<Reals>("T", []<typename T>() { return New<Dilation<T>>(); });
+  AddGpuFloats<GpuDilation>(op);
 }
 
 DEFINE_OP(Dilation2DBackpropInput) {
@@ -268,6 +391,7 @@ DEFINE_OP(Dilation2DBackpropInput) {
       .Doc("The gradient of Dilation2D with respect to its image.")
       .Shape(UnchangedShape)
       .CpuTypes<Reals>("T", []<typename T>() { return New<DilationGradient<T, false>>(); });
+  AddGpuFloats<GpuDilationGradient>(op, false);
 }
 
 DEFINE_OP(Dilation2DBackpropFilter) {
@@ -277,6 +401,7 @@ DEFINE_OP(Dilation2DBackpropFilter) {
       .Doc("The gradient of Dilation2D with respect to its filter.")
       .Shape(FilterShape)
       .CpuTypes<Reals>("T", []<typename T>() { return New<DilationGradient<T, true>>(); });
+  AddGpuFloats<GpuDilationGradient>(op, true);
 }
 
 }  // namespace muster

@@ -1,12 +1,66 @@
 // _FusedConv2D: a convolution with what graph rewriting found behind it.
+#include "muster/ops/conv/fused_conv2d.h"
+
 #include <cmath>
 
 #include "absl/strings/str_join.h"
 
+#include "muster/ops/conv/conv_gpu.h"
 #include "muster/ops/conv/conv_types.h"
-#include "muster/ops/nn/fused_activation.h"
 
 namespace muster {
+
+absl::StatusOr<FusedConv> ReadFusedConv(const KernelSetup& setup, DType dtype) {
+  FusedConv fused;
+  ASSIGN_OR_RETURN(fused.epsilon, setup.Attr<float>("epsilon"));
+  ASSIGN_OR_RETURN(fused.alpha, setup.Attr<float>("leakyrelu_alpha"));
+  ASSIGN_OR_RETURN(const auto args, setup.Attr<std::vector<DType>>("TArgs"));
+  for (DType arg : args) {
+    if (arg != dtype)
+      return Unimplemented("Fused Conv2D with an argument of type ", DTypeName(arg));
+  }
+  ASSIGN_OR_RETURN(const auto ops, setup.Attr<std::vector<std::string>>("fused_ops"));
+  size_t next = 0;
+  if (ops.empty()) return InvalidArgument("Fused Conv2D must have at least one fused op.");
+  if (ops[0] == "BiasAdd") {
+    next = 1;
+    if (next < ops.size() && ops[next] == "Add") {
+      fused.adds = true;
+      ++next;
+    }
+  } else if (ops[0] == "FusedBatchNorm") {
+    fused.batch_norm = true;
+    next = 1;
+  }
+  if (next > 0 && next < ops.size()) {
+    ASSIGN_OR_RETURN(fused.activation, ActivationFrom(ops[next]));
+    ++next;
+  }
+  if (next != ops.size())
+    return Unimplemented("Fusion is not implemented: [", absl::StrJoin(ops, ","), "]");
+  const size_t wanted = fused.batch_norm ? 4 : fused.adds ? 2 : 1;
+  if (args.size() != wanted) {
+    return InvalidArgument("Fused Conv2D [", absl::StrJoin(ops, ","), "] must have ", wanted,
+                           " extra arguments, but got ", args.size());
+  }
+  return fused;
+}
+
+absl::Status CheckFusedArguments(const KernelContext& c, const FusedConv& fused, int64_t channels,
+                                 const Shape& output) {
+  for (int i = 2; i < (fused.batch_norm ? 6 : 3); ++i) {
+    if (c.input(i).rank() == 1 && c.input(i).dim(0) == channels) continue;
+    return InvalidArgument("Fused Conv2D needs ", fused.batch_norm ? "statistics" : "a bias",
+                           " of shape [", channels, "], but input ", i, " has shape ",
+                           c.input(i).shape().ToString());
+  }
+  if (fused.adds && c.input(3).shape() != output) {
+    return InvalidArgument("Fused Conv2D adds a tensor of shape ", output.ToString(), ", but got ",
+                           c.input(3).shape().ToString());
+  }
+  return absl::OkStatus();
+}
+
 namespace {
 
 template <typename T>
@@ -25,37 +79,7 @@ class FusedConv2D : public Kernel {
                            filter_format);
     }
     RETURN_IF_ERROR(CheckConvAttrs(attrs_));
-    ASSIGN_OR_RETURN(epsilon_, setup.Attr<float>("epsilon"));
-    ASSIGN_OR_RETURN(alpha_, setup.Attr<float>("leakyrelu_alpha"));
-    ASSIGN_OR_RETURN(const auto args, setup.Attr<std::vector<DType>>("TArgs"));
-    for (DType dtype : args) {
-      if (dtype != kDTypeOf<T>)
-        return Unimplemented("Fused Conv2D with an argument of type ", DTypeName(dtype));
-    }
-    ASSIGN_OR_RETURN(const auto fused, setup.Attr<std::vector<std::string>>("fused_ops"));
-    size_t next = 0;
-    if (fused.empty()) return InvalidArgument("Fused Conv2D must have at least one fused op.");
-    if (fused[0] == "BiasAdd") {
-      next = 1;
-      if (next < fused.size() && fused[next] == "Add") {
-        adds_ = true;
-        ++next;
-      }
-    } else if (fused[0] == "FusedBatchNorm") {
-      batch_norm_ = true;
-      next = 1;
-    }
-    if (next > 0 && next < fused.size()) {
-      ASSIGN_OR_RETURN(activation_, ActivationFrom(fused[next]));
-      ++next;
-    }
-    if (next != fused.size())
-      return Unimplemented("Fusion is not implemented: [", absl::StrJoin(fused, ","), "]");
-    const size_t wanted = batch_norm_ ? 4 : adds_ ? 2 : 1;
-    if (args.size() != wanted) {
-      return InvalidArgument("Fused Conv2D [", absl::StrJoin(fused, ","), "] must have ", wanted,
-                             " extra arguments, but got ", args.size());
-    }
+    ASSIGN_OR_RETURN(fused_, ReadFusedConv(setup, kDTypeOf<T>));
     return absl::OkStatus();
   }
 
@@ -65,17 +89,7 @@ class FusedConv2D : public Kernel {
     const Tensor filter = c.input(1);
     ASSIGN_OR_RETURN(const ConvGeometry g, MakeConvGeometry(attrs_, input.shape(), filter.shape()));
     const int64_t n = g.out_channels;
-    for (int i = 2; i < (batch_norm_ ? 6 : 3); ++i) {
-      if (c.input(i).rank() != 1 || c.input(i).dim(0) != n) {
-        return InvalidArgument("Fused Conv2D needs ", batch_norm_ ? "statistics" : "a bias",
-                               " of shape [", n, "], but input ", i, " has shape ",
-                               c.input(i).shape().ToString());
-      }
-    }
-    if (adds_ && c.input(3).shape() != g.output_shape()) {
-      return InvalidArgument("Fused Conv2D adds a tensor of shape ", g.output_shape().ToString(),
-                             ", but got ", c.input(3).shape().ToString());
-    }
+    RETURN_IF_ERROR(CheckFusedArguments(c, fused_, n, g.output_shape()));
     ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, g.output_shape()));
     if (output->num_elements() == 0) return absl::OkStatus();
     T* const out = output->data<T>();
@@ -85,13 +99,13 @@ class FusedConv2D : public Kernel {
     std::vector<V> bias(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
       bias[i] = static_cast<V>(c.input(2).data<T>()[i]);
-      if (!batch_norm_) continue;
-      factor[i] =
-          bias[i] / std::sqrt(static_cast<V>(c.input(5).data<T>()[i]) + static_cast<V>(epsilon_));
+      if (!fused_.batch_norm) continue;
+      factor[i] = bias[i] / std::sqrt(static_cast<V>(c.input(5).data<T>()[i]) +
+                                      static_cast<V>(fused_.epsilon));
       bias[i] = static_cast<V>(c.input(3).data<T>()[i]) -
                 static_cast<V>(c.input(4).data<T>()[i]) * factor[i];
     }
-    const T* const added = adds_ ? c.input(3).data<T>() : nullptr;
+    const T* const added = fused_.adds ? c.input(3).data<T>() : nullptr;
     c.ParallelFor(output->num_elements() / n, 2.0 * static_cast<double>(n),
                   [&](int64_t begin, int64_t end) {
                     std::vector<V> row(static_cast<size_t>(n));
@@ -103,7 +117,7 @@ class FusedConv2D : public Kernel {
                         for (int64_t i = 0; i < n; ++i)
                           row[i] += static_cast<V>(added[cell * n + i]);
                       }
-                      Activate(activation_, static_cast<V>(alpha_), row.data(), n);
+                      Activate(fused_.activation, static_cast<V>(fused_.alpha), row.data(), n);
                       for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(row[i]);
                     }
                   });
@@ -113,11 +127,7 @@ class FusedConv2D : public Kernel {
  private:
   ConvAttrs attrs_;
   Convolver convolver_;
-  float epsilon_ = 0;
-  float alpha_ = 0;
-  bool batch_norm_ = false;
-  bool adds_ = false;
-  Activation activation_ = Activation::kNone;
+  FusedConv fused_;
 };
 
 }  // namespace
@@ -148,6 +158,7 @@ DEFINE_OP(_FusedConv2D) {
       .Shape(InferConv2D)
       .CpuTypes<Types<Half, float, double>>("T",
                                             []<typename T>() { return New<FusedConv2D<T>>(); });
+  AddGpuFusedConv2D(op);
 }
 
 }  // namespace muster

@@ -91,12 +91,12 @@ absl::Status Check(int result, const char* what) {
   return Internal(what, " failed with the status ", result);
 }
 
-// 1 and 0 in the type that sums are kept in.
-const void* Number(int compute_type, bool is_one) {
+// 1, -1 or 0 in the type that sums are kept in.
+const void* Number(int compute_type, int value) {
   // As real and as complex numbers alike.
-  static constexpr float kFloats[] = {1, 0, 0, 0};
-  static constexpr double kDoubles[] = {1, 0, 0, 0};
-  const int at = is_one ? 0 : 2;
+  static constexpr float kFloats[] = {-1, 0, 0, 0, 1, 0};
+  static constexpr double kDoubles[] = {-1, 0, 0, 0, 1, 0};
+  const int at = 2 * (value + 1);
   return compute_type == kComputeDouble ? static_cast<const void*>(kDoubles + at) : kFloats + at;
 }
 
@@ -135,39 +135,46 @@ absl::Status PrepareGpuProducts(Gpu& gpu) {
 absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products) {
   const GemmShape& shape = products.shape;
   if (shape.m == 0 || shape.n == 0 || products.count == 0) return absl::OkStatus();
-  if (shape.k == 0 && products.adds) return absl::OkStatus();
+  const bool keeps = products.adds || products.subtracts;
+  if (shape.k == 0 && keeps) return absl::OkStatus();
   if (shape.k == 0) {
     const auto elements = static_cast<size_t>(shape.m * shape.n * products.count);
     return gpu.Fill(products.c, 0, elements * DTypeSize(dtype));
   }
-  ASSIGN_OR_RETURN(const ElementType type, TypeOf(dtype));
+  ASSIGN_OR_RETURN(ElementType type, TypeOf(dtype));
+  if (products.is_exact && type.compute_type == kComputeTf32) type.compute_type = kComputeFloat;
   ASSIGN_OR_RETURN(const Cublas* const cublas, LoadCublas());
   CardProducts& card = ProductsOf(gpu);
-  const auto multiply = [cublas, &card, type, products]() -> absl::Status {
+  const auto multiply = [cublas, &card, type, products, keeps]() -> absl::Status {
     const GemmShape& size = products.shape;
-    const int64_t lda = size.transpose_a ? size.m : size.k;
-    const int64_t ldb = size.transpose_b ? size.k : size.n;
+    const int64_t lda = size.lda != 0 ? size.lda : size.transpose_a ? size.m : size.k;
+    const int64_t ldb = size.ldb != 0 ? size.ldb : size.transpose_b ? size.k : size.n;
+    const int64_t ldc = size.ldc != 0 ? size.ldc : size.n;
     MutexLock lock(card.mutex);
-    return Check(
-        cublas->Multiply(card.handle, Operation(size.transpose_b, size.conjugate_b),
-                         Operation(size.transpose_a, size.conjugate_a), size.n, size.m, size.k,
-                         Number(type.compute_type, true), products.b, type.type, ldb,
-                         products.stride_b, products.a, type.type, lda, products.stride_a,
-                         Number(type.compute_type, products.adds), products.c, type.type, size.n,
-                         products.stride_c, products.count, type.compute_type, kAnyAlgorithm),
-        "cublasGemmStridedBatchedEx");
+    return Check(cublas->Multiply(
+                     card.handle, Operation(size.transpose_b, size.conjugate_b),
+                     Operation(size.transpose_a, size.conjugate_a), size.n, size.m, size.k,
+                     Number(type.compute_type, products.subtracts ? -1 : 1), products.b, type.type,
+                     ldb, products.stride_b, products.a, type.type, lda, products.stride_a,
+                     Number(type.compute_type, keeps ? 1 : 0), products.c, type.type, ldc,
+                     products.stride_c, products.count, type.compute_type, kAnyAlgorithm),
+                 "cublasGemmStridedBatchedEx");
   };
   const struct {
     char kind[8];
-    int64_t dtype, m, n, k, flags, count, stride_a, stride_b, stride_c;
+    int64_t dtype, m, n, k, lda, ldb, ldc, flags, count, stride_a, stride_b, stride_c;
     const void *a, *b, *c;
   } key = {"product",
            static_cast<int64_t>(dtype),
            shape.m,
            shape.n,
            shape.k,
+           shape.lda,
+           shape.ldb,
+           shape.ldc,
            Operation(shape.transpose_a, shape.conjugate_a) * 4 +
-               Operation(shape.transpose_b, shape.conjugate_b) + (products.adds ? 16 : 0),
+               Operation(shape.transpose_b, shape.conjugate_b) + (products.adds ? 16 : 0) +
+               (products.subtracts ? 32 : 0) + (products.is_exact ? 64 : 0),
            products.count,
            products.stride_a,
            products.stride_b,

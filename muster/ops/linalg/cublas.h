@@ -11,8 +11,9 @@
 
 namespace muster {
 
-// `count` products of one size; the strides are in elements from one product's operand to the next
-// (zero: all have the same). Elements are in device memory.
+// `count` products of one size, whose rows may be apart as GemmShape says; the strides are in
+// elements from one product's operand to the next (zero: all have the same). Elements are in device
+// memory.
 struct GpuProducts {
   GemmShape shape;
   int64_t count = 1;
@@ -20,7 +21,9 @@ struct GpuProducts {
   const void* b = nullptr;
   void* c = nullptr;
   int64_t stride_a = 0, stride_b = 0, stride_c = 0;
-  bool adds = false;  // to what is in c
+  bool adds = false;       // to what is in c
+  bool subtracts = false;  // from what is in c
+  bool is_exact = false;   // floats are not rounded to TF32
 };
 
 inline std::vector<DType> GpuProductTypes() {

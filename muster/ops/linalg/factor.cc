@@ -7,6 +7,7 @@
 #include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/linalg/decompositions.h"
+#include "muster/ops/linalg/gpu_solver.h"
 #include "muster/ops/linalg/matrices.h"
 #include "muster/ops/math/gradient_helpers.h"
 #include "muster/ops/op.h"
@@ -88,24 +89,13 @@ class TriangularSolveKernel : public Kernel {
   absl::Status Compute(KernelContext& c) override {
     const Tensor& matrix = c.input(0);
     const Tensor& right = c.input(1);
-    RETURN_IF_ERROR(CheckSquare(matrix));
-    if (right.rank() < 2) return InvalidArgument("In[1] ndims must be >= 2: ", right.rank());
-    const int64_t n = matrix.dim(matrix.rank() - 1);
-    if (right.dim(right.rank() - 2) != n) {
-      return InvalidArgument("Input matrix and rhs are incompatible: ", matrix.shape().ToString(),
-                             " and ", right.shape().ToString());
-    }
-    ASSIGN_OR_RETURN(Dims dims, BroadcastBatch(matrix.shape(), right.shape()));
-    const Dims batch = dims;
-    const int64_t columns = right.dim(right.rank() - 1);
-    dims.push_back(n);
-    dims.push_back(columns);
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    ASSIGN_OR_RETURN(const BatchedEquations equations, MeasureEquations(matrix, right));
+    const int64_t n = equations.n, columns = equations.columns;
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, equations.output));
     if (output->num_elements() == 0) return absl::OkStatus();
     for (int64_t b = 0; b < output->num_elements() / (n * columns); ++b) {
-      const T* const a = matrix.data<T>() + SourceOf(b, batch, matrix.shape()) * n * n;
-      const int64_t from = SourceOf(b, batch, right.shape());
+      const T* const a = matrix.data<T>() + equations.SourceOf(b, matrix.shape()) * n * n;
+      const int64_t from = equations.SourceOf(b, right.shape());
       SolveTriangular(a, lower_, adjoint_, n, right.data<T>() + from * n * columns, columns,
                       output->data<T>() + b * n * columns);
     }
@@ -113,41 +103,6 @@ class TriangularSolveKernel : public Kernel {
   }
 
  private:
-  // Dim d of a batch of `rank` dims, right-aligned.
-  static int64_t BatchDim(const Shape& shape, int d, int rank) {
-    const int at = d - (rank - (shape.rank() - 2));
-    return at < 0 ? 1 : shape[at];
-  }
-
-  static absl::StatusOr<Dims> BroadcastBatch(const Shape& x, const Shape& y) {
-    const int rank = std::max(x.rank(), y.rank()) - 2;
-    Dims batch;
-    for (int d = 0; d < rank; ++d) {
-      const int64_t a = BatchDim(x, d, rank);
-      const int64_t b = BatchDim(y, d, rank);
-      if (a != b && a != 1 && b != 1) {
-        return InvalidArgument("In[0] and In[1] must have compatible batch dimensions: ",
-                               x.ToString(), " vs. ", y.ToString());
-      }
-      batch.push_back(a == 1 ? b : a);
-    }
-    return batch;
-  }
-
-  // Which matrix of `shape` belongs to number `index` of the batch.
-  static int64_t SourceOf(int64_t index, const Dims& batch, const Shape& shape) {
-    const int rank = static_cast<int>(batch.size());
-    int64_t source = 0;
-    int64_t stride = 1;
-    for (int d = rank - 1; d >= 0; --d) {
-      const int64_t size = BatchDim(shape, d, rank);
-      if (size != 1) source += index % batch[d] * stride;
-      stride *= size;
-      index /= batch[d];
-    }
-    return source;
-  }
-
   bool lower_ = true;
   bool adjoint_ = false;
 };
@@ -240,7 +195,8 @@ DEFINE_OP(Qr) {
       .Output("r: T")
       .Doc("Matrices as products of an orthogonal and an upper triangular one.")
       .Shape(QrShape)
-      .CpuTypes<Fields>("T", []<typename T>() { return New<QrKernel<T>>(); });
+      .CpuTypes<Fields>("T", []<typename T>() { return New<QrKernel<T>>(); })
+      .GpuOnHost("T", {DType::kFloat, DType::kDouble, DType::kComplex128});
 }
 
 DEFINE_OP(Cholesky) {
@@ -251,6 +207,7 @@ DEFINE_OP(Cholesky) {
       .Shape(CholeskyShape)
       .Gradient(CholeskyGradient)
       .CpuTypes<Fields>("T", []<typename T>() { return Stateless(RunCholesky<T>); });
+  AddGpuCholesky(op);
 }
 
 DEFINE_OP(MatrixTriangularSolve) {
@@ -264,6 +221,7 @@ DEFINE_OP(MatrixTriangularSolve) {
       .Shape(TriangularSolveShape)
       .Gradient(TriangularSolveGradient)
       .CpuTypes<Fields>("T", []<typename T>() { return New<TriangularSolveKernel<T>>(); });
+  AddGpuTriangularSolve(op);
 }
 
 }  // namespace muster

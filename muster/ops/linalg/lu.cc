@@ -7,6 +7,7 @@
 #include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/emit.h"
 #include "muster/ops/linalg/decompositions.h"
+#include "muster/ops/linalg/gpu_solver.h"
 #include "muster/ops/linalg/matrices.h"
 #include "muster/ops/math/gradient_helpers.h"
 #include "muster/ops/op.h"
@@ -241,6 +242,7 @@ DEFINE_OP(MatrixDeterminant) {
       .Gradient(DeterminantGradient)
       .CpuTypes<Types<float, double, Complex64, Complex128>>(
           "T", []<typename T>() { return Stateless(RunDeterminant<T>); });
+  AddGpuDeterminant(op);
 }
 
 DEFINE_OP(MatrixSolve) {
@@ -254,6 +256,7 @@ DEFINE_OP(MatrixSolve) {
       .Gradient(SolveGradient)
       .CpuTypes<Types<float, double, Complex64, Complex128>>(
           "T", []<typename T>() { return New<SolveKernel<T>>(); });
+  AddGpuSolve(op);
 }
 
 DEFINE_OP(LogMatrixDeterminant) {
@@ -266,6 +269,7 @@ DEFINE_OP(LogMatrixDeterminant) {
       .Gradient(LogDeterminantGradient)
       .CpuTypes<Types<float, double, Complex64, Complex128>>(
           "T", []<typename T>() { return Stateless(RunLogDeterminant<T>); });
+  AddGpuLogDeterminant(op);
 }
 
 DEFINE_OP(MatrixInverse) {
@@ -279,6 +283,7 @@ DEFINE_OP(MatrixInverse) {
       .Cpu(New<HalfInverseKernel>(), {{"T", DType::kHalf}})
       .CpuTypes<Types<float, double, Complex64, Complex128>>(
           "T", []<typename T>() { return New<InverseKernel<T>>(); });
+  AddGpuInverse(op);
 }
 
 }  // namespace muster

@@ -32,4 +32,20 @@ inline absl::Status CheckEquations(const Tensor& matrix, const Tensor& right) {
                          " and ", right.shape().ToString());
 }
 
+// Equations with a batch of matrices, whose batch and that of the right sides are broadcast.
+struct BatchedEquations {
+  int64_t n = 0, columns = 0;  // of one matrix and of one right side
+  Dims batch;
+  Shape output;
+
+  // Dim d of the batch in a shape of one side, right-aligned.
+  int64_t DimOf(const Shape& shape, int d) const {
+    const int at = d - (static_cast<int>(batch.size()) - (shape.rank() - 2));
+    return at < 0 ? 1 : shape[at];
+  }
+  // Which matrix of `shape` belongs to number `index` of the batch.
+  int64_t SourceOf(int64_t index, const Shape& shape) const;
+};
+absl::StatusOr<BatchedEquations> MeasureEquations(const Tensor& matrix, const Tensor& right);
+
 }  // namespace muster

@@ -1,18 +1,18 @@
 // FFT, IFFT, RFFT, IRFFT over the last one, two or three dims.
+#include "muster/ops/signal/fft.h"
+
 #include <algorithm>
 #include <cstring>
 #include <optional>
 
 #include "muster/graph/build/emit.h"
-#include "muster/ops/op.h"
 #include "muster/ops/signal/fourier.h"
 
 namespace muster {
 namespace {
 
 using Value = FourierPlan::Value;
-
-enum class Kind { kComplex, kFromReal, kToReal };
+using Kind = FourierKind;
 
 void Load(const Tensor& from, int64_t at, int64_t count, Value* to) {
   const auto copy = [&](const auto* values) {
@@ -71,54 +71,59 @@ void AlongAxis(std::vector<Value>& block, const Dims& held, int axis, const Four
   }
 }
 
-int64_t Product(const Dims& dims) {
-  int64_t product = 1;
-  for (const int64_t dim : dims) product *= dim;
-  return product;
+absl::Status ReadLengths(KernelContext& c, const FourierOp& op, FourierSizes& sizes) {
+  const Tensor& given = c.input(1);
+  if (given.rank() != 1 || given.dim(0) != op.rank)
+    return InvalidArgument("fft_length must have shape [", op.rank, "]");
+  const int first_axis = c.input(0).rank() - op.rank;
+  for (int i = 0; i < op.rank; ++i) {
+    const int64_t length = given.data<int32_t>()[i];
+    if (length < 0) return InvalidArgument("fft_length[", i, "] must >= 0, but got: ", length);
+    const bool inner = i == op.rank - 1;
+    const int64_t needed = !op.is_forward && inner ? length / 2 + 1 : length;
+    if (sizes.in_dims[i] != 0 && sizes.in_dims[i] < needed) {
+      return InvalidArgument("Input dimension ", first_axis + i, " must have length of at least ",
+                             needed, " but got: ", sizes.in_dims[i]);
+    }
+    sizes.lengths[i] = length;
+    sizes.out_dims[i] = op.is_forward && inner && length != 0 ? length / 2 + 1 : length;
+  }
+  return absl::OkStatus();
 }
 
 template <Kind kKind, bool kForward, int kRank>
 class FourierTransform : public Kernel {
  public:
+  static constexpr FourierOp kOp = {kKind, kForward, kRank};
+
   absl::Status Compute(KernelContext& c) override {
     const Tensor& input = c.input(0);
-    if (input.rank() < kRank) {
-      return InvalidArgument("Input must have rank of at least ", kRank,
-                             " but got: ", input.shape().ToString());
-    }
-    const int batch_rank = input.rank() - kRank;
-    Dims in_dims(input.shape().dims().begin() + batch_rank, input.shape().dims().end());
-    Dims lengths = in_dims;
-    Dims out_dims = in_dims;
-    if (kKind != Kind::kComplex) RETURN_IF_ERROR(ReadLengths(c, in_dims, lengths, out_dims));
-    Dims dims(input.shape().dims().begin(), input.shape().dims().begin() + batch_rank);
-    const int64_t batch = input.shape().ElementsIn(0, batch_rank);
-    dims.insert(dims.end(), out_dims.begin(), out_dims.end());
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-    RETURN_IF_ERROR(CheckTypes(input.dtype(), output->dtype()));
-    if (shape.num_elements() == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const FourierSizes sizes, MeasureFourier(c, kOp));
+    ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, sizes.output));
+    RETURN_IF_ERROR(CheckFourierTypes(kOp, input.dtype(), output->dtype()));
+    if (sizes.output.num_elements() == 0) return absl::OkStatus();
     if (input.num_elements() == 0) {
       std::memset(output->raw(), 0, static_cast<size_t>(output->size_bytes()));
       return absl::OkStatus();
     }
 
     std::vector<std::unique_ptr<FourierPlan>> plans;
-    for (const int64_t length : lengths) {
+    for (const int64_t length : sizes.lengths) {
       plans.push_back(std::make_unique<FourierPlan>(length, !kForward));
     }
-    const int64_t in_size = Product(in_dims);
-    const int64_t out_size = Product(out_dims);
-    const double scale = kForward ? 1.0 : 1.0 / static_cast<double>(Product(lengths));
-    const auto cost = static_cast<double>(Product(lengths)) * 30;
-    c.ParallelFor(batch, cost, [&](int64_t begin, int64_t end) {
+    const int64_t in_size = sizes.in_size();
+    const int64_t out_size = sizes.out_size();
+    const double scale = kForward ? 1.0 : 1.0 / static_cast<double>(sizes.points());
+    const auto cost = static_cast<double>(sizes.points()) * 30;
+    const Dims taken = sizes.TakenDims(kKind);
+    c.ParallelFor(sizes.batch, cost, [&](int64_t begin, int64_t end) {
       std::vector<Value> block;
       std::vector<Value> line;
       std::vector<Value> workspace;
       for (int64_t b = begin; b < end; ++b) {
-        LoadBlock(input, b * in_size, in_dims, Held(lengths), block);
-        Transform(block, lengths, plans, line, workspace);
-        if (kKind == Kind::kFromReal) KeepHalf(lengths.back(), out_dims.back(), block);
+        LoadBlock(input, b * in_size, sizes.in_dims, taken, block);
+        Transform(block, sizes.lengths, taken, plans, line, workspace);
+        if (kKind == Kind::kFromReal) KeepHalf(sizes.lengths.back(), sizes.out_dims.back(), block);
         Store(block.data(), scale, *output, b * out_size, out_size);
       }
     });
@@ -126,49 +131,12 @@ class FourierTransform : public Kernel {
   }
 
  private:
-  static absl::Status ReadLengths(KernelContext& c, const Dims& in_dims, Dims& lengths,
-                                  Dims& out_dims) {
-    const Tensor& given = c.input(1);
-    if (given.rank() != 1 || given.dim(0) != kRank) {
-      return InvalidArgument("fft_length must have shape [", kRank, "]");
-    }
-    const int first_axis = c.input(0).rank() - kRank;
-    for (int i = 0; i < kRank; ++i) {
-      const int64_t length = given.data<int32_t>()[i];
-      if (length < 0) {
-        return InvalidArgument("fft_length[", i, "] must >= 0, but got: ", length);
-      }
-      const bool inner = i == kRank - 1;
-      const int64_t needed = !kForward && inner ? length / 2 + 1 : length;
-      if (in_dims[i] != 0 && in_dims[i] < needed) {
-        return InvalidArgument("Input dimension ", first_axis + i, " must have length of at least ",
-                               needed, " but got: ", in_dims[i]);
-      }
-      lengths[i] = length;
-      out_dims[i] = kForward && inner && length != 0 ? length / 2 + 1 : length;
-    }
-    return absl::OkStatus();
-  }
-
-  static absl::Status CheckTypes(DType in, DType out) {
-    if (kKind == Kind::kComplex) return absl::OkStatus();
-    const DType real = kForward ? in : out;
-    const DType complex = kForward ? out : in;
-    if ((real == DType::kDouble) == (complex == DType::kComplex128)) return absl::OkStatus();
-    return InvalidArgument("Wrong types for ", kForward ? "forward" : "backward",
-                           " real FFT: in=", DTypeName(in), " out=", DTypeName(out));
-  }
-
-  // The dims that a block has in memory: half of the inner one before a transform to real numbers.
-  static Dims Held(Dims lengths) {
-    if (kKind == Kind::kToReal) lengths.back() = lengths.back() / 2 + 1;
-    return lengths;
-  }
-
   // The corner of the input that the transform takes.
   static void LoadBlock(const Tensor& input, int64_t at, const Dims& in_dims, const Dims& held,
                         std::vector<Value>& block) {
-    block.resize(static_cast<size_t>(Product(held)));
+    int64_t count = 1;
+    for (const int64_t dim : held) count *= dim;
+    block.resize(static_cast<size_t>(count));
     const int64_t row = held.back();
     Dims index(kRank - 1, 0);
     for (int64_t to = 0; to < static_cast<int64_t>(block.size()); to += row) {
@@ -182,10 +150,9 @@ class FourierTransform : public Kernel {
     }
   }
 
-  static void Transform(std::vector<Value>& block, const Dims& lengths,
+  static void Transform(std::vector<Value>& block, const Dims& lengths, const Dims& held,
                         const std::vector<std::unique_ptr<FourierPlan>>& plans,
                         std::vector<Value>& line, std::vector<Value>& workspace) {
-    const Dims held = Held(lengths);
     for (int axis = 0; axis + 1 < kRank; ++axis) {
       AlongAxis(block, held, axis, *plans[axis], line, workspace);
     }
@@ -217,6 +184,49 @@ class FourierTransform : public Kernel {
     }
   }
 };
+
+}  // namespace
+
+int64_t FourierSizes::Product(const Dims& dims) {
+  int64_t product = 1;
+  for (const int64_t dim : dims) product *= dim;
+  return product;
+}
+
+Dims FourierSizes::TakenDims(FourierKind kind) const {
+  Dims dims = lengths;
+  if (kind == FourierKind::kToReal) dims.back() = dims.back() / 2 + 1;
+  return dims;
+}
+
+absl::StatusOr<FourierSizes> MeasureFourier(KernelContext& c, const FourierOp& op) {
+  const Shape& input = c.input(0).shape();
+  if (input.rank() < op.rank) {
+    return InvalidArgument("Input must have rank of at least ", op.rank,
+                           " but got: ", input.ToString());
+  }
+  const int batch_rank = input.rank() - op.rank;
+  FourierSizes sizes;
+  sizes.batch = input.ElementsIn(0, batch_rank);
+  sizes.in_dims.assign(input.dims().begin() + batch_rank, input.dims().end());
+  sizes.lengths = sizes.out_dims = sizes.in_dims;
+  if (op.kind != FourierKind::kComplex) RETURN_IF_ERROR(ReadLengths(c, op, sizes));
+  Dims dims(input.dims().begin(), input.dims().begin() + batch_rank);
+  dims.insert(dims.end(), sizes.out_dims.begin(), sizes.out_dims.end());
+  ASSIGN_OR_RETURN(sizes.output, Shape::Make(dims));
+  return sizes;
+}
+
+absl::Status CheckFourierTypes(const FourierOp& op, DType in, DType out) {
+  if (op.kind == FourierKind::kComplex) return absl::OkStatus();
+  const DType real = op.is_forward ? in : out;
+  const DType complex = op.is_forward ? out : in;
+  if ((real == DType::kDouble) == (complex == DType::kComplex128)) return absl::OkStatus();
+  return InvalidArgument("Wrong types for ", op.is_forward ? "forward" : "backward",
+                         " real FFT: in=", DTypeName(in), " out=", DTypeName(out));
+}
+
+namespace {
 
 template <int kRank>
 absl::Status ComplexShape(ShapeContext& c) {
@@ -282,6 +292,7 @@ void DefineComplex(OpBuilder& op, const char* doc) {
       .Shape(ComplexShape<kRank>)
       .Gradient(Differentiate<kRank, kForward>)
       .Cpu(New<FourierTransform<Kind::kComplex, kForward, kRank>>());
+  AddGpuFourier(op, {Kind::kComplex, kForward, kRank});
 }
 
 template <int kRank, bool kForward>
@@ -295,6 +306,7 @@ void DefineReal(OpBuilder& op, const char* doc) {
       .Shape(RealShape<kRank, kForward>)
       .HostMemory({"fft_length"})
       .Cpu(New<FourierTransform<kForward ? Kind::kFromReal : Kind::kToReal, kForward, kRank>>());
+  AddGpuFourier(op, {kForward ? Kind::kFromReal : Kind::kToReal, kForward, kRank});
 }
 
 }  // namespace
