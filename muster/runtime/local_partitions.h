@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "muster/runtime/executor.h"
@@ -16,6 +17,7 @@ class LocalPartitions {
     bool optimize_graph = true;
     bool allow_soft_placement = false;
     bool log_device_placement = false;
+    std::string default_device;  // see PlaceOptions
   };
   using KernelSource = std::function<absl::StatusOr<std::shared_ptr<Kernel>>(const Node&, Device&)>;
 

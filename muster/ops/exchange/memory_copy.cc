@@ -1,28 +1,29 @@
-// Copies between the memory of a device and that of the host (graph/place/memory_copies.h). On a CPU,
-// where both are one, they hand their input on.
+// Copies between the memory of a device and that of the host (graph/place/memory_copies.h). On a
+// CPU, where both are one, they hand their input on.
+#include "muster/device/device_copies.h"
 #include "muster/ops/op.h"
 
 namespace muster {
 namespace {
 
 // The thread is free until the device has come so far.
-class CopyToHost : public Kernel {
+class HostCopy : public Kernel {
  public:
   bool is_async() const override { return true; }
   absl::Status Compute(KernelContext&) override {
     return Internal("_MusterCopyToHost runs asynchronously");
   }
   void ComputeAsync(KernelContext& c, Done done) override {
-    c.device().CopyToHost(
-        c.input(0), [&c, done = std::move(done)](absl::StatusOr<Tensor> copy) mutable {
-          if (copy.ok()) c.SetOutput(0, *std::move(copy));
-          std::move(done)(copy.status());
-        });
+    CopyToHost(c.device(), c.input(0),
+               [&c, done = std::move(done)](absl::StatusOr<Tensor> copy) mutable {
+                 if (copy.ok()) c.SetOutput(0, *std::move(copy));
+                 std::move(done)(copy.status());
+               });
   }
 };
 
 absl::Status CopyToDevice(KernelContext& c) {
-  ASSIGN_OR_RETURN(Tensor copy, c.device().CopyFromHost(c.input(0)));
+  ASSIGN_OR_RETURN(Tensor copy, CopyFromHost(c.device(), c.input(0)));
   c.SetOutput(0, std::move(copy));
   return absl::OkStatus();
 }
@@ -34,8 +35,8 @@ DEFINE_OP(_MusterCopyToHost) {
       .Doc("The input, from the memory of the device to that of the host.")
       .Shape(UnchangedShape)
       .HostMemory({"output"})
-      .Cpu(New<CopyToHost>())
-      .Gpu(New<CopyToHost>());
+      .Cpu(New<HostCopy>())
+      .Gpu(New<HostCopy>());
 }
 
 DEFINE_OP(_MusterCopyToDevice) {
