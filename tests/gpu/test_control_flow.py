@@ -441,6 +441,29 @@ with tf.Graph().as_default(), tf.device("/gpu:0"):
 """)
 
 
+def test_loops_swap_what_gradients_need():
+    _check("""
+x = np.linspace(0.1, 1, 1 << 18).astype(np.float32)
+config = tf.ConfigProto(allow_soft_placement=True)
+config.gpu_options.per_process_gpu_memory_fraction = 1 / 64  # 32 MiB of the 2 GiB that the emulated card has
+
+def gradient(device, swap):
+    with tf.Graph().as_default(), tf.device(device):
+        start = tf.placeholder(tf.float32, x.shape)
+        _, y = tf.while_loop(lambda i, y: i < 40, lambda i, y: (i + 1, y * tf.minimum(y, 1.0)), [0, start], swap_memory=swap,
+                             parallel_iterations=1)
+        with tf.Session(config=config) as session:
+            return session.run(tf.gradients(y, start)[0], {start: x})
+
+try:
+    gradient("/gpu:0", False)
+    raise AssertionError("the values would not fit")
+except tf.errors.ResourceExhaustedError:
+    pass
+np.testing.assert_allclose(gradient("/gpu:0", True), gradient("/cpu:0", False), 1e-4)
+""")
+
+
 def test_sessions_that_close_give_their_memory_back():
     _check("""
 x = normal(3, 8)
