@@ -18,12 +18,12 @@ GpuFunction::GpuFunction(GpuKernel& kernel, const char* file, std::string expres
   kernel.functions_.push_back(this);
 }
 
-GpuGrid GpuFunction::GridForEach(int64_t count) const {
+GpuGrid GpuGridForEach(const Gpu& gpu, int64_t count) {
   GpuGrid grid;
   grid.threads_x = kThreads;
   const int64_t wanted = (count + kThreads - 1) / kThreads;
   grid.blocks_x = static_cast<unsigned>(
-      std::min<int64_t>(wanted, gpu_->multiprocessors() * kBlocksPerMultiprocessor));
+      std::min<int64_t>(wanted, gpu.multiprocessors() * kBlocksPerMultiprocessor));
   return grid;
 }
 

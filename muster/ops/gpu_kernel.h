@@ -42,6 +42,10 @@ namespace muster {
 
 class GpuKernel;
 
+// As many threads as there are elements, within what the card can hold at once: for functions that
+// use FOR_EACH_ELEMENT.
+GpuGrid GpuGridForEach(const Gpu& gpu, int64_t count);
+
 // One function of a .cu file for one choice of template arguments: a member of the kernel that
 // launches it. Compiled when the kernel is set up.
 class GpuFunction {
@@ -61,13 +65,12 @@ class GpuFunction {
     static_assert((std::is_trivially_copyable_v<Args> && ...));
     return LaunchWith(grid, {GpuArgument{&arguments, sizeof(arguments), KindOf<Args>()}...});
   }
-  // As many threads as there are elements, within what the card can hold at once: for functions
-  // that use FOR_EACH_ELEMENT.
+  // See GpuGridForEach.
   template <typename... Args>
   absl::Status LaunchForEach(int64_t count, const Args&... arguments) const {
     return Launch(GridForEach(count), arguments...);
   }
-  GpuGrid GridForEach(int64_t count) const;
+  GpuGrid GridForEach(int64_t count) const { return GpuGridForEach(*gpu_, count); }
   Gpu& gpu() const { return *gpu_; }
 
  private:

@@ -113,9 +113,18 @@ OpBuilder& OpBuilder::GpuTypes(const char* attr, const std::vector<DType>& dtype
   }
   return *this;
 }
-OpBuilder& OpBuilder::GpuUntyped(KernelFactory factory) {
-  Gpu(std::move(factory));
+OpBuilder& OpBuilder::GpuUntyped(KernelFactory factory, std::vector<std::string> host_memory) {
+  Gpu(std::move(factory), {}, std::move(host_memory));
   kernels_.back().needs_card = true;
+  return *this;
+}
+OpBuilder& OpBuilder::GpuIfAsked() {
+  for (KernelRegistration& kernel : kernels_) kernel.is_last_choice = kernel.device_type == "GPU";
+  return *this;
+}
+OpBuilder& OpBuilder::GpuCalls(KernelFactory factory, std::vector<std::string> host_memory) {
+  Gpu(std::move(factory), {}, std::move(host_memory));
+  kernels_.back().counts_on_host = true;
   return *this;
 }
 OpBuilder& OpBuilder::GpuOnHost(const char* attr, const std::vector<DType>& dtypes) {

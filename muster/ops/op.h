@@ -98,7 +98,14 @@ class OpBuilder {
                       const std::vector<std::string>& host_memory = {},
                       const std::vector<std::pair<std::string, DType>>& more = {});
   // For ops without such an attribute.
-  OpBuilder& GpuUntyped(KernelFactory factory);
+  OpBuilder& GpuUntyped(KernelFactory factory, std::vector<std::string> host_memory = {});
+  OpBuilder& GpuUntyped(KernelFunction function, std::vector<std::string> host_memory = {}) {
+    return GpuUntyped(Stateless(function), std::move(host_memory));
+  }
+  // The kernels for GPUs so far are for nodes that ask for one; others run on a CPU.
+  OpBuilder& GpuIfAsked();
+  // For ops that call functions (CallSiteOf): int32 is in host memory.
+  OpBuilder& GpuCalls(KernelFactory factory, std::vector<std::string> host_memory = {});
   // The kernels for the CPU of these types serve GPUs as well, with every argument in host memory:
   // what TensorFlow does for int32, which counts and shapes are made of. After Cpu and CpuTypes.
   OpBuilder& GpuOnHost(const char* attr, const std::vector<DType>& dtypes = {DType::kInt32});

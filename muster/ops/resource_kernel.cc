@@ -59,6 +59,10 @@ absl::StatusOr<ResourceName> NameResource(const KernelSetup& setup, bool use_nod
   return result;
 }
 
+void NameForDevice(ResourceName& name, Device& device) {
+  if (device.has_own_memory()) absl::StrAppend(&name.name, "@", device.name());
+}
+
 std::string ResourceKey(absl::string_view name, absl::string_view type_name) {
   return absl::StrCat(name, "/", type_name);
 }

@@ -22,6 +22,10 @@ struct ResourceName {
 // `use_node_name` a thing without a shared name is shared under the name of its node.
 absl::StatusOr<ResourceName> NameResource(const KernelSetup& setup, bool use_node_name = false);
 
+// Of things that hold tensors: one on a device with memory of its own is another one than that of
+// the same name elsewhere.
+void NameForDevice(ResourceName& name, Device& device);
+
 // Things of different types may share a name: this is what one is registered under.
 std::string ResourceKey(absl::string_view name, absl::string_view type_name);
 

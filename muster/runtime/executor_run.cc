@@ -374,7 +374,9 @@ absl::Status ExecutorRun::CheckOutputs(const PlanNode& item, NodeOutputs& output
                       " does not match declared output type ",
                       DTypeName(item.node->output_types()[i]), " for node ", item.node->name());
     }
-    if (item.host_outputs == nullptr || entry.state != Entry::State::kValue) continue;
+    if (item.host_outputs == nullptr || entry.state != Entry::State::kValue ||
+        !IsPlainData(entry.tensor.dtype()))
+      continue;
     const bool is_host = (*item.host_outputs)[i];
     if (entry.tensor.size_bytes() > 0 && is_host == IsInDeviceMemory(entry.tensor)) {
       return Internal("Output ", i, " of node ", item.node->name(), " is not in ",

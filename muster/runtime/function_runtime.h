@@ -30,7 +30,8 @@ class FunctionRuntime : public FunctionCaller,
         resources_(resources),
         options_(options) {}
 
-  absl::StatusOr<Handle> Instantiate(const FunctionRef& function) override;
+  Device* FindDevice(absl::string_view name) const override;
+  absl::StatusOr<Handle> Instantiate(const FunctionRef& function, const CallSite& site) override;
   void Call(Handle handle, std::vector<Tensor> arguments, Step& step, CallDone done) override;
 
  private:
@@ -40,7 +41,8 @@ class FunctionRuntime : public FunctionCaller,
     size_t num_results = 0;
     std::unique_ptr<LocalPartitions> partitions;
   };
-  absl::StatusOr<std::unique_ptr<Instance>> Make(const FunctionRef& function) const;
+  absl::StatusOr<std::unique_ptr<Instance>> Make(const FunctionRef& function,
+                                                 const CallSite& site) const;
 
   const std::shared_ptr<const void> keep_;
   const std::shared_ptr<const Graph> library_;

@@ -21,7 +21,8 @@ KernelFactory Stateless(KernelFunction function) {
 }
 
 absl::StatusOr<Tensor*> KernelContext::AllocateOutput(int i, const Shape& shape) {
-  Allocator& allocator = IsHostOutput(i) ? device_.host_allocator() : device_.allocator();
+  const bool on_host = IsHostOutput(i) || !IsPlainData(output_type(i));
+  Allocator& allocator = on_host ? device_.host_allocator() : device_.allocator();
   ASSIGN_OR_RETURN(Tensor tensor, Tensor::Make(output_type(i), shape, allocator));
   outputs_[i].tensor = std::move(tensor);
   outputs_[i].state = Entry::State::kValue;
@@ -47,7 +48,8 @@ absl::StatusOr<Tensor*> KernelContext::ForwardOrAllocate(std::initializer_list<i
 }
 
 absl::StatusOr<Tensor> KernelContext::AllocateTemporary(DType dtype, const Shape& shape) {
-  return Tensor::Make(dtype, shape, device_.allocator());
+  return Tensor::Make(dtype, shape,
+                      IsPlainData(dtype) ? device_.allocator() : device_.host_allocator());
 }
 
 void KernelContext::SetOutput(int i, Tensor tensor) {

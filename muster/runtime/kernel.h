@@ -80,8 +80,8 @@ class KernelContext {
   // context share it.
   Tensor TakeInput(int i) { return std::move(inputs_[i].tensor); }
 
-  // New memory, of the device or, for outputs that the kernel has there, of the host; the tensor stays in output i and may be written until the kernel
-  // returns.
+  // New memory, of the device or, for outputs that the kernel has there and for what is not plain
+  // data, of the host; the tensor stays in output i and may be written until the kernel returns.
   absl::StatusOr<Tensor*> AllocateOutput(int i, const Shape& shape);
   // The memory of the first of `inputs` that has no other owner and has output i's type and
   // `shape`'s size, else new memory.
@@ -163,7 +163,9 @@ struct KernelRegistration {
   std::vector<std::pair<std::string, DType>> types;
   std::vector<std::string> host_memory_args;
   KernelFactory factory;
-  bool needs_card = false;  // a GpuKernel: of no use for other devices of the type GPU
+  bool is_last_choice = false;  // kernels of other types of devices are preferred
+  bool counts_on_host = false;  // int32 is in host memory, as in functions
+  bool needs_card = false;      // a GpuKernel: of no use for other devices of the type GPU
 };
 
 // Thread-safe once the op definitions have run.
@@ -177,6 +179,8 @@ class KernelRegistry {
                                                  absl::string_view device_type) const;
   // Null where there is none.
   const KernelRegistration* FindOrNull(const Node& node, absl::string_view device_type) const;
+  // As PlaceOptions::supports.
+  int Preference(const Node& node, absl::string_view device_type) const;
   const std::vector<KernelRegistration>& For(absl::string_view op) const;
   // For tests with a device of the type GPU that is no card: kernels that need one are not found.
   void WithoutCards() { without_cards_ = true; }
@@ -187,7 +191,8 @@ class KernelRegistry {
 };
 
 // Which arguments the kernel of a node has in host memory on a device with memory of its own: those
-// that it names, and all that are not plain data. Errors as Find.
+// that it names, strings and handles. Of variants it is the tensors that their values hold. Errors
+// as Find.
 absl::StatusOr<HostArgs> HostArgsOf(const Node& node, absl::string_view device_type);
 
 // Makes and sets up the kernel of a node.

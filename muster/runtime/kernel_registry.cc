@@ -8,6 +8,7 @@
 
 #include "muster/base/check.h"
 #include "muster/base/mutex.h"
+#include "muster/device/device_copies.h"
 #include "muster/graph/infer.h"
 #include "muster/graph/op_registry.h"
 #include "muster/runtime/kernel.h"
@@ -85,6 +86,11 @@ const KernelRegistration* KernelRegistry::FindOrNull(const Node& node,
   return nullptr;
 }
 
+int KernelRegistry::Preference(const Node& node, absl::string_view device_type) const {
+  const KernelRegistration* const kernel = FindOrNull(node, device_type);
+  return kernel == nullptr ? 0 : kernel->is_last_choice ? 1 : 2;
+}
+
 absl::StatusOr<const KernelRegistration*> KernelRegistry::Find(
     const Node& node, absl::string_view device_type) const {
   if (const KernelRegistration* const found = FindOrNull(node, device_type)) return found;
@@ -101,9 +107,14 @@ absl::StatusOr<HostArgs> HostArgsOf(const Node& node, absl::string_view device_t
   ASSIGN_OR_RETURN(const KernelRegistration* const kernel,
                    KernelRegistry::Global().Find(node, device_type));
   HostArgs host;
-  for (DType dtype : node.input_types()) host.inputs.push_back(!IsPlainData(BaseType(dtype)));
-  for (DType dtype : node.output_types()) host.outputs.push_back(!IsPlainData(BaseType(dtype)));
-  const auto mark = [&](const std::vector<ArgDef>& args, std::vector<bool>& marked) -> absl::Status {
+  const auto is_on_host = [kernel](DType dtype) {
+    return StaysOnHost(BaseType(dtype)) ||
+           (kernel->counts_on_host && BaseType(dtype) == DType::kInt32);
+  };
+  for (DType dtype : node.input_types()) host.inputs.push_back(is_on_host(dtype));
+  for (DType dtype : node.output_types()) host.outputs.push_back(is_on_host(dtype));
+  const auto mark = [&](const std::vector<ArgDef>& args,
+                        std::vector<bool>& marked) -> absl::Status {
     ASSIGN_OR_RETURN(const std::vector<ArgRange> ranges, ArgRanges(args, node.attrs()));
     for (size_t i = 0; i < args.size(); ++i) {
       if (!absl::c_linear_search(kernel->host_memory_args, args[i].name)) continue;

@@ -23,9 +23,10 @@ absl::Status Place(Graph& graph, const std::vector<Device*>& devices,
   for (const Device* device : devices) names.push_back(device->name());
   PlaceOptions place_options;
   place_options.allow_soft_placement = options.allow_soft_placement;
+  place_options.default_device = options.default_device;
   if (!AreOfOneType(devices)) {
     place_options.supports = [](const Node& node, absl::string_view type) {
-      return KernelRegistry::Global().FindOrNull(node, type) != nullptr;
+      return KernelRegistry::Global().Preference(node, type);
     };
   }
   ASSIGN_OR_RETURN(const Placement placement, PlaceGraph(graph, names, place_options));

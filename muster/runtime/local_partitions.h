@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "muster/runtime/executor.h"
@@ -18,6 +19,7 @@ class LocalPartitions {
     bool log_device_placement = false;
     // Results are looked at when the streams of the devices have ended (TaskStep).
     bool awaits_streams = false;
+    std::string default_device;  // see PlaceOptions
   };
   using KernelSource = std::function<absl::StatusOr<std::shared_ptr<Kernel>>(const Node&, Device&)>;
 

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/span.h"
+
 #include "muster/base/cancellation.h"
 #include "muster/device/device.h"
 #include "muster/graph/attr_value.h"
@@ -17,6 +19,23 @@ namespace muster {
 class StepTrace;
 struct Caller;
 
+// Where a function is called. Its nodes that ask for no device run on that of the caller where it
+// has kernels for them.
+struct CallSite {
+  Device* device = nullptr;  // of the caller; null: any, and all values are in host memory
+  // Arguments and results are in the memory of the device, but for what StaysOnHost and for int32,
+  // which functions have in host memory; else all are in host memory.
+  bool on_device = false;
+  bool results_on_host = false;   // nevertheless
+  bool counts_on_device = false;  // int32 as other numbers
+  // By argument: the device of what a handle points to; empty for other types and where it is not
+  // known. May be shorter.
+  std::vector<std::string> handle_devices;
+};
+// The caller is a kernel on `device`, which has its arguments where
+// KernelRegistration::counts_on_host says.
+CallSite CallSiteOf(Device& device, absl::Span<const Tensor> arguments);
+
 // Runs functions of the graph's library for kernels: their own executor, the caller's rendezvous,
 // cancellation and step container.
 class FunctionCaller {
@@ -24,7 +43,9 @@ class FunctionCaller {
   using Handle = int64_t;
   using CallDone = absl::AnyInvocable<void(absl::StatusOr<std::vector<Tensor>>) &&>;
   virtual ~FunctionCaller() = default;
-  virtual absl::StatusOr<Handle> Instantiate(const FunctionRef& function) = 0;
+  // A device that functions run on; null where there is none of that name.
+  virtual Device* FindDevice(absl::string_view name) const = 0;
+  virtual absl::StatusOr<Handle> Instantiate(const FunctionRef& function, const CallSite& site) = 0;
   virtual void Call(Handle handle, std::vector<Tensor> arguments, struct Step& step,
                     CallDone done) = 0;
 };

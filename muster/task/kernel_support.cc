@@ -7,7 +7,7 @@
 
 namespace muster {
 
-std::function<bool(const Node&, absl::string_view)> KernelSupport(
+std::function<int(const Node&, absl::string_view)> KernelSupport(
     absl::Span<const std::string> devices) {
   absl::flat_hash_set<std::string> types;
   for (const std::string& device : devices) {
@@ -16,7 +16,7 @@ std::function<bool(const Node&, absl::string_view)> KernelSupport(
   }
   if (types.size() <= 1) return nullptr;
   return [](const Node& node, absl::string_view type) {
-    return KernelRegistry::Global().FindOrNull(node, type) != nullptr;
+    return KernelRegistry::Global().Preference(node, type);
   };
 }
 

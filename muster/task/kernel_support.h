@@ -14,7 +14,7 @@ namespace muster {
 // PlaceOptions::supports: whether a type of device has a kernel for a node. The tasks of other
 // processes are taken to have the kernels of this one. Null where `devices`, given by name, are of
 // one type, so that kernels do not decide.
-std::function<bool(const Node&, absl::string_view)> KernelSupport(
+std::function<int(const Node&, absl::string_view)> KernelSupport(
     absl::Span<const std::string> devices);
 
 }  // namespace muster

@@ -1,5 +1,6 @@
 #include "muster/graph/place/place.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -86,6 +87,9 @@ class Placer {
     if (!options_.local_task.empty()) {
       ASSIGN_OR_RETURN(local_task_, DeviceName::Parse(options_.local_task));
     }
+    if (!options_.default_device.empty()) {
+      ASSIGN_OR_RETURN(default_device_, DeviceName::Parse(options_.default_device));
+    }
     for (const auto& node : graph_.nodes()) RETURN_IF_ERROR(ReadRequest(*node));
     RETURN_IF_ERROR(JoinClasses());
     RETURN_IF_ERROR(JoinHandles());
@@ -105,8 +109,9 @@ class Placer {
  private:
   struct Group {
     DeviceName wanted;
-    DeviceName binding;  // of the handles that it makes
-    TypeSet types = 0;   // that have kernels for all members
+    DeviceName binding;     // of the handles that it makes
+    TypeSet types = 0;      // that have kernels for all members
+    TypeSet preferred = 0;  // of them
     int size = 1;
     int device = -1;
     std::string reason;
@@ -143,11 +148,17 @@ class Placer {
   int num_devices() const { return devices_.size(); }
 
   absl::Status ReadTypes(const Node& node, Group& group) const {
-    group.types = devices_.all_types();
+    group.types = group.preferred = devices_.all_types();
     if (options_.supports == nullptr || IsBoundary(node)) return absl::OkStatus();
-    TypeSet types = 0;
+    TypeSet types = 0, preferred = 0;
+    int most = 1;
     for (size_t i = 0; i < devices_.types().size(); ++i) {
-      if (options_.supports(node, devices_.types()[i])) types |= TypeSet{1} << i;
+      const int preference = options_.supports(node, devices_.types()[i]);
+      if (preference == 0) continue;
+      types |= TypeSet{1} << i;
+      if (preference > most) preferred = 0;
+      most = std::max(most, preference);
+      if (preference == most) preferred |= TypeSet{1} << i;
     }
     if (types == 0) {
       const bool is_elsewhere = group.wanted.job && !Conflict(group.wanted, local_task_).empty();
@@ -158,6 +169,7 @@ class Placer {
           devices_.TypesText(group.types), "]\n\t [[", node.name(), "]]");
     }
     group.types = types;
+    group.preferred = preferred;
     return absl::OkStatus();
   }
 
@@ -173,6 +185,7 @@ class Placer {
     groups_[into].wanted = std::move(wanted);
     groups_[into].binding = std::move(binding);
     groups_[into].types &= groups_[other].types;
+    groups_[into].preferred &= groups_[other].preferred;
     groups_[into].size += groups_[other].size;
   }
 
@@ -287,7 +300,13 @@ class Placer {
   absl::Status Assign(const Node& node) {
     Group& group = groups_[Root(node.id())];
     if (group.device < 0) {
-      group.device = devices_.First(group.wanted, group.types);
+      const bool is_free = !group.wanted.type && !group.wanted.index;
+      if (is_free && !options_.default_device.empty())
+        group.device = devices_.First(default_device_.Override(group.wanted), group.types);
+      const TypeSet preferred = group.types & group.preferred;
+      if (group.device < 0 && is_free && preferred != 0)
+        group.device = devices_.First(group.wanted, preferred);
+      if (group.device < 0) group.device = devices_.First(group.wanted, group.types);
       const bool is_missing = group.device < 0;
       DeviceName wanted = group.wanted;
       if (is_missing && options_.allow_soft_placement) {
@@ -434,6 +453,7 @@ class Placer {
   const DeviceIndex& devices_;
   const PlaceOptions& options_;
   DeviceName local_task_;
+  DeviceName default_device_;
   absl::flat_hash_map<std::string, DeviceName> parsed_;
   std::vector<Group> groups_;  // by id of the group's root
   std::vector<int> parents_;

@@ -21,9 +21,13 @@ struct PlaceOptions {
   absl::flat_hash_map<int, int> fixed;
   // "/job:worker/replica:0/task:0": its devices come before equal ones of other tasks.
   std::string local_task;
-  // Whether there is a kernel for the node on a type of device; null where there always is. A node
+  // The whole name of the device that is preferred where a node asks for no type of device; empty:
+  // none.
+  std::string default_device;
+  // Whether there is a kernel for the node on a type of device: 0 where there is none, and more
+  // where it is to be preferred if no type is asked for. Null where there always is one. A node
   // without any may still be asked for on another task, which knows better.
-  std::function<bool(const Node& node, absl::string_view device_type)> supports;
+  std::function<int(const Node& node, absl::string_view device_type)> supports;
 };
 
 struct Placement {

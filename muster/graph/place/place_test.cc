@@ -185,6 +185,39 @@ TEST_F(PlaceInClusterTest, KernelsDecideAboutTypes) {
   EXPECT_EQ(NameOf(y, {kWorker, kGpu}), kWorker);
 }
 
+TEST_F(PlaceInClusterTest, KernelsMayBeTheLastChoice) {
+  options_.supports = [](const Node& node, absl::string_view type) {
+    return type == "GPU" && node.op() == "Neg" ? 1 : 2;
+  };
+  const Output x = X(scope_);
+  const Output y = scope_.Op("Neg", {x}, {}, "y");
+  EXPECT_EQ(NameOf(x, {kWorker, kGpu}), kGpu);
+  EXPECT_EQ(NameOf(y, {kWorker, kGpu}), kWorker);
+  y.node->set_device("/job:worker");
+  EXPECT_EQ(NameOf(y, {kWorker, kGpu}), kWorker);
+  y.node->set_device("/job:worker/device:GPU:0");
+  EXPECT_EQ(NameOf(y, {kWorker, kGpu}), kGpu);
+  // What must be with it goes where it prefers to be.
+  y.node->set_device("");
+  const Output with = scope_.ColocatedWith(*y.node).Op("Abs", {x}, {}, "with");
+  EXPECT_EQ(NameOf(with, {kWorker, kGpu}), kWorker);
+}
+
+TEST_F(PlaceInClusterTest, TheDefaultDeviceIsPreferred) {
+  options_.supports = [](const Node& node, absl::string_view type) {
+    return type != "GPU" || node.op() != "Neg";
+  };
+  const Output x = X(scope_);
+  const Output y = scope_.Op("Neg", {x}, {}, "y");
+  const Output asked = X(scope_.WithDevice("/device:GPU:0"), "asked");
+  options_.default_device = kWorker;
+  EXPECT_EQ(NameOf(x, {kWorker, kGpu}), kWorker);
+  EXPECT_EQ(NameOf(asked, {kWorker, kGpu}), kGpu);
+  options_.default_device = kGpu;
+  EXPECT_EQ(NameOf(x, {kWorker, kGpu}), kGpu);
+  EXPECT_EQ(NameOf(y, {kWorker, kGpu}), kWorker);
+}
+
 TEST_F(PlaceInClusterTest, KernelsOfOtherTasksAreTheirMatter) {
   options_.supports = [](const Node& node, absl::string_view) { return node.op() != "Neg"; };
   options_.local_task = "/job:worker/replica:0/task:0";

@@ -97,7 +97,8 @@ DEFINE_OP(_DeviceArg) {
       .Stateful()
       .Doc("An argument of the function or partition, in device memory.")
       .Shape(ArgShape)
-      .Cpu(New<ArgKernel>());
+      .Cpu(New<ArgKernel>())
+      .Gpu(New<ArgKernel>());
 }
 
 DEFINE_OP(_Retval) {
@@ -119,7 +120,8 @@ DEFINE_OP(_DeviceRetval) {
       .Stateful()
       .Doc("A result of the function or partition, in device memory.")
       .Shape(NoOutputs)
-      .Cpu(New<RetvalKernel>());
+      .Cpu(New<RetvalKernel>())
+      .Gpu(New<RetvalKernel>());
 }
 
 DEFINE_OP(_ListToArray) {

@@ -1,4 +1,5 @@
 // Tensors made from a value or a shape.
+#include "muster/device/device_copies.h"
 #include "muster/ops/control/variant_math.h"
 #include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/indexing/strided_copy.h"
@@ -19,7 +20,7 @@ class ConstKernel : public Kernel {
     ASSIGN_OR_RETURN(value_, setup.Attr<Tensor>("value"));
     RETURN_IF_ERROR(CheckType(value_, setup.output_type(0)));
     if (setup.has_device_outputs()) {
-      ASSIGN_OR_RETURN(value_, setup.device().CopyFromHost(value_));
+      ASSIGN_OR_RETURN(value_, CopyFromHost(setup.device(), value_));
     }
     return absl::OkStatus();
   }
@@ -242,7 +243,8 @@ DEFINE_OP(ZerosLike) {
       .Gpu(ZerosLike, {{"T", DType::kInt32}}, {"y"})
       .GpuTypes("T",
                 GpuFloatsAnd({DType::kBool, DType::kInt64, DType::kComplex64, DType::kComplex128}),
-                [](DType) { return New<GpuZerosLike>(); });
+                [](DType) { return New<GpuZerosLike>(); })
+      .GpuTypes("T", {DType::kVariant}, [](DType) { return Stateless(ZerosLikeVariants); });
 }
 
 DEFINE_OP(OnesLike) {

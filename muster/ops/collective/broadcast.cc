@@ -92,7 +92,8 @@ DEFINE_OP(CollectiveBcastSend) {
       .DistributedCommunication()
       .Doc("Gives a tensor to the other ranks of a group.")
       .Shape(DeclaredShape)
-      .Cpu(New<Send<CollectiveKernel::kAttributes>>());
+      .Cpu(New<Send<CollectiveKernel::kAttributes>>())
+      .Gpu(New<Send<CollectiveKernel::kAttributes>>(), {}, kThroughHost);
 }
 
 DEFINE_OP(CollectiveBcastRecv) {
@@ -105,7 +106,8 @@ DEFINE_OP(CollectiveBcastRecv) {
       .DistributedCommunication()
       .Doc("Takes the tensor that one rank of a group gives to the others.")
       .Shape(DeclaredShape)
-      .Cpu(New<Recv<CollectiveKernel::kAttributes>>());
+      .Cpu(New<Recv<CollectiveKernel::kAttributes>>())
+      .Gpu(New<Recv<CollectiveKernel::kAttributes>>(), {}, kThroughHost);
 }
 
 DEFINE_OP(CollectiveBcastSendV2) {
@@ -118,7 +120,8 @@ DEFINE_OP(CollectiveBcastSendV2) {
       .DistributedCommunication()
       .Doc("CollectiveBcastSend with a group and an instance that are inputs.")
       .Shape(UnchangedShape)
-      .Cpu(New<Send<1>>());
+      .Cpu(New<Send<1>>())
+      .Gpu(New<Send<1>>(), {}, kThroughHost);
 }
 
 DEFINE_OP(CollectiveBcastRecvV2) {
@@ -133,7 +136,8 @@ DEFINE_OP(CollectiveBcastRecvV2) {
       .DistributedCommunication()
       .Doc("CollectiveBcastRecv with a group and an instance that are inputs.")
       .Shape(ShapeOfInput)
-      .Cpu(New<Recv<0>>());
+      .Cpu(New<Recv<0>>())
+      .Gpu(New<Recv<0>>(), {}, kThroughHost);
 }
 
 }  // namespace muster

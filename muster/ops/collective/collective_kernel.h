@@ -31,6 +31,10 @@ class CollectiveKernel : public Kernel {
   CollectiveParams attributes_;
 };
 
+// Arguments of kernels for GPUs: ranks exchange the memory of hosts, and the copies around the node
+// use memory that the card reaches by itself.
+inline const std::vector<std::string> kThroughHost = {"input", "data"};
+
 // `op` with the attributes and inputs of the keys, in TensorFlow's order.
 OpBuilder& KeyAttributes(OpBuilder& op);
 OpBuilder& KeyInputs(OpBuilder& op);

@@ -67,7 +67,8 @@ DEFINE_OP(CollectiveGather) {
       .DistributedCommunication()
       .Doc("The tensors of all ranks of a group, along the first dimension.")
       .Shape(GatherShape)
-      .Cpu(New<Gather<CollectiveKernel::kAttributes>>());
+      .Cpu(New<Gather<CollectiveKernel::kAttributes>>())
+      .Gpu(New<Gather<CollectiveKernel::kAttributes>>(), {}, kThroughHost);
 }
 
 DEFINE_OP(CollectiveGatherV2) {
@@ -83,7 +84,8 @@ DEFINE_OP(CollectiveGatherV2) {
       .DistributedCommunication()
       .Doc("CollectiveGather with a group and an instance that are inputs.")
       .Shape(GatherV2Shape)
-      .Cpu(New<Gather<1>>());
+      .Cpu(New<Gather<1>>())
+      .Gpu(New<Gather<1>>(), {}, kThroughHost);
 }
 
 DEFINE_OP(CollectiveAllToAllV2) {

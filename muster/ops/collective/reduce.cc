@@ -132,7 +132,8 @@ DEFINE_OP(CollectiveReduce) {
       .DistributedCommunication()
       .Doc("Brings the tensors of all ranks of a group together, element by element.")
       .Shape(UnchangedShape)
-      .Cpu(New<Reduce<CollectiveKernel::kAttributes>>());
+      .Cpu(New<Reduce<CollectiveKernel::kAttributes>>())
+      .Gpu(New<Reduce<CollectiveKernel::kAttributes>>(), {}, kThroughHost);
 }
 
 DEFINE_OP(CollectiveReduceV2) {
@@ -151,7 +152,8 @@ DEFINE_OP(CollectiveReduceV2) {
       .DistributedCommunication()
       .Doc("CollectiveReduce with a group and an instance that are inputs.")
       .Shape(UnchangedShape)
-      .Cpu(New<Reduce<1>>());
+      .Cpu(New<Reduce<1>>())
+      .Gpu(New<Reduce<1>>(), {}, kThroughHost);
 }
 
 DEFINE_OP(CollectiveReduceScatterV2) {

@@ -1,8 +1,8 @@
 // Calls of functions and control flow made of functions, for what is not inlined before the step:
 // PartitionedCall, If, Case, While, For.
 #include <algorithm>
-#include <cstring>
 
+#include "muster/ops/control/held_elements.h"
 #include "muster/ops/op.h"
 #include "muster/runtime/executor_type.h"
 
@@ -11,14 +11,17 @@ namespace {
 
 using CallDone = FunctionCaller::CallDone;
 
+// `gives_decision`: the host looks at the results.
 void CallFunction(KernelContext& c, const FunctionRef& function, std::vector<Tensor> arguments,
-                  CallDone done) {
+                  CallDone done, bool gives_decision = false) {
   FunctionCaller* const caller = c.step().functions;
   if (caller == nullptr) {
     std::move(done)(NotFound("Function ", function.name, " is not defined."));
     return;
   }
-  const absl::StatusOr<FunctionCaller::Handle> handle = caller->Instantiate(function);
+  CallSite site = CallSiteOf(c.device(), arguments);
+  site.results_on_host = gives_decision;
+  const absl::StatusOr<FunctionCaller::Handle> handle = caller->Instantiate(function, site);
   if (!handle.ok()) {
     std::move(done)(handle.status());
     return;
@@ -201,10 +204,12 @@ class Loop : public std::enable_shared_from_this<Loop> {
       : c_(c), cond_(cond), body_(body), values_(TakeInputs(c, 0)), done_(std::move(done)) {}
 
   void Test() {
-    CallFunction(c_, cond_, values_,
-                 [loop = shared_from_this()](absl::StatusOr<std::vector<Tensor>> results) {
-                   loop->Decide(std::move(results));
-                 });
+    CallFunction(
+        c_, cond_, values_,
+        [loop = shared_from_this()](absl::StatusOr<std::vector<Tensor>> results) {
+          loop->Decide(std::move(results));
+        },
+        /*gives_decision=*/true);
   }
 
  private:
@@ -357,8 +362,7 @@ class FakeParamKernel : public Kernel {
     return absl::OkStatus();
   }
   absl::Status Compute(KernelContext& c) override {
-    ASSIGN_OR_RETURN(Tensor value, Tensor::Make(c.output_type(0), shape_, c.device().allocator()));
-    if (IsPlainData(value.dtype())) std::memset(value.raw(), 0, value.size_bytes());
+    ASSIGN_OR_RETURN(Tensor value, Zeros(c, c.output_type(0), shape_));
     c.SetOutput(0, std::move(value));
     return absl::OkStatus();
   }
@@ -408,7 +412,8 @@ void DefineCall(OpBuilder& op) {
       .Input("args: Tin")
       .Output("output: Tout")
       .Shape(UnknownShape)
-      .Cpu(New<CallKernel>());
+      .Cpu(New<CallKernel>())
+      .GpuCalls(New<CallKernel>());
 }
 
 void DefineIf(OpBuilder& op) {
@@ -422,7 +427,8 @@ void DefineIf(OpBuilder& op) {
       .Input("input: Tin")
       .Output("output: Tout")
       .Shape(BranchShapes)
-      .Cpu(New<IfKernel>());
+      .Cpu(New<IfKernel>())
+      .GpuCalls(New<IfKernel>(), {"cond"});
 }
 
 void DefineCase(OpBuilder& op) {
@@ -434,7 +440,8 @@ void DefineCase(OpBuilder& op) {
       .Input("input: Tin")
       .Output("output: Tout")
       .Shape(BranchShapes)
-      .Cpu(New<CaseKernel>());
+      .Cpu(New<CaseKernel>())
+      .GpuCalls(New<CaseKernel>(), {"branch_index"});
 }
 
 void DefineWhile(OpBuilder& op) {
@@ -446,7 +453,8 @@ void DefineWhile(OpBuilder& op) {
       .Input("input: T")
       .Output("output: T")
       .Shape(LoopShapes)
-      .Cpu(New<WhileKernel>());
+      .Cpu(New<WhileKernel>())
+      .GpuCalls(New<WhileKernel>());
 }
 
 DEFINE_OP(PartitionedCall) {
@@ -467,7 +475,8 @@ DEFINE_OP(SymbolicGradient) {
       .Output("output: Tout")
       .Doc("The gradients of a function's arguments, given them and the gradients of its results.")
       .Shape(UnknownShape)
-      .Cpu(New<SymbolicGradientKernel>());
+      .Cpu(New<SymbolicGradientKernel>())
+      .GpuCalls(New<SymbolicGradientKernel>());
 }
 
 DEFINE_OP(If) {
@@ -510,7 +519,8 @@ DEFINE_OP(For) {
       .Output("output: T")
       .Doc("Calls the body once for every value of a counter.")
       .Shape(UnknownShape)
-      .Cpu(New<ForKernel>());
+      .Cpu(New<ForKernel>())
+      .GpuCalls(New<ForKernel>(), {"start", "limit", "delta"});
 }
 
 DEFINE_OP(ToBool) {
@@ -528,7 +538,8 @@ DEFINE_OP(FakeParam) {
       .Output("output: dtype")
       .Doc("A value of the type and shape that is never read.")
       .Shape(FakeParamShape)
-      .Cpu(New<FakeParamKernel>());
+      .Cpu(New<FakeParamKernel>())
+      .GpuUntyped(New<FakeParamKernel>());
 }
 
 }  // namespace

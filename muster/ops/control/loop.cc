@@ -66,7 +66,8 @@ DEFINE_OP(RefEnter) {
       .Doc("Enter of a reference.")
       .Shape(ForwardShape)
       .Gradient(EnterGradient)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .Gpu(Forward);
 }
 
 DEFINE_OP(Exit) {
@@ -87,7 +88,8 @@ DEFINE_OP(RefExit) {
       .Doc("Exit of a reference.")
       .Shape(ForwardShape)
       .Gradient(ExitGradient)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .Gpu(Forward);
 }
 
 DEFINE_OP(NextIteration) {
@@ -108,7 +110,8 @@ DEFINE_OP(RefNextIteration) {
       .Doc("NextIteration of a reference.")
       .Shape(ForwardShape)
       .Gradient(NextIterationGradient)
-      .Cpu(Forward);
+      .Cpu(Forward)
+      .Gpu(Forward);
 }
 
 DEFINE_OP(LoopCond) {

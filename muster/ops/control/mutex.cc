@@ -97,7 +97,8 @@ DEFINE_OP(MutexV2) {
       .Doc("A mutex that one step at a time can hold.")
       .Shape(ScalarShape)
       .NoGradient("handles are not numbers")
-      .Cpu(New<MutexKernel>());
+      .Cpu(New<MutexKernel>())
+      .Gpu(New<MutexKernel>());
 }
 
 DEFINE_OP(MutexLock) {
@@ -107,7 +108,9 @@ DEFINE_OP(MutexLock) {
       .Doc("Waits for a mutex and holds it as long as the output lives.")
       .Shape(ScalarShape)
       .NoGradient("locks are not numbers")
-      .Cpu(New<LockKernel>());
+      .HostMemory({"mutex_lock"})
+      .Cpu(New<LockKernel>())
+      .Gpu(New<LockKernel>());
 }
 
 DEFINE_OP(ConsumeMutexLock) {
@@ -116,7 +119,9 @@ DEFINE_OP(ConsumeMutexLock) {
       .Doc("Gives a mutex back.")
       .Shape(NoOutputs)
       .NoGradient("locks are not numbers")
-      .Cpu(ConsumeLock);
+      .HostMemory({"mutex_lock"})
+      .Cpu(ConsumeLock)
+      .Gpu(ConsumeLock);
 }
 
 }  // namespace muster

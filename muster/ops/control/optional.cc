@@ -2,6 +2,7 @@
 #include "muster/ops/control/optional.h"
 
 #include "muster/ops/op.h"
+#include "muster/tensor/variant_codec.h"
 
 namespace muster {
 namespace {
@@ -73,20 +74,41 @@ absl::Status GetValueShapes(ShapeContext& c) {
   return absl::OkStatus();
 }
 
+// As TensorFlow writes it: whether there is a value, and its components.
+std::optional<VariantParts> Encode(const Variant& value) {
+  const auto* const optional = value.get<OptionalValue>();
+  if (optional == nullptr) return std::nullopt;
+  return VariantParts{std::string(1, optional->components.empty() ? '\0' : '\1'),
+                      optional->components};
+}
+
+absl::StatusOr<Variant> Decode(VariantParts parts) {
+  if (parts.metadata.size() != 1 || (parts.metadata[0] != 0) == parts.tensors.empty())
+    return InvalidArgument("An optional value in a message contradicts itself");
+  return Variant(std::make_shared<const OptionalValue>(OptionalValue{std::move(parts.tensors)}));
+}
+
+[[maybe_unused]] const bool registered =
+    RegisterVariantCodec({"tensorflow::data::OptionalVariant", &Encode, &Decode});
+
 DEFINE_OP(OptionalFromValue) {
   op.Attr("Toutput_types: list(type) >= 1")
       .Input("components: Toutput_types")
       .Output("optional: variant")
       .Doc("An optional value that is there.")
       .Shape(ScalarShape)
-      .Cpu(FromValue);
+      .Cpu(FromValue)
+      .Gpu(FromValue)
+      .GpuIfAsked();
 }
 
 DEFINE_OP(OptionalNone) {
   op.Output("optional: variant")
       .Doc("An optional value that is not there.")
       .Shape(ScalarShape)
-      .Cpu(None);
+      .Cpu(None)
+      .Gpu(None)
+      .GpuIfAsked();
 }
 
 DEFINE_OP(OptionalHasValue) {
@@ -94,7 +116,9 @@ DEFINE_OP(OptionalHasValue) {
       .Output("has_value: bool")
       .Doc("Whether an optional value is there.")
       .Shape(ScalarShape)
-      .Cpu(HasValue);
+      .Cpu(HasValue)
+      .Gpu(HasValue, {}, {"has_value"})
+      .GpuIfAsked();
 }
 
 DEFINE_OP(OptionalGetValue) {
@@ -104,7 +128,9 @@ DEFINE_OP(OptionalGetValue) {
       .Output("components: output_types")
       .Doc("The components of an optional value; InvalidArgument when it is not there.")
       .Shape(GetValueShapes)
-      .Cpu(GetValue);
+      .Cpu(GetValue)
+      .Gpu(GetValue)
+      .GpuIfAsked();
 }
 
 }  // namespace

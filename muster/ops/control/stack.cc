@@ -3,7 +3,7 @@
 #include <atomic>
 #include <limits>
 
-#include "muster/ops/op.h"
+#include "muster/ops/control/held_elements.h"
 
 namespace muster {
 namespace {
@@ -18,23 +18,34 @@ class Stack : public Resource {
   std::string Describe() const override { return "Stack"; }
   DType dtype() const { return dtype_; }
 
-  absl::Status Push(Tensor value) {
+  // `swapped`: the value was on a device and has been copied to host memory.
+  absl::Status Push(Tensor value, bool swapped) {
     MutexLock lock(mutex_);
     RETURN_IF_ERROR(CheckOpen());
     if (static_cast<int64_t>(values_.size()) >= max_size_) {
       return InvalidArgument("Stack[", name_, "] overflowed its max_size (", max_size_, ")");
     }
-    values_.push_back(std::move(value));
+    values_.push_back({std::move(value), swapped});
     return absl::OkStatus();
   }
 
-  absl::StatusOr<Tensor> Pop() {
+  struct Value {
+    Tensor tensor;
+    bool swapped = false;
+  };
+  absl::StatusOr<Value> Pop() {
     MutexLock lock(mutex_);
     RETURN_IF_ERROR(CheckOpen());
     if (values_.empty()) return InvalidArgument("Stack[", name_, "] is empty when calling Pop().");
-    Tensor value = std::move(values_.back());
+    Value value = std::move(values_.back());
     values_.pop_back();
     return value;
+  }
+
+  // TensorFlow keeps the first value and those that share its memory where they are.
+  bool IsUsefulToSwap(const Tensor& value) const {
+    MutexLock lock(mutex_);
+    return !values_.empty() && values_.front().tensor.buffer().region() != value.buffer().region();
   }
 
   void Close() {
@@ -52,9 +63,9 @@ class Stack : public Resource {
   const std::string name_;
   const DType dtype_;
   const int64_t max_size_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<Tensor> values_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Value> values_ ABSL_GUARDED_BY(mutex_);
 };
 
 std::atomic<int64_t> next_stack{0};
@@ -123,30 +134,78 @@ absl::StatusOr<RefPtr<Stack>> FindStack(KernelContext& c) {
     return InvalidArgument("Stack handle must be a scalar, but had shape: ",
                            input.shape().ToString());
   }
-  const ResourceHandle& handle = input.scalar<ResourceHandle>();
+  const ResourceHandle& handle = *input.data<ResourceHandle>();
+  RETURN_IF_ERROR(CheckDeviceOf(handle, c));
   if (auto* stack = dynamic_cast<Stack*>(handle.resource.get())) return RefPtr<Stack>::Share(stack);
   return c.step().step_resources->LookupAs<Stack>(handle.container, handle.name);
 }
 
-absl::Status RunPush(KernelContext& c) {
-  ASSIGN_OR_RETURN(const RefPtr<Stack> stack, FindStack(c));
+absl::StatusOr<RefPtr<Stack>> StackToPush(KernelContext& c) {
+  ASSIGN_OR_RETURN(RefPtr<Stack> stack, FindStack(c));
   if (c.input(1).dtype() != stack->dtype()) {
     return InvalidArgument("Must have type ", DTypeName(stack->dtype()), " but got ",
                            DTypeName(c.input(1).dtype()));
   }
-  RETURN_IF_ERROR(stack->Push(c.input(1)));
+  return stack;
+}
+
+absl::Status RunPush(KernelContext& c) {
+  ASSIGN_OR_RETURN(const RefPtr<Stack> stack, StackToPush(c));
+  RETURN_IF_ERROR(stack->Push(c.input(1), /*swapped=*/false));
   c.SetOutput(0, c.TakeInput(1));
   return absl::OkStatus();
 }
 
+// With `swap_memory`, values that are large go to host memory while little memory of the device is
+// left, by TensorFlow's measures.
+class PushKernel : public Kernel {
+ public:
+  absl::Status Init(KernelSetup& s) override {
+    ASSIGN_OR_RETURN(swaps_, s.Attr<bool>("swap_memory"));
+    swaps_ = swaps_ && s.device().has_own_memory();
+    return absl::OkStatus();
+  }
+  bool is_async() const override { return swaps_; }
+  absl::Status Compute(KernelContext& c) override { return RunPush(c); }
+  void ComputeAsync(KernelContext& c, Done done) override {
+    absl::StatusOr<RefPtr<Stack>> stack = StackToPush(c);
+    if (!stack.ok()) return std::move(done)(stack.status());
+    if (!IsToBeSwapped(c, **stack)) return std::move(done)(RunPush(c));
+    c.device().CopyToHost(c.input(1), [&c, stack = *std::move(stack), done = std::move(done)](
+                                          absl::StatusOr<Tensor> copy) mutable {
+      absl::Status status = copy.status();
+      if (status.ok()) status = stack->Push(*std::move(copy), /*swapped=*/true);
+      if (status.ok()) c.SetOutput(0, c.TakeInput(1));
+      std::move(done)(std::move(status));
+    });
+  }
+
+ private:
+  static constexpr size_t kLeastBytes = 2048;
+  static constexpr double kOccupancy = 0.7;
+
+  static bool IsToBeSwapped(KernelContext& c, const Stack& stack) {
+    const Tensor& value = c.input(1);
+    if (!IsInDeviceMemory(value) || value.size_bytes() <= kLeastBytes) return false;
+    const auto in_use = static_cast<double>(c.device().allocator().usage().bytes_in_use);
+    const auto limit = static_cast<double>(c.device().attributes().memory_limit_bytes);
+    return in_use > limit * kOccupancy && stack.IsUsefulToSwap(value);
+  }
+
+  bool swaps_ = false;
+};
+
 absl::Status RunPop(KernelContext& c) {
   ASSIGN_OR_RETURN(const RefPtr<Stack> stack, FindStack(c));
-  ASSIGN_OR_RETURN(Tensor value, stack->Pop());
-  if (value.dtype() != c.output_type(0)) {
+  ASSIGN_OR_RETURN(Stack::Value value, stack->Pop());
+  if (value.tensor.dtype() != c.output_type(0)) {
     return InvalidArgument("Must have type ", DTypeName(c.output_type(0)), " but got ",
-                           DTypeName(value.dtype()));
+                           DTypeName(value.tensor.dtype()));
   }
-  c.SetOutput(0, std::move(value));
+  if (value.swapped) {
+    ASSIGN_OR_RETURN(value.tensor, c.device().CopyFromHost(value.tensor));
+  }
+  c.SetOutput(0, std::move(value.tensor));
   return absl::OkStatus();
 }
 
@@ -178,7 +237,8 @@ DEFINE_OP(StackV2) {
       .Doc("A new stack for this step.")
       .Shape(HandleShape)
       .HostMemory({"max_size", "handle"})
-      .Cpu(New<StackKernel>());
+      .Cpu(New<StackKernel>())
+      .Gpu(New<StackKernel>());
 }
 
 DEFINE_OP(StackPushV2) {
@@ -191,7 +251,8 @@ DEFINE_OP(StackPushV2) {
       .Doc("Puts a tensor on a stack and gives it on.")
       .Shape(PushShape)
       .HostMemory({"handle"})
-      .Cpu(RunPush);
+      .Cpu(New<PushKernel>())
+      .GpuForwards(New<PushKernel>(), "T", {"elem", "output"}, {DType::kInt32, DType::kBool});
 }
 
 DEFINE_OP(StackPopV2) {
@@ -202,7 +263,8 @@ DEFINE_OP(StackPopV2) {
       .Doc("Takes the tensor that was put on a stack last.")
       .Shape(UnknownShape)
       .HostMemory({"handle"})
-      .Cpu(RunPop);
+      .Cpu(RunPop)
+      .GpuForwards(RunPop, "elem_type", {"elem"}, {DType::kInt32, DType::kBool});
 }
 
 DEFINE_OP(StackCloseV2) {
@@ -211,7 +273,8 @@ DEFINE_OP(StackCloseV2) {
       .Doc("Empties a stack and refuses its further use.")
       .Shape(NoOutputs)
       .HostMemory({"handle"})
-      .Cpu(RunClose);
+      .Cpu(RunClose)
+      .Gpu(RunClose);
 }
 
 DEFINE_OP(Stack) {

@@ -156,7 +156,8 @@ DEFINE_OP(RefSwitch) {
       .Shape(SwitchShape)
       .Gradient(SwitchGradient)
       .HostMemory({"pred"})
-      .Cpu(RunSwitch);
+      .Cpu(RunSwitch)
+      .Gpu(RunSwitch);
 }
 
 DEFINE_OP(_SwitchN) {
@@ -168,7 +169,8 @@ DEFINE_OP(_SwitchN) {
       .Doc("Sends data to the output with the given index, or to the last one.")
       .Shape(SwitchShape)
       .HostMemory({"output_index"})
-      .Cpu(RunSwitchN);
+      .Cpu(RunSwitchN)
+      .GpuForwards(RunSwitchN, "T", {"data", "outputs"}, {DType::kInt32, DType::kBool});
 }
 
 DEFINE_OP(Merge) {
@@ -195,7 +197,8 @@ DEFINE_OP(RefMerge) {
       .Shape(MergeShape)
       .Gradient(MergeGradient)
       .HostMemory({"value_index"})
-      .Cpu(RunMerge);
+      .Cpu(RunMerge)
+      .Gpu(RunMerge);
 }
 
 DEFINE_OP(RefSelect) {
@@ -218,7 +221,8 @@ DEFINE_OP(RefIdentity) {
       .Doc("The same reference.")
       .Shape(IdentityShape)
       .Gradient(PassGradient)
-      .Cpu(RunRefIdentity);
+      .Cpu(RunRefIdentity)
+      .Gpu(RunRefIdentity);
 }
 
 }  // namespace muster

@@ -1,96 +1,28 @@
 #include "muster/ops/control/tensor_array.h"
 
-#include <type_traits>
+#include "muster/ops/control/held_elements.h"
 
 namespace muster {
-namespace {
-
-template <typename T>
-void AddElements(Tensor& to, const Tensor& from) {
-  T* sum = to.data<T>();
-  const T* value = from.data<T>();
-  for (int64_t i = 0; i < to.num_elements(); ++i) {
-    if constexpr (std::is_same_v<T, Half> || std::is_same_v<T, Bfloat16>) {
-      sum[i] = T(static_cast<float>(sum[i]) + static_cast<float>(value[i]));
-    } else if constexpr (std::is_integral_v<T>) {
-      using U = std::make_unsigned_t<T>;
-      sum[i] = static_cast<T>(static_cast<U>(sum[i]) + static_cast<U>(value[i]));
-    } else {
-      sum[i] += value[i];
-    }
-  }
-}
-
-absl::Status AddTensor(Tensor& to, const Tensor& from) {
-  switch (to.dtype()) {
-    case DType::kFloat:
-      AddElements<float>(to, from);
-      break;
-    case DType::kDouble:
-      AddElements<double>(to, from);
-      break;
-    case DType::kHalf:
-      AddElements<Half>(to, from);
-      break;
-    case DType::kBfloat16:
-      AddElements<Bfloat16>(to, from);
-      break;
-    case DType::kInt8:
-      AddElements<int8_t>(to, from);
-      break;
-    case DType::kInt16:
-      AddElements<int16_t>(to, from);
-      break;
-    case DType::kInt32:
-      AddElements<int32_t>(to, from);
-      break;
-    case DType::kInt64:
-      AddElements<int64_t>(to, from);
-      break;
-    case DType::kUint8:
-      AddElements<uint8_t>(to, from);
-      break;
-    case DType::kUint16:
-      AddElements<uint16_t>(to, from);
-      break;
-    case DType::kUint32:
-      AddElements<uint32_t>(to, from);
-      break;
-    case DType::kUint64:
-      AddElements<uint64_t>(to, from);
-      break;
-    case DType::kComplex64:
-      AddElements<Complex64>(to, from);
-      break;
-    case DType::kComplex128:
-      AddElements<Complex128>(to, from);
-      break;
-    default:
-      return Unimplemented("TensorArray does not aggregate values of type ", DTypeName(to.dtype()));
-  }
-  return absl::OkStatus();
-}
-
-}  // namespace
 
 absl::Status TensorArray::CheckOpen() const {
   if (closed_) return InvalidArgument("TensorArray ", options_.name, " has already been closed.");
   return absl::OkStatus();
 }
 
-absl::Status TensorArray::Write(int64_t index, Tensor value) {
+absl::Status TensorArray::Write(KernelContext& c, int64_t index, Tensor value) {
   MutexLock lock(mutex_);
-  return WriteLocked(index, std::move(value));
+  return WriteLocked(c, index, std::move(value));
 }
 
-absl::Status TensorArray::WriteMany(absl::Span<const int64_t> indices, std::vector<Tensor> values) {
+absl::Status TensorArray::WriteMany(KernelContext& c, absl::Span<const int64_t> indices,
+                                    std::vector<Tensor> values) {
   MutexLock lock(mutex_);
   for (size_t i = 0; i < values.size(); ++i)
-    RETURN_IF_ERROR(WriteLocked(indices[i], std::move(values[i])));
+    RETURN_IF_ERROR(WriteLocked(c, indices[i], std::move(values[i])));
   return absl::OkStatus();
 }
 
-absl::Status TensorArray::WriteLocked(int64_t index, Tensor value) {
+absl::Status TensorArray::WriteLocked(KernelContext& c, int64_t index, Tensor value) {
   RETURN_IF_ERROR(CheckOpen());
   const int64_t size = static_cast<int64_t>(elements_.size());
   if (index < 0 || (!options_.dynamic_size && index >= size)) {
@@ -126,7 +58,7 @@ absl::Status TensorArray::WriteLocked(int64_t index, Tensor value) {
                            " but the new input shape is ", value.shape().ToString(), ".");
   }
   if (element.written) {
-    if (options_.is_gradient) return AddLocked(element, value);
+    if (options_.is_gradient) return AddLocked(c, element, value);
     return InvalidArgument("TensorArray ", options_.name, ": Could not write to TensorArray index ",
                            index, " because it has already been written to.");
   }
@@ -136,38 +68,36 @@ absl::Status TensorArray::WriteLocked(int64_t index, Tensor value) {
   return absl::OkStatus();
 }
 
-absl::Status TensorArray::AddLocked(Element& element, const Tensor& value) {
-  if (!IsPlainData(value.dtype())) {
+absl::Status TensorArray::AddLocked(KernelContext& c, Element& element, const Tensor& value) {
+  if (!CanBeAdded(value.dtype())) {
     return Unimplemented("TensorArray does not aggregate values of type ",
                          DTypeName(value.dtype()));
   }
-  if (!element.own) {
-    // Other readers may share the written value: the sum gets its own memory.
-    ASSIGN_OR_RETURN(Tensor copy, Tensor::Make(element.value.dtype(), element.value.shape()));
-    std::copy(element.value.raw(), element.value.raw() + element.value.size_bytes(), copy.raw());
-    element.value = std::move(copy);
-    element.own = true;
-  }
-  return AddTensor(element.value, value);
+  if (element.own) return AddTo(c, element.value, value);
+  // Other readers may share the written value: the sum gets its own memory.
+  ASSIGN_OR_RETURN(element.value, Sum(c, element.value, value));
+  element.own = true;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<Tensor> TensorArray::Read(int64_t index) {
+absl::StatusOr<Tensor> TensorArray::Read(KernelContext& c, int64_t index) {
   MutexLock lock(mutex_);
-  return ReadLocked(index);
+  return ReadLocked(c, index);
 }
 
-absl::StatusOr<std::vector<Tensor>> TensorArray::ReadMany(absl::Span<const int64_t> indices) {
+absl::StatusOr<std::vector<Tensor>> TensorArray::ReadMany(KernelContext& c,
+                                                          absl::Span<const int64_t> indices) {
   MutexLock lock(mutex_);
   std::vector<Tensor> values;
   values.reserve(indices.size());
   for (int64_t index : indices) {
-    ASSIGN_OR_RETURN(Tensor value, ReadLocked(index));
+    ASSIGN_OR_RETURN(Tensor value, ReadLocked(c, index));
     values.push_back(std::move(value));
   }
   return values;
 }
 
-absl::StatusOr<Tensor> TensorArray::ReadLocked(int64_t index) {
+absl::StatusOr<Tensor> TensorArray::ReadLocked(KernelContext& c, int64_t index) {
   RETURN_IF_ERROR(CheckOpen());
   const int64_t size = static_cast<int64_t>(elements_.size());
   if (index < 0 || index >= size) {
@@ -192,9 +122,7 @@ absl::StatusOr<Tensor> TensorArray::ReadLocked(int64_t index) {
           "property on the forward TensorArray, the proper all-zeros tensor will be returned ",
           "instead of incurring this error.");
     }
-    ASSIGN_OR_RETURN(element.value, Tensor::Make(options_.dtype, *shape));
-    if (IsPlainData(options_.dtype))
-      std::fill_n(element.value.raw(), element.value.size_bytes(), '\0');
+    ASSIGN_OR_RETURN(element.value, Zeros(c, options_.dtype, *shape));
     element.written = true;
   }
   element.read = true;

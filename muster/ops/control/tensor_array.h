@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "muster/base/mutex.h"
-#include "muster/base/status.h"
-#include "muster/tensor/tensor.h"
+#include "muster/runtime/kernel.h"
 
 namespace muster {
 
@@ -40,11 +39,13 @@ class TensorArray : public Resource {
   bool is_gradient() const { return options_.is_gradient; }
   std::string Describe() const override { return "TensorArray"; }
 
-  absl::Status Write(int64_t index, Tensor value);
+  // Of these, `c` is the kernel that does it; elements are in the memory of its device.
+  absl::Status Write(KernelContext& c, int64_t index, Tensor value);
   // Element i of `indices` gets element i of `values`.
-  absl::Status WriteMany(absl::Span<const int64_t> indices, std::vector<Tensor> values);
-  absl::StatusOr<Tensor> Read(int64_t index);
-  absl::StatusOr<std::vector<Tensor>> ReadMany(absl::Span<const int64_t> indices);
+  absl::Status WriteMany(KernelContext& c, absl::Span<const int64_t> indices,
+                         std::vector<Tensor> values);
+  absl::StatusOr<Tensor> Read(KernelContext& c, int64_t index);
+  absl::StatusOr<std::vector<Tensor>> ReadMany(KernelContext& c, absl::Span<const int64_t> indices);
 
   absl::StatusOr<int64_t> Size() const;
   // How many elements Concat joins: all, or in a gradient those that the forward array was split
@@ -68,10 +69,12 @@ class TensorArray : public Resource {
   };
 
   absl::Status CheckOpen() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status WriteLocked(int64_t index, Tensor value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status AddLocked(Element& element, const Tensor& value)
+  absl::Status WriteLocked(KernelContext& c, int64_t index, Tensor value)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::StatusOr<Tensor> ReadLocked(int64_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status AddLocked(KernelContext& c, Element& element, const Tensor& value)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Tensor> ReadLocked(KernelContext& c, int64_t index)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
   mutable Mutex mutex_;

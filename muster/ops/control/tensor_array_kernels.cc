@@ -4,7 +4,10 @@
 #include <atomic>
 #include <limits>
 
+#include "muster/ops/control/held_elements.h"
+#include "muster/ops/control/rows.h"
 #include "muster/ops/control/tensor_array.h"
+#include "muster/ops/indexing/gpu_mover.h"
 
 namespace muster {
 namespace {
@@ -51,7 +54,8 @@ class TensorArrayKernel : public Kernel {
     const RefPtr<TensorArray> array = MakeRef<TensorArray>(std::move(options), size);
     RETURN_IF_ERROR(c.step().step_resources->Create(TensorArray::kContainer, array->name(), array));
     c.SetOutput(0, HandleOf(c, TensorArray::kContainer, array));
-    c.SetOutput(1, Tensor::Scalar<float>(0));
+    ASSIGN_OR_RETURN(Tensor flow, Zeros(c, DType::kFloat, Shape()));
+    c.SetOutput(1, std::move(flow));
     return absl::OkStatus();
   }
 
@@ -65,7 +69,8 @@ absl::StatusOr<RefPtr<TensorArray>> FindArray(KernelContext& c) {
     return InvalidArgument("TensorArray handle must be a scalar, but had shape: ",
                            input.shape().ToString());
   }
-  const ResourceHandle& handle = input.scalar<ResourceHandle>();
+  const ResourceHandle& handle = *input.data<ResourceHandle>();
+  RETURN_IF_ERROR(CheckDeviceOf(handle, c));
   if (auto* array = dynamic_cast<TensorArray*>(handle.resource.get()))
     return RefPtr<TensorArray>::Share(array);
   return c.step().step_resources->LookupAs<TensorArray>(handle.container, handle.name);
@@ -100,7 +105,7 @@ absl::StatusOr<int64_t> Index(const Tensor& index) {
 absl::Status RunWrite(KernelContext& c) {
   ASSIGN_OR_RETURN(const int64_t index, Index(c.input(1)));
   ASSIGN_OR_RETURN(const RefPtr<TensorArray> array, ArrayToWrite(c, c.input(2).dtype()));
-  RETURN_IF_ERROR(array->Write(index, c.TakeInput(2)));
+  RETURN_IF_ERROR(array->Write(c, index, c.TakeInput(2)));
   c.SetOutput(0, c.TakeInput(3));
   return absl::OkStatus();
 }
@@ -108,31 +113,28 @@ absl::Status RunWrite(KernelContext& c) {
 absl::Status RunRead(KernelContext& c) {
   ASSIGN_OR_RETURN(const int64_t index, Index(c.input(1)));
   ASSIGN_OR_RETURN(const RefPtr<TensorArray> array, ArrayToRead(c));
-  ASSIGN_OR_RETURN(Tensor value, array->Read(index));
+  ASSIGN_OR_RETURN(Tensor value, array->Read(c, index));
   c.SetOutput(0, std::move(value));
   return absl::OkStatus();
 }
 
 // Elements one after the other in the memory of output 0.
-absl::Status Join(KernelContext& c, const std::vector<Tensor>& values, const Shape& shape) {
+absl::Status Join(KernelContext& c, const Mover& mover, const std::vector<Tensor>& values,
+                  const Shape& shape) {
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-  char* to = output->raw();
-  for (const Tensor& value : values) {
-    if (value.num_elements() == 0) continue;
-    CopyElements(output->dtype(), value.raw(), to, value.num_elements());
-    to += value.size_bytes();
-  }
-  return absl::OkStatus();
+  std::vector<int64_t> counts;
+  for (const Tensor& value : values) counts.push_back(value.num_elements());
+  return JoinRows(c, mover, values, counts, *output);
 }
 
-class GatherKernel : public Kernel {
+class Gather {
  public:
-  absl::Status Init(KernelSetup& s) override {
+  absl::Status Init(KernelSetup& s) {
     ASSIGN_OR_RETURN(element_shape_, s.Attr<PartialShape>("element_shape"));
     return absl::OkStatus();
   }
 
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     ASSIGN_OR_RETURN(const RefPtr<TensorArray> array, ArrayToRead(c));
     if (!c.input(1).shape().is_vector()) {
       return InvalidArgument("Expected indices to be a vector, but received shape: ",
@@ -151,7 +153,7 @@ class GatherKernel : public Kernel {
       }
       dims.insert(dims.end(), element->dims().begin(), element->dims().end());
     } else {
-      ASSIGN_OR_RETURN(values, array->ReadMany(indices));
+      ASSIGN_OR_RETURN(values, array->ReadMany(c, indices));
       const Shape& first = values[0].shape();
       if (!element_shape_.CompatibleWith(first)) {
         return InvalidArgument("TensorArray was passed element_shape ", element_shape_.ToString(),
@@ -167,21 +169,21 @@ class GatherKernel : public Kernel {
       dims.insert(dims.end(), first.dims().begin(), first.dims().end());
     }
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    return Join(c, values, shape);
+    return Join(c, mover, values, shape);
   }
 
  private:
   PartialShape element_shape_;
 };
 
-class ConcatKernel : public Kernel {
+class Concat {
  public:
-  absl::Status Init(KernelSetup& s) override {
+  absl::Status Init(KernelSetup& s) {
     ASSIGN_OR_RETURN(element_shape_, s.Attr<PartialShape>("element_shape_except0"));
     return absl::OkStatus();
   }
 
-  absl::Status Compute(KernelContext& c) override {
+  absl::Status Run(KernelContext& c, const Mover& mover) const {
     ASSIGN_OR_RETURN(const RefPtr<TensorArray> array, ArrayToRead(c));
     ASSIGN_OR_RETURN(const int64_t size, array->ConcatSize());
     ASSIGN_OR_RETURN(Tensor * lengths, c.AllocateOutput(1, Shape({size})));
@@ -199,11 +201,11 @@ class ConcatKernel : public Kernel {
     } else {
       std::vector<int64_t> indices(size);
       for (int64_t i = 0; i < size; ++i) indices[i] = i;
-      ASSIGN_OR_RETURN(values, array->ReadMany(indices));
+      ASSIGN_OR_RETURN(values, array->ReadMany(c, indices));
       RETURN_IF_ERROR(CheckParts(values, dims, *lengths));
     }
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    return Join(c, values, shape);
+    return Join(c, mover, values, shape);
   }
 
  private:
@@ -240,19 +242,7 @@ class ConcatKernel : public Kernel {
   PartialShape element_shape_;
 };
 
-// Rows [begin, begin + count) as a tensor of its own.
-absl::StatusOr<Tensor> CopyRows(KernelContext& c, const Tensor& from, int64_t begin, Shape shape) {
-  ASSIGN_OR_RETURN(Tensor part, c.AllocateTemporary(from.dtype(), shape));
-  const int64_t row = from.shape().ElementsIn(1, from.rank());
-  if (part.num_elements() > 0) {
-    CopyElements(from.dtype(),
-                 from.raw() + begin * row * static_cast<int64_t>(DTypeSize(from.dtype())),
-                 part.raw(), part.num_elements());
-  }
-  return part;
-}
-
-absl::Status RunScatter(KernelContext& c) {
+absl::Status Scatter(KernelContext& c, const Mover& mover) {
   const Tensor& value = c.input(2);
   ASSIGN_OR_RETURN(const RefPtr<TensorArray> array, ArrayToWrite(c, value.dtype()));
   if (value.rank() < 1) {
@@ -276,19 +266,15 @@ absl::Status RunScatter(KernelContext& c) {
   size = std::max(size, largest + 1);
   Shape element = value.shape();
   element.Remove(0);
-  std::vector<Tensor> parts;
-  parts.reserve(indices.size());
-  for (int64_t i = 0; i < value.dim(0); ++i) {
-    ASSIGN_OR_RETURN(Tensor part, CopyRows(c, value, i, element));
-    parts.push_back(std::move(part));
-  }
-  RETURN_IF_ERROR(array->WriteMany(indices, std::move(parts)));
+  const std::vector<Shape> shapes(indices.size(), element);
+  ASSIGN_OR_RETURN(std::vector<Tensor> parts, CutRows(c, mover, value, shapes));
+  RETURN_IF_ERROR(array->WriteMany(c, indices, std::move(parts)));
   array->SetMarkedSize(size);
   c.SetOutput(0, c.TakeInput(3));
   return absl::OkStatus();
 }
 
-absl::Status RunSplit(KernelContext& c) {
+absl::Status Split(KernelContext& c, const Mover& mover) {
   const Tensor& value = c.input(1);
   ASSIGN_OR_RETURN(const RefPtr<TensorArray> array, ArrayToWrite(c, value.dtype()));
   if (!c.input(2).shape().is_vector()) {
@@ -321,18 +307,14 @@ absl::Status RunSplit(KernelContext& c) {
                            "), and the TensorArray is not marked as dynamically resizeable");
   }
   size = std::max(size, count);
-  std::vector<Tensor> parts;
-  std::vector<int64_t> indices;
-  int64_t begin = 0;
+  std::vector<Shape> shapes(count, value.shape());
+  std::vector<int64_t> indices(count);
   for (int64_t i = 0; i < count; ++i) {
-    Shape shape = value.shape();
-    shape.Set(0, lengths[i]);
-    ASSIGN_OR_RETURN(Tensor part, CopyRows(c, value, begin, shape));
-    parts.push_back(std::move(part));
-    indices.push_back(i);
-    begin += lengths[i];
+    shapes[i].Set(0, lengths[i]);
+    indices[i] = i;
   }
-  RETURN_IF_ERROR(array->WriteMany(indices, std::move(parts)));
+  ASSIGN_OR_RETURN(std::vector<Tensor> parts, CutRows(c, mover, value, shapes));
+  RETURN_IF_ERROR(array->WriteMany(c, indices, std::move(parts)));
   array->SetMarkedSize(size);
   c.SetOutput(0, c.TakeInput(3));
   return absl::OkStatus();
@@ -401,16 +383,28 @@ KernelFactory TensorArrayRead() {
   return Stateless(RunRead);
 }
 KernelFactory TensorArrayGather() {
-  return New<GatherKernel>();
+  return MovesOnHost<Gather>();
+}
+KernelFactory TensorArrayGatherOnGpu(DType dtype) {
+  return MovesOnGpu<Gather>(dtype);
 }
 KernelFactory TensorArrayScatter() {
-  return Stateless(RunScatter);
+  return MovesOnHost<MoveBy<Scatter>>();
+}
+KernelFactory TensorArrayScatterOnGpu(DType dtype) {
+  return MovesOnGpu<MoveBy<Scatter>>(dtype);
 }
 KernelFactory TensorArrayConcat() {
-  return New<ConcatKernel>();
+  return MovesOnHost<Concat>();
+}
+KernelFactory TensorArrayConcatOnGpu(DType dtype) {
+  return MovesOnGpu<Concat>(dtype);
 }
 KernelFactory TensorArraySplit() {
-  return Stateless(RunSplit);
+  return MovesOnHost<MoveBy<Split>>();
+}
+KernelFactory TensorArraySplitOnGpu(DType dtype) {
+  return MovesOnGpu<MoveBy<Split>>(dtype);
 }
 KernelFactory TensorArraySize() {
   return Stateless(RunSize);

@@ -6,6 +6,7 @@
 
 #include "muster/ops/control/tensor_array_kernels.h"
 #include "muster/ops/emit.h"
+#include "muster/ops/indexing/gpu_mover.h"
 
 namespace muster {
 namespace {
@@ -213,6 +214,14 @@ absl::Status SplitGradient(GradientContext& c) {
 
 constexpr const char* kNotDifferentiable = "It gives no values of elements.";
 
+// TensorFlow's types of the ops differ, and int32 is missing in some: arrays of such types are in
+// host memory.
+std::vector<DType> GpuElementsAnd(std::initializer_list<DType> more) {
+  std::vector<DType> dtypes = GpuFloatsAnd({DType::kComplex64, DType::kComplex128});
+  dtypes.insert(dtypes.end(), more);
+  return dtypes;
+}
+
 }  // namespace
 
 DEFINE_OP(TensorArrayV3) {
@@ -230,7 +239,8 @@ DEFINE_OP(TensorArrayV3) {
       .Shape(NewShape)
       .NoGradient(kNotDifferentiable)
       .HostMemory({"size", "handle"})
-      .Cpu(TensorArrayNew());
+      .Cpu(TensorArrayNew())
+      .GpuTypes("dtype", GpuElementsAnd({DType::kInt64}), [](DType) { return TensorArrayNew(); });
 }
 
 DEFINE_OP(TensorArrayWriteV3) {
@@ -245,7 +255,8 @@ DEFINE_OP(TensorArrayWriteV3) {
       .Shape(WriteShape)
       .Gradient(WriteGradient)
       .HostMemory({"handle", "index"})
-      .Cpu(TensorArrayWrite());
+      .Cpu(TensorArrayWrite())
+      .GpuTypes("T", GpuElementsAnd({}), [](DType) { return TensorArrayWrite(); });
 }
 
 DEFINE_OP(TensorArrayReadV3) {
@@ -259,7 +270,8 @@ DEFINE_OP(TensorArrayReadV3) {
       .Shape(ReadShape)
       .Gradient(ReadGradient)
       .HostMemory({"handle", "index"})
-      .Cpu(TensorArrayRead());
+      .Cpu(TensorArrayRead())
+      .GpuTypes("dtype", GpuElementsAnd({DType::kInt64}), [](DType) { return TensorArrayRead(); });
 }
 
 DEFINE_OP(TensorArrayGatherV3) {
@@ -274,7 +286,8 @@ DEFINE_OP(TensorArrayGatherV3) {
       .Shape(GatherShape)
       .Gradient(GatherGradient)
       .HostMemory({"handle", "indices"})
-      .Cpu(TensorArrayGather());
+      .Cpu(TensorArrayGather())
+      .GpuTypes("dtype", GpuElementsAnd({DType::kInt32}), TensorArrayGatherOnGpu);
 }
 
 DEFINE_OP(TensorArrayScatterV3) {
@@ -289,7 +302,8 @@ DEFINE_OP(TensorArrayScatterV3) {
       .Shape(ScatterShape)
       .Gradient(ScatterGradient)
       .HostMemory({"handle", "indices"})
-      .Cpu(TensorArrayScatter());
+      .Cpu(TensorArrayScatter())
+      .GpuTypes("T", GpuElementsAnd({DType::kInt64}), TensorArrayScatterOnGpu);
 }
 
 DEFINE_OP(TensorArrayConcatV3) {
@@ -304,7 +318,8 @@ DEFINE_OP(TensorArrayConcatV3) {
       .Shape(ConcatShape)
       .Gradient(ConcatGradient)
       .HostMemory({"handle", "lengths"})
-      .Cpu(TensorArrayConcat());
+      .Cpu(TensorArrayConcat())
+      .GpuTypes("dtype", GpuElementsAnd({DType::kInt32}), TensorArrayConcatOnGpu);
 }
 
 DEFINE_OP(TensorArraySplitV3) {
@@ -319,7 +334,8 @@ DEFINE_OP(TensorArraySplitV3) {
       .Shape(SplitShape)
       .Gradient(SplitGradient)
       .HostMemory({"handle", "lengths"})
-      .Cpu(TensorArraySplit());
+      .Cpu(TensorArraySplit())
+      .GpuTypes("T", GpuElementsAnd({}), TensorArraySplitOnGpu);
 }
 
 DEFINE_OP(TensorArraySizeV3) {
@@ -331,7 +347,8 @@ DEFINE_OP(TensorArraySizeV3) {
       .Shape(SizeShape)
       .NoGradient(kNotDifferentiable)
       .HostMemory({"handle", "size"})
-      .Cpu(TensorArraySize());
+      .Cpu(TensorArraySize())
+      .GpuUntyped(TensorArraySize());
 }
 
 DEFINE_OP(TensorArrayGradV3) {
@@ -345,7 +362,8 @@ DEFINE_OP(TensorArrayGradV3) {
       .Shape(GradShape)
       .NoGradient(kNotDifferentiable)
       .HostMemory({"handle", "grad_handle"})
-      .Cpu(TensorArrayGradient());
+      .Cpu(TensorArrayGradient())
+      .GpuUntyped(TensorArrayGradient());
 }
 
 DEFINE_OP(TensorArrayGradWithShape) {
@@ -360,7 +378,8 @@ DEFINE_OP(TensorArrayGradWithShape) {
       .Shape(GradShape)
       .NoGradient(kNotDifferentiable)
       .HostMemory({"handle", "shape_to_prepend", "grad_handle"})
-      .Cpu(TensorArrayGradient());
+      .Cpu(TensorArrayGradient())
+      .GpuUntyped(TensorArrayGradient());
 }
 
 DEFINE_OP(TensorArrayCloseV3) {
@@ -370,7 +389,8 @@ DEFINE_OP(TensorArrayCloseV3) {
       .Shape(CloseShape)
       .NoGradient(kNotDifferentiable)
       .HostMemory({"handle"})
-      .Cpu(TensorArrayClose());
+      .Cpu(TensorArrayClose())
+      .GpuUntyped(TensorArrayClose());
 }
 
 }  // namespace muster

@@ -108,4 +108,12 @@ absl::StatusOr<PartialShape> MergeElementShapes(const PartialShape& a, const Par
   return merged;
 }
 
+std::vector<DType> GpuListTypes(std::initializer_list<DType> more) {
+  std::vector<DType> dtypes = {DType::kHalf,      DType::kBfloat16,  DType::kFloat,
+                               DType::kDouble,    DType::kInt32,     DType::kInt64,
+                               DType::kComplex64, DType::kComplex128};
+  dtypes.insert(dtypes.end(), more);
+  return dtypes;
+}
+
 }  // namespace muster

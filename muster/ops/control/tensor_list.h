@@ -55,6 +55,9 @@ absl::StatusOr<PartialShape> ShapeIn(const Tensor& tensor);
 // The shape that both allow, for elements; InvalidArgument with both otherwise.
 absl::StatusOr<PartialShape> MergeElementShapes(const PartialShape& a, const PartialShape& b);
 
+// Types of elements that GPUs have, in the card's memory (int32 too), with `more`.
+std::vector<DType> GpuListTypes(std::initializer_list<DType> more);
+
 // No list is made longer than this before its elements are there.
 inline constexpr int64_t kMostListElements = int64_t{1} << 22;
 

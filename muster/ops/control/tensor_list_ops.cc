@@ -1,9 +1,10 @@
 // Lists of tensors as values: TensorList*.
 #include <algorithm>
-#include <cstring>
 
+#include "muster/ops/control/held_elements.h"
+#include "muster/ops/control/rows.h"
 #include "muster/ops/control/tensor_list.h"
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 
 namespace muster {
 namespace {
@@ -36,9 +37,7 @@ absl::StatusOr<Tensor> ElementOrZeros(KernelContext& c, const TensorList& list, 
         "defined: ",
         wanted.ToString(), " and no uninitialized element.");
   }
-  ASSIGN_OR_RETURN(item, c.AllocateTemporary(list.dtype(), *shape));
-  ZeroElements(item.dtype(), item.raw(), item.num_elements());
-  return item;
+  return Zeros(c, list.dtype(), *shape);
 }
 
 absl::Status CheckElement(const TensorList& list, const Tensor& item, absl::string_view what) {
@@ -173,9 +172,9 @@ absl::Status SetItem(KernelContext& c) {
 }
 
 // Elements `indices` of the list as one tensor. The texts tell why no shape could be found.
-absl::Status StackElements(KernelContext& c, const TensorList& list, const Tensor& shape_input,
-                           absl::Span<const int64_t> indices, absl::string_view empty_text,
-                           absl::string_view unset_text) {
+absl::Status StackElements(KernelContext& c, const Mover& mover, const TensorList& list,
+                           const Tensor& shape_input, absl::Span<const int64_t> indices,
+                           absl::string_view empty_text, absl::string_view unset_text) {
   ASSIGN_OR_RETURN(const PartialShape wanted, ShapeIn(shape_input));
   ASSIGN_OR_RETURN(PartialShape merged, MergeElementShapes(wanted, list.shape()));
   if (indices.empty() && !merged.ToShape()) {
@@ -193,20 +192,11 @@ absl::Status StackElements(KernelContext& c, const TensorList& list, const Tenso
   dims.insert(dims.begin(), static_cast<int64_t>(indices.size()));
   ASSIGN_OR_RETURN(const Shape stacked, Shape::Make(dims));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, stacked));
-  const int64_t count = shape->num_elements();
-  const int64_t bytes = count * static_cast<int64_t>(DTypeSize(output->dtype()));
-  for (size_t i = 0; i < items.size(); ++i) {
-    char* const to = output->raw() + static_cast<int64_t>(i) * bytes;
-    if (items[i].valid()) {
-      CopyElements(output->dtype(), items[i].raw(), to, count);
-    } else {
-      ZeroElements(output->dtype(), to, count);
-    }
-  }
-  return absl::OkStatus();
+  const std::vector<int64_t> counts(items.size(), shape->num_elements());
+  return JoinRows(c, mover, items, counts, *output);
 }
 
-absl::Status Stack(KernelContext& c) {
+absl::Status Stack(KernelContext& c, const Mover& mover) {
   ASSIGN_OR_RETURN(const List list, ListOf(c, 0, c.output_type(0)));
   ASSIGN_OR_RETURN(const int64_t wanted, c.node().Attr<int64_t>("num_elements"));
   if (wanted != -1 && wanted != list->size()) {
@@ -216,13 +206,13 @@ absl::Status Stack(KernelContext& c) {
   std::vector<int64_t> all(list->size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int64_t>(i);
   return StackElements(
-      c, *list, c.input(1), all,
+      c, mover, *list, c.input(1), all,
       "Tried to stack elements of an empty list with non-fully-defined element_shape: ",
       "Tried to stack list which only contains uninitialized tensors and has a "
       "non-fully-defined element_shape: ");
 }
 
-absl::Status Gather(KernelContext& c) {
+absl::Status Gather(KernelContext& c, const Mover& mover) {
   ASSIGN_OR_RETURN(const List list, ListOf(c, 0, c.output_type(0)));
   ASSIGN_OR_RETURN(const Dims indices, IntegerVector(c.input(1), "indices"));
   for (int64_t index : indices) {
@@ -232,19 +222,17 @@ absl::Status Gather(KernelContext& c) {
     }
   }
   return StackElements(
-      c, *list, c.input(2), indices,
+      c, mover, *list, c.input(2), indices,
       "Tried to gather 0-elements from a list with non-fully-defined shape: ",
       "Tried to gather uninitialized tensors from a list with non-fully-defined element_shape: ");
 }
 
-// Row i of a tensor with memory of its own.
-absl::StatusOr<Tensor> RowOf(KernelContext& c, const Tensor& tensor, int64_t i) {
-  Dims dims(tensor.shape().dims().begin() + 1, tensor.shape().dims().end());
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  ASSIGN_OR_RETURN(Tensor row, c.AllocateTemporary(tensor.dtype(), shape));
-  const int64_t bytes = shape.num_elements() * static_cast<int64_t>(DTypeSize(tensor.dtype()));
-  CopyElements(tensor.dtype(), tensor.raw() + i * bytes, row.raw(), shape.num_elements());
-  return row;
+// All rows of a tensor.
+absl::StatusOr<std::vector<Tensor>> RowsOf(KernelContext& c, const Mover& mover,
+                                           const Tensor& tensor) {
+  const Dims dims(tensor.shape().dims().begin() + 1, tensor.shape().dims().end());
+  ASSIGN_OR_RETURN(const Shape row, Shape::Make(dims));
+  return CutRows(c, mover, tensor, std::vector<Shape>(tensor.dim(0), row));
 }
 
 absl::Status CheckRows(const Tensor& tensor, const PartialShape& element) {
@@ -260,21 +248,17 @@ absl::Status CheckRows(const Tensor& tensor, const PartialShape& element) {
   return absl::OkStatus();
 }
 
-absl::Status FromTensor(KernelContext& c) {
+absl::Status FromTensor(KernelContext& c, const Mover& mover) {
   const Tensor tensor = c.input(0);
   ASSIGN_OR_RETURN(PartialShape element, ShapeIn(c.input(1)));
   RETURN_IF_ERROR(CheckRows(tensor, element));
-  std::vector<Tensor> items;
-  for (int64_t i = 0; i < tensor.dim(0); ++i) {
-    ASSIGN_OR_RETURN(Tensor row, RowOf(c, tensor, i));
-    items.push_back(std::move(row));
-  }
+  ASSIGN_OR_RETURN(std::vector<Tensor> items, RowsOf(c, mover, tensor));
   c.SetOutput(0, HandleOf(std::make_shared<const TensorList>(tensor.dtype(), std::move(element), -1,
                                                              std::move(items))));
   return absl::OkStatus();
 }
 
-absl::Status ScatterV2(KernelContext& c) {
+absl::Status ScatterV2(KernelContext& c, const Mover& mover) {
   const Tensor tensor = c.input(0);
   ASSIGN_OR_RETURN(const Dims indices, IntegerVector(c.input(1), "indices"));
   ASSIGN_OR_RETURN(PartialShape element, ShapeIn(c.input(2)));
@@ -298,9 +282,8 @@ absl::Status ScatterV2(KernelContext& c) {
   if (size > kMostListElements)
     return absl::ResourceExhaustedError(absl::StrCat("A list of ", size, " elements is too long"));
   std::vector<Tensor> items(size);
-  for (size_t i = 0; i < indices.size(); ++i) {
-    ASSIGN_OR_RETURN(items[indices[i]], RowOf(c, tensor, static_cast<int64_t>(i)));
-  }
+  ASSIGN_OR_RETURN(std::vector<Tensor> rows, RowsOf(c, mover, tensor));
+  for (size_t i = 0; i < indices.size(); ++i) items[indices[i]] = std::move(rows[i]);
   c.SetOutput(0, HandleOf(std::make_shared<const TensorList>(tensor.dtype(), std::move(element), -1,
                                                              std::move(items))));
   return absl::OkStatus();
@@ -350,7 +333,9 @@ DEFINE_OP(EmptyTensorList) {
       .Output("handle: variant")
       .Doc("A list without elements.")
       .Shape(ScalarShape)
-      .Cpu(Empty);
+      .HostMemory({"element_shape", "max_num_elements"})
+      .Cpu(Empty)
+      .Gpu(Empty);
 }
 
 DEFINE_OP(TensorListReserve) {
@@ -361,7 +346,9 @@ DEFINE_OP(TensorListReserve) {
       .Output("handle: variant")
       .Doc("A list of elements that are still to be set.")
       .Shape(ScalarShape)
-      .Cpu(Reserve);
+      .HostMemory({"element_shape", "num_elements"})
+      .Cpu(Reserve)
+      .Gpu(Reserve);
 }
 
 DEFINE_OP(TensorListPushBack) {
@@ -371,7 +358,8 @@ DEFINE_OP(TensorListPushBack) {
       .Output("output_handle: variant")
       .Doc("The list with one more element at its end.")
       .Shape(ScalarShape)
-      .Cpu(PushBack);
+      .Cpu(PushBack)
+      .Gpu(PushBack);
 }
 
 DEFINE_OP(TensorListPopBack) {
@@ -382,7 +370,10 @@ DEFINE_OP(TensorListPopBack) {
       .Output("tensor: element_dtype")
       .Doc("The list without its last element, and that element.")
       .Shape(PopShapes)
-      .Cpu(PopBack);
+      .HostMemory({"element_shape"})
+      .Cpu(PopBack)
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool, DType::kVariant}),
+                [](DType) { return Stateless(PopBack); });
 }
 
 DEFINE_OP(TensorListLength) {
@@ -390,7 +381,9 @@ DEFINE_OP(TensorListLength) {
       .Output("length: int32")
       .Doc("The number of elements.")
       .Shape(ScalarShape)
-      .Cpu(Length);
+      .HostMemory({"length"})
+      .Cpu(Length)
+      .Gpu(Length);
 }
 
 DEFINE_OP(TensorListElementShape) {
@@ -399,7 +392,10 @@ DEFINE_OP(TensorListElementShape) {
       .Output("element_shape: shape_type")
       .Doc("The shape that all elements have, -1 where it is not known.")
       .Shape(UnknownShape)
-      .CpuTypes<Indices>("shape_type", []<typename T>() { return Stateless(ElementShape<T>); });
+      .HostMemory({"element_shape"})
+      .CpuTypes<Indices>("shape_type", []<typename T>() { return Stateless(ElementShape<T>); })
+      .Gpu(ElementShape<int32_t>, {{"shape_type", DType::kInt32}})
+      .Gpu(ElementShape<int64_t>, {{"shape_type", DType::kInt64}});
 }
 
 DEFINE_OP(TensorListResize) {
@@ -408,7 +404,9 @@ DEFINE_OP(TensorListResize) {
       .Output("output_handle: variant")
       .Doc("The list cut, or grown by elements that are still to be set.")
       .Shape(ScalarShape)
-      .Cpu(Resize);
+      .HostMemory({"size"})
+      .Cpu(Resize)
+      .Gpu(Resize);
 }
 
 DEFINE_OP(TensorListGetItem) {
@@ -420,7 +418,10 @@ DEFINE_OP(TensorListGetItem) {
       .Output("item: element_dtype")
       .Doc("One element of the list.")
       .Shape(GetItemShape)
-      .Cpu(GetItem);
+      .HostMemory({"index", "element_shape"})
+      .Cpu(GetItem)
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool}),
+                [](DType) { return Stateless(GetItem); });
 }
 
 DEFINE_OP(TensorListSetItem) {
@@ -432,7 +433,9 @@ DEFINE_OP(TensorListSetItem) {
       .Output("output_handle: variant")
       .Doc("The list with another element in one place.")
       .Shape(ScalarShape)
-      .Cpu(SetItem);
+      .HostMemory({"index"})
+      .Cpu(SetItem)
+      .GpuDTypes("element_dtype", GpuListTypes({}), Stateless(SetItem));
 }
 
 DEFINE_OP(TensorListStack) {
@@ -443,7 +446,9 @@ DEFINE_OP(TensorListStack) {
       .Output("tensor: element_dtype")
       .Doc("All elements as one tensor.")
       .Shape(StackShape)
-      .Cpu(Stack);
+      .HostMemory({"element_shape"})
+      .Cpu(MovesOnHost<MoveBy<Stack>>())
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool}), MovesOnGpu<MoveBy<Stack>>);
 }
 
 DEFINE_OP(TensorListGather) {
@@ -454,7 +459,9 @@ DEFINE_OP(TensorListGather) {
       .Output("values: element_dtype")
       .Doc("Some elements as one tensor.")
       .Shape(GatherShape)
-      .Cpu(Gather);
+      .HostMemory({"indices", "element_shape"})
+      .Cpu(MovesOnHost<MoveBy<Gather>>())
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool}), MovesOnGpu<MoveBy<Gather>>);
 }
 
 DEFINE_OP(TensorListFromTensor) {
@@ -465,7 +472,9 @@ DEFINE_OP(TensorListFromTensor) {
       .Output("output_handle: variant")
       .Doc("The rows of a tensor as a list.")
       .Shape(ScalarShape)
-      .Cpu(FromTensor);
+      .HostMemory({"element_shape"})
+      .Cpu(MovesOnHost<MoveBy<FromTensor>>())
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool}), MovesOnGpu<MoveBy<FromTensor>>);
 }
 
 DEFINE_OP(TensorListScatterV2) {
@@ -478,7 +487,9 @@ DEFINE_OP(TensorListScatterV2) {
       .Output("output_handle: variant")
       .Doc("A list with the rows of a tensor in the given places.")
       .Shape(ScalarShape)
-      .Cpu(ScatterV2);
+      .HostMemory({"indices", "element_shape", "num_elements"})
+      .Cpu(MovesOnHost<MoveBy<ScatterV2>>())
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool}), MovesOnGpu<MoveBy<ScatterV2>>);
 }
 
 }  // namespace

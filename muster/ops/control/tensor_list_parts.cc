@@ -2,8 +2,9 @@
 // TensorListSplit and their kin.
 #include <algorithm>
 
+#include "muster/ops/control/rows.h"
 #include "muster/ops/control/tensor_list.h"
-#include "muster/ops/indexing/strided_copy.h"
+#include "muster/ops/indexing/gpu_mover.h"
 
 namespace muster {
 namespace {
@@ -14,19 +15,11 @@ Dims RowDims(const Shape& shape) {
   return Dims(shape.dims().begin() + 1, shape.dims().end());
 }
 
-// Rows [begin, begin + count) of a tensor, in memory of their own; without the first axis where
-// `as_element`.
-absl::StatusOr<Tensor> CopyRows(KernelContext& c, const Tensor& tensor, int64_t begin,
-                                int64_t count, bool as_element) {
+// All rows of a tensor, without its first axis.
+absl::StatusOr<std::vector<Tensor>> RowsOf(KernelContext& c, const Mover& mover,
+                                           const Tensor& tensor) {
   ASSIGN_OR_RETURN(const Shape row, Shape::Make(RowDims(tensor.shape())));
-  Dims dims = row.dims();
-  if (!as_element) dims.insert(dims.begin(), count);
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  ASSIGN_OR_RETURN(Tensor part, c.AllocateTemporary(tensor.dtype(), shape));
-  const int64_t offset =
-      begin * row.num_elements() * static_cast<int64_t>(DTypeSize(tensor.dtype()));
-  CopyElements(tensor.dtype(), tensor.raw() + offset, part.raw(), count * row.num_elements());
-  return part;
+  return CutRows(c, mover, tensor, std::vector<Shape>(tensor.dim(0), row));
 }
 
 absl::StatusOr<List> TypedList(const Tensor& handle, DType dtype) {
@@ -74,7 +67,7 @@ absl::Status CheckLeadingDims(const std::vector<Tensor>& items, int64_t count,
   return absl::OkStatus();
 }
 
-absl::Status Concat(KernelContext& c, const PartialShape& wanted,
+absl::Status Concat(KernelContext& c, const Mover& mover, const PartialShape& wanted,
                     absl::Span<const int64_t> leading_dims) {
   ASSIGN_OR_RETURN(const List list, TypedList(c.input(0), c.output_type(0)));
   ASSIGN_OR_RETURN(RowsOfElement rows, RowsIn(*list, wanted));
@@ -139,37 +132,29 @@ absl::Status Concat(KernelContext& c, const PartialShape& wanted,
   dims.insert(dims.begin(), total);
   ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
   ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
-  const int64_t row_bytes = row->num_elements() * static_cast<int64_t>(DTypeSize(output->dtype()));
-  char* to = output->raw();
-  for (size_t i = 0; i < items.size(); ++i) {
-    const int64_t count = lengths[i] * row->num_elements();
-    if (items[i].valid()) {
-      CopyElements(output->dtype(), items[i].raw(), to, count);
-    } else {
-      ZeroElements(output->dtype(), to, count);
-    }
-    to += lengths[i] * row_bytes;
-  }
+  std::vector<int64_t> counts;
+  for (const int64_t length : lengths) counts.push_back(length * row->num_elements());
+  RETURN_IF_ERROR(JoinRows(c, mover, items, counts, *output));
   c.SetOutput(1, Tensor::Vector<int64_t>(lengths));
   return absl::OkStatus();
 }
 
-absl::Status ConcatV1(KernelContext& c) {
+absl::Status ConcatV1(KernelContext& c, const Mover& mover) {
   ASSIGN_OR_RETURN(const PartialShape wanted, c.node().Attr<PartialShape>("element_shape"));
   if (wanted.known_rank() && wanted.rank() == 0)
     return InvalidArgument("element_shape must not be empty");
-  return Concat(c, wanted, {});
+  return Concat(c, mover, wanted, {});
 }
 
-absl::Status ConcatV2(KernelContext& c) {
+absl::Status ConcatV2(KernelContext& c, const Mover& mover) {
   ASSIGN_OR_RETURN(const PartialShape wanted, ShapeIn(c.input(1)));
   ASSIGN_OR_RETURN(const Dims leading, IntegerVector(c.input(2), "leading_dims"));
-  return Concat(c, wanted, leading);
+  return Concat(c, mover, wanted, leading);
 }
 
 // --- Lists out of tensors ----------------------------------------------------------------------
 
-absl::Status Split(KernelContext& c) {
+absl::Status Split(KernelContext& c, const Mover& mover) {
   const Tensor tensor = c.input(0);
   ASSIGN_OR_RETURN(PartialShape element, ShapeIn(c.input(1)));
   if (element.known_rank() && element.rank() < 1) {
@@ -190,7 +175,7 @@ absl::Status Split(KernelContext& c) {
     return InvalidArgument("Expected lengths to be a vector, received shape: ",
                            c.input(2).shape().ToString());
   }
-  std::vector<Tensor> items;
+  std::vector<Shape> shapes;
   int64_t at = 0;
   for (int64_t length : c.input(2).values<int64_t>()) {
     if (length < 0) return InvalidArgument("Invalid value in lengths: ", length);
@@ -198,19 +183,21 @@ absl::Status Split(KernelContext& c) {
       return InvalidArgument("Attempting to slice [", at, ", ", static_cast<uint64_t>(at) + length,
                              "] from tensor with length ", tensor.dim(0));
     }
-    ASSIGN_OR_RETURN(items.emplace_back(), CopyRows(c, tensor, at, length, false));
+    shapes.push_back(tensor.shape());
+    shapes.back().Set(0, length);
     at += length;
   }
   if (at != tensor.dim(0)) {
     return InvalidArgument("Unused values in tensor. Length of tensor: ", tensor.dim(0),
                            " Values used: ", at);
   }
+  ASSIGN_OR_RETURN(std::vector<Tensor> items, CutRows(c, mover, tensor, shapes));
   c.SetOutput(0, HandleOf(std::make_shared<const TensorList>(tensor.dtype(), std::move(element), -1,
                                                              std::move(items))));
   return absl::OkStatus();
 }
 
-absl::Status ScatterInto(KernelContext& c) {
+absl::Status ScatterInto(KernelContext& c, const Mover& mover) {
   ASSIGN_OR_RETURN(const List list, ListIn(c.input(0)));
   const Tensor tensor = c.input(1);
   if (list->dtype() != tensor.dtype()) {
@@ -237,6 +224,7 @@ absl::Status ScatterInto(KernelContext& c) {
                            " list shape: ", list->shape().ToString());
   }
   std::vector<Tensor> items = list->items();
+  ASSIGN_OR_RETURN(std::vector<Tensor> rows, RowsOf(c, mover, tensor));
   for (size_t i = 0; i < indices.size(); ++i) {
     const int32_t index = indices[i];
     if (index < 0) {
@@ -247,7 +235,7 @@ absl::Status ScatterInto(KernelContext& c) {
       return absl::ResourceExhaustedError(
           absl::StrCat("A list of ", int64_t{index} + 1, " elements is too long"));
     if (index >= static_cast<int64_t>(items.size())) items.resize(int64_t{index} + 1);
-    ASSIGN_OR_RETURN(items[index], CopyRows(c, tensor, static_cast<int64_t>(i), 1, true));
+    items[index] = std::move(rows[i]);
   }
   c.SetOutput(0, HandleOf(list->WithItems(std::move(items))));
   return absl::OkStatus();
@@ -255,7 +243,7 @@ absl::Status ScatterInto(KernelContext& c) {
 
 // --- Lists in tensors of lists -----------------------------------------------------------------
 
-absl::Status PushBackBatch(KernelContext& c) {
+absl::Status PushBackBatch(KernelContext& c, const Mover& mover) {
   const Tensor handles = c.input(0);
   const Tensor tensor = c.input(1);
   if (tensor.rank() < 1) {
@@ -272,6 +260,7 @@ absl::Status PushBackBatch(KernelContext& c) {
   }
   const PartialShape row(RowDims(tensor.shape()));
   ASSIGN_OR_RETURN(Tensor result, c.AllocateTemporary(DType::kVariant, handles.shape()));
+  ASSIGN_OR_RETURN(std::vector<Tensor> rows, RowsOf(c, mover, tensor));
   for (int64_t i = 0; i < handles.dim(0); ++i) {
     const TensorList* const list = handles.data<Variant>()[i].get<TensorList>();
     if (list == nullptr) return InvalidArgument("Input handle at index ", i, " is not a list.");
@@ -285,8 +274,7 @@ absl::Status PushBackBatch(KernelContext& c) {
                              DTypeName(tensor.dtype()), " but list elements ",
                              DTypeName(list->dtype()));
     }
-    ASSIGN_OR_RETURN(Tensor element, CopyRows(c, tensor, i, 1, true));
-    result.data<Variant>()[i] = Variant(list->WithPushed(std::move(element)));
+    result.data<Variant>()[i] = Variant(list->WithPushed(std::move(rows[i])));
   }
   c.SetOutput(0, std::move(result));
   return absl::OkStatus();
@@ -366,7 +354,9 @@ DEFINE_OP(TensorListConcat) {
       .Output("lengths: int64")
       .Doc("The rows of all elements as one tensor, and how many each element had.")
       .Shape(ConcatV1Shapes)
-      .Cpu(ConcatV1);
+      .HostMemory({"lengths"})
+      .Cpu(MovesOnHost<MoveBy<ConcatV1>>())
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool}), MovesOnGpu<MoveBy<ConcatV1>>);
 }
 
 DEFINE_OP(TensorListConcatV2) {
@@ -379,7 +369,9 @@ DEFINE_OP(TensorListConcatV2) {
       .Output("lengths: int64")
       .Doc("The rows of all elements as one tensor, and how many each element had.")
       .Shape(ConcatV2Shapes)
-      .Cpu(ConcatV2);
+      .HostMemory({"element_shape", "leading_dims", "lengths"})
+      .Cpu(MovesOnHost<MoveBy<ConcatV2>>())
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool}), MovesOnGpu<MoveBy<ConcatV2>>);
 }
 
 DEFINE_OP(TensorListSplit) {
@@ -391,7 +383,9 @@ DEFINE_OP(TensorListSplit) {
       .Output("output_handle: variant")
       .Doc("A list of parts of a tensor, each with its own number of rows.")
       .Shape(ScalarShape)
-      .Cpu(Split);
+      .HostMemory({"element_shape", "lengths"})
+      .Cpu(MovesOnHost<MoveBy<Split>>())
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool}), MovesOnGpu<MoveBy<Split>>);
 }
 
 DEFINE_OP(TensorListScatterIntoExistingList) {
@@ -402,7 +396,9 @@ DEFINE_OP(TensorListScatterIntoExistingList) {
       .Output("output_handle: variant")
       .Doc("The list with the rows of a tensor in the given places.")
       .Shape(ScalarShape)
-      .Cpu(ScatterInto);
+      .HostMemory({"indices"})
+      .Cpu(MovesOnHost<MoveBy<ScatterInto>>())
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool}), MovesOnGpu<MoveBy<ScatterInto>>);
 }
 
 DEFINE_OP(TensorListPushBackBatch) {
@@ -412,7 +408,8 @@ DEFINE_OP(TensorListPushBackBatch) {
       .Output("output_handles: variant")
       .Doc("Many lists, each with one more element: a row of the tensor.")
       .Shape(UnchangedShape)
-      .Cpu(PushBackBatch);
+      .Cpu(MovesOnHost<MoveBy<PushBackBatch>>())
+      .GpuTypes("element_dtype", GpuListTypes({DType::kBool}), MovesOnGpu<MoveBy<PushBackBatch>>);
 }
 
 DEFINE_OP(TensorListConcatLists) {
@@ -422,7 +419,8 @@ DEFINE_OP(TensorListConcatLists) {
       .Output("output: variant")
       .Doc("Lists that go on with the elements of others.")
       .Shape(ConcatListsShape)
-      .Cpu(ConcatLists);
+      .Cpu(ConcatLists)
+      .Gpu(ConcatLists);
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 
 #include <cstring>
 
+#include "muster/ops/control/held_elements.h"
 #include "muster/ops/control/optional.h"
 #include "muster/ops/control/tensor_list.h"
 #include "muster/ops/control/tensor_map.h"
-#include "muster/ops/indexing/strided_copy.h"
 #include "muster/tensor/variant_codec.h"
 
 namespace muster {
@@ -102,30 +102,12 @@ absl::StatusOr<Variant> ZerosLike(KernelContext& c, const Variant& x, int depth)
 
 absl::StatusOr<Tensor> ZerosLike(KernelContext& c, const Tensor& x, int depth) {
   if (depth > kMostNested) return InvalidArgument("Lists are nested too deeply");
-  ASSIGN_OR_RETURN(Tensor zeros, c.AllocateTemporary(x.dtype(), x.shape()));
-  if (x.dtype() != DType::kVariant) {
-    ZeroElements(zeros.dtype(), zeros.raw(), zeros.num_elements());
-    return zeros;
-  }
+  ASSIGN_OR_RETURN(Tensor zeros, Zeros(c, x.dtype(), x.shape()));
+  if (x.dtype() != DType::kVariant) return zeros;
   for (int64_t i = 0; i < x.num_elements(); ++i) {
     ASSIGN_OR_RETURN(zeros.data<Variant>()[i], ZerosLike(c, x.data<Variant>()[i], depth + 1));
   }
   return zeros;
-}
-
-template <typename T>
-void AddElements(const Tensor& a, const Tensor& b, Tensor& sum) {
-  const T* const x = a.data<T>();
-  const T* const y = b.data<T>();
-  T* const to = sum.data<T>();
-  for (int64_t i = 0; i < sum.num_elements(); ++i) {
-    to[i] = static_cast<T>(static_cast<Compute<T>>(x[i]) + static_cast<Compute<T>>(y[i]));
-  }
-}
-
-template <typename... Ts>
-bool AddTyped(Types<Ts...>, const Tensor& a, const Tensor& b, Tensor& sum) {
-  return ((a.dtype() == kDTypeOf<Ts> ? (AddElements<Ts>(a, b, sum), true) : false) || ...);
 }
 
 absl::StatusOr<Tensor> Add(KernelContext& c, const Tensor& a, const Tensor& b, int depth);
@@ -218,17 +200,17 @@ absl::StatusOr<Tensor> Add(KernelContext& c, const Tensor& a, const Tensor& b, i
                            DTypeName(a.dtype()), a.shape().ToString(), " and ",
                            DTypeName(b.dtype()), b.shape().ToString());
   }
-  ASSIGN_OR_RETURN(Tensor sum, c.AllocateTemporary(a.dtype(), a.shape()));
   if (a.dtype() == DType::kVariant) {
+    ASSIGN_OR_RETURN(Tensor sum, c.AllocateTemporary(a.dtype(), a.shape()));
     for (int64_t i = 0; i < a.num_elements(); ++i) {
       ASSIGN_OR_RETURN(sum.data<Variant>()[i],
                        Add(c, a.data<Variant>()[i], b.data<Variant>()[i], depth + 1));
     }
     return sum;
   }
-  if (!AddTyped(Numbers(), a, b, sum))
+  if (!CanBeAdded(a.dtype()))
     return InvalidArgument("Trying to add unsupported dtype ", DTypeName(a.dtype()));
-  return sum;
+  return Sum(c, a, b);
 }
 
 }  // namespace
@@ -236,6 +218,15 @@ absl::StatusOr<Tensor> Add(KernelContext& c, const Tensor& a, const Tensor& b, i
 absl::Status ZerosLikeVariants(KernelContext& c) {
   ASSIGN_OR_RETURN(Tensor zeros, ZerosLike(c, c.input(0), 0));
   c.SetOutput(0, std::move(zeros));
+  return absl::OkStatus();
+}
+
+absl::Status ConjVariants(KernelContext& c) {
+  if (c.input(0).num_elements() > 0) {
+    return InvalidArgument(
+        "No unary variant unary_op function found for unary variant op enum: CONJ");
+  }
+  c.SetOutput(0, c.input(0));
   return absl::OkStatus();
 }
 

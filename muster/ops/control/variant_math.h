@@ -6,6 +6,8 @@
 namespace muster {
 
 absl::Status ZerosLikeVariants(KernelContext& c);
+// No value that a variant holds has a conjugate.
+absl::Status ConjVariants(KernelContext& c);
 absl::Status AddVariants(KernelContext& c);
 
 }  // namespace muster

@@ -38,7 +38,10 @@ absl::StatusOr<CapturedFunctionPtr> CapturedFunction::Make(const KernelContext& 
   ASSIGN_OR_RETURN(const FunctionRef function, c.node().Attr<FunctionRef>(attr));
   auto* const runtime = dynamic_cast<FunctionRuntime*>(c.step().functions);
   if (runtime == nullptr) return NotFound("Function ", function.name, " is not defined.");
-  ASSIGN_OR_RETURN(const FunctionCaller::Handle handle, runtime->Instantiate(function));
+  CallSite site;
+  site.device = &c.device();
+  site.on_device = site.counts_on_device = c.device().has_own_memory();
+  ASSIGN_OR_RETURN(const FunctionCaller::Handle handle, runtime->Instantiate(function, site));
   std::vector<Tensor> kept;
   for (const Tensor& tensor : captured) kept.push_back(KeptTensor(tensor));
   return std::make_shared<const CapturedFunction>(

@@ -1,5 +1,6 @@
 #include "muster/ops/data/dataset.h"
 
+#include "muster/device/device_copies.h"
 #include "muster/runtime/lack_of_memory.h"
 
 namespace muster {
@@ -57,6 +58,19 @@ absl::Status InUserFunction(absl::Status status, absl::string_view transformatio
   return Prefixed(status, absl::StrCat("Error in user-defined function passed to ", transformation,
                                        "Dataset transformation with iterator: Iterator::Root::",
                                        transformation, ": "));
+}
+
+absl::StatusOr<Element> InMemoryOf(Device& device, Element element) {
+  for (Tensor& component : element) {
+    if (device.has_own_memory()) {
+      if (IsInDeviceMemory(component)) continue;
+      ASSIGN_OR_RETURN(component, CopyFromHost(device, component));
+    } else if (IsInDeviceMemory(component)) {
+      return FailedPrecondition("The iterator is on ", device.name(),
+                                ", but its dataset gives elements in the memory of a GPU");
+    }
+  }
+  return element;
 }
 
 absl::StatusOr<bool> ScalarBool(const Tensor& tensor, absl::string_view what) {

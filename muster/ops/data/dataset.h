@@ -96,6 +96,10 @@ absl::StatusOr<std::string> ScalarString(const Tensor& tensor, absl::string_view
 // Row `index` of dimension 0, with memory of its own. Requires: it is there.
 absl::StatusOr<Tensor> CopyRow(const Tensor& tensor, int64_t index);
 
+// The components in the memory that kernels of the device have them in: datasets of the host may be
+// read by an iterator on a GPU. FailedPrecondition for components in another device's memory.
+absl::StatusOr<Element> InMemoryOf(Device& device, Element element);
+
 // Reads ahead on a thread of its own, up to `limit` elements (at least one).
 NextElement Prefetched(NextElement input, size_t limit, const DataContext& parent);
 

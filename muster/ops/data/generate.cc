@@ -79,6 +79,7 @@ DEFINE_OP(GeneratorDataset) {
       .Stateful();
   DefineDataset(op, "What a function gives, call by call, until it says that it is out of range.",
                 MakeGenerator);
+  op.HostMemory({"handle"}).Gpu(MakeGenerator).GpuIfAsked();
 }
 
 }  // namespace muster

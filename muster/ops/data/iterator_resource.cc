@@ -264,6 +264,7 @@ absl::Status CheckSpec(const ElementSpec& wanted, const ElementSpec& given) {
 }
 
 absl::Status SetElement(KernelContext& c, absl::StatusOr<Element> element) {
+  if (element.ok()) element = InMemoryOf(c.device(), *std::move(element));
   RETURN_IF_ERROR(element.status());
   if (static_cast<int>(element->size()) != c.num_outputs()) {
     return InvalidArgument("Number of components does not match: expected ", c.num_outputs(),

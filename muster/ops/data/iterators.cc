@@ -77,7 +77,8 @@ class OneShotKernel : public ResourceKernel {
     FunctionCaller* const caller = c.step().functions;
     if (caller == nullptr)
       return Finish(c, NotFound("Function ", factory_.name, " is not defined."));
-    const absl::StatusOr<FunctionCaller::Handle> handle = caller->Instantiate(factory_);
+    const absl::StatusOr<FunctionCaller::Handle> handle =
+        caller->Instantiate(factory_, CallSiteOf(c.device(), {}));
     if (!handle.ok()) return Finish(c, handle.status());
     caller->Call(*handle, {}, c.step(), [this, &c](absl::StatusOr<Element> results) {
       Finish(c, Use(c, std::move(results)));
@@ -206,10 +207,12 @@ void DefineHandle(OpBuilder& op, const char* doc, KernelFactory factory) {
       .Cpu(std::move(factory));
 }
 
+// An iterator on a GPU gives elements in the card's memory.
 void DefineIterator(OpBuilder& op) {
   op.Attr("shared_name: string").Attr("container: string");
   ElementAttrs(op);
   DefineHandle(op, "An iterator that is given its dataset later.", New<IteratorKernel>());
+  op.Gpu(New<IteratorKernel>()).GpuIfAsked();
 }
 
 void DefineGetNext(OpBuilder& op) {
@@ -220,7 +223,9 @@ void DefineGetNext(OpBuilder& op) {
       .Doc("The next element; OutOfRange at the end.")
       .Shape(ElementShapes)
       .NoGradient("elements come from elsewhere")
-      .Cpu(New<GetNextKernel>());
+      .Cpu(New<GetNextKernel>())
+      .Gpu(New<GetNextKernel>())
+      .GpuIfAsked();
 }
 
 void DefineFromString(OpBuilder& op) {
@@ -232,7 +237,9 @@ void DefineFromString(OpBuilder& op) {
       .Doc("The iterator that a string names.")
       .Shape(ScalarShape)
       .NoGradient("an iterator is not a number")
-      .Cpu(FromString);
+      .Cpu(FromString)
+      .Gpu(FromString)
+      .GpuIfAsked();
 }
 
 }  // namespace
@@ -253,6 +260,7 @@ DEFINE_OP(OneShotIterator) {
 DEFINE_OP(AnonymousIterator) {
   ElementAttrs(op);
   DefineHandle(op, "A new iterator that lives as long as its handle.", Stateless(MakeAnonymous));
+  op.Gpu(MakeAnonymous).GpuIfAsked();
 }
 
 DEFINE_OP(MakeIterator) {
@@ -262,7 +270,10 @@ DEFINE_OP(MakeIterator) {
       .Doc("Starts an iterator over with a dataset.")
       .Shape(NoOutputs)
       .NoGradient("an iterator is not a number")
-      .Cpu(Initialize);
+      .HostMemory({"dataset"})
+      .Cpu(Initialize)
+      .Gpu(Initialize)
+      .GpuIfAsked();
 }
 
 DEFINE_OP(IteratorGetNext) {
@@ -279,7 +290,9 @@ DEFINE_OP(IteratorToStringHandle) {
       .Doc("A string that names an iterator and may be fed.")
       .Shape(ScalarShape)
       .NoGradient("an iterator is not a number")
-      .Cpu(ToString);
+      .Cpu(ToString)
+      .Gpu(ToString)
+      .GpuIfAsked();
 }
 
 DEFINE_OP(IteratorFromStringHandle) {

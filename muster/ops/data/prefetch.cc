@@ -76,8 +76,26 @@ class Prefetcher {
   CancelCallback wake_;
 };
 
+// On a GPU the elements are copied into its memory as they are read, ahead of the step.
+DatasetPtr OnDevice(DatasetPtr input, Device& device) {
+  return std::make_shared<const Dataset>(
+      input->spec(),
+      [input, &device](const DataContext& begin) -> absl::StatusOr<NextElement> {
+        ASSIGN_OR_RETURN(NextElement next, input->Read(begin));
+        return
+            [next = std::move(next), &device](const DataContext& context) mutable -> MaybeElement {
+              ASSIGN_OR_RETURN(std::optional<Element> element, next(context));
+              if (!element.has_value()) return std::nullopt;
+              ASSIGN_OR_RETURN(Element copied, InMemoryOf(device, *std::move(element)));
+              return copied;
+            };
+      },
+      nullptr, input->cardinality());
+}
+
 absl::Status MakePrefetch(KernelContext& c) {
-  ASSIGN_OR_RETURN(const DatasetPtr input, InputDataset(c, 0));
+  ASSIGN_OR_RETURN(DatasetPtr input, InputDataset(c, 0));
+  if (c.device().has_own_memory()) input = OnDevice(std::move(input), c.device());
   ASSIGN_OR_RETURN(int64_t size, ScalarInteger(c.input(1), "buffer_size"));
   if (size < -1) {
     return InvalidArgument("buffer_size must be >= 0 or set buffer_size to be -1 for auto-tuning");
@@ -144,6 +162,7 @@ DEFINE_OP(PrefetchDataset) {
       .Input("input_dataset: variant")
       .Input("buffer_size: int64");
   DefineDataset(op, "The elements, read ahead on another thread.", MakePrefetch);
+  op.HostMemory({"input_dataset", "buffer_size", "handle"}).Gpu(MakePrefetch).GpuIfAsked();
 }
 
 DEFINE_OP(OptimizeDataset) {

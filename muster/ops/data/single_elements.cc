@@ -126,7 +126,7 @@ class NextAsOptional : public ReadingKernel {
   absl::Status Use(KernelContext& c, absl::StatusOr<Element> element) override {
     auto value = std::make_shared<OptionalValue>();
     if (element.ok()) {
-      value->components = *std::move(element);
+      ASSIGN_OR_RETURN(value->components, InMemoryOf(c.device(), *std::move(element)));
     } else if (!absl::IsOutOfRange(element.status())) {
       return element.status();
     }
@@ -176,7 +176,9 @@ DEFINE_OP(IteratorGetNextAsOptional) {
       .Doc("The next element as an optional value, which is absent at the end.")
       .Shape(ScalarShape)
       .NoGradient("elements come from elsewhere")
-      .Cpu(New<NextAsOptional>());
+      .Cpu(New<NextAsOptional>())
+      .Gpu(New<NextAsOptional>())
+      .GpuIfAsked();
 }
 
 }  // namespace muster

@@ -1,5 +1,6 @@
-// Copies between the memory of a device and that of the host (graph/place/memory_copies.h). On a CPU,
-// where both are one, they hand their input on.
+// Copies between the memory of a device and that of the host (graph/place/memory_copies.h). On a
+// CPU, where both are one, they hand their input on.
+#include "muster/device/device_copies.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -7,10 +8,11 @@ namespace {
 
 // The thread is free until the device has come so far. Results of a step are not waited for here,
 // since the step ends when its streams have ended.
-class CopyToHost : public Kernel {
+class HostCopy : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(is_result_, setup.Attr<bool>("is_result"));
+    ASSIGN_OR_RETURN(const bool is_result, setup.Attr<bool>("is_result"));
+    is_result_ = is_result && IsPlainData(setup.input_type(0));
     return absl::OkStatus();
   }
   bool is_async() const override { return !is_result_; }
@@ -20,11 +22,11 @@ class CopyToHost : public Kernel {
     return absl::OkStatus();
   }
   void ComputeAsync(KernelContext& c, Done done) override {
-    c.device().CopyToHost(
-        c.input(0), [&c, done = std::move(done)](absl::StatusOr<Tensor> copy) mutable {
-          if (copy.ok()) c.SetOutput(0, *std::move(copy));
-          std::move(done)(copy.status());
-        });
+    CopyToHost(c.device(), c.input(0),
+               [&c, done = std::move(done)](absl::StatusOr<Tensor> copy) mutable {
+                 if (copy.ok()) c.SetOutput(0, *std::move(copy));
+                 std::move(done)(copy.status());
+               });
   }
 
  private:
@@ -32,7 +34,7 @@ class CopyToHost : public Kernel {
 };
 
 absl::Status CopyToDevice(KernelContext& c) {
-  ASSIGN_OR_RETURN(Tensor copy, c.device().CopyFromHost(c.input(0)));
+  ASSIGN_OR_RETURN(Tensor copy, CopyFromHost(c.device(), c.input(0)));
   c.SetOutput(0, std::move(copy));
   return absl::OkStatus();
 }
@@ -46,8 +48,8 @@ DEFINE_OP(_MusterCopyToHost) {
            "the end of the step.")
       .Shape(UnchangedShape)
       .HostMemory({"output"})
-      .Cpu(New<CopyToHost>())
-      .Gpu(New<CopyToHost>());
+      .Cpu(New<HostCopy>())
+      .Gpu(New<HostCopy>());
 }
 
 DEFINE_OP(_MusterCopyToDevice) {

@@ -168,6 +168,7 @@ class MapKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(name_, NameResource(setup, /*use_node_name=*/true));
+    NameForDevice(name_, setup.device());
     ASSIGN_OR_RETURN(capacity_, setup.Attr<int64_t>("capacity"));
     ASSIGN_OR_RETURN(memory_limit_, setup.Attr<int64_t>("memory_limit"));
     ASSIGN_OR_RETURN(const std::vector<DType> dtypes, setup.Attr<std::vector<DType>>("dtypes"));
@@ -314,7 +315,9 @@ void Put(OpBuilder& op) {
       .Input("values: fake_dtypes")
       .Doc("Puts components of the tuple with a key into a staging area.")
       .Shape(NoOutputs)
-      .Cpu(New<WaitingMapKernel<Access::kPut>>());
+      .HostMemory({"key", "indices"})
+      .Cpu(New<WaitingMapKernel<Access::kPut>>())
+      .Gpu(New<WaitingMapKernel<Access::kPut>>());
 }
 void Get(OpBuilder& op) {
   Area(op, kSome)
@@ -323,7 +326,9 @@ void Get(OpBuilder& op) {
       .Output("values: dtypes")
       .Doc("Takes components of the tuple with a key; waits for it.")
       .Shape(UnknownShape)
-      .Cpu(New<WaitingMapKernel<Access::kGet>>());
+      .HostMemory({"key", "indices"})
+      .Cpu(New<WaitingMapKernel<Access::kGet>>())
+      .Gpu(New<WaitingMapKernel<Access::kGet>>());
 }
 void Peek(OpBuilder& op) {
   Area(op, kSome)
@@ -332,7 +337,9 @@ void Peek(OpBuilder& op) {
       .Output("values: dtypes")
       .Doc("Reads components of the tuple with a key; waits for it.")
       .Shape(UnknownShape)
-      .Cpu(New<WaitingMapKernel<Access::kPeek>>());
+      .HostMemory({"key", "indices"})
+      .Cpu(New<WaitingMapKernel<Access::kPeek>>())
+      .Gpu(New<WaitingMapKernel<Access::kPeek>>());
 }
 void GetFirst(OpBuilder& op) {
   Area(op, kSome)
@@ -341,27 +348,34 @@ void GetFirst(OpBuilder& op) {
       .Output("values: dtypes")
       .Doc("Takes components of the tuple with some key; waits for one.")
       .Shape(UnknownShape)
-      .Cpu(New<WaitingMapKernel<Access::kGetFirst>>());
+      .HostMemory({"key", "indices"})
+      .Cpu(New<WaitingMapKernel<Access::kGetFirst>>())
+      .Gpu(New<WaitingMapKernel<Access::kGetFirst>>());
 }
 void Size(OpBuilder& op) {
   Area(op, kAny)
       .Output("size: int32")
       .Doc("The number of complete tuples.")
       .Shape(ScalarShape)
-      .Cpu(New<MapSizeKernel<false>>());
+      .HostMemory({"size"})
+      .Cpu(New<MapSizeKernel<false>>())
+      .Gpu(New<MapSizeKernel<false>>());
 }
 void IncompleteSize(OpBuilder& op) {
   Area(op, kAny)
       .Output("size: int32")
       .Doc("The number of tuples that lack components.")
       .Shape(ScalarShape)
-      .Cpu(New<MapSizeKernel<true>>());
+      .HostMemory({"size"})
+      .Cpu(New<MapSizeKernel<true>>())
+      .Gpu(New<MapSizeKernel<true>>());
 }
 void Clear(OpBuilder& op) {
   Area(op, kAny)
       .Doc("Empties a staging area with keys.")
       .Shape(NoOutputs)
-      .Cpu(New<MapClearKernel>());
+      .Cpu(New<MapClearKernel>())
+      .Gpu(New<MapClearKernel>());
 }
 
 }  // namespace

@@ -102,8 +102,20 @@ absl::Status Get(KernelContext& c) {
     return InvalidArgument("The tensor with handle '", handle, "' is of type ",
                            DTypeName(tensor.dtype()), ", not ", DTypeName(c.output_type(0)));
   }
+  if (c.device().has_own_memory() && !IsInDeviceMemory(tensor)) {
+    ASSIGN_OR_RETURN(tensor, c.device().CopyFromHost(tensor));
+  } else if (!c.device().has_own_memory() && IsInDeviceMemory(tensor)) {
+    return InvalidArgument("The tensor with handle '", handle, "' is not in the memory of ",
+                           c.device().name());
+  }
   c.SetOutput(0, std::move(tensor));
   return absl::OkStatus();
+}
+
+std::vector<DType> GpuKeptTypes() {
+  return {DType::kBool,   DType::kInt8,      DType::kInt16,     DType::kInt32,    DType::kInt64,
+          DType::kUint8,  DType::kUint16,    DType::kHalf,      DType::kBfloat16, DType::kFloat,
+          DType::kDouble, DType::kComplex64, DType::kComplex128};
 }
 
 absl::Status Delete(KernelContext& c) {
@@ -126,7 +138,9 @@ DEFINE_OP(GetSessionHandle) {
       .Doc("Keeps a tensor beyond its step and names it.")
       .Shape(ScalarShape)
       .NoGradient("a name is not a function of the value")
-      .Cpu(New<KeepKernel>());
+      .HostMemory({"handle"})
+      .Cpu(New<KeepKernel>())
+      .GpuDTypes("T", GpuKeptTypes(), New<KeepKernel>());
 }
 DEFINE_OP(GetSessionHandleV2) {
   op.Attr("T: type")
@@ -136,7 +150,9 @@ DEFINE_OP(GetSessionHandleV2) {
       .Doc("Keeps a tensor beyond its step and names it.")
       .Shape(ScalarShape)
       .NoGradient("a name is not a function of the value")
-      .Cpu(New<KeepKernel>());
+      .HostMemory({"handle"})
+      .Cpu(New<KeepKernel>())
+      .GpuDTypes("T", GpuKeptTypes(), New<KeepKernel>());
 }
 DEFINE_OP(GetSessionTensor) {
   op.Attr("dtype: type")
@@ -146,7 +162,9 @@ DEFINE_OP(GetSessionTensor) {
       .Doc("The tensor that was kept under a name.")
       .Shape(HandleInputShape)
       .NoGradient("a name is not a function of the value")
-      .Cpu(Get);
+      .HostMemory({"handle"})
+      .Cpu(Get)
+      .GpuDTypes("dtype", GpuKeptTypes(), Stateless(Get));
 }
 DEFINE_OP(DeleteSessionTensor) {
   op.Input("handle: string")
@@ -154,7 +172,9 @@ DEFINE_OP(DeleteSessionTensor) {
       .Doc("Drops the tensor that was kept under a name.")
       .Shape(NoOutputs)
       .NoGradient("a name is not a function of the value")
-      .Cpu(Delete);
+      .HostMemory({"handle"})
+      .Cpu(Delete)
+      .Gpu(Delete);
 }
 
 }  // namespace muster

@@ -87,6 +87,7 @@ class StagingKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(name_, NameResource(setup, /*use_node_name=*/true));
+    NameForDevice(name_, setup.device());
     ASSIGN_OR_RETURN(capacity_, setup.Attr<int64_t>("capacity"));
     ASSIGN_OR_RETURN(memory_limit_, setup.Attr<int64_t>("memory_limit"));
     return absl::OkStatus();
@@ -216,14 +217,16 @@ DEFINE_OP(Stage) {
       .Input("values: dtypes")
       .Doc("Puts a tuple into a staging area; waits while it is full.")
       .Shape(NoOutputs)
-      .Cpu(New<StageKernel>());
+      .Cpu(New<StageKernel>())
+      .Gpu(New<StageKernel>());
 }
 DEFINE_OP(Unstage) {
   Area(op, kSome)
       .Output("values: dtypes")
       .Doc("Takes the oldest tuple out of a staging area; waits for one.")
       .Shape(UnknownShape)
-      .Cpu(New<UnstageKernel>());
+      .Cpu(New<UnstageKernel>())
+      .Gpu(New<UnstageKernel>());
 }
 DEFINE_OP(StagePeek) {
   Area(op, kSome)
@@ -231,17 +234,25 @@ DEFINE_OP(StagePeek) {
       .Output("values: dtypes")
       .Doc("Reads a tuple of a staging area without taking it.")
       .Shape(UnknownShape)
-      .Cpu(New<PeekKernel>());
+      .HostMemory({"index"})
+      .Cpu(New<PeekKernel>())
+      .Gpu(New<PeekKernel>());
 }
 DEFINE_OP(StageSize) {
   Area(op, kAny)
       .Output("size: int32")
       .Doc("The number of tuples in a staging area.")
       .Shape(ScalarShape)
-      .Cpu(New<SizeKernel>());
+      .HostMemory({"size"})
+      .Cpu(New<SizeKernel>())
+      .Gpu(New<SizeKernel>());
 }
 DEFINE_OP(StageClear) {
-  Area(op, kAny).Doc("Empties a staging area.").Shape(NoOutputs).Cpu(New<ClearKernel>());
+  Area(op, kAny)
+      .Doc("Empties a staging area.")
+      .Shape(NoOutputs)
+      .Cpu(New<ClearKernel>())
+      .Gpu(New<ClearKernel>());
 }
 
 }  // namespace muster

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "muster/ops/control/gpu_sum.h"
 #include "muster/ops/control/variant_math.h"
 #include "muster/ops/math/elementwise.h"
 #include "muster/ops/math/elementwise_gpu.h"
@@ -89,10 +90,10 @@ class GpuAddN final : public GpuKernel {
     for (int i = c.num_inputs() - 1; i >= 0; --i) rest.push_back(GpuIn(c.input(i)));
     ASSIGN_OR_RETURN(Tensor* const output, c.ForwardOrAllocate({0}, 0, shape));
     while (!rest.empty()) {
-      Inputs inputs;
+      GpuAddends inputs;
       if (rest.size() < static_cast<size_t>(c.num_inputs()))
         inputs.at[inputs.count++] = GpuIn(*output);  // the sum so far
-      for (; !rest.empty() && inputs.count < Inputs::kMost; rest.pop_back())
+      for (; !rest.empty() && inputs.count < GpuAddends::kMost; rest.pop_back())
         inputs.at[inputs.count++] = rest.back();
       RETURN_IF_ERROR(
           run_.LaunchForEach(GpuPacks(count, output->dtype()), inputs, GpuOut(*output), count));
@@ -101,12 +102,6 @@ class GpuAddN final : public GpuKernel {
   }
 
  private:
-  // The layout of the struct in add_n.cu.
-  struct Inputs {
-    static constexpr int kMost = 32;
-    const void* at[kMost] = {};
-    int64_t count = 0;
-  };
   GpuFunction run_;
 };
 
@@ -149,6 +144,7 @@ DEFINE_OP(AddN) {
       .Gradient(CopyGradient)
       .Cpu(AddVariants, {{"T", DType::kVariant}})
       .CpuTypes<Numbers>("T", []<typename T>() { return Stateless(RunAddN<T>); })
+      .GpuTypes("T", {DType::kVariant}, [](DType) { return Stateless(AddVariants); })
       .GpuTypes("T", With(kGpuFields, {DType::kInt64}), KernelOnGpu<GpuAddN>())
       .GpuOnHost("T");
 }

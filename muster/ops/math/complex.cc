@@ -2,6 +2,7 @@
 #include <cmath>
 #include <complex>
 
+#include "muster/ops/control/variant_math.h"
 #include "muster/ops/math/elementwise.h"
 #include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/math/gradient_helpers.h"
@@ -141,7 +142,9 @@ DEFINE_OP(Conj) {
       .Output("output: T");
   op.Doc("Complex conjugates.").Shape(UnchangedShape).Gradient(ConjGradient);
   op.CpuTypes<Complexes>("T", Unary<Conjugation>())
-      .GpuTypes("T", kGpuComplexes, UnaryOnGpu("Conjugation"));
+      .GpuTypes("T", kGpuComplexes, UnaryOnGpu("Conjugation"))
+      .Cpu(ConjVariants, {{"T", DType::kVariant}})
+      .Gpu(ConjVariants, {{"T", DType::kVariant}});
 }
 DEFINE_OP(Complex) {
   op.Attr("T: {float, double} = DT_FLOAT").Attr("Tout: {complex64, complex128} = DT_COMPLEX64");

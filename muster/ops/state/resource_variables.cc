@@ -385,7 +385,8 @@ DEFINE_OP(VarHandleOp) {
   op.Doc("A handle that names a variable.")
       .Shape(VarHandleShape)
       .Cpu(New<VarHandleKernel>())
-      .GpuDTypes("dtype", GpuResourceVariableTypes(), New<VarHandleKernel>());
+      .GpuDTypes("dtype", GpuResourceVariableTypes(), New<VarHandleKernel>())
+      .Gpu(New<VarHandleKernel>(), {{"dtype", DType::kVariant}});
 }
 
 DEFINE_OP(ReadVariableOp) {
@@ -394,7 +395,8 @@ DEFINE_OP(ReadVariableOp) {
       .Shape(ReadShape)
       .Gradient(ReadGradient)
       .Cpu(Read)
-      .GpuDTypes("dtype", GpuResourceVariableTypes(), Stateless(Read));
+      .GpuDTypes("dtype", GpuResourceVariableTypes(), Stateless(Read))
+      .Gpu(Read, {{"dtype", DType::kVariant}});
 }
 
 DEFINE_OP(AssignVariableOp) {
@@ -407,7 +409,8 @@ DEFINE_OP(AssignVariableOp) {
       .Shape(AssignedHandleShape)
       .NoGradient("changes a variable");
   op.Cpu(New<AssignVariableKernel>())
-      .GpuDTypes("dtype", GpuResourceVariableTypes(), New<AssignVariableKernel>());
+      .GpuDTypes("dtype", GpuResourceVariableTypes(), New<AssignVariableKernel>())
+      .Gpu(New<AssignVariableKernel>(), {{"dtype", DType::kVariant}});
 }
 
 DEFINE_OP(VarIsInitializedOp) {

@@ -184,7 +184,8 @@ class Dataset(object):
         dataset = transformation_func(self)
         if not isinstance(dataset, Dataset):
             raise TypeError("`transformation_func` must return a Dataset. Got %s." % (dataset,))
-        dataset._inputs = [self] + [d for d in dataset._inputs if d is not self]
+        if dataset is not self:
+            dataset._inputs = [self] + [d for d in dataset._inputs if d is not self]
         return dataset
 
     # --- Batches. ---

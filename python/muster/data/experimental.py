@@ -1,9 +1,11 @@
 """tf.data.experimental and tf.contrib.data: transformations for Dataset.apply, and options by their own names."""
 import numpy as np
 
-from muster.data.dataset import AUTOTUNE, Dataset
+from muster.data.dataset import AUTOTUNE, Dataset, _int64
 from muster.data.options import (  # noqa: F401
     DistributeOptions, MapVectorizationOptions, OptimizationOptions, StatsOptions, ThreadingOptions)
+from muster.graph import framework
+from muster.graph.device_spec import DeviceSpec
 from muster.names import absent as _absent
 
 __all__ = ["AUTOTUNE", "Counter", "DistributeOptions", "MapVectorizationOptions", "OptimizationOptions", "StatsOptions",
@@ -63,14 +65,55 @@ def ignore_errors():
     return lambda dataset: dataset._then("ExperimentalIgnoreErrorsDataset")
 
 
+def _is_gpu(device):
+    return DeviceSpec.from_string(device).device_type == "GPU"
+
+
+class _OnGpu(Dataset):
+    """Elements in the memory of a GPU, which is where their iterator must be."""
+
+    def __init__(self, variant_tensor, spec, inputs, device):
+        super(_OnGpu, self).__init__(variant_tensor, spec, inputs)
+        self._device = device
+
+    @staticmethod
+    def copied(dataset, device, buffer_size):
+        # What the options ask for happens before the copy: those nodes run on the host.
+        source = dataset._apply_options()
+        with framework.device(device):
+            made = source._then("PrefetchDataset", buffer_size=buffer_size)
+        return _OnGpu(made._variant_tensor, dataset._spec, [dataset], device)
+
+    def prefetch(self, buffer_size):
+        return _OnGpu.copied(self, self._device, _int64(buffer_size, "buffer_size", -1))
+
+    def with_options(self, options):
+        return _OnGpu.copied(self._inputs[0].with_options(options), self._device, _int64(0, "buffer_size"))
+
+    def _apply_options(self):
+        return self
+
+    def make_one_shot_iterator(self):
+        raise ValueError("Cannot create a one shot iterator when using `tf.data.experimental.copy_to_device` or "
+                         "`prefetch_to_device` with a GPU. Please use `Dataset.make_initializable_iterator()` instead.")
+
+    def make_initializable_iterator(self, shared_name=None):
+        with framework.device(self._device):
+            return super(_OnGpu, self).make_initializable_iterator(shared_name)
+
+
 def prefetch_to_device(device, buffer_size=None):
-    """A prefetch: elements are copied to the device when the step that takes them runs."""
-    return lambda dataset: dataset.prefetch(buffer_size)
+    """A prefetch into the memory of the device, as the last transformation."""
+    if not _is_gpu(device):
+        return lambda dataset: dataset.prefetch(buffer_size)
+    return lambda dataset: _OnGpu.copied(dataset, device, _int64(buffer_size, "buffer_size", -1))
 
 
 def copy_to_device(target_device, source_device="/cpu:0"):
-    """The dataset itself: elements are copied to the device when the step that takes them runs."""
-    return lambda dataset: dataset
+    """The elements in the memory of the device; only prefetch may follow."""
+    if not _is_gpu(target_device):
+        return lambda dataset: dataset
+    return lambda dataset: _OnGpu.copied(dataset, target_device, _int64(0, "buffer_size"))
 
 
 def parse_example_dataset(features, num_parallel_calls=1):
