@@ -27,4 +27,8 @@ absl::Status Fuse(GraphRewriter& rewriter);
 // A unary op absorbs the sum, difference, product or quotient of which it is the only reader.
 absl::Status FuseElementwise(GraphRewriter& rewriter);
 
+// On GPUs, ops that change rows of variables sum the gradients of equal indices by themselves: no
+// Unique stands before them, whose result decides about shapes so that the host would wait for it.
+absl::Status SumRepeatedRows(GraphRewriter& rewriter);
+
 }  // namespace muster
