@@ -6,6 +6,7 @@
 #include "muster/ops/indexing/gpu_mover.h"
 #include "muster/ops/indexing/strided_slice_spec.h"
 #include "muster/ops/op.h"
+#include "muster/ops/state/access.h"
 
 namespace muster {
 namespace {
@@ -202,8 +203,7 @@ class ResourceAssignMove : public MaskedMove {
       return InvalidArgument("Expected one resource, but got shape ", handles.shape().ToString());
     }
     const ResourceHandle& handle = handles.scalar<ResourceHandle>();
-    ASSIGN_OR_RETURN(const RefPtr<Variable> variable,
-                     c.resources().LookupAs<Variable>(handle.container, handle.name));
+    ASSIGN_OR_RETURN(const RefPtr<Variable> variable, HandleVariable(c, handle));
     const Tensor value = c.input(4);
     return variable->Update(
         [&](Tensor& target) { return AssignSlice(c, mover, masks_, value, target); });
@@ -312,6 +312,7 @@ DEFINE_OP(StridedSliceAssign) {
       .Shape(UnchangedShape)
       .HostMemory({"begin", "end", "strides"})
       .CpuDTypes("T", AllDTypes(), MovesOnHost<AssignMove>())
+      .GpuOnHost("T")
       .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<AssignMove>);
 }
 
@@ -344,6 +345,7 @@ DEFINE_OP(ResourceStridedSliceAssign) {
       .Shape(NoOutputs)
       .HostMemory({"begin", "end", "strides"})
       .CpuDTypes("T", AllDTypes(), MovesOnHost<ResourceAssignMove>())
+      .GpuOnHost("T")
       .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<ResourceAssignMove>);
 }
 
