@@ -136,9 +136,9 @@ def test_all_steps_find_a_variable_in_one_place():
 import json
 import muster as tf
 
-# The update of single rows has no kernel for GPUs: the variable is on the CPU in every step, also in those that do not update it.
-table = tf.Variable([[1.0, 2.0], [3.0, 4.0]], use_resource=True)
-train = tf.train.AdagradOptimizer(0.1).minimize(tf.reduce_sum(tf.nn.embedding_lookup(table, [1])))
+# The product of rows has no kernel for GPUs and this type: the variable is on the CPU in every step, also in those without it.
+table = tf.Variable(tf.constant([[1.0, 2.0], [3.0, 4.0]], tf.float16), use_resource=True)
+train = tf.raw_ops.ResourceScatterMul(resource=table.handle, indices=[1], updates=tf.constant([[0.5, 0.5]], tf.float16))
 with tf.Session() as session:
     session.run(tf.global_variables_initializer())
     session.run(train)

@@ -15,6 +15,7 @@ absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> grap
     RETURN_IF_ERROR(Fuse(rewriter));
     RETURN_IF_ERROR(FuseElementwise(rewriter));
     RETURN_IF_ERROR(JoinSums(rewriter));
+    RETURN_IF_ERROR(SumRepeatedRows(rewriter));
   }
   return graph;
 }

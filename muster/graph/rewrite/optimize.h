@@ -20,4 +20,8 @@ struct OptimizeOptions {
 absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> graph,
                                                      const OptimizeOptions& options = {});
 
+// What a rewrite says to a kernel that changes rows on a GPU: gradients of one row are summed
+// first. Without this attribute the row is changed by one after the other.
+inline constexpr char kSumsRepeatedRows[] = "_sums_repeated_rows";
+
 }  // namespace muster

@@ -30,4 +30,8 @@ absl::Status FuseElementwise(GraphRewriter& rewriter);
 // Sums of products, and of sums of columns, over many places become one of all their rows, on GPUs.
 absl::Status JoinSums(GraphRewriter& rewriter);
 
+// On GPUs, ops that change rows of variables sum the gradients of equal indices by themselves: no
+// Unique stands before them, whose result decides about shapes so that the host would wait for it.
+absl::Status SumRepeatedRows(GraphRewriter& rewriter);
+
 }  // namespace muster

@@ -188,8 +188,11 @@ void GraphRewriter::Commit() {
       open.push_back(node);
     }
   };
+  absl::flat_hash_set<const Node*> substituted;
+  for (const auto& [node, old] : takes_name_of_) substituted.insert(old);
   for (const auto& node : graph_.nodes()) {
-    if (is_result_[node->id()] || node->def().is_stateful) need(node.get());
+    const bool has_effects = node->def().is_stateful && !substituted.contains(node.get());
+    if (is_result_[node->id()] || has_effects) need(node.get());
   }
   while (!open.empty()) {
     Node* node = open.back();

@@ -1,12 +1,11 @@
 // Slices picked by index tuples: GatherNd.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 #include "muster/ops/emit.h"
+#include "muster/ops/indexing/gpu_gather.h"
 #include "muster/ops/indexing/indexing.h"
-#include "muster/ops/indexing/moving.h"
 #include "muster/ops/indexing/nd_indices.h"
 #include "muster/ops/indexing/strided_copy.h"
 #include "muster/ops/op.h"
@@ -14,29 +13,13 @@
 namespace muster {
 namespace {
 
-// `gather(depth, count, output)` does the rest.
+// `gather(plan, output)` does the rest.
 template <typename GatherBy>
-absl::Status PlanGatherNd(KernelContext& c, GatherBy gather) {
-  const Tensor& params = c.input(0);
-  const Tensor& indices = c.input(1);
-  if (params.rank() < 1) return InvalidArgument("params must be at least a vector");
-  if (indices.rank() < 1) return InvalidArgument("indices must be at least a vector");
-  const int64_t depth = indices.dim(indices.rank() - 1);
-  if (depth > params.rank()) {
-    return InvalidArgument("index innermost dimension length must be <= params rank; saw: ", depth,
-                           " vs. ", params.rank());
-  }
-  Dims dims(indices.shape().dims().begin(), indices.shape().dims().end() - 1);
-  for (int i = static_cast<int>(depth); i < params.rank(); ++i) dims.push_back(params.dim(i));
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  const int64_t count = indices.shape().ElementsIn(0, indices.rank() - 1);
-  if (count > 0 && params.num_elements() == 0) {
-    return InvalidArgument("Requested more than 0 entries, but params is empty.  Params shape: ",
-                           params.shape().ToString());
-  }
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-  if (count == 0) return absl::OkStatus();
-  return gather(static_cast<int>(depth), count, *output);
+absl::Status RunPlan(KernelContext& c, GatherBy gather) {
+  ASSIGN_OR_RETURN(const GatherNdPlan plan, PlanGatherNd(c.input(0), c.input(1)));
+  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, plan.shape));
+  if (plan.count == 0) return absl::OkStatus();
+  return gather(plan, *output);
 }
 
 absl::Status GatherSlices(const KernelContext& c, int depth, int64_t count, Tensor& output) {
@@ -73,37 +56,22 @@ absl::Status GatherSlices(const KernelContext& c, int depth, int64_t count, Tens
 }
 
 absl::Status RunGatherNd(KernelContext& c) {
-  return PlanGatherNd(c, [&c](int depth, int64_t count, Tensor& output) {
-    return GatherSlices(c, depth, count, output);
+  return RunPlan(c, [&c](const GatherNdPlan& plan, Tensor& output) {
+    return GatherSlices(c, plan.depth, plan.count, output);
   });
 }
 
 class GpuGatherNd : public GpuKernel {
  public:
-  GpuGatherNd(DType dtype, DType index)
-      : gather_{{{*this, kFile, Expression(DTypeSize(dtype), index)},
-                 {*this, kFile, Expression(sizeof(Word16), index)}}} {}
+  GpuGatherNd(DType dtype, DType index) : gatherer_(*this, dtype, index) {}
   absl::Status Compute(KernelContext& c) override {
-    return PlanGatherNd(c, [&](int depth, int64_t count, Tensor& output) -> absl::Status {
-      const Tensor& params = c.input(0);
-      ASSIGN_OR_RETURN(const TupleAxes axes, TupleAxesOf(params.shape(), depth));
-      const auto element_bytes = static_cast<int64_t>(DTypeSize(params.dtype()));
-      int64_t inner = params.shape().ElementsIn(depth, params.rank());
-      const bool wide = RowsAreWide(params.raw(), output.raw(), inner * element_bytes);
-      if (wide) inner = inner * element_bytes / static_cast<int64_t>(sizeof(Word16));
-      return gather_[wide].Launch(GridForRows(gather_[wide], count, inner), GpuIn(params),
-                                  GpuIn(c.input(1)), GpuOut(output), axes, count, inner);
+    return RunPlan(c, [&](const GatherNdPlan& plan, Tensor& output) {
+      return gatherer_.Gather(c.input(0), c.input(1), plan, output);
     });
   }
 
  private:
-  static constexpr char kFile[] = "indexing/gather_nd.cu";
-  static std::string Expression(size_t bytes, DType index) {
-    return absl::StrCat("GatherNd<", GpuWordName(bytes), ", ", GpuTypeName(index), ">");
-  }
-
-  // By element, and by 16 bytes.
-  const std::array<const GpuFunction, 2> gather_;
+  const GpuNdGatherer gatherer_;
 };
 
 absl::Status GatherNdShape(ShapeContext& c) {
@@ -138,6 +106,27 @@ absl::Status GatherNdGradient(GradientContext& c) {
 }
 
 }  // namespace
+
+absl::StatusOr<GatherNdPlan> PlanGatherNd(const Tensor& params, const Tensor& indices) {
+  if (params.rank() < 1) return InvalidArgument("params must be at least a vector");
+  if (indices.rank() < 1) return InvalidArgument("indices must be at least a vector");
+  const int64_t depth = indices.dim(indices.rank() - 1);
+  if (depth > params.rank()) {
+    return InvalidArgument("index innermost dimension length must be <= params rank; saw: ", depth,
+                           " vs. ", params.rank());
+  }
+  GatherNdPlan plan;
+  plan.depth = static_cast<int>(depth);
+  plan.count = indices.shape().ElementsIn(0, indices.rank() - 1);
+  Dims dims(indices.shape().dims().begin(), indices.shape().dims().end() - 1);
+  for (int i = plan.depth; i < params.rank(); ++i) dims.push_back(params.dim(i));
+  ASSIGN_OR_RETURN(plan.shape, Shape::Make(dims));
+  if (plan.count > 0 && params.num_elements() == 0) {
+    return InvalidArgument("Requested more than 0 entries, but params is empty.  Params shape: ",
+                           params.shape().ToString());
+  }
+  return plan;
+}
 
 absl::StatusOr<std::vector<int64_t>> FlatSlices(const Tensor& indices, const Shape& shape,
                                                 absl::string_view what, const Node& node) {

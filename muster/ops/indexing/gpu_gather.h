@@ -4,6 +4,7 @@
 #include <array>
 
 #include "muster/ops/gpu_kernel.h"
+#include "muster/ops/indexing/nd_indices.h"
 
 namespace muster {
 
@@ -27,6 +28,17 @@ class GpuGatherer {
 
  private:
   // By element, and by 16 bytes.
+  const std::array<const GpuFunction, 2> gather_;
+};
+
+// Slices picked by index tuples, likewise.
+class GpuNdGatherer {
+ public:
+  GpuNdGatherer(GpuKernel& kernel, DType dtype, DType index);
+  absl::Status Gather(const Tensor& params, const Tensor& indices, const GatherNdPlan& plan,
+                      Tensor& output) const;
+
+ private:
   const std::array<const GpuFunction, 2> gather_;
 };
 

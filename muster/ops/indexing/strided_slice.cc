@@ -198,10 +198,6 @@ class UpdateMove : public MaskedMove {
 class ResourceAssignMove : public MaskedMove {
  public:
   absl::Status Run(KernelContext& c, const Mover& mover) const {
-    const Tensor& handles = c.input(0);
-    if (handles.num_elements() != 1) {
-      return InvalidArgument("Expected one resource, but got shape ", handles.shape().ToString());
-    }
     ASSIGN_OR_RETURN(const RefPtr<Variable> variable, InputVariable(c, 0));
     const Tensor value = c.input(4);
     return variable->Update(
@@ -311,6 +307,7 @@ DEFINE_OP(StridedSliceAssign) {
       .Shape(UnchangedShape)
       .HostMemory({"begin", "end", "strides"})
       .CpuDTypes("T", AllDTypes(), MovesOnHost<AssignMove>())
+      .GpuOnHost("T")
       .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<AssignMove>);
 }
 
@@ -343,6 +340,7 @@ DEFINE_OP(ResourceStridedSliceAssign) {
       .Shape(NoOutputs)
       .HostMemory({"begin", "end", "strides"})
       .CpuDTypes("T", AllDTypes(), MovesOnHost<ResourceAssignMove>())
+      .GpuOnHost("T")
       .GpuTypes("T", GpuSliceDTypes(), MovesOnGpu<ResourceAssignMove>);
 }
 

@@ -245,6 +245,9 @@ DEFINE_OP(ParameterizedTruncatedNormal) {
   op.Shape(InferShape).NoGradient("random values").HostMemory({"shape"});
   op.CpuTypes<Types<Half, float, double>>(
       "dtype", []<typename T>() { return New<ParameterizedTruncatedNormalKernel<T>>(); });
+  // How many numbers a value takes from the sequence depends on those before it: there is nothing
+  // that the threads of a card could share out.
+  op.GpuOnHost("dtype", {DType::kHalf, DType::kFloat, DType::kDouble});
 }
 
 }  // namespace muster

@@ -1,10 +1,11 @@
 // Sums over segments of rows that are picked by index first: SparseSegmentSum, Mean, SqrtN, and
 // their gradients.
+#include "muster/ops/segments/sparse_segment.h"
+
 #include <algorithm>
 #include <cmath>
 
 #include "muster/ops/emit.h"
-#include "muster/ops/segments/segment.h"
 
 namespace muster {
 namespace {
@@ -25,33 +26,60 @@ double Scale(SegmentOp op, int64_t count) {
   return 1.0;
 }
 
-template <typename T, SegmentOp kOp>
-absl::Status RunSparseSegment(KernelContext& c) {
-  using A = Compute<T>;
-  const Tensor& data = c.input(0);
-  const bool has_count = c.num_inputs() == 4;
-  if (has_count && !c.input(3).shape().is_scalar()) {
+}  // namespace
+
+absl::Status CheckSparseSegments(const KernelContext& c) {
+  if (c.num_inputs() == 4 && !c.input(3).shape().is_scalar()) {
     return InvalidArgument("num_segments should be a scalar, not shape ",
                            c.input(3).shape().ToString());
   }
   RETURN_IF_ERROR(CheckVectors(c.input(1), c.input(2)));
-  if (data.rank() < 1) return InvalidArgument("Shape must be at least rank 1");
-  const std::vector<int64_t> indices = WideIndices(c.input(1));
-  const std::vector<int64_t> ids = WideIndices(c.input(2));
-  const int64_t rows = static_cast<int64_t>(ids.size());
-  const int64_t last = rows > 0 ? ids[rows - 1] : -1;
+  if (c.input(0).rank() < 1) return InvalidArgument("Shape must be at least rank 1");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> CountSparseSegments(const KernelContext& c, int64_t last) {
   constexpr int64_t kLimit = std::numeric_limits<int32_t>::max();
   if (last >= kLimit) {
     return InvalidArgument("Last segment id must be < kintmax, got ", last, " limit ", kLimit);
   }
   int64_t segments = last + 1;
-  if (has_count) {
+  if (c.num_inputs() == 4) {
     ASSIGN_OR_RETURN(segments, ScalarInteger(c.input(3), "num_segments"));
     if (segments < last + 1 && segments >= 0)
       return InvalidArgument("segment ids must be < num_segments");
   }
-  if (segments < 0 || (segments == 0 && rows > 0))
+  if (segments < 0 || (segments == 0 && c.input(2).num_elements() > 0))
     return InvalidArgument("segment ids must be >= 0");
+  return segments;
+}
+
+absl::StatusOr<Shape> RowsLikeInput(const KernelContext& c, int64_t rows) {
+  Dims dims(c.input(0).shape().dims());
+  dims[0] = rows;
+  return Shape::Make(dims);
+}
+
+absl::StatusOr<int64_t> CheckSparseSegmentGradient(const KernelContext& c) {
+  RETURN_IF_ERROR(CheckVectors(c.input(1), c.input(2)));
+  if (!c.input(3).shape().is_scalar()) return InvalidArgument("output_dim0 should be a scalar.");
+  if (c.input(0).rank() < 1) return InvalidArgument("grad must be at least rank 1");
+  ASSIGN_OR_RETURN(const int64_t rows, ScalarInteger(c.input(3), "output_dim0"));
+  if (rows < 0) return InvalidArgument("Expected a non-negative size, got ", rows);
+  return rows;
+}
+
+namespace {
+
+template <typename T, SegmentOp kOp>
+absl::Status RunSparseSegment(KernelContext& c) {
+  using A = Compute<T>;
+  RETURN_IF_ERROR(CheckSparseSegments(c));
+  const Tensor& data = c.input(0);
+  const std::vector<int64_t> indices = WideIndices(c.input(1));
+  const std::vector<int64_t> ids = WideIndices(c.input(2));
+  const int64_t rows = static_cast<int64_t>(ids.size());
+  ASSIGN_OR_RETURN(const int64_t segments, CountSparseSegments(c, rows > 0 ? ids[rows - 1] : -1));
   for (int64_t i = 0; i < rows; ++i) {
     if (i + 1 < rows && ids[i + 1] < ids[i])
       return InvalidArgument("segment ids are not increasing");
@@ -64,9 +92,7 @@ absl::Status RunSparseSegment(KernelContext& c) {
                              data.dim(0), ")");
     }
   }
-  Dims dims(data.shape().dims());
-  dims[0] = segments;
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  ASSIGN_OR_RETURN(const Shape shape, RowsLikeInput(c, segments));
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   if (output->num_elements() == 0) return absl::OkStatus();
   const int64_t inner = data.shape().ElementsIn(1, data.rank());
@@ -118,11 +144,7 @@ template <typename T, SegmentOp kOp, bool kCompact = false>
 absl::Status RunGradient(KernelContext& c) {
   using A = Compute<T>;
   const Tensor& gradient = c.input(0);
-  RETURN_IF_ERROR(CheckVectors(c.input(1), c.input(2)));
-  if (!c.input(3).shape().is_scalar()) return InvalidArgument("output_dim0 should be a scalar.");
-  if (gradient.rank() < 1) return InvalidArgument("grad must be at least rank 1");
-  ASSIGN_OR_RETURN(int64_t output_rows, ScalarInteger(c.input(3), "output_dim0"));
-  if (output_rows < 0) return InvalidArgument("Expected a non-negative size, got ", output_rows);
+  ASSIGN_OR_RETURN(int64_t output_rows, CheckSparseSegmentGradient(c));
   std::vector<int64_t> indices = WideIndices(c.input(1));
   const std::vector<int64_t> ids = WideIndices(c.input(2));
   const int64_t segments = gradient.dim(0);
@@ -142,9 +164,7 @@ absl::Status RunGradient(KernelContext& c) {
     RETURN_IF_ERROR(SetRows(c, rows));
     output_rows = static_cast<int64_t>(rows.size());
   }
-  Dims dims(gradient.shape().dims());
-  dims[0] = output_rows;
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
+  ASSIGN_OR_RETURN(const Shape shape, RowsLikeInput(c, output_rows));
   ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
   const int64_t inner = gradient.shape().ElementsIn(1, gradient.rank());
   std::vector<A> sums(output->num_elements(), A(0));
@@ -306,6 +326,7 @@ DEFINE_OP(SparseSegmentSum) {
   op.Doc("Sums of picked rows by sorted segment id.")
       .Gradient(SumGradient)
       .CpuTypes<Reals>("T", kSum);
+  AddSparseSegmentsOnGpu(op, SegmentOp::kSum, /*has_count=*/false);
 }
 
 DEFINE_OP(SparseSegmentMean) {
@@ -313,6 +334,7 @@ DEFINE_OP(SparseSegmentMean) {
   op.Doc("Means of picked rows by sorted segment id.")
       .Gradient(MeanGradient)
       .CpuTypes<Floats>("T", kMean);
+  AddSparseSegmentsOnGpu(op, SegmentOp::kMean, /*has_count=*/false);
 }
 
 DEFINE_OP(SparseSegmentSqrtN) {
@@ -320,6 +342,7 @@ DEFINE_OP(SparseSegmentSqrtN) {
   op.Doc("Sums of picked rows by sorted segment id, divided by the root of their number.")
       .Gradient(SqrtNGradient)
       .CpuTypes<Floats>("T", kSqrtN);
+  AddSparseSegmentsOnGpu(op, SegmentOp::kSqrtN, /*has_count=*/false);
 }
 
 DEFINE_OP(SparseSegmentSumWithNumSegments) {
@@ -327,6 +350,7 @@ DEFINE_OP(SparseSegmentSumWithNumSegments) {
   op.Doc("SparseSegmentSum with a given number of segments.")
       .Gradient(SumGradient)
       .CpuTypes<Reals>("T", kSum);
+  AddSparseSegmentsOnGpu(op, SegmentOp::kSum, /*has_count=*/true);
 }
 
 DEFINE_OP(SparseSegmentMeanWithNumSegments) {
@@ -334,6 +358,7 @@ DEFINE_OP(SparseSegmentMeanWithNumSegments) {
   op.Doc("SparseSegmentMean with a given number of segments.")
       .Gradient(MeanGradient)
       .CpuTypes<Floats>("T", kMean);
+  AddSparseSegmentsOnGpu(op, SegmentOp::kMean, /*has_count=*/true);
 }
 
 DEFINE_OP(SparseSegmentSqrtNWithNumSegments) {
@@ -341,6 +366,7 @@ DEFINE_OP(SparseSegmentSqrtNWithNumSegments) {
   op.Doc("SparseSegmentSqrtN with a given number of segments.")
       .Gradient(SqrtNGradient)
       .CpuTypes<Floats>("T", kSqrtN);
+  AddSparseSegmentsOnGpu(op, SegmentOp::kSqrtN, /*has_count=*/true);
 }
 
 DEFINE_OP(SparseSegmentSumGrad) {
@@ -348,6 +374,7 @@ DEFINE_OP(SparseSegmentSumGrad) {
   op.Doc("The gradient of SparseSegmentSum for its data.").CpuTypes<Floats>("T", []<typename T>() {
     return Stateless(RunGradient<T, SegmentOp::kSum>);
   });
+  AddSparseSegmentGradientOnGpu(op, SegmentOp::kSum);
 }
 
 DEFINE_OP(SparseSegmentMeanGrad) {
@@ -355,6 +382,7 @@ DEFINE_OP(SparseSegmentMeanGrad) {
   op.Doc("The gradient of SparseSegmentMean for its data.").CpuTypes<Floats>("T", []<typename T>() {
     return Stateless(RunGradient<T, SegmentOp::kMean>);
   });
+  AddSparseSegmentGradientOnGpu(op, SegmentOp::kMean);
 }
 
 DEFINE_OP(SparseSegmentSqrtNGrad) {
@@ -362,6 +390,7 @@ DEFINE_OP(SparseSegmentSqrtNGrad) {
   op.Doc("The gradient of SparseSegmentSqrtN for its data.")
       .CpuTypes<Floats>("T",
                         []<typename T>() { return Stateless(RunGradient<T, SegmentOp::kSqrtN>); });
+  AddSparseSegmentGradientOnGpu(op, SegmentOp::kSqrtN);
 }
 
 DEFINE_OP(SparseSegmentSumGradV2) {

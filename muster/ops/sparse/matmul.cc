@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <complex>
 
+#include "absl/strings/str_cat.h"
+
 #include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/emit.h"
+#include "muster/ops/gpu_kernel.h"
 #include "muster/ops/sparse/sparse_input.h"
 
 namespace muster {
@@ -109,6 +112,50 @@ class MatMulKernel : public Kernel {
   bool adjoint_b_ = false;
 };
 
+// As in matmul.cu.
+struct SparseProduct {
+  int64_t entries, rows, inner, columns;
+  int64_t b_row, b_column;
+  int32_t adjoint_a, unused;
+};
+
+class GpuMatMul : public GpuKernel {
+ public:
+  GpuMatMul(DType dtype, DType index)
+      : multiply_(
+            *this, "sparse/matmul.cu",
+            absl::StrCat("MultiplySparse<", GpuTypeName(dtype), ", ", GpuTypeName(index), ">")) {}
+  absl::Status Init(KernelSetup& s) override {
+    RETURN_IF_ERROR(GpuKernel::Init(s));
+    ASSIGN_OR_RETURN(adjoint_a_, s.Attr<bool>("adjoint_a"));
+    ASSIGN_OR_RETURN(adjoint_b_, s.Attr<bool>("adjoint_b"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const Sizes sizes, CheckInputs(c, adjoint_a_, adjoint_b_));
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({sizes.outer, sizes.columns}));
+    ASSIGN_OR_RETURN(Tensor* const product, c.AllocateOutput(0, shape));
+    RETURN_IF_ERROR(gpu().Fill(product->raw(), 0, product->size_bytes()));
+    const Tensor& values = c.input(1);
+    const SparseProduct arguments = {values.num_elements(),
+                                     sizes.outer,
+                                     sizes.inner,
+                                     sizes.columns,
+                                     adjoint_b_ ? 1 : sizes.columns,
+                                     adjoint_b_ ? sizes.inner : 1,
+                                     adjoint_a_,
+                                     0};
+    const int64_t count = product->num_elements() == 0 ? 0 : arguments.entries * sizes.columns;
+    return multiply_.LaunchForEach(count, GpuIn(c.input(0)), GpuIn(values), GpuIn(c.input(3)),
+                                   GpuOut(*product), arguments);
+  }
+
+ private:
+  const GpuFunction multiply_;
+  bool adjoint_a_ = false;
+  bool adjoint_b_ = false;
+};
+
 absl::Status MatMulShape(ShapeContext& c) {
   ASSIGN_OR_RETURN(const SparseDims dims, InferSparse(c));
   RETURN_IF_ERROR(ShapeContext::MergeDims(dims.rank, 2).status());
@@ -171,6 +218,10 @@ void AddKernels(OpBuilder& op) {
   using Values = Types<Half, Bfloat16, float, double, int32_t, Complex64, Complex128>;
   op.CpuTypes<Values>("T", []<typename T>() { return New<MatMulKernel<T, I>>(); },
                       {{"Tindices", kDTypeOf<I>}});
+  const auto make = [](DType dtype) -> KernelFactory {
+    return [dtype] { return std::make_unique<GpuMatMul>(dtype, kDTypeOf<I>); };
+  };
+  op.GpuTypes("T", {DType::kFloat, DType::kDouble}, make, {}, {{"Tindices", kDTypeOf<I>}});
 }
 
 }  // namespace
@@ -187,7 +238,8 @@ DEFINE_OP(SparseTensorDenseMatMul) {
       .Output("product: T")
       .Doc("The product of a sparse and a dense matrix.")
       .Shape(MatMulShape)
-      .Gradient(MatMulGradient);
+      .Gradient(MatMulGradient)
+      .HostMemory({"a_shape"});
   AddKernels<int32_t>(op);
   AddKernels<int64_t>(op);
 }

@@ -57,6 +57,36 @@ absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c,
   return found;
 }
 
+namespace {
+
+// TensorFlow's words for reading what does not exist.
+absl::Status UnreadableVariable(const ResourceHandle& handle, const absl::Status& reason) {
+  return FailedPrecondition(
+      "Error while reading resource variable ", handle.name, " from Container: ", handle.container,
+      ". This could mean that the variable was uninitialized. Not found: ", reason.message());
+}
+
+absl::StatusOr<Tensor> ReadHandle(KernelContext& c, int i) {
+  ASSIGN_OR_RETURN(const ResourceHandle* handle, InputHandle(c, i));
+  const absl::StatusOr<RefPtr<Variable>> variable = HandleVariable(c, *handle);
+  if (absl::IsNotFound(variable.status())) return UnreadableVariable(*handle, variable.status());
+  RETURN_IF_ERROR(variable.status());
+  Tensor value = (*variable)->Snapshot();
+  if (!value.valid()) return (*variable)->Uninitialized();
+  return value;
+}
+
+}  // namespace
+
+absl::StatusOr<Tensor> ReadHandleAs(KernelContext& c, int i, DType dtype) {
+  ASSIGN_OR_RETURN(Tensor value, ReadHandle(c, i));
+  if (value.dtype() != dtype) {
+    return InvalidArgument("Trying to read variable with wrong dtype. Expected ", DTypeName(dtype),
+                           " got ", DTypeName(value.dtype()));
+  }
+  return value;
+}
+
 absl::StatusOr<RefPtr<Variable>> InputVariable(const KernelContext& c, int i) {
   if (c.input_is_reference(i)) return c.input_reference(i);
   ASSIGN_OR_RETURN(const ResourceHandle* handle, InputHandle(c, i));

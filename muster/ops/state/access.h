@@ -19,6 +19,10 @@ absl::StatusOr<RefPtr<Variable>> HandleVariable(const KernelContext& c,
 // The variable of input i, whichever way it comes.
 absl::StatusOr<RefPtr<Variable>> InputVariable(const KernelContext& c, int i);
 
+// The value of the variable that resource input i points to, which has this type.
+// FailedPrecondition, in the words of TensorFlow, where there is none.
+absl::StatusOr<Tensor> ReadHandleAs(KernelContext& c, int i, DType dtype);
+
 // The name under which the resources of a task keep a variable: where a device has memory of its
 // own, a variable there is another one than that of the same name in the memory of the host.
 std::string VariableName(absl::string_view name, absl::string_view device);

@@ -2,8 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "muster/ops/gpu_kernel.h"
-
 namespace muster {
 namespace {
 
@@ -14,46 +12,6 @@ bool IsGradient(absl::string_view name) {
 bool IsVariableArgument(const ArgDef& arg) {
   return arg.is_ref || arg.type == DType::kResource;
 }
-
-// As ApplyArguments of apply.cu.
-struct GpuApplyArguments {
-  void* var = nullptr;
-  void* slots[3] = {};
-  const void* gradient = nullptr;
-  const void* scalars[8] = {};
-  int64_t count = 0;
-  bool use_nesterov = false, update_slots = true;
-};
-
-class GpuApplyKernel : public GpuKernel {
- public:
-  GpuApplyKernel(const char* formula, DType dtype)
-      : apply_(*this, "state/apply.cu",
-               absl::StrCat("Apply<", formula, ", ", GpuTypeName(dtype), ">")) {}
-  absl::Status Init(KernelSetup& setup) override {
-    RETURN_IF_ERROR(GpuKernel::Init(setup));
-    return inputs_.Init(setup);
-  }
-  absl::Status Compute(KernelContext& c) override {
-    return inputs_.Apply(
-        c, [this](const ApplyCall& call, absl::Span<const Tensor* const> scalars, int64_t) {
-          GpuApplyArguments arguments;
-          arguments.var = call.variables.value(0).raw();
-          for (int i = 1; i < inputs_.num_variables(); ++i)
-            arguments.slots[i - 1] = call.variables.value(i).raw();
-          arguments.gradient = call.gradient.raw();
-          for (size_t i = 0; i < scalars.size(); ++i) arguments.scalars[i] = scalars[i]->raw();
-          arguments.count = call.gradient.num_elements();
-          arguments.use_nesterov = inputs_.use_nesterov();
-          arguments.update_slots = inputs_.update_slots();
-          return apply_.LaunchForEach(arguments.count, arguments);
-        });
-  }
-
- private:
-  ApplyInputs inputs_;
-  GpuFunction apply_;
-};
 
 }  // namespace
 
@@ -85,6 +43,7 @@ absl::Status ApplyInputs::Init(KernelSetup& setup) {
 }
 
 absl::Status ApplyInputs::Apply(KernelContext& c, Change change) const {
+  const bool knows_rows = indices_ >= 0 && !c.device().has_own_memory();
   absl::InlinedVector<RefPtr<Variable>, 4> owners;
   absl::InlinedVector<Variable*, 4> variables;
   for (int i = 0; i < num_variables_; ++i) {
@@ -103,31 +62,32 @@ absl::Status ApplyInputs::Apply(KernelContext& c, Change change) const {
       return InvalidArgument(names_[i], " is not a scalar: ", c.input(i).shape().ToString());
     scalars.push_back(&c.input(i));
   }
-  int64_t global_step = 0;
-  if (global_step_ >= 0) {
-    const Tensor& step = c.input(global_step_);
-    if (!step.shape().is_scalar())
-      return InvalidArgument("global_step is not a scalar: ", step.shape().ToString());
-    global_step = step.scalar<int64_t>();
+  if (global_step_ >= 0 && !c.input(global_step_).shape().is_scalar()) {
+    return InvalidArgument("global_step is not a scalar: ",
+                           c.input(global_step_).shape().ToString());
   }
   {
     ASSIGN_OR_RETURN(
         VariableUpdate update,
-        VariableUpdate::Begin(variables, indices_ >= 0 ? VariableUpdate::Changes::kRows
-                                                       : VariableUpdate::Changes::kWhole));
+        VariableUpdate::Begin(variables, knows_rows ? VariableUpdate::Changes::kRows
+                                                    : VariableUpdate::Changes::kWhole));
     RETURN_IF_ERROR(CheckShapes(c, update));
-    ApplyCall call{c, update, c.input(gradient_)};
-    std::vector<int64_t> rows;
+    ApplyCall call{c, update, c.input(gradient_), scalars};
+    if (global_step_ >= 0) call.global_step = &c.input(global_step_);
     if (indices_ >= 0) {
+      call.indices = &c.input(indices_);
+      call.row_elements = update.value(0).shape().ElementsIn(1, update.value(0).rank());
+    }
+    std::vector<int64_t> rows;
+    if (knows_rows) {
       ASSIGN_OR_RETURN(rows, Rows(c, update.value(0)));
       // Never null, which would mean a dense gradient.
       static constexpr int64_t kNone = 0;
       call.rows = rows.empty() ? &kNone : rows.data();
       call.num_rows = static_cast<int64_t>(rows.size());
-      call.row_elements = update.value(0).shape().ElementsIn(1, update.value(0).rank());
       update.TouchRows(rows);
     }
-    RETURN_IF_ERROR(change(call, scalars, global_step));
+    RETURN_IF_ERROR(change(call));
   }
   if (c.num_outputs() == 1) c.SetOutputReference(0, c.input_reference(0));
   return absl::OkStatus();
@@ -212,13 +172,6 @@ absl::Status ApplyShape(ShapeContext& c) {
   }
   if (c.num_outputs() == 1) c.SetOutput(0, std::move(shape));
   return absl::OkStatus();
-}
-
-void AddGpuApply(OpBuilder& op, const char* formula) {
-  const std::vector<DType> dtypes = {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble};
-  op.GpuTypes("T", dtypes, [formula](DType dtype) -> KernelFactory {
-    return [formula, dtype] { return std::make_unique<GpuApplyKernel>(formula, dtype); };
-  });
 }
 
 void DeclareApply(OpBuilder& op, ApplyForm form, std::initializer_list<const char*> variables,

@@ -43,19 +43,21 @@ struct ApplyCall {
   const KernelContext& context;
   VariableUpdate& variables;  // the variable, then its slots
   const Tensor& gradient;
-  const int64_t* rows = nullptr;  // null: dense
-  int64_t num_rows = 0;
+  absl::Span<const Tensor* const> scalars;
+  const Tensor* global_step = nullptr;  // where the op has one
+  const Tensor* indices = nullptr;      // null: dense
   int64_t row_elements = 0;
+  // The indices, where the host can see them; null: dense, or on a card.
+  const int64_t* rows = nullptr;
+  int64_t num_rows = 0;
 };
 
 // What every optimizer op does around its formula, on whichever device.
 class ApplyInputs {
  public:
   absl::Status Init(KernelSetup& setup);
-  // Finds, checks and locks the inputs of an execution and calls `change` with them: the call, the
-  // scalar inputs and the global step.
-  using Change =
-      absl::FunctionRef<absl::Status(const ApplyCall&, absl::Span<const Tensor* const>, int64_t)>;
+  // Finds, checks and locks the inputs of an execution and calls `change` with them.
+  using Change = absl::FunctionRef<absl::Status(const ApplyCall&)>;
   absl::Status Apply(KernelContext& c, Change change) const;
 
   int num_variables() const { return num_variables_; }
@@ -138,19 +140,17 @@ class TypedApplyKernel : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override { return inputs_.Init(setup); }
   absl::Status Compute(KernelContext& c) override {
-    return inputs_.Apply(c, [this](const ApplyCall& call, absl::Span<const Tensor* const> scalars,
-                                   int64_t step) { return Apply(call, scalars, step); });
+    return inputs_.Apply(c, [this](const ApplyCall& call) { return Apply(call); });
   }
 
  private:
-  absl::Status Apply(const ApplyCall& call, absl::Span<const Tensor* const> scalars,
-                     int64_t global_step) const {
+  absl::Status Apply(const ApplyCall& call) const {
     using C = muster::Compute<T>;
     constexpr int kSlots = Formula::kSlots;
     Hyper<C> hyper;
-    for (size_t i = 0; i < scalars.size(); ++i)
-      hyper.scalars[i] = static_cast<C>(scalars[i]->scalar<T>());
-    hyper.global_step = global_step;
+    for (size_t i = 0; i < call.scalars.size(); ++i)
+      hyper.scalars[i] = static_cast<C>(call.scalars[i]->scalar<T>());
+    if (call.global_step != nullptr) hyper.global_step = call.global_step->scalar<int64_t>();
     hyper.use_nesterov = inputs_.use_nesterov();
     hyper.update_slots = inputs_.update_slots();
     hyper.multiply_linear_by_lr = inputs_.multiply_linear_by_lr();
@@ -202,15 +202,16 @@ void FinishApply(OpBuilder& op) {
   op.CpuTypes<List>("T", []<typename T>() { return New<TypedApplyKernel<Formula, T>>(); });
 }
 
-// Kernels for GPUs that run the formula of this name in apply.cu, for dense gradients.
-void AddGpuApply(OpBuilder& op, const char* formula);
-
 // Which of the four forms of an optimizer op is being defined.
 struct ApplyForm {
   bool resource = false;
   bool sparse = false;
 };
 
+// Kernels for GPUs that run the formula of this name in formulas.cuh.
+void AddGpuApply(OpBuilder& op, ApplyForm form, const char* formula,
+                 const std::vector<DType>& dtypes = {DType::kHalf, DType::kBfloat16, DType::kFloat,
+                                                     DType::kDouble});
 // Declares an op: `variables` are the names of the variable and its slots, `inputs` the others in
 // order ("grad" is followed by "indices" in sparse forms), `attrs` those beyond T, Tindices and
 // use_locking.

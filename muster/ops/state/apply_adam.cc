@@ -120,7 +120,7 @@ void DefineAdam(OpBuilder& op, ApplyForm form) {
                {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"},
                {"use_nesterov: bool = false"});
   FinishApply<Adam, ApplyTypes>(op);
-  if (!form.sparse) AddGpuApply(op, "Adam");
+  AddGpuApply(op, form, "Adam");
   op.Doc("Steps along the averaged gradient, divided by the root of its averaged square.");
 }
 
@@ -128,7 +128,7 @@ void DefineAdaMax(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "m", "v"},
                {"beta1_power", "lr", "beta1", "beta2", "epsilon", "grad"});
   FinishApply<AdaMax, Floats>(op);
-  if (!form.sparse) AddGpuApply(op, "AdaMax");
+  AddGpuApply(op, form, "AdaMax");
   op.Doc("Adam with the largest recent gradient in place of the averaged square.");
 }
 
@@ -136,6 +136,7 @@ void DefineFtrl(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "accum", "linear"}, {"grad", "lr", "l1", "l2", "lr_power"}, {},
                {"multiply_linear_by_lr: bool = false"});
   FinishApply<Ftrl<false>, Floats>(op);
+  AddGpuApply(op, form, "Ftrl");
   op.Doc("Follow the regularised leader.");
 }
 
@@ -144,6 +145,7 @@ void DefineFtrlV2(OpBuilder& op, ApplyForm form) {
                {"grad", "lr", "l1", "l2", "l2_shrinkage", "lr_power"}, {},
                {"multiply_linear_by_lr: bool = false"});
   FinishApply<Ftrl<true>, Floats>(op);
+  AddGpuApply(op, form, "FtrlV2");
   op.Doc("Follow the regularised leader, with a further penalty on the size of the variable.");
 }
 
@@ -160,7 +162,7 @@ DEFINE_OP(ResourceApplyAdamWithAmsgrad) {
   DeclareApply(op, {.resource = true}, {"var", "m", "v", "vhat"},
                {"beta1_power", "beta2_power", "lr", "beta1", "beta2", "epsilon", "grad"});
   FinishApply<AdamWithAmsgrad, Floats>(op);
-  AddGpuApply(op, "AdamWithAmsgrad");
+  AddGpuApply(op, {.resource = true}, "AdamWithAmsgrad");
   op.Doc("Adam that never forgets the largest averaged square.");
 }
 

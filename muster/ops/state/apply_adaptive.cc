@@ -97,7 +97,7 @@ struct CenteredRMSProp {
 void DefineAdagrad(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "accum"}, {"lr", "grad"}, {"update_slots: bool = true"});
   FinishApply<Adagrad, ApplyTypes>(op);
-  if (!form.sparse) AddGpuApply(op, "Adagrad");
+  AddGpuApply(op, form, "Adagrad");
   op.Doc("accum += grad^2; var -= lr * grad / sqrt(accum).");
 }
 
@@ -105,7 +105,7 @@ void DefineAdagradV2(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "accum"}, {"lr", "epsilon", "grad"},
                {"update_slots: bool = true"});
   FinishApply<AdagradV2, ApplyTypes>(op);
-  if (!form.sparse) AddGpuApply(op, "AdagradV2");
+  AddGpuApply(op, form, "AdagradV2");
   op.Doc("accum += grad^2; var -= lr * grad / (sqrt(accum) + epsilon).");
 }
 
@@ -113,27 +113,28 @@ void DefineAdagradDA(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "gradient_accumulator", "gradient_squared_accumulator"},
                {"grad", "lr", "l1", "l2", "global_step"});
   FinishApply<AdagradDA, Types<float, double>>(op);
+  AddGpuApply(op, form, "AdagradDA", {DType::kFloat, DType::kDouble});
   op.Doc("Adagrad with dual averaging and regularisation.");
 }
 
 void DefineAdadelta(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "accum", "accum_update"}, {"lr", "rho", "epsilon", "grad"});
   FinishApply<Adadelta, ApplyTypes>(op);
-  if (!form.sparse) AddGpuApply(op, "Adadelta");
+  AddGpuApply(op, form, "Adadelta");
   op.Doc("Steps scaled by the ratio of averaged squared updates and gradients.");
 }
 
 void DefineRMSProp(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "ms", "mom"}, {"lr", "rho", "momentum", "epsilon", "grad"});
   FinishApply<RMSProp, ApplyTypes>(op);
-  if (!form.sparse) AddGpuApply(op, "RMSProp");
+  AddGpuApply(op, form, "RMSProp");
   op.Doc("Momentum over gradients divided by the root of their averaged squares.");
 }
 
 void DefineCenteredRMSProp(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "mg", "ms", "mom"}, {"lr", "rho", "momentum", "epsilon", "grad"});
   FinishApply<CenteredRMSProp, ApplyTypes>(op);
-  if (!form.sparse) AddGpuApply(op, "CenteredRMSProp");
+  AddGpuApply(op, form, "CenteredRMSProp");
   op.Doc("RMSProp with the variance of the gradient in place of its mean square.");
 }
 

@@ -114,7 +114,7 @@ using RealDoubles = Types<float, double>;
 void DefineGradientDescent(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var"}, {"alpha", "delta"});
   FinishApply<GradientDescent, ApplyTypes>(op);
-  if (!form.sparse) AddGpuApply(op, "GradientDescent");
+  AddGpuApply(op, form, "GradientDescent");
   op.Doc("var -= alpha * delta.");
 }
 
@@ -122,7 +122,7 @@ void DefineMomentum(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "accum"}, {"lr", "grad", "momentum"},
                {"use_nesterov: bool = false"});
   FinishApply<Momentum, ApplyTypes>(op);
-  if (!form.sparse) AddGpuApply(op, "Momentum");
+  AddGpuApply(op, form, "Momentum");
   op.Doc("accum = momentum * accum + grad; var -= lr * accum.");
 }
 
@@ -130,33 +130,35 @@ void DefineKerasMomentum(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "accum"}, {"lr", "grad", "momentum"},
                {"use_nesterov: bool = false"});
   FinishApply<KerasMomentum, ApplyTypes>(op);
-  if (!form.sparse) AddGpuApply(op, "KerasMomentum");
+  AddGpuApply(op, form, "KerasMomentum");
   op.Doc("accum = momentum * accum - lr * grad; var += accum.");
 }
 
 void DefineProximalGradientDescent(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var"}, {"alpha", "l1", "l2", form.sparse ? "grad" : "delta"});
   FinishApply<ProximalGradientDescent, RealDoubles>(op);
+  AddGpuApply(op, form, "ProximalGradientDescent", {DType::kFloat, DType::kDouble});
   op.Doc("Gradient descent, then the proximal step of l1 and l2 regularisation.");
 }
 
 void DefineProximalAdagrad(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "accum"}, {"lr", "l1", "l2", "grad"});
   FinishApply<ProximalAdagrad, RealDoubles>(op);
+  AddGpuApply(op, form, "ProximalAdagrad", {DType::kFloat, DType::kDouble});
   op.Doc("Adagrad, then the proximal step of l1 and l2 regularisation.");
 }
 
 void DefineAddSign(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "m"}, {"lr", "alpha", "sign_decay", "beta", "grad"});
   FinishApply<AddSign, Floats>(op);
-  if (!form.sparse) AddGpuApply(op, "AddSign");
+  AddGpuApply(op, form, "AddSign");
   op.Doc("Steps are larger where the gradient agrees with its average.");
 }
 
 void DefinePowerSign(OpBuilder& op, ApplyForm form) {
   DeclareApply(op, form, {"var", "m"}, {"lr", "logbase", "sign_decay", "beta", "grad"});
   FinishApply<PowerSign, Floats>(op);
-  if (!form.sparse) AddGpuApply(op, "PowerSign");
+  AddGpuApply(op, form, "PowerSign");
   op.Doc("Steps are exponentially larger where the gradient agrees with its average.");
 }
 

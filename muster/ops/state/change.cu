@@ -59,6 +59,18 @@ __device__ __forceinline__ void AtomicChange(T* to, T value) {
     AtomicAdd(to, value);
   } else if constexpr (kSame<Op, Sub>) {
     AtomicAdd(to, Changed<Sub>(T(0), value));
+  } else if constexpr (sizeof(T) == 2) {
+    // The word that the element is in is replaced as a whole.
+    const auto address = reinterpret_cast<uint64>(to);
+    auto* const word = reinterpret_cast<uint32*>(address & ~uint64(3));
+    const int shift = int(address & 3) * 8;
+    uint32 before = *word, expected;
+    do {
+      expected = before;
+      const T changed = Changed<Op>(BitCast<T>(uint16(expected >> shift)), value);
+      const uint32 others = expected & ~(0xFFFFu << shift);
+      before = atomicCAS(word, expected, others | (uint32(BitCast<uint16>(changed)) << shift));
+    } while (before != expected);
   } else {
     static_assert(sizeof(T) == 4 || sizeof(T) == 8, "whole words");
     using Word = typename WordOf<sizeof(T)>::type;

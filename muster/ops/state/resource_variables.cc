@@ -2,9 +2,6 @@
 // variable; the variable itself comes into being with the first assignment.
 #include <limits>
 
-#include "absl/strings/str_join.h"
-
-#include "muster/graph/gradients/gradient_context.h"
 #include "muster/ops/op.h"
 #include "muster/ops/state/access.h"
 
@@ -44,32 +41,6 @@ absl::Status VarHandleShape(ShapeContext& c) {
   c.SetOutput(0, PartialShape::Scalar());
   c.SetOutputHandle(0, {std::move(held)});
   return absl::OkStatus();
-}
-
-// TensorFlow's words for reading what does not exist.
-absl::Status UnreadableVariable(const ResourceHandle& handle, const absl::Status& reason) {
-  return FailedPrecondition(
-      "Error while reading resource variable ", handle.name, " from Container: ", handle.container,
-      ". This could mean that the variable was uninitialized. Not found: ", reason.message());
-}
-
-absl::StatusOr<Tensor> ReadHandle(KernelContext& c, int i) {
-  ASSIGN_OR_RETURN(const ResourceHandle* handle, InputHandle(c, i));
-  const absl::StatusOr<RefPtr<Variable>> variable = HandleVariable(c, *handle);
-  if (absl::IsNotFound(variable.status())) return UnreadableVariable(*handle, variable.status());
-  RETURN_IF_ERROR(variable.status());
-  Tensor value = (*variable)->Snapshot();
-  if (!value.valid()) return (*variable)->Uninitialized();
-  return value;
-}
-
-absl::StatusOr<Tensor> ReadHandleAs(KernelContext& c, int i, DType dtype) {
-  ASSIGN_OR_RETURN(Tensor value, ReadHandle(c, i));
-  if (value.dtype() != dtype) {
-    return InvalidArgument("Trying to read variable with wrong dtype. Expected ", DTypeName(dtype),
-                           " got ", DTypeName(value.dtype()));
-  }
-  return value;
 }
 
 absl::Status Read(KernelContext& c) {
@@ -196,181 +167,6 @@ absl::Status VariableShapeRule(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-class ResourceGatherKernel : public Kernel {
- public:
-  absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(batch_dims_, setup.Attr<int64_t>("batch_dims"));
-    return absl::OkStatus();
-  }
-  absl::Status Compute(KernelContext& c) override {
-    // A variable that does not exist is NotFound here; reading one is FailedPrecondition.
-    ASSIGN_OR_RETURN(const ResourceHandle* handle, InputHandle(c, 0));
-    RETURN_IF_ERROR(HandleVariable(c, *handle).status());
-    ASSIGN_OR_RETURN(const Tensor params, ReadHandleAs(c, 0, c.output_type(0)));
-    const Tensor& indices = c.input(1);
-    if (params.rank() < 1) return InvalidArgument("params must be at least 1 dimensional");
-    const int64_t batch = batch_dims_ < 0 ? batch_dims_ + indices.rank() : batch_dims_;
-    if (batch < 0 || batch > indices.rank() || batch >= params.rank()) {
-      return InvalidArgument("batch_dims = ", batch_dims_, " must be at most the rank of indices ",
-                             indices.shape().ToString(), " and less than that of params ",
-                             params.shape().ToString());
-    }
-    const int axis = static_cast<int>(batch);
-    for (int i = 0; i < axis; ++i) {
-      if (params.dim(i) != indices.dim(i)) {
-        return InvalidArgument("params.shape[", i, "]: ", params.dim(i),
-                               " should be equal to indices.shape[", i, "]: ", indices.dim(i));
-      }
-    }
-    ASSIGN_OR_RETURN(const std::vector<int64_t> rows, CheckedIndices(indices, params.dim(axis)));
-    Dims dims(params.shape().dims().begin(), params.shape().dims().begin() + axis);
-    dims.insert(dims.end(), indices.shape().dims().begin() + axis, indices.shape().dims().end());
-    dims.insert(dims.end(), params.shape().dims().begin() + axis + 1, params.shape().dims().end());
-    ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-    ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-    if (shape.num_elements() == 0) return absl::OkStatus();
-    const int64_t row_elements = params.shape().ElementsIn(axis + 1, params.rank());
-    const int64_t row_bytes = row_elements * static_cast<int64_t>(DTypeSize(params.dtype()));
-    const int64_t rows_per_batch = indices.shape().ElementsIn(axis, indices.rank());
-    c.ParallelFor(static_cast<int64_t>(rows.size()), 5 + 0.1 * static_cast<double>(row_bytes),
-                  [&](int64_t begin, int64_t end) {
-                    for (int64_t i = begin; i < end; ++i) {
-                      const int64_t from = i / rows_per_batch * params.dim(axis) + rows[i];
-                      CopyElements(params.dtype(), params.raw() + from * row_bytes,
-                                   output->raw() + i * row_bytes, row_elements);
-                    }
-                  });
-    return absl::OkStatus();
-  }
-
- private:
-  int64_t batch_dims_ = 0;
-};
-
-absl::Status ResourceGatherShape(ShapeContext& c) {
-  const PartialShape params = InputVariableShape(c, 0);
-  const PartialShape& indices = c.input(1);
-  ASSIGN_OR_RETURN(int64_t batch, c.Attr<int64_t>("batch_dims"));
-  RETURN_IF_ERROR(c.WithRankAtLeast(params, 1).status());
-  if (!params.known_rank() || !indices.known_rank()) {
-    c.SetOutput(0, PartialShape());
-    return absl::OkStatus();
-  }
-  if (batch < 0) batch += indices.rank();
-  if (batch < 0 || batch > indices.rank() || batch >= params.rank()) {
-    return InvalidArgument("batch_dims must be at most the rank of indices, ", indices.rank(),
-                           ", and less than that of params, ", params.rank());
-  }
-  const int axis = static_cast<int>(batch);
-  const PartialShape outer = ShapeContext::Concatenate(ShapeContext::Subshape(params, 0, axis),
-                                                       ShapeContext::Subshape(indices, axis));
-  c.SetOutput(0, ShapeContext::Concatenate(outer, ShapeContext::Subshape(params, axis + 1)));
-  return absl::OkStatus();
-}
-
-// The variable's shape as a node: a constant where the handle tells it.
-Output ShapeNode(GradientContext& c, DType dtype) {
-  const std::vector<DTypeAndShape>& handle = c.input(0).node->output_handle(c.input(0).index);
-  const std::optional<Shape> known = handle.empty() ? std::nullopt : handle[0].shape.ToShape();
-  if (!known) return c.Op("VariableShape", {c.input(0)}, {{"out_type", dtype}});
-  if (dtype == DType::kInt64) return c.scope().Const(Tensor::Vector<int64_t>(known->dims()));
-  const std::vector<int32_t> sizes(known->dims().begin(), known->dims().end());
-  return c.scope().ConstVector(sizes);
-}
-
-absl::Status ResourceGatherGradient(GradientContext& c) {
-  const Output shape = ShapeNode(c, DType::kInt32);
-  const Output indices = c.input(1);
-  const int64_t known_size = indices.shape().num_elements();
-  const Output count =
-      known_size >= 0 ? c.scope().ConstScalar<int32_t>(static_cast<int32_t>(known_size), "Size")
-                      : c.Op("Size", {indices}, {{"out_type", DType::kInt32}});
-  const Output axis = c.scope().ConstScalar<int32_t>(0, "ExpandDims/dim");
-  const Output size = c.Op("ExpandDims", {count, axis});
-  const Output begin = c.scope().ConstVector(std::vector<int32_t>{1}, "strided_slice/stack");
-  const Output end = c.scope().ConstVector(std::vector<int32_t>{0}, "strided_slice/stack_1");
-  const Output step = c.scope().ConstVector(std::vector<int32_t>{1}, "strided_slice/stack_2");
-  const Output row_shape =
-      c.Op("StridedSlice", {shape, begin, end, step}, {{"end_mask", 1}}, "strided_slice");
-  const Output concat_axis = c.scope().ConstScalar<int32_t>(0, "concat/axis");
-  const Output values_shape =
-      c.Op("ConcatV2", {std::vector<Output>{size, row_shape}, concat_axis}, {}, "concat");
-  const Output values = c.Op("Reshape", {c.dy(), values_shape});
-  const Output flat_indices = c.Op("Reshape", {indices, size});
-  c.SetDx(0, IndexedSlices{values, flat_indices, shape});
-  return absl::OkStatus();
-}
-
-absl::Status ResourceGatherNdKernel(KernelContext& c) {
-  ASSIGN_OR_RETURN(const Tensor params, ReadHandleAs(c, 0, c.output_type(0)));
-  const Tensor& indices = c.input(1);
-  if (params.rank() < 1) return InvalidArgument("params must be at least a vector");
-  if (indices.rank() < 1) return InvalidArgument("indices must be at least a vector");
-  const int64_t depth = indices.dim(indices.rank() - 1);
-  if (depth > params.rank()) {
-    return InvalidArgument("index innermost dimension length must be <= params rank; saw: ", depth,
-                           " vs. ", params.rank());
-  }
-  const int axes = static_cast<int>(depth);
-  const Shape outer(absl::MakeConstSpan(indices.shape().dims()).first(indices.rank() - 1));
-  Dims dims = outer.dims();
-  dims.insert(dims.end(), params.shape().dims().begin() + axes, params.shape().dims().end());
-  ASSIGN_OR_RETURN(const Shape shape, Shape::Make(dims));
-  if (outer.num_elements() > 0 && params.num_elements() == 0) {
-    return InvalidArgument("Requested more than 0 entries, but params is empty.  Params shape: ",
-                           params.shape().ToString());
-  }
-  ASSIGN_OR_RETURN(Tensor * output, c.AllocateOutput(0, shape));
-  ASSIGN_OR_RETURN(const Dims values, IntegerValues(indices));
-  const int64_t row_elements = params.shape().ElementsIn(axes, params.rank());
-  const int64_t row_bytes = row_elements * static_cast<int64_t>(DTypeSize(params.dtype()));
-  for (int64_t i = 0; i < outer.num_elements(); ++i) {
-    int64_t row = 0;
-    for (int axis = 0; axis < axes; ++axis) {
-      const int64_t index = values[i * axes + axis];
-      if (index < 0 || index >= params.dim(axis)) {
-        const auto bad = absl::MakeConstSpan(values).subspan(i * axes, axes);
-        return InvalidArgument("indices", PositionText(outer, i), " = [", absl::StrJoin(bad, ", "),
-                               "] does not index into param shape ", params.shape().ToString());
-      }
-      row = row * params.dim(axis) + index;
-    }
-    CopyElements(params.dtype(), params.raw() + row * row_bytes, output->raw() + i * row_bytes,
-                 row_elements);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ResourceGatherNdShape(ShapeContext& c) {
-  const PartialShape params = InputVariableShape(c, 0);
-  ASSIGN_OR_RETURN(const PartialShape indices, c.WithRankAtLeast(c.input(1), 1));
-  const int64_t depth = indices.known_rank() ? indices[indices.rank() - 1] : -1;
-  if (!params.known_rank() || depth < 0) {
-    c.SetOutput(0, PartialShape());
-    return absl::OkStatus();
-  }
-  if (depth > params.rank()) {
-    return InvalidArgument("indices.shape[-1] must be <= params.rank, but saw indices shape: ",
-                           indices.ToString(), " and params shape: ", params.ToString());
-  }
-  c.SetOutput(0,
-              ShapeContext::Concatenate(ShapeContext::Subshape(indices, 0, -1),
-                                        ShapeContext::Subshape(params, static_cast<int>(depth))));
-  return absl::OkStatus();
-}
-
-absl::Status ResourceGatherNdGradient(GradientContext& c) {
-  const Output indices = c.input(1);
-  const Output shape = ShapeNode(c, indices.base_dtype());
-  if (indices.shape().rank() == 2 && indices.shape()[1] == 1) {
-    const Output rows = c.Op("Squeeze", {indices}, {{"squeeze_dims", std::vector<int64_t>{-1}}});
-    c.SetDx(0, IndexedSlices{c.dy(), rows, shape});
-  } else {
-    c.SetDx(0, c.Op("ScatterNd", {indices, c.dy(), shape}));
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 DEFINE_OP(VarHandleOp) {
@@ -447,27 +243,6 @@ DEFINE_OP(VariableShape) {
   op.Doc("The shape of a variable's value.").Shape(VariableShapeRule).NoGradient("integers");
   op.CpuTypes<Indices>("out_type", []<typename T>() { return Stateless(VariableShapeKernel<T>); });
   op.GpuOnHost("out_type", {DType::kInt32, DType::kInt64});
-}
-
-DEFINE_OP(ResourceGather) {
-  op.Attr("batch_dims: int = 0")
-      .Attr("validate_indices: bool = true")
-      .Attr("dtype: type")
-      .Attr("Tindices: {int32, int64}");
-  op.Input("resource: resource").Input("indices: Tindices").Output("output: dtype").Stateful();
-  op.Doc("Rows of a variable.")
-      .Shape(ResourceGatherShape)
-      .Gradient(ResourceGatherGradient)
-      .Cpu(New<ResourceGatherKernel>());
-}
-
-DEFINE_OP(ResourceGatherNd) {
-  op.Attr("dtype: type")
-      .Attr("Tindices: {int32, int64}")
-      .Input("resource: resource")
-      .Input("indices: Tindices");
-  op.Output("output: dtype").Stateful().Doc("Slices of a variable at index tuples.");
-  op.Shape(ResourceGatherNdShape).Gradient(ResourceGatherNdGradient).Cpu(ResourceGatherNdKernel);
 }
 
 }  // namespace muster

@@ -135,11 +135,12 @@ void DefineResource(OpBuilder& op, const char* type) {
 }
 
 template <Change kChange, typename List>
-void AddKernels(OpBuilder& op, const char* attr) {
+void AddKernels(OpBuilder& op, const char* attr,
+                const std::vector<DType>& on_gpu = {DType::kFloat, DType::kDouble}) {
   op.CpuTypes<List>(attr, []<typename T>() {
     return New<RowScatterKernel<SliceUpdate::Arithmetic<kChange, T>>>();
   });
-  AddGpuRowScatter(op, attr, GpuChangeName(kChange), {DType::kFloat, DType::kDouble});
+  AddGpuRowScatter(op, attr, GpuChangeName(kChange), on_gpu);
 }
 
 constexpr const char* kNumbers = "T: numbertype";
@@ -147,6 +148,9 @@ constexpr const char* kOrdered = "T: {half, bfloat16, float, double, int32, int6
 constexpr const char* kLocking = "use_locking: bool = true";
 constexpr const char* kNoLocking = "use_locking: bool = false";
 using OrderedTypes = Join<Floats, Indices>;
+std::vector<DType> GpuFloatTypes() {
+  return {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble};
+}
 
 }  // namespace
 
@@ -161,13 +165,13 @@ DEFINE_OP(ScatterUpdate) {
 DEFINE_OP(ScatterAdd) {
   DefineReference(op, kNumbers, kNoLocking);
   op.Doc("Adds to rows of a variable.").NoGradient("changes a variable");
-  AddKernels<Change::kAdd, Numbers>(op, "T");
+  AddKernels<Change::kAdd, Numbers>(op, "T", GpuFloatTypes());
 }
 
 DEFINE_OP(ScatterSub) {
   DefineReference(op, kNumbers, kNoLocking);
   op.Doc("Subtracts from rows of a variable.").NoGradient("changes a variable");
-  AddKernels<Change::kSub, Numbers>(op, "T");
+  AddKernels<Change::kSub, Numbers>(op, "T", GpuFloatTypes());
 }
 
 DEFINE_OP(ScatterMul) {
@@ -185,13 +189,13 @@ DEFINE_OP(ScatterDiv) {
 DEFINE_OP(ScatterMin) {
   DefineReference(op, kOrdered, kNoLocking);
   op.Doc("Keeps the smaller of a variable's rows and the updates.");
-  AddKernels<Change::kMin, OrderedTypes>(op, "T");
+  AddKernels<Change::kMin, OrderedTypes>(op, "T", GpuFloatTypes());
 }
 
 DEFINE_OP(ScatterMax) {
   DefineReference(op, kOrdered, kNoLocking);
   op.Doc("Keeps the larger of a variable's rows and the updates.");
-  AddKernels<Change::kMax, OrderedTypes>(op, "T");
+  AddKernels<Change::kMax, OrderedTypes>(op, "T", GpuFloatTypes());
 }
 
 DEFINE_OP(ResourceScatterUpdate) {
@@ -205,13 +209,13 @@ DEFINE_OP(ResourceScatterUpdate) {
 DEFINE_OP(ResourceScatterAdd) {
   DefineResource(op, "dtype: numbertype");
   op.Doc("Adds to rows of a variable.").NoGradient("changes a variable");
-  AddKernels<Change::kAdd, Numbers>(op, "dtype");
+  AddKernels<Change::kAdd, Numbers>(op, "dtype", GpuFloatTypes());
 }
 
 DEFINE_OP(ResourceScatterSub) {
   DefineResource(op, "dtype: numbertype");
   op.Doc("Subtracts from rows of a variable.").NoGradient("changes a variable");
-  AddKernels<Change::kSub, Numbers>(op, "dtype");
+  AddKernels<Change::kSub, Numbers>(op, "dtype", GpuFloatTypes());
 }
 
 DEFINE_OP(ResourceScatterMul) {

@@ -3,59 +3,72 @@
 
 #include "absl/strings/str_join.h"
 
+#include "muster/ops/indexing/gpu_scatter_nd.h"
 #include "muster/ops/state/scatter.h"
 
 namespace muster {
 namespace {
 
+// What bad_indices_policy says.
+absl::StatusOr<bool> IgnoresBadIndices(const KernelSetup& setup) {
+  ASSIGN_OR_RETURN(const std::string policy, setup.Attr<std::string>("bad_indices_policy"));
+  if (!policy.empty() && policy != "DEFAULT" && policy != "ERROR" && policy != "IGNORE")
+    return InvalidArgument("Unknown bad indices handling attribute: ", policy);
+  return policy == "IGNORE";
+}
+
+struct NdSlices {
+  int axes = 0;  // that an index tuple names
+  Shape batch;   // of the tuples
+};
+// A vector of indices is a column of tuples with one member.
+absl::StatusOr<NdSlices> CheckNdUpdates(const Tensor& params, const Tensor& indices,
+                                        const Tensor& updates) {
+  if (params.rank() < 1)
+    return InvalidArgument("Output must be at least 1-D, got shape: ", params.shape().ToString());
+  if (params.num_elements() == 0 && (indices.num_elements() != 0 || updates.num_elements() != 0)) {
+    return InvalidArgument("Indices and updates specified for empty output.  indices shape: ",
+                           indices.shape().ToString());
+  }
+  if (indices.rank() < 1 || updates.rank() < 1 || updates.dim(0) != indices.dim(0)) {
+    return InvalidArgument(
+        "The outermost dimension of updates and indices must match. Got indices.shape ",
+        indices.shape().ToString(), ", updates.shape ", updates.shape().ToString());
+  }
+  const int64_t depth = indices.rank() > 1 ? indices.dim(indices.rank() - 1) : 1;
+  const int batch_dims = std::max(indices.rank() - 1, 1);
+  const Shape batch(absl::MakeConstSpan(indices.shape().dims()).first(batch_dims));
+  Dims wanted = batch.dims();
+  const bool fits = depth <= params.rank();
+  if (fits)
+    wanted.insert(wanted.end(), params.shape().dims().begin() + depth, params.shape().dims().end());
+  if (!fits || updates.shape().dims() != wanted) {
+    return InvalidArgument(
+        "Must have updates.shape = indices.shape[:batch_dim] + params_shape[slice_dim:], got "
+        "updates.shape: ",
+        updates.shape().ToString(), ", indices.shape: ", indices.shape().ToString(),
+        ", params_shape: ", params.shape().ToString(), ", slice_dim: ", depth,
+        ", and batch_dim: ", batch_dims);
+  }
+  return NdSlices{static_cast<int>(depth), batch};
+}
+
 template <typename Update>
 class NdScatterKernel : public ScatterKernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(const std::string policy, setup.Attr<std::string>("bad_indices_policy"));
-    if (!policy.empty() && policy != "DEFAULT" && policy != "ERROR" && policy != "IGNORE") {
-      return InvalidArgument("Unknown bad indices handling attribute: ", policy);
-    }
-    ignore_bad_indices_ = policy == "IGNORE";
+    ASSIGN_OR_RETURN(ignore_bad_indices_, IgnoresBadIndices(setup));
     return absl::OkStatus();
   }
 
  protected:
   absl::Status Scatter(const KernelContext&, Tensor& params, TouchedRows& touched,
                        const Tensor& indices, const Tensor& updates) override {
-    if (params.rank() < 1)
-      return InvalidArgument("Output must be at least 1-D, got shape: ", params.shape().ToString());
-    if (params.num_elements() == 0 &&
-        (indices.num_elements() != 0 || updates.num_elements() != 0)) {
-      return InvalidArgument("Indices and updates specified for empty output.  indices shape: ",
-                             indices.shape().ToString());
-    }
-    if (indices.rank() < 1 || updates.rank() < 1 || updates.dim(0) != indices.dim(0)) {
-      return InvalidArgument(
-          "The outermost dimension of updates and indices must match. Got indices.shape ",
-          indices.shape().ToString(), ", updates.shape ", updates.shape().ToString());
-    }
-    // A vector of indices is a column of tuples with one member.
-    const int64_t depth = indices.rank() > 1 ? indices.dim(indices.rank() - 1) : 1;
-    const int batch_dims = std::max(indices.rank() - 1, 1);
-    const Shape batch(absl::MakeConstSpan(indices.shape().dims()).first(batch_dims));
-    Dims wanted = batch.dims();
-    const bool fits = depth <= params.rank();
-    if (fits)
-      wanted.insert(wanted.end(), params.shape().dims().begin() + depth,
-                    params.shape().dims().end());
-    if (!fits || updates.shape().dims() != wanted) {
-      return InvalidArgument(
-          "Must have updates.shape = indices.shape[:batch_dim] + params_shape[slice_dim:], got "
-          "updates.shape: ",
-          updates.shape().ToString(), ", indices.shape: ", indices.shape().ToString(),
-          ", params_shape: ", params.shape().ToString(), ", slice_dim: ", depth,
-          ", and batch_dim: ", batch_dims);
-    }
-    const int axes = static_cast<int>(depth);
+    ASSIGN_OR_RETURN(const NdSlices named, CheckNdUpdates(params, indices, updates));
+    const int axes = named.axes;
     ASSIGN_OR_RETURN(const Dims values, IntegerValues(indices));
     ASSIGN_OR_RETURN(const std::vector<int64_t> slices,
-                     Slices(values, axes, batch, params.shape()));
+                     Slices(values, axes, named.batch, params.shape()));
     const Update update{params.dtype()};
     RETURN_IF_ERROR(update.Check(updates));
     if (touched.wanted()) NoteRows(slices, axes, params.shape(), touched);
@@ -112,6 +125,44 @@ class NdScatterKernel : public ScatterKernel {
 
   bool ignore_bad_indices_ = false;
 };
+
+class GpuNdScatter : public GpuKernel {
+ public:
+  GpuNdScatter(const char* how, DType dtype, DType index) : scatterer_(*this, how, dtype, index) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    return IgnoresBadIndices(setup).status();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    ASSIGN_OR_RETURN(const RefPtr<Variable> variable, ScatterVariable(c));
+    const Tensor& updates = c.input(2);
+    RETURN_IF_ERROR(variable->Update([&](Tensor& params) -> absl::Status {
+      ASSIGN_OR_RETURN(const NdSlices named, CheckNdUpdates(params, c.input(1), updates));
+      Dims dims = named.batch.dims();
+      dims.push_back(named.axes);
+      const Tensor indices = c.input(1).Reshaped(Shape(absl::MakeConstSpan(dims)));
+      return scatterer_.Scatter(indices, updates,
+                                params.shape().ElementsIn(named.axes, params.rank()), params);
+    }));
+    if (c.input_is_reference(0)) c.SetOutputReference(0, c.input_reference(0));
+    return absl::OkStatus();
+  }
+
+ private:
+  const GpuNdScatterer scatterer_;
+};
+
+void AddGpuNdScatter(OpBuilder& op, const char* how) {
+  for (const DType index : {DType::kInt32, DType::kInt64}) {
+    const auto make = [how, index](DType dtype) -> KernelFactory {
+      return [=] { return std::make_unique<GpuNdScatter>(how, dtype, index); };
+    };
+    op.GpuTypes("T",
+                {DType::kHalf, DType::kBfloat16, DType::kFloat, DType::kDouble, DType::kInt32,
+                 DType::kComplex64, DType::kComplex128},
+                make, {}, {{"Tindices", index}});
+  }
+}
 
 absl::Status ScatterNdShape(ShapeContext& c) {
   const PartialShape params = InputVariableShape(c, 0);
@@ -183,6 +234,7 @@ void AddKernels(OpBuilder& op) {
   op.CpuTypes<List>("T", []<typename T>() {
     return New<NdScatterKernel<SliceUpdate::Arithmetic<kChange, T>>>();
   });
+  AddGpuNdScatter(op, kChange == Change::kAdd ? "ScatterAdd" : "ScatterSub");
 }
 
 using NumbersAndBool = Join<Numbers, Types<bool>>;
@@ -194,6 +246,7 @@ DEFINE_OP(ScatterNdUpdate) {
   op.Doc("Replaces slices of a variable.")
       .NoGradient("changes a variable")
       .Cpu(New<NdScatterKernel<SliceUpdate::Assign>>());
+  AddGpuNdScatter(op, "ScatterUpdate");
 }
 
 DEFINE_OP(ScatterNdAdd) {
@@ -211,6 +264,7 @@ DEFINE_OP(ScatterNdSub) {
 DEFINE_OP(ResourceScatterNdUpdate) {
   DefineResource(op);
   op.Doc("Replaces slices of a variable.").Cpu(New<NdScatterKernel<SliceUpdate::Assign>>());
+  AddGpuNdScatter(op, "ScatterUpdate");
 }
 
 DEFINE_OP(ResourceScatterNdAdd) {
