@@ -198,7 +198,12 @@ class UpdateMove : public MaskedMove {
 class ResourceAssignMove : public MaskedMove {
  public:
   absl::Status Run(KernelContext& c, const Mover& mover) const {
-    ASSIGN_OR_RETURN(const RefPtr<Variable> variable, InputVariable(c, 0));
+    const Tensor& handles = c.input(0);
+    if (handles.num_elements() != 1) {
+      return InvalidArgument("Expected one resource, but got shape ", handles.shape().ToString());
+    }
+    const ResourceHandle& handle = handles.scalar<ResourceHandle>();
+    ASSIGN_OR_RETURN(const RefPtr<Variable> variable, HandleVariable(c, handle));
     const Tensor value = c.input(4);
     return variable->Update(
         [&](Tensor& target) { return AssignSlice(c, mover, masks_, value, target); });
