@@ -66,6 +66,7 @@ int Compile(int compute_capability) {
                     "Two<Greater, float, 5, 3>, Three<Select, float, 7, 5, 6>, Activation<Elu, float, 0u, 8>, "
                     "ActivationGrad<ReluGrad, float, 0u, 8, 9>, Total<float, 8, 9, 10>, Three<Clip, float, 11, 3, 5>, Out<0, 12>, "
                     "Out<1, 7>>");
+  functions.emplace("state/apply.cu", "ApplyJoined<Adam, float>");
   const std::vector<std::pair<std::string, std::string>> all(functions.begin(), functions.end());
   std::atomic<size_t> next{0}, failed{0};
   std::mutex output;

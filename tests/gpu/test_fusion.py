@@ -133,3 +133,25 @@ for seed in (1, 2, 3):
         with tf.Session() as session:
             rounds(session, begin, lambda i: (fetches, feed(i)), count=2)
 """)
+
+
+def test_updates_of_several_variables_are_one():
+    for optimizer in ("AdamOptimizer(0.01)", "MomentumOptimizer(0.1, 0.9, use_nesterov=True)"):
+        _passes("""
+random = np.random.RandomState(0)
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [5, 8])
+    at, variables = x, []
+    for width in (3000, 7, 2):
+        variables += [tf.Variable(np.linspace(-1, 1, int(at.shape[1]) * width).reshape(-1, width).astype(np.float32)), tf.Variable(tf.zeros([width]))]
+        at = tf.tanh(tf.matmul(at, variables[-2]) + variables[-1])
+    loss = tf.reduce_mean(tf.square(at - 0.5))
+    train = tf.train.%s.minimize(loss)
+begin = tf.global_variables_initializer()
+data = [random.randn(5, 8).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    def step(i):
+        session.run(train, {x: data[i]})
+        return (variables,)
+    rounds(session, begin, step, least=5)
+""" % optimizer)

@@ -18,6 +18,8 @@ namespace {
 
 // Larger tensors are copied into pinned memory in parts, each sent while the next is copied.
 constexpr size_t kPartBytes = size_t{8} << 20;
+// To wake other threads takes longer than one needs for less.
+constexpr size_t kWorthSharingBytes = size_t{1} << 20;
 constexpr size_t kMostWaitingBytes = size_t{512} << 20;
 
 class GpuDevice : public Device {
@@ -67,10 +69,14 @@ class GpuDevice : public Device {
       Buffer part = gpu_.pinned().Allocate(part_bytes);
       if (!part) return absl::ResourceExhaustedError("no pinned memory for a copy to the GPU");
       const char* const from = tensor.raw() + at;
-      scheduler_.ParallelFor(
-          static_cast<int64_t>(part_bytes), 0.1, [&](int64_t begin, int64_t end) {
-            std::memcpy(part.data() + begin, from + begin, static_cast<size_t>(end - begin));
-          });
+      if (part_bytes < kWorthSharingBytes) {
+        std::memcpy(part.data(), from, part_bytes);
+      } else {
+        scheduler_.ParallelFor(
+            static_cast<int64_t>(part_bytes), 0.1, [&](int64_t begin, int64_t end) {
+              CopyToPinned(part.data() + begin, from + begin, static_cast<size_t>(end - begin));
+            });
+      }
       RETURN_IF_ERROR(gpu_.CopyIn(copy.raw() + at, part.data(), part_bytes));
       gpu_.KeepUntilDone(std::move(part));
       if (at + part_bytes < bytes) gpu_.Submit();

@@ -2,6 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <cstring>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "muster/device/gpu/gpu.h"
 
@@ -30,6 +35,25 @@ class PinnedRegion : public Region {
   PinnedMemory& memory_;
   const int size_class_;
 };
+
+void CopyToPinned(char* to, const char* from, size_t bytes) {
+#if defined(__SSE2__)
+  constexpr size_t kWord = 16, kLine = 64;
+  const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
+  std::memcpy(to, from, head);
+  size_t at = head;
+  for (; at + kLine <= bytes; at += kLine) {
+    __m128i line[kLine / kWord];
+    std::memcpy(line, from + at, kLine);
+    for (size_t i = 0; i < kLine / kWord; ++i)
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to + at) + i, line[i]);
+  }
+  std::memcpy(to + at, from + at, bytes - at);
+  _mm_sfence();  // the card is told of it by other stores
+#else
+  std::memcpy(to, from, bytes);
+#endif
+}
 
 Buffer PinnedMemory::Allocate(size_t size_bytes) {
   if (size_bytes > (size_t{1} << 40) || !gpu_.MakeCurrent().ok()) return Buffer();

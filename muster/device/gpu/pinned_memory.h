@@ -36,4 +36,7 @@ class PinnedMemory : public Allocator {
   Usage usage_ ABSL_GUARDED_BY(mutex_);
 };
 
+// Copies past the caches: the card reads from memory, and the elements would only push out others.
+void CopyToPinned(char* to, const char* from, size_t bytes);
+
 }  // namespace muster

@@ -18,6 +18,7 @@
 #include "muster/device/gpu/gpu_rewriter.h"
 #include "muster/ops/math/elementwise_gpu.h"
 #include "muster/ops/fusion/fusion_nodes.h"
+#include "muster/ops/fusion/joined_updates.h"
 
 namespace muster {
 namespace {
@@ -425,6 +426,7 @@ class ElementwiseFuser : public GpuRewriter {
       placed[static_cast<size_t>(group->nodes.back().first)] = std::move(function);
       is_shorter = true;
     }
+    is_shorter |= JoinUpdates(gpu, calls, placed);
     std::vector<GpuReplacement> replacements;
     if (!is_shorter) return replacements;
     for (std::optional<GpuReplacement>& each : placed)
