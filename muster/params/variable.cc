@@ -49,6 +49,17 @@ void Variable::MakeExclusiveLocked(bool keep_elements) {
   value_ = copies ? value_.Clone() : Tensor(value_.dtype(), value_.shape());
 }
 
+absl::Status Variable::AssignElements(
+    Tensor value, absl::FunctionRef<absl::Status(Tensor& to, const Tensor& from)> copy) {
+  MutexLock lock(mutex_);
+  CountWholeLocked();
+  if (value_.valid() && value_.exclusive() && value_.shape() == value.shape())
+    return copy(value_, value);
+  // What it held is freed when the lock is gone.
+  std::swap(value_, value);
+  return absl::OkStatus();
+}
+
 absl::Status Variable::Update(UpdateOptions options,
                               absl::FunctionRef<absl::Status(Tensor&)> change) {
   MutexLock lock(mutex_);

@@ -35,6 +35,26 @@ TEST(VariableTest, UpdatesInPlaceWhenNobodyLooks) {
   EXPECT_EQ(v.Snapshot().raw(), memory);
 }
 
+TEST(VariableTest, ElementsAreAssignedInPlaceWhenNobodyLooks) {
+  Variable v("w", DType::kInt32, PartialShape());
+  const auto assign = [&v](std::vector<int32_t> values) {
+    return v.AssignElements(Tensor::Vector<int32_t>(values), [](Tensor& to, const Tensor& from) {
+      std::copy_n(from.data<int32_t>(), from.num_elements(), to.data<int32_t>());
+      return absl::OkStatus();
+    });
+  };
+  ASSERT_TRUE(assign({1, 2}).ok());
+  const char* const memory = v.Snapshot().raw();
+  ASSERT_TRUE(assign({3, 4}).ok());
+  EXPECT_EQ(v.Snapshot().raw(), memory);
+  const Tensor before = v.Snapshot();
+  ASSERT_TRUE(assign({5, 6}).ok());
+  EXPECT_EQ(before.data<int32_t>()[0], 3);
+  EXPECT_EQ(v.Snapshot().data<int32_t>()[0], 5);
+  ASSERT_TRUE(assign({7}).ok());
+  EXPECT_EQ(v.Snapshot().num_elements(), 1);
+}
+
 TEST(VariableTest, NoConcurrentUpdateIsLost) {
   Variable v("n", DType::kInt64, PartialShape::Scalar());
   v.Assign(Tensor::Scalar<int64_t>(0));

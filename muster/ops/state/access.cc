@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "muster/device/gpu/gpu.h"
+
 namespace muster {
 
 absl::StatusOr<const ResourceHandle*> InputHandle(const KernelContext& c, int i) {
@@ -94,6 +96,22 @@ absl::StatusOr<RefPtr<Variable>> InputVariable(const KernelContext& c, int i) {
 Tensor OwnedByVariable(Tensor value) {
   const Region* region = value.buffer().region();
   return region == nullptr || region->writable() ? value : value.Clone();
+}
+
+absl::Status AssignValue(const KernelContext& c, Variable& variable, Tensor value) {
+  // A variable on a card that stays where it is has the same address in every step, so that the
+  // work of a step is the same and can be replayed. More than this is not worth a copy.
+  constexpr size_t kMostCopiedBytes = size_t{32} << 20;
+  Gpu* const gpu = c.device().gpu();
+  if (gpu == nullptr || !value.is_on_device() || value.size_bytes() > kMostCopiedBytes) {
+    variable.Assign(OwnedByVariable(std::move(value)));
+    return absl::OkStatus();
+  }
+  return variable.AssignElements(std::move(value), [gpu](Tensor& to, const Tensor& from) {
+    if (to.is_on_device()) return gpu->CopyWithin(to.raw(), from.raw(), from.size_bytes());
+    to = from;
+    return absl::OkStatus();
+  });
 }
 
 PartialShape InputVariableShape(const ShapeContext& c, int i) {

@@ -35,6 +35,9 @@ std::vector<DType> GpuResourceVariableTypes();
 // A tensor that a variable may keep: memory that others may write, such as a fed array, is copied.
 Tensor OwnedByVariable(Tensor value);
 
+// Gives a variable a value of its type.
+absl::Status AssignValue(const KernelContext& c, Variable& variable, Tensor value);
+
 // Static shape of the variable at input i, whichever way it comes.
 PartialShape InputVariableShape(const ShapeContext& c, int i);
 

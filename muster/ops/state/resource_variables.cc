@@ -87,8 +87,7 @@ class AssignVariableKernel : public Kernel {
             old.shape().ToString(), " got ", value.shape().ToString());
       }
     }
-    variable->Assign(OwnedByVariable(std::move(value)));
-    return absl::OkStatus();
+    return AssignValue(c, *variable, std::move(value));
   }
 
  private:

@@ -142,7 +142,7 @@ class AssignKernel : public Kernel {
                                shape.ToString(), " rhs shape= ", value.shape().ToString());
       }
     }
-    variable.Assign(OwnedByVariable(std::move(value)));
+    RETURN_IF_ERROR(AssignValue(c, variable, std::move(value)));
     c.SetOutputReference(0, c.input_reference(0));
     return absl::OkStatus();
   }
