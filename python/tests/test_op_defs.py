@@ -67,8 +67,8 @@ PRODUCER_OF_1_15 = 134
 OUR_OWN = {"MusterJoinGroup", "MusterNoteLeader", "MusterGroupLeader", "MusterGroupAwaited", "MusterEndpoint",
            "MusterEnterGroup", "MusterShardQueue", "MusterInitShardQueue", "MusterShardQueueIsInitialized",
            "MusterWorkerIdentity", "MusterShardTake", "MusterShardDone", "MusterShardReturn", "MusterShardRenew",
-           "MusterShardReport", "MusterShardState", "MusterRestoreShardState", "MusterFusedElementwise", "_MusterPack",
-           "_MusterUnpack", "_MusterCopyToHost", "_MusterCopyToDevice"}
+           "MusterShardReport", "MusterShardState", "MusterRestoreShardState", "MusterFusedElementwise", "MusterSumRows",
+           "_MusterPack", "_MusterUnpack", "_MusterCopyToHost", "_MusterCopyToDevice"}
 
 
 def test_definitions_equal_tensorflows(ours, theirs):

@@ -10,12 +10,13 @@ absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> grap
   GraphRewriter rewriter(*graph);
   if (options.fold_constants) RETURN_IF_ERROR(FoldConstants(rewriter));
   if (options.simplify) RETURN_IF_ERROR(Simplify(rewriter));
+  // Before equal nodes are merged: tables that are read at the same indices each have a Unique.
+  if (options.fuse) RETURN_IF_ERROR(SumRepeatedRows(rewriter));
   if (options.merge_common_nodes) RETURN_IF_ERROR(MergeCommonNodes(rewriter));
   if (options.fuse) {
     RETURN_IF_ERROR(Fuse(rewriter));
     RETURN_IF_ERROR(FuseElementwise(rewriter));
     RETURN_IF_ERROR(JoinSums(rewriter));
-    RETURN_IF_ERROR(SumRepeatedRows(rewriter));
   }
   return graph;
 }

@@ -79,6 +79,29 @@ TEST_F(SumRowsTest, WhatOthersReadStays) {
   EXPECT_NE(Find("unique"), nullptr);
 }
 
+TEST_F(SumRowsTest, WhatIsScatteredHasAsManyRowsAsIndices) {
+  const Summed summed = Deduplicate(device_);
+  const Output scaled = device_.Op("Mul", {summed.sum, lr_}, {}, "scaled");
+  const Output square = device_.Op("Mul", {summed.sum, summed.sum}, {}, "square");
+  const Output m = device_.Op("ScatterAdd", {Variable("m"), summed.unique, scaled}, {}, "to_m");
+  const Output v = device_.Op("ScatterAdd", {Variable("v"), summed.unique, square}, {}, "to_v");
+  Rewrite(SumRepeatedRows, {indices_, values_}, {}, {m.node, v.node});
+  const Output updates = Find("to_m")->input(2).node->input(0);
+  EXPECT_EQ(updates.node->op(), "MusterSumRows");
+  EXPECT_EQ(Find("to_m")->input(1), Output(updates.node, 1));
+  EXPECT_EQ(Find("to_v")->input(1), Output(updates.node, 1));
+  EXPECT_EQ(Find("unique"), nullptr);
+  // A sum of all of them would be right, but their shape would be another.
+  const Output fetched = device_.Op("Neg", {scaled}, {}, "fetched");
+  Rewrite(SumRepeatedRows, {indices_, values_}, {fetched}, {m.node, v.node});
+  EXPECT_NE(Find("unique"), nullptr);
+  // An operand with a row for each of the unique indices.
+  const Output rows = device_.Op("Mul", {summed.sum, values_}, {}, "rows");
+  const Output other = device_.Op("ScatterAdd", {Variable("o"), summed.unique, rows}, {}, "to_o");
+  Rewrite(SumRepeatedRows, {indices_, values_}, {}, {m.node, other.node});
+  EXPECT_NE(Find("unique"), nullptr);
+}
+
 TEST_F(SumRowsTest, OtherGraphsStay) {
   const Scope cpu = scope_.WithDevice("/device:CPU:0");
   const Output on_cpu = Apply(cpu, Deduplicate(cpu));

@@ -108,7 +108,9 @@ absl::Status AssignValue(const KernelContext& c, Variable& variable, Tensor valu
   const size_t bytes = value.size_bytes();
   const Tensor kept = value;  // until the copy is noted
   return variable.AssignInPlace(OwnedByVariable(std::move(value)), [&](Tensor& to) {
-    return gpu->CopyWithin(to.raw(), from, bytes);
+    if (to.is_on_device()) return gpu->CopyWithin(to.raw(), from, bytes);
+    to = OwnedByVariable(kept);
+    return absl::OkStatus();
   });
 }
 

@@ -38,6 +38,9 @@ Tensor OwnedByVariable(Tensor value);
 // repeats is recognized by its addresses.
 absl::Status AssignValue(const KernelContext& c, Variable& variable, Tensor value);
 
+// Gives a variable a value of its type.
+absl::Status AssignValue(const KernelContext& c, Variable& variable, Tensor value);
+
 // Static shape of the variable at input i, whichever way it comes.
 PartialShape InputVariableShape(const ShapeContext& c, int i);
 

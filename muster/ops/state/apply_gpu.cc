@@ -1,13 +1,11 @@
 // Optimizer ops on GPUs. All of an update is queued without waiting: which rows change is known to
 // the card only.
-#include <bit>
-
 #include "absl/strings/str_cat.h"
 
 #include "muster/graph/rewrite/optimize.h"
 #include "muster/ops/gpu_kernel.h"
 #include "muster/ops/state/apply.h"
-#include "muster/ops/state/row_order.h"
+#include "muster/ops/state/row_changes.h"
 
 namespace muster {
 namespace {
@@ -59,35 +57,12 @@ class GpuApplyKernel : public GpuKernel {
   const GpuFunction apply_;
 };
 
-// --- As in sparse_apply.cu
-constexpr int64_t kChunk = 32;
-constexpr int64_t kChunks = 32;
-constexpr int64_t kFewThreads = 128;
-constexpr int64_t kMostFew = 32 * kFewThreads;
-struct RowChanges {
-  const void* rows;
-  const void* positions;
-  int64_t count;
-  int64_t num_rows;
-  int64_t elements;
-  int32_t lanes, sums;
-};
-struct FewRows {
-  const void* indices;
-  int64_t count;
-  int64_t num_rows;
-  int64_t elements;
-  int32_t lanes, sums;
-  int32_t has_wide_indices, unused;
-};
-
 constexpr char kSparseFile[] = "state/sparse_apply.cu";
 
 class GpuSparseApplyKernel : public GpuKernel {
  public:
   GpuSparseApplyKernel(const char* formula, DType dtype, DType index)
-      : order_(*this, index),
-        sum_chunks_(*this, kSparseFile, absl::StrCat("SumChunks<", GpuTypeName(dtype), ">")),
+      : changes_(*this, dtype, index),
         apply_runs_(*this, kSparseFile,
                     absl::StrCat("ApplyRuns<", formula, ", ", GpuTypeName(dtype), ">")),
         apply_few_(*this, kSparseFile,
@@ -108,54 +83,23 @@ class GpuSparseApplyKernel : public GpuKernel {
   }
 
  private:
-  // Threads that share a row.
-  static int32_t LanesFor(int64_t elements) {
-    return static_cast<int32_t>(
-        std::bit_ceil(static_cast<uint64_t>(std::min<int64_t>(elements, 32))));
-  }
-
   absl::Status ApplyFew(const ApplyCall& call) const {
-    FewRows few = {};
-    few.indices = call.indices->raw();
-    few.count = call.indices->num_elements();
-    few.num_rows = call.variables.value(0).dim(0);
-    few.elements = call.row_elements;
-    few.lanes = LanesFor(call.row_elements);
-    few.sums = sums_;
-    few.has_wide_indices = call.indices->dtype() == DType::kInt64;
-    GpuGrid grid;
-    grid.threads_x = kFewThreads;
-    grid.blocks_x = static_cast<unsigned>(few.count);
-    return apply_few_.Launch(grid, ArgumentsOf(inputs_, call), few);
+    const FewRows few =
+        FewRowsOf(*call.indices, call.variables.value(0).dim(0), call.row_elements, sums_);
+    return apply_few_.Launch(GridForFew(few), ArgumentsOf(inputs_, call), few);
   }
-
   absl::Status ApplyOrdered(KernelContext& c, const ApplyCall& call) const {
-    const int64_t count = call.indices->num_elements(), elements = call.row_elements;
-    const int64_t num_rows = call.variables.value(0).dim(0);
-    ASSIGN_OR_RETURN(const GpuRowOrder::Order order, order_.Sort(c, *call.indices, num_rows));
-    const RowChanges changes = {order.rows.raw(), order.positions.raw(), count, num_rows,
-                                elements,         LanesFor(elements),    sums_};
-    Tensor sums, sums_of_sums;
-    if (sums_) {
-      const DType dtype = call.gradient.dtype() == DType::kDouble ? DType::kDouble : DType::kFloat;
-      const int64_t blocks = (count + kChunk * kChunks - 1) / (kChunk * kChunks);
-      ASSIGN_OR_RETURN(sums, c.AllocateTemporary(dtype, Shape({blocks * kChunks, elements})));
-      ASSIGN_OR_RETURN(sums_of_sums, c.AllocateTemporary(dtype, Shape({blocks, elements})));
-      GpuGrid grid;
-      grid.blocks_x = static_cast<unsigned>(blocks);
-      RETURN_IF_ERROR(sum_chunks_.Launch(grid, GpuIn(call.gradient), changes, GpuOut(sums),
-                                         GpuOut(sums_of_sums)));
-    }
-    const void* const parts = sums_ ? sums.raw() : nullptr;
-    const void* const more = sums_ ? sums_of_sums.raw() : nullptr;
-    return apply_runs_.LaunchForEach(count * changes.lanes, ArgumentsOf(inputs_, call), changes,
-                                     parts, more);
+    ASSIGN_OR_RETURN(const GpuRowChanges::Ordered ordered,
+                     changes_.Order(c, call.gradient, *call.indices,
+                                    call.variables.value(0).dim(0), call.row_elements, sums_));
+    return apply_runs_.LaunchForEach(ordered.changes.count * ordered.changes.lanes,
+                                     ArgumentsOf(inputs_, call), ordered.changes,
+                                     ordered.sums_memory(), ordered.sums_of_sums_memory());
   }
 
   ApplyInputs inputs_;
   bool sums_ = false;
-  const GpuRowOrder order_;
-  const GpuFunction sum_chunks_;
+  const GpuRowChanges changes_;
   const GpuFunction apply_runs_;
   const GpuFunction apply_few_;
 };
