@@ -1,4 +1,7 @@
 """Loops, branches, arrays, lists, functions and staging on the emulated card, against the CPU."""
+import subprocess
+import sys
+
 import card
 
 PROGRAM = """
@@ -271,6 +274,26 @@ def with_lists(x):
 
 for build in loop, decided, counted, called, with_lists:
     check(build.__name__, build, [x], steps=2, soft=build in (loop, called))
+
+# Case takes a list of functions, which only a GraphDef can give it.
+with tf.Graph().as_default() as graph:
+    branches = [define("branch", lambda n, y, k=k: [n * k, tf.matmul(y, y, transpose_b=True) + k]) for k in range(3)]
+    start, index = tf.placeholder(tf.float32, [3, 4], name="x"), tf.placeholder(tf.int32, [], name="index")
+    tf.constant(5, name="n")
+    made = graph.as_graph_def()
+node = made.node.add(name="case", op="Case", input=["index", "n", "x"])
+for name in branches:
+    node.attr["branches"].list.func.add(name=name)
+for key in "Tin", "Tout":
+    node.attr[key].list.type.extend([tf.int32.as_datatype_enum, tf.float32.as_datatype_enum])
+node.device = "/gpu:0"
+with tf.Graph().as_default():
+    tf.import_graph_def(made, name="")
+    with tf.Session() as session:
+        for i, k in (0, 0), (1, 1), (7, 2):
+            number, value = session.run(["case:0", "case:1"], {"x:0": x, "index:0": i})
+            assert number == 5 * k
+            np.testing.assert_allclose(value, x @ x.T + k, 1e-3)
 """)
 
 
@@ -439,6 +462,19 @@ with tf.Graph().as_default(), tf.device("/gpu:0"):
     thread.join()
     assert errors and isinstance(errors[0], (tf.errors.CancelledError, tf.errors.AbortedError)), errors
 """)
+
+
+def test_functions_of_datasets_run_on_the_cpu():
+    done = subprocess.run([sys.executable, "-c", PROGRAM + """
+iterator = tf.data.Dataset.from_tensors(normal(2) ** 2).map(lambda x: tf.sqrt(x, name="of_dataset")).make_initializable_iterator()
+y = tf.exp(iterator.get_next(), name="of_step")
+with tf.Session(config=tf.ConfigProto(log_device_placement=True)) as session:
+    session.run(iterator.initializer)
+    session.run(y)
+"""], env=card.environment(), capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    placed = {name: [line for line in done.stderr.splitlines() if name + ":" in line] for name in ("of_dataset", "of_step")}
+    assert [line[-5:] for lines in placed.values() for line in lines] == ["CPU:0", "GPU:0"], done.stderr
 
 
 def test_loops_swap_what_gradients_need():

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "muster/base/cancel_callback.h"
+#include "muster/device/gpu/gpu.h"
 #include "muster/ops/data/dataset.h"
 
 namespace muster {
@@ -76,26 +77,38 @@ class Prefetcher {
   CancelCallback wake_;
 };
 
-// On a GPU the elements are copied into its memory as they are read, ahead of the step.
-DatasetPtr OnDevice(DatasetPtr input, Device& device) {
+// The components in host memory that the card reads by itself.
+absl::StatusOr<Element> Pinned(Element element, Allocator& pinned) {
+  for (Tensor& component : element) {
+    if (!IsPlainData(component.dtype()) || component.size_bytes() == 0) continue;
+    if (component.buffer().region()->kind() != MemoryKind::kHost) continue;
+    ASSIGN_OR_RETURN(component, TryClone(component, pinned));
+  }
+  return element;
+}
+
+// On a GPU the elements are made ready for the card as they are read, ahead of the step. The copy
+// itself belongs to the step that takes them: work that another thread adds to the card's would
+// come at another place in every step, and no step would be replayed.
+DatasetPtr ForGpu(DatasetPtr input, Gpu& gpu) {
   return std::make_shared<const Dataset>(
       input->spec(),
-      [input, &device](const DataContext& begin) -> absl::StatusOr<NextElement> {
+      [input, &gpu](const DataContext& begin) -> absl::StatusOr<NextElement> {
         ASSIGN_OR_RETURN(NextElement next, input->Read(begin));
-        return
-            [next = std::move(next), &device](const DataContext& context) mutable -> MaybeElement {
-              ASSIGN_OR_RETURN(std::optional<Element> element, next(context));
-              if (!element.has_value()) return std::nullopt;
-              ASSIGN_OR_RETURN(Element copied, InMemoryOf(device, *std::move(element)));
-              return copied;
-            };
+        return [next = std::move(next), &gpu](const DataContext& context) mutable -> MaybeElement {
+          ASSIGN_OR_RETURN(std::optional<Element> element, next(context));
+          if (!element.has_value()) return std::nullopt;
+          ASSIGN_OR_RETURN(Element ready, Pinned(*std::move(element), gpu.pinned()));
+          return ready;
+        };
       },
       nullptr, input->cardinality());
 }
 
 absl::Status MakePrefetch(KernelContext& c) {
   ASSIGN_OR_RETURN(DatasetPtr input, InputDataset(c, 0));
-  if (c.device().has_own_memory()) input = OnDevice(std::move(input), c.device());
+  Gpu* const gpu = c.device().gpu();
+  if (gpu != nullptr) input = ForGpu(std::move(input), *gpu);
   ASSIGN_OR_RETURN(int64_t size, ScalarInteger(c.input(1), "buffer_size"));
   if (size < -1) {
     return InvalidArgument("buffer_size must be >= 0 or set buffer_size to be -1 for auto-tuning");

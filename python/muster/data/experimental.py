@@ -70,7 +70,7 @@ def _is_gpu(device):
 
 
 class _OnGpu(Dataset):
-    """Elements in the memory of a GPU, which is where their iterator must be."""
+    """Elements in memory that a GPU reads by itself. Their iterator is there: its elements are in the card's memory."""
 
     def __init__(self, variant_tensor, spec, inputs, device):
         super(_OnGpu, self).__init__(variant_tensor, spec, inputs)
@@ -103,14 +103,14 @@ class _OnGpu(Dataset):
 
 
 def prefetch_to_device(device, buffer_size=None):
-    """A prefetch into the memory of the device, as the last transformation."""
+    """A prefetch for a GPU, as the last transformation: the iterator gives elements in the card's memory."""
     if not _is_gpu(device):
         return lambda dataset: dataset.prefetch(buffer_size)
     return lambda dataset: _OnGpu.copied(dataset, device, _int64(buffer_size, "buffer_size", -1))
 
 
 def copy_to_device(target_device, source_device="/cpu:0"):
-    """The elements in the memory of the device; only prefetch may follow."""
+    """For a GPU, as the last transformation but prefetch: the iterator gives elements in the card's memory."""
     if not _is_gpu(target_device):
         return lambda dataset: dataset
     return lambda dataset: _OnGpu.copied(dataset, target_device, _int64(0, "buffer_size"))
