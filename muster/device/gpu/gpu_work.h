@@ -42,8 +42,8 @@ struct GpuArgument {
   size_t bytes;
 };
 
-// Puts calls of a library on the stream. Called once now or later, and once more for a graph; what it
-// holds lives as long as the graph.
+// Puts calls of a library on the stream. Called once now or later, and once more for a graph; what
+// it holds lives as long as the graph.
 using GpuLibraryCall = absl::AnyInvocable<absl::Status()>;
 
 // Thread-safe. Work comes in the order of the calls.
