@@ -119,7 +119,8 @@ with tf.Graph().as_default():
 def test_depthwise_convolutions():
     _check("""
 for dtype, tolerance in (np.float32, 1e-5), (np.float16, 5e-3):
-    for shape, window, multiplier, stride, padding in [((2, 9, 8, 5), (3, 3), 1, 2, "SAME"), ((3, 40, 30, 40), (3, 2), 2, 1, "VALID")]:
+    for shape, window, multiplier, stride, padding in [
+            ((2, 9, 8, 5), (3, 3), 1, 2, "SAME"), ((3, 40, 30, 40), (3, 2), 2, 1, "VALID"), ((2, 9, 8, 24), (3, 2), 1, 2, "SAME")]:
         x, w = normal(*shape, dtype=dtype), normal(*window, shape[3], multiplier, dtype=dtype)
         def build(layout, x_shape):
             attrs = {"padding": padding, "data_format": layout}
