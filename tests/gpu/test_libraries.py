@@ -57,6 +57,10 @@ def _check(program, **more):
 def test_convolutions():
     _check(IN_TWO_DIMENSIONS + """
 convolutions("volumes", 3, normal(2, 4, 5, 6, 3), normal(2, 3, 2, 3, 4), [1, 2, 1], [1, 1, 1], "SAME", 1e-5)
+two, w = normal(2, 1, 5, 5, 3), normal(3, 3, 3, 4)  # the second of them begins between the addresses that cuDNN takes
+def of_second(x, w):
+    return [ops.Conv2D(input=x[1], filter=w, strides=[1, 1, 1, 1], padding="SAME")]
+check("a part", of_second, [two, w])
 convolutions("volumes", 3, normal(1, 4, 5, 6, 3), normal(3, 3, 3, 3, 4), [1, 1, 1], [1, 1, 1], "VALID", 1e-5)
 """)
 
@@ -115,7 +119,8 @@ with tf.Graph().as_default():
 def test_depthwise_convolutions():
     _check("""
 for dtype, tolerance in (np.float32, 1e-5), (np.float16, 5e-3):
-    for shape, window, multiplier, stride, padding in [((2, 9, 8, 5), (3, 3), 1, 2, "SAME"), ((3, 40, 30, 40), (3, 2), 2, 1, "VALID")]:
+    for shape, window, multiplier, stride, padding in [
+            ((2, 9, 8, 5), (3, 3), 1, 2, "SAME"), ((3, 40, 30, 40), (3, 2), 2, 1, "VALID"), ((2, 9, 8, 24), (3, 2), 1, 2, "SAME")]:
         x, w = normal(*shape, dtype=dtype), normal(*window, shape[3], multiplier, dtype=dtype)
         def build(layout, x_shape):
             attrs = {"padding": padding, "data_format": layout}

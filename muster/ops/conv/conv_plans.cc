@@ -71,7 +71,7 @@ int DataType(DType dtype) {
 // Batch and channels, or outputs and channels of a filter, come first in cuDNN's dims in every
 // layout; the strides say what the layout is.
 absl::StatusOr<Descriptor> MakeTensor(const cudnn::Api& api, const CudnnConvolution& c, int64_t id,
-                                      int64_t alignment, int64_t first, int64_t channels,
+                                      int64_t first, int64_t channels,
                                       const CudnnConvolution::Space& sizes) {
   std::vector<int64_t> dims = {first, channels};
   dims.insert(dims.end(), sizes.begin(), sizes.begin() + c.space);
@@ -88,7 +88,7 @@ absl::StatusOr<Descriptor> MakeTensor(const cudnn::Api& api, const CudnnConvolut
       .SetInts(Attribute::kTensorDims, dims)
       .SetInts(Attribute::kTensorStrides, strides)
       .SetInt(Attribute::kTensorId, id)
-      .SetInt(Attribute::kTensorAlignment, alignment);
+      .SetInt(Attribute::kTensorAlignment, kCudnnAlignment);
   RETURN_IF_ERROR(tensor.Finalize());
   return tensor;
 }
@@ -140,12 +140,11 @@ OperationNames NamesOf(int64_t kind) {
 absl::StatusOr<std::vector<Descriptor>> MakeGraph(const cudnn::Api& api, cudnn::Handle handle,
                                                   const CudnnConvolution& c) {
   const bool in_double = static_cast<DType>(c.dtype) == DType::kDouble;
-  ASSIGN_OR_RETURN(Descriptor images,
-                   MakeTensor(api, c, kImagesId, c.images_alignment, c.batch, c.channels, c.size));
-  ASSIGN_OR_RETURN(Descriptor filter, MakeTensor(api, c, kFilterId, c.filter_alignment,
-                                                 c.out_channels, c.filter_channels, c.window));
-  ASSIGN_OR_RETURN(Descriptor output, MakeTensor(api, c, kOutputId, c.output_alignment, c.batch,
-                                                 c.out_channels, c.out));
+  ASSIGN_OR_RETURN(Descriptor images, MakeTensor(api, c, kImagesId, c.batch, c.channels, c.size));
+  ASSIGN_OR_RETURN(Descriptor filter,
+                   MakeTensor(api, c, kFilterId, c.out_channels, c.filter_channels, c.window));
+  ASSIGN_OR_RETURN(Descriptor output,
+                   MakeTensor(api, c, kOutputId, c.batch, c.out_channels, c.out));
   ASSIGN_OR_RETURN(Descriptor convolution, MakeConvolution(api, c, in_double));
   static constexpr double kOne = 1, kZero = 0;
   static constexpr float kFloatOne = 1, kFloatZero = 0;

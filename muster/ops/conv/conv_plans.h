@@ -19,8 +19,11 @@
 
 namespace muster {
 
-// A convolution without strides between its tensors' elements. Axes of space beyond `space` are
-// not looked at. Compared by its bytes, so all members are of one size.
+// What addresses of tensors have to be multiples of.
+inline constexpr int64_t kCudnnAlignment = 16;
+
+// A convolution of dense tensors. Axes of space beyond `space` are not looked at. Compared by its
+// bytes, so all members are of one size.
 struct CudnnConvolution {
   enum Kind : int64_t { kForward, kBackwardInput, kBackwardFilter };
   static constexpr int kMostSpace = 3;
@@ -32,7 +35,6 @@ struct CudnnConvolution {
   int64_t channels_last = 1;  // of all three tensors
   int64_t batch = 0, channels = 0, filter_channels = 0, out_channels = 0;
   Space size{}, window{}, out{}, stride{}, dilation{}, pad{};
-  int64_t images_alignment = 16, filter_alignment = 16, output_alignment = 16;
 };
 
 // Where the three tensors of a convolution are; `kind` says which one is written.

@@ -5,14 +5,6 @@
 namespace muster {
 namespace {
 
-constexpr int64_t kMostAlignment = 16;
-
-// The largest power of two, up to what cuDNN makes use of, that the address is a multiple of.
-int64_t AlignmentOf(const void* address) {
-  const auto number = static_cast<int64_t>(reinterpret_cast<uintptr_t>(address));
-  return std::min(number & -number, kMostAlignment);
-}
-
 int64_t Product(const GpuConvSizes::Space& sizes, int space) {
   int64_t product = 1;
   for (int i = 0; i < space; ++i) product *= sizes[i];
@@ -72,6 +64,14 @@ absl::Status GpuConvolver::Init(Gpu& gpu) {
   return absl::OkStatus();
 }
 
+// Slices of tensors may begin anywhere; cuDNN's fast kernels read 16 bytes at once.
+absl::StatusOr<Tensor> GpuConvolver::Aligned(KernelContext& c, const Tensor& tensor) const {
+  if (reinterpret_cast<uintptr_t>(tensor.raw()) % kCudnnAlignment == 0) return tensor;
+  ASSIGN_OR_RETURN(Tensor aligned, c.AllocateTemporary(dtype_, tensor.shape()));
+  RETURN_IF_ERROR(mover_.CopyAll(tensor, aligned));
+  return aligned;
+}
+
 absl::StatusOr<Tensor> GpuConvolver::AllocatePadded(KernelContext& c,
                                                     const Padding& padding) const {
   Dims dims = {padding.outer};
@@ -97,12 +97,9 @@ absl::Status GpuConvolver::MoveFilter(KernelContext& c, const GpuConvSizes& s, c
   return mover_.Copy(c, std::move(box), from, to);
 }
 
-absl::StatusOr<bool> GpuConvolver::RunPlan(KernelContext& c, CudnnConvolution convolution,
+absl::StatusOr<bool> GpuConvolver::RunPlan(KernelContext& c, const CudnnConvolution& convolution,
                                            const CudnnTensors& tensors,
                                            absl::FunctionRef<absl::Status()> before) const {
-  convolution.images_alignment = AlignmentOf(tensors.images);
-  convolution.filter_alignment = AlignmentOf(tensors.filter);
-  convolution.output_alignment = AlignmentOf(tensors.output);
   ASSIGN_OR_RETURN(const ConvChoice choice, plans_->Find(convolution, tensors));
   if (choice.fastest == nullptr) return false;
   std::shared_ptr<const ConvPlan> plan = choice.fastest;
@@ -128,10 +125,8 @@ absl::StatusOr<bool> GpuConvolver::Forward(KernelContext& c, const GpuConvSizes&
                                            const Tensor& images, const Tensor& filter,
                                            Tensor& output) const {
   const Padding padding(s);
-  Tensor padded = images;
-  if (padding.is_needed) {
-    ASSIGN_OR_RETURN(padded, AllocatePadded(c, padding));
-  }
+  ASSIGN_OR_RETURN(Tensor padded,
+                   padding.is_needed ? AllocatePadded(c, padding) : Aligned(c, images));
   ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemporary(dtype_, filter.shape()));
   return RunPlan(c, Describe(s, CudnnConvolution::kForward, dtype_, padding.size, padding.common),
                  {padded.raw(), moved.raw(), output.raw()}, [&]() -> absl::Status {
@@ -149,8 +144,9 @@ absl::StatusOr<bool> GpuConvolver::BackwardInput(KernelContext& c, const GpuConv
   if (padding.is_needed) {
     ASSIGN_OR_RETURN(padded, AllocatePadded(c, padding));
   }
+  ASSIGN_OR_RETURN(const Tensor gradient, Aligned(c, dy));
   ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemporary(dtype_, filter.shape()));
-  const CudnnTensors tensors = {padded.raw(), moved.raw(), dy.raw()};
+  const CudnnTensors tensors = {padded.raw(), moved.raw(), gradient.raw()};
   ASSIGN_OR_RETURN(
       const bool is_done,
       RunPlan(c,
@@ -168,12 +164,11 @@ absl::StatusOr<bool> GpuConvolver::BackwardFilter(KernelContext& c, const GpuCon
                                                   const Tensor& images, const Tensor& dy,
                                                   Tensor& dw) const {
   const Padding padding(s);
-  Tensor padded = images;
-  if (padding.is_needed) {
-    ASSIGN_OR_RETURN(padded, AllocatePadded(c, padding));
-  }
+  ASSIGN_OR_RETURN(Tensor padded,
+                   padding.is_needed ? AllocatePadded(c, padding) : Aligned(c, images));
+  ASSIGN_OR_RETURN(const Tensor gradient, Aligned(c, dy));
   ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemporary(dtype_, dw.shape()));
-  const CudnnTensors tensors = {padded.raw(), moved.raw(), dy.raw()};
+  const CudnnTensors tensors = {padded.raw(), moved.raw(), gradient.raw()};
   ASSIGN_OR_RETURN(
       const bool is_done,
       RunPlan(c,

@@ -38,9 +38,10 @@ class GpuConvolver {
 
  private:
   struct Padding;
-  absl::StatusOr<bool> RunPlan(KernelContext& c, CudnnConvolution convolution,
+  absl::StatusOr<bool> RunPlan(KernelContext& c, const CudnnConvolution& convolution,
                                const CudnnTensors& tensors,
                                absl::FunctionRef<absl::Status()> before) const;
+  absl::StatusOr<Tensor> Aligned(KernelContext& c, const Tensor& tensor) const;
   absl::StatusOr<Tensor> AllocatePadded(KernelContext& c, const Padding& padding) const;
   absl::Status MoveFilter(KernelContext& c, const GpuConvSizes& sizes, const Tensor& from,
                           Tensor& to, bool to_cudnn) const;
