@@ -123,7 +123,7 @@ def _row(build, inputs):
     with tf.Session(config=tf.ConfigProto(allow_soft_placement=True)) as session:
         session.run(tf.global_variables_initializer())
         first = float(session.run(loss))
-        ms = workloads.timed(lambda i: session.run([loss, train]), lambda: None, warm_up=8)
+        ms = workloads.timed(lambda i: session.run([loss, train]), lambda: None, warm_up=8, warm_seconds=8.0)
     return {"ms": ms, "loss": first}
 
 

@@ -50,11 +50,14 @@ def ids(rows, count, seed=0):
     return [np.minimum(rows - 1, (rows * random.rand(count) ** 3).astype(np.int64)) for _ in range(BATCHES)]
 
 
-def timed(step, synchronize, seconds=1.5, warm_up=20, most=5000):
-    """Median milliseconds of a step that waits for its result. `step(i)` runs the i-th."""
+def timed(step, synchronize, seconds=1.5, warm_up=20, most=5000, warm_seconds=1.0):
+    """Median milliseconds of a step that waits for its result. `step(i)` runs the i-th. What frameworks compile in the background is
+    ready after `warm_seconds`."""
     import time
-    for i in range(warm_up):
+    begin, i = time.perf_counter(), 0
+    while i < warm_up or time.perf_counter() < begin + warm_seconds:
         step(i)
+        i += 1
     synchronize()
     times, end = [], time.perf_counter() + seconds
     while len(times) < 10 or (time.perf_counter() < end and len(times) < most):

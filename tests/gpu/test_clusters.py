@@ -2,9 +2,15 @@
 import json
 import os
 import subprocess
+import sys
 
 import card
+import numpy as np
 import pytest
+
+sys.path.insert(0, str(card.ROOT / "tests" / "cluster"))
+
+from cluster_ports import free_ports  # noqa: E402
 
 TRAINER = """
 import argparse, json
@@ -78,3 +84,30 @@ def test_workers_compute_on_their_cards(tmp_path, flags):
     # One worker may have made nearly all of the steps before the other had started.
     trained = [(first, last) for first, last, steps in found["LOSSES "] if steps > 20]
     assert trained and all(last < first / 2 for first, last in trained), found
+
+
+def test_collectives_of_two_cards():
+    cluster = {"worker": ["127.0.0.1:%d" % port for port in free_ports(2)]}
+    orders = [{"rank": rank, "cluster": cluster, "leader": "/job:worker/replica:0/task:0", "kind": "muster", "device": "gpu:0"}
+              for rank in range(2)]
+    ranks = [subprocess.Popen([sys.executable, str(card.ROOT / "tests" / "interop" / "collective_rank.py"), json.dumps(order)],
+                              env=card.environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for order in orders]
+    try:
+        assert [rank.stdout.readline() for rank in ranks] == ["ready\n"] * 2
+        for rank in ranks:
+            rank.stdin.write("run\n")
+            rank.stdin.flush()
+        first, second = [json.loads(rank.stdout.readline()) for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
+    assert first == second and "error" not in first, first
+
+    def value(rank, count):
+        return (np.arange(count) * 7 + rank * 3) % 11
+
+    assert first["Add Id float32 1000"] == (value(0, 1000) + value(1, 1000)).tolist()
+    assert first["Add Div float64 40"] == ((value(0, 40) + value(1, 40)) / 2).tolist()
+    assert first["gather int32"] == value(0, 12).tolist() + value(1, 12).tolist()
+    assert first["broadcast int64 1"] == value(1, 9).tolist()

@@ -59,7 +59,7 @@ def main():
     config.experimental.collective_group_leader = ORDER["leader"]
     server = tf.train.Server(tf.train.ClusterSpec(ORDER["cluster"]), job_name="worker", task_index=RANK,
                              config=config)
-    with tf.Graph().as_default(), tf.device("/job:worker/task:%d/cpu:0" % RANK):
+    with tf.Graph().as_default(), tf.device("/job:worker/task:%d/%s" % (RANK, ORDER.get("device", "cpu:0"))):
         fetches = build()
         with tf.Session(server.target, config=config) as session:
             print("ready", flush=True)

@@ -73,6 +73,7 @@ absl::StatusOr<GpuBinary> CompileGpuFunction(absl::string_view file, absl::strin
   // Each operation rounds by itself, as on the CPU: several nodes in one function then give the bits
   // that they give one by one (ops/fusion/fused.cu).
   const char* const options[] = {architecture.c_str(), "--std=c++17", "--fmad=false",
+                                 "--device-as-default-execution-space",
                                  "--extra-device-vectorization"};
   if (const cuda::Result result =
           compiler->CompileProgram(program, static_cast<int>(std::size(options)), options);
