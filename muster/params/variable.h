@@ -67,8 +67,8 @@ class Variable : public State {
   void Assign(Tensor value);
   // The same, but by `copy` into the memory that the variable has, where that is of this shape and
   // nothing else sees it.
-  absl::Status AssignElements(
-      Tensor value, absl::FunctionRef<absl::Status(Tensor& to, const Tensor& from)> copy);
+  absl::Status AssignElements(Tensor value,
+                              absl::FunctionRef<absl::Status(Tensor& to, const Tensor& from)> copy);
   // Calls `change` with the value in memory that only it can see, under the variable's lock. The
   // tensor may be changed in place or replaced. FailedPrecondition while uninitialized, unless
   // `allow_uninitialized`. With `discards_old` the old elements need not be copied (every one is
