@@ -124,8 +124,9 @@ class RowSummer {
   absl::Status SumInPlaces(Node& node) {
     const std::optional<Sum> found = FindSum(node);
     const DType type = node.output_types()[0];
-    if (!found || (type != DType::kFloat && type != DType::kDouble && type != DType::kHalf &&
-                   type != DType::kBfloat16) ||
+    if (!found ||
+        (type != DType::kFloat && type != DType::kDouble && type != DType::kHalf &&
+         type != DType::kBfloat16) ||
         !IsOnlyScattered(*found))
       return absl::OkStatus();
     NodeSpec spec;

@@ -90,8 +90,8 @@ class GpuSparseApplyKernel : public GpuKernel {
   }
   absl::Status ApplyOrdered(KernelContext& c, const ApplyCall& call) const {
     ASSIGN_OR_RETURN(const GpuRowChanges::Ordered ordered,
-                     changes_.Order(c, call.gradient, *call.indices,
-                                    call.variables.value(0).dim(0), call.row_elements, sums_));
+                     changes_.Order(c, call.gradient, *call.indices, call.variables.value(0).dim(0),
+                                    call.row_elements, sums_));
     return apply_runs_.LaunchForEach(ordered.changes.count * ordered.changes.lanes,
                                      ArgumentsOf(inputs_, call), ordered.changes,
                                      ordered.sums_memory(), ordered.sums_of_sums_memory());

@@ -41,9 +41,8 @@ GpuRowChanges::GpuRowChanges(GpuKernel& kernel, DType dtype, DType index)
 
 absl::StatusOr<GpuRowChanges::Ordered> GpuRowChanges::Order(KernelContext& c,
                                                             const Tensor& gradient,
-                                                            const Tensor& indices,
-                                                            int64_t num_rows, int64_t elements,
-                                                            bool sums) const {
+                                                            const Tensor& indices, int64_t num_rows,
+                                                            int64_t elements, bool sums) const {
   const int64_t count = indices.num_elements();
   Ordered ordered;
   ASSIGN_OR_RETURN(ordered.order, order_.Sort(c, indices, num_rows));
