@@ -5,6 +5,8 @@
 #include <map>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 
 #include "muster/base/log.h"
@@ -199,6 +201,18 @@ int64_t NextSerial() {
   return ++last;
 }
 
+// For the log.
+std::string TextOf(const CudnnConvolution& c) {
+  const auto sizes = [&](const CudnnConvolution::Space& values) {
+    return absl::StrJoin(values.begin(), values.begin() + c.space, "x");
+  };
+  return absl::StrCat("a convolution of ", DTypeName(static_cast<DType>(c.dtype)), ", kind ",
+                      c.kind, ", ", c.batch, " images of ", c.channels, " times ", sizes(c.size),
+                      c.channels_last != 0 ? ", channels last, " : ", channels second, ",
+                      c.out_channels, " outputs, windows of ", c.filter_channels, " times ",
+                      sizes(c.window));
+}
+
 std::string KeyOf(const CudnnConvolution& convolution) {
   static_assert(sizeof(CudnnConvolution) % sizeof(int64_t) == 0);
   return {reinterpret_cast<const char*>(&convolution), sizeof(convolution)};
@@ -240,28 +254,29 @@ absl::StatusOr<ConvPlans*> ConvPlans::Of(Gpu& gpu) {
   return found->second->get();
 }
 
+std::optional<ConvChoice> ConvPlans::FindKnown(const std::string& key) const {
+  MutexLock lock(mutex_);
+  const auto found = choices_.find(key);
+  if (found == choices_.end()) return std::nullopt;
+  return found->second;
+}
+
 absl::StatusOr<ConvChoice> ConvPlans::Find(const CudnnConvolution& convolution,
                                            const CudnnTensors& tensors) {
   const std::string key = KeyOf(convolution);
-  const auto known = [&]() -> const ConvChoice* {
-    const auto found = choices_.find(key);
-    return found == choices_.end() ? nullptr : &found->second;
-  };
-  {
-    MutexLock lock(mutex_);
-    if (const ConvChoice* const choice = known()) return *choice;
-  }
+  if (std::optional<ConvChoice> known = FindKnown(key)) return *std::move(known);
   MutexLock timing(timing_mutex_);
-  {
-    MutexLock lock(mutex_);
-    if (const ConvChoice* const choice = known()) return *choice;
-  }
+  if (std::optional<ConvChoice> known = FindKnown(key)) return *std::move(known);
   RETURN_IF_ERROR(gpu_.MakeCurrent());
   ConvChoice choice;
-  // What cuDNN cannot compute at all it says in an error of some kind.
   absl::StatusOr<Candidates> candidates = Build(convolution);
-  if (candidates.ok() && !candidates->empty()) {
+  if (candidates.ok()) {
     ASSIGN_OR_RETURN(choice, Choose(*std::move(candidates), tensors));
+  } else {
+    choice.why = candidates.status();
+  }
+  if (choice.fastest == nullptr) {
+    LOG(WARNING) << "cuDNN has no plan for " << TextOf(convolution) << ": " << choice.why.message();
   }
   MutexLock lock(mutex_);
   if (choices_.size() >= kMostChoices) choices_.clear();
@@ -273,12 +288,16 @@ absl::StatusOr<ConvPlans::Candidates> ConvPlans::Build(const CudnnConvolution& c
   const CudnnChoices& settings = CudnnSettings();
   const absl::Time begin = absl::Now();
   Candidates candidates;
+  absl::Status why = FailedPrecondition("no engine takes it");
   MutexLock lock(handle_mutex_);
-  ASSIGN_OR_RETURN(std::vector<Descriptor> parts, MakeGraph(api_, handle_, convolution));
-  const auto graph = std::make_shared<const std::vector<Descriptor>>(std::move(parts));
+  ASSIGN_OR_RETURN(std::vector<Descriptor> made_of, MakeGraph(api_, handle_, convolution));
+  const auto graph = std::make_shared<const std::vector<Descriptor>>(std::move(made_of));
   for (const int mode : {cudnn::kHeuristicInstant, cudnn::kHeuristicFallback}) {
     absl::StatusOr<std::vector<Descriptor>> configs = AskHeuristic(api_, graph->front(), mode);
-    if (!configs.ok()) continue;
+    if (!configs.ok()) {
+      why = configs.status();
+      continue;
+    }
     for (Descriptor& config : *configs) {
       const size_t most = settings.times_plans ? kMostCandidates : 1;
       const bool is_enough =
@@ -289,13 +308,17 @@ absl::StatusOr<ConvPlans::Candidates> ConvPlans::Build(const CudnnConvolution& c
       Descriptor plan(api_, cudnn::Kind::kPlan);
       plan.Set(Attribute::kPlanHandle, Type::kHandle, 1, &handle_)
           .SetPart(Attribute::kPlanConfig, config);
-      if (!plan.Finalize().ok()) continue;  // not every engine takes every shape
+      if (const absl::Status made = plan.Finalize(); !made.ok()) {
+        why = made;  // not every engine takes every shape
+        continue;
+      }
       const absl::StatusOr<int64_t> workspace = plan.GetInt(Attribute::kPlanWorkspace);
       if (!workspace.ok() || *workspace > settings.most_workspace_bytes) continue;
       candidates.push_back(std::make_shared<ConvPlan>(graph, std::move(config), std::move(plan),
                                                       std::max<int64_t>(*workspace, 0)));
     }
   }
+  if (candidates.empty()) return why;
   return candidates;
 }
 
@@ -303,7 +326,7 @@ absl::StatusOr<ConvChoice> ConvPlans::Choose(Candidates candidates, const CudnnT
   const auto needs_less = [](const auto& a, const auto& b) {
     return a->workspace_bytes() < b->workspace_bytes();
   };
-  ConvChoice choice = {candidates.front(), candidates.front()};
+  ConvChoice choice = {candidates.front(), candidates.front(), absl::OkStatus()};
   if (candidates.size() == 1) return choice;
   // Where memory is short, those that need much of it take no part.
   Buffer workspace;
@@ -326,7 +349,10 @@ absl::StatusOr<ConvChoice> ConvPlans::Choose(Candidates candidates, const CudnnT
     float least = 0;
     for (const auto& candidate : candidates) {
       const absl::StatusOr<float> time = Time(*candidate, tensors, workspace.data(), events);
-      if (!time.ok()) continue;  // what it would refuse, others do
+      if (!time.ok()) {
+        timed.why = time.status();
+        continue;
+      }
       if (timed.smallest == nullptr || needs_less(candidate, timed.smallest))
         timed.smallest = candidate;
       // Among equals the one that the heuristic prefers.

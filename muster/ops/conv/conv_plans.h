@@ -8,6 +8,7 @@
 
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,6 +66,7 @@ class ConvPlan {
 struct ConvChoice {
   std::shared_ptr<const ConvPlan> fastest;   // null: cuDNN cannot compute this convolution
   std::shared_ptr<const ConvPlan> smallest;  // with the least workspace
+  absl::Status why;                          // there is none
 };
 
 // Of one card. Thread-safe.
@@ -85,7 +87,9 @@ class ConvPlans {
       : gpu_(gpu), api_(api), handle_(handle) {}
   static absl::StatusOr<std::unique_ptr<ConvPlans>> Start(Gpu& gpu);
 
+  std::optional<ConvChoice> FindKnown(const std::string& key) const;
   using Candidates = std::vector<std::shared_ptr<const ConvPlan>>;
+  // At least one, or why there is none.
   absl::StatusOr<Candidates> Build(const CudnnConvolution& convolution) const;
   absl::StatusOr<ConvChoice> Choose(Candidates candidates, const CudnnTensors& tensors)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(timing_mutex_);
@@ -104,7 +108,7 @@ class ConvPlans {
   mutable Mutex handle_mutex_;
   const cudnn::Handle handle_;  // used by one thread at a time
   Events events_ ABSL_GUARDED_BY(timing_mutex_);
-  Mutex mutex_;
+  mutable Mutex mutex_;
   absl::flat_hash_map<std::string, ConvChoice> choices_ ABSL_GUARDED_BY(mutex_);
 };
 
