@@ -17,7 +17,10 @@ namespace muster {
 namespace {
 
 // Larger tensors are copied into pinned memory in parts, each sent while the next is copied.
-constexpr size_t kPartBytes = size_t{8} << 20;
+// The first part is small, so that the card begins soon; each later one is twice as large up to the
+// largest, since it takes a while to wake the threads that copy it.
+constexpr size_t kFirstPartBytes = size_t{4} << 20;
+constexpr size_t kLargestPartBytes = size_t{32} << 20;
 // To wake other threads takes longer than one needs for less.
 constexpr size_t kWorthSharingBytes = size_t{1} << 20;
 constexpr size_t kMostWaitingBytes = size_t{512} << 20;
@@ -64,8 +67,10 @@ class GpuDevice : public Device {
       gpu_.KeepUntilDone(tensor.buffer());
       return copy;
     }
-    for (size_t at = 0; at < bytes; at += kPartBytes) {
-      const size_t part_bytes = std::min(kPartBytes, bytes - at);
+    size_t part_bytes = 0, wanted_bytes = kFirstPartBytes;
+    for (size_t at = 0; at < bytes; at += part_bytes) {
+      part_bytes = std::min(wanted_bytes, bytes - at);
+      wanted_bytes = std::min(2 * wanted_bytes, kLargestPartBytes);
       Buffer part = gpu_.pinned().Allocate(part_bytes);
       if (!part) return absl::ResourceExhaustedError("no pinned memory for a copy to the GPU");
       const char* const from = tensor.raw() + at;

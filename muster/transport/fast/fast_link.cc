@@ -188,12 +188,14 @@ void FastLink::HandleCall(const PacketHeader& header, WireBytes bytes) {
     const auto found = served_.find(header.call);
     if (found == served_.end()) return;
     call.options.cancellation = found->second;
+    // It goes at once, so that another thread does not refuse a call more.
     too_many = served_.size() > kMostServed;
+    if (too_many) served_.erase(found);
   }
   if (too_many) {
-    return Reply(header.call,
-                 absl::ResourceExhaustedError(absl::StrCat("More than ", kMostServed,
-                                                           " calls over a link wait for replies")));
+    return SendReply(header.call, absl::ResourceExhaustedError(absl::StrCat(
+                                      "More than ", kMostServed,
+                                      " calls over a link wait for replies")));
   }
   call.options.peer = CallOptions::Peer::kMuster;
   call.options.caller = caller_;
@@ -216,6 +218,10 @@ void FastLink::Reply(uint64_t call, absl::StatusOr<WireMessage> reply) {
     MutexLock lock(calls_mutex_);
     if (served_.erase(call) == 0) return;
   }
+  SendReply(call, std::move(reply));
+}
+
+void FastLink::SendReply(uint64_t call, absl::StatusOr<WireMessage> reply) {
   Outgoing packet;
   packet.header.kind = PacketKind::kReply;
   packet.header.call = call;

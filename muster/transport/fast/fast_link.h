@@ -187,6 +187,8 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
   void HandleReply(const PacketHeader& header, WireBytes bytes);
   void HandleRelease(absl::Span<const uint64_t> loans);
   void Reply(uint64_t call, absl::StatusOr<WireMessage> reply);
+  // The same for a call that is no longer in `served_`.
+  void SendReply(uint64_t call, absl::StatusOr<WireMessage> reply);
   // The call has ended here, whatever the other side says of it later.
   void Abandon(uint64_t call, const absl::Status& reason);
   void Finish(MadeCall call, absl::StatusOr<WireBytes> reply);
