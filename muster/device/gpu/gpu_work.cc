@@ -133,7 +133,8 @@ absl::Status GpuWork::RunLocked(Over& over) {
     sequence->used = flushes_;
     if (sequence->graph == nullptr && ++sequence->seen >= kSeenBeforeCapture &&
         !sequence->cannot_be_captured) {
-      sequence->graph = CaptureLocked([this] { return RunDirectlyLocked(); });
+      sequence->graph = CaptureLocked(
+          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return RunDirectlyLocked(); });
       sequence->cannot_be_captured = sequence->graph == nullptr;
       if (sequence->graph != nullptr) {
         RewriteLocked(*sequence);
@@ -156,7 +157,8 @@ absl::Status GpuWork::RunLocked(Over& over) {
 }
 
 absl::Status GpuWork::RunDirectlyLocked() {
-  return trace_.ForEach([this](const GpuCall& call) { return RunLocked(call); });
+  return trace_.ForEach([this](const GpuCall& call)
+                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return RunLocked(call); });
 }
 
 absl::Status GpuWork::RunRewrittenLocked(const Sequence& sequence) {
@@ -226,7 +228,9 @@ void GpuWork::AdoptRewrittenLocked(Sequence& sequence, Over& over) {
       sequence.rewritten.clear();  // it does not compile
     return;
   }
-  const cuda::GraphExec graph = CaptureLocked([&] { return RunRewrittenLocked(sequence); });
+  const cuda::GraphExec graph = CaptureLocked([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return RunRewrittenLocked(sequence);
+  });
   if (graph != nullptr) {
     gpu_.driver().GraphExecDestroy(sequence.graph);
     sequence.graph = graph;
