@@ -155,3 +155,23 @@ with tf.Session() as session:
         return (variables,)
     rounds(session, begin, step, least=5)
 """ % optimizer)
+
+
+def test_assignments_at_the_end_of_a_step():
+    """What a group before has computed it writes to the variable itself, unless the old value is still read in between."""
+    _passes("""
+random = np.random.RandomState(0)
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [6, 6])
+    m, v, old = (tf.Variable(random.randn(6, 6).astype(np.float32)) for _ in range(3))
+    next_m = 0.9 * m + 0.1 * x
+    next_v = tf.sqrt(tf.square(v) * 0.5 + tf.square(x))
+    next_old = tf.tanh(old * x) - 0.25
+    product = tf.matmul(next_m, next_v, transpose_b=True) + tf.matmul(next_old, x)
+    later = tf.matmul(tf.nn.relu(product), old)
+    train = [tf.assign(m, next_m), tf.assign(v, next_v), tf.assign(old, next_old)]
+begin = tf.global_variables_initializer()
+data = [random.randn(6, 6).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    rounds(session, begin, lambda i: (train + [later, product], {x: data[i]}), least=5)
+""")

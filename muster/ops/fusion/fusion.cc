@@ -40,11 +40,13 @@ struct Write {
   std::string type;
   bool is_needed = false;  // another call reads it
   bool is_dead = false;    // nobody can read it any more
+  bool is_changed = false;  // another call writes to it
 };
 
 struct Group {
   int64_t count = 0;
   bool is_open = true;
+  int position = 0;                                // of its last call, where it runs
   std::vector<std::pair<int, ElementNode>> nodes;  // with the number of their call
   std::vector<GpuRange> flat_reads, other_reads;
   std::vector<Write> writes;
@@ -115,6 +117,7 @@ void Join(Group& group, int number, ElementNode node) {
                      group.writes.end());
   group.writes.push_back({out, node.out_type});
   group.nodes.emplace_back(number, std::move(node));
+  group.position = number;
 }
 
 // Both are open, so neither needs anything of the other.
@@ -126,6 +129,7 @@ void Merge(Group& into, Group& from) {
     for (const GpuRange& range : ranges)
       if (!absl::c_linear_search(to, range)) to.push_back(range);
   };
+  into.position = std::max(into.position, from.position);
   add(into.flat_reads, from.flat_reads);
   add(into.other_reads, from.other_reads);
   into.writes.insert(into.writes.end(), from.writes.begin(), from.writes.end());
@@ -147,6 +151,7 @@ class Grouping {
   void Take(int number) {
     const GpuTracedCall& traced = calls_[static_cast<size_t>(number)];
     if (traced.call.kind == GpuCall::Kind::kFree) return TakeFree(traced.call);
+    if (traced.call.kind == GpuCall::Kind::kCopyWithin && TakeCopy(number, traced.call)) return;
     std::optional<ElementNode> node = NodeOf(traced.call);
     Group* const group = node ? GroupFor(*node) : nullptr;
     std::vector<GpuRange> reads = traced.reads, writes = traced.writes;
@@ -164,6 +169,7 @@ class Grouping {
         const bool is_read = traced.reaches_all || OverlapsAny(write.range, reads) ||
                              (may_read_writes && OverlapsAny(write.range, writes));
         write.is_needed |= is_read;
+        write.is_changed |= traced.reaches_all || OverlapsAny(write.range, writes);
         ends |= is_read || OverlapsAny(write.range, writes);
       }
       for (const GpuRange& range : writes) {
@@ -182,6 +188,53 @@ class Grouping {
           write.is_dead = true;
       }
     }
+  }
+
+  // A copy of what a group before has computed, as assignments at the end of a step are: the group
+  // writes it there as well, where nothing between the two looks at the old value.
+  bool TakeCopy(int number, const GpuCall& call) {
+    const auto range_of = [&](const void* begin) {
+      return GpuRange{static_cast<const char*>(begin), static_cast<const char*>(begin) + call.bytes};
+    };
+    const GpuRange from = range_of(call.from), to = range_of(call.to);
+    for (const auto& group : groups_) {
+      if (group->is_open) continue;
+      const Write* const write = group->LiveWrite(from);
+      if (write == nullptr || write->is_changed) continue;
+      if (!CanAlsoWrite(*group, to) || IsUsedAfter(*group, number, to)) return false;
+      ElementNode node;
+      node.count = group->count;
+      node.operands = {FlatOperand(from.begin, write->type, group->count)};
+      node.operands[0].is_value = true;
+      node.out = to.begin;
+      node.out_type = write->type;
+      group->writes.push_back({to, write->type});
+      group->nodes.emplace_back(number, std::move(node));
+      return true;
+    }
+    return false;
+  }
+
+  static bool CanAlsoWrite(const Group& group, const GpuRange& range) {
+    return group.nodes.size() < kMostNodes && group.writes.size() < kMostWrites &&
+           !OverlapsAny(range, group.other_reads) && !OverlapsPartly(range, group.flat_reads) &&
+           !OverlapsLive(range, group.writes);
+  }
+
+  // Whether anything that runs after the group, and comes before the call `end`, uses the memory.
+  bool IsUsedAfter(const Group& group, int end, const GpuRange& range) const {
+    for (int i = group.position + 1; i < end; ++i) {
+      const GpuTracedCall& call = calls_[static_cast<size_t>(i)];
+      if (call.reaches_all || OverlapsAny(range, call.reads) || OverlapsAny(range, call.writes))
+        return true;
+    }
+    return absl::c_any_of(groups_, [&](const auto& other) {
+      const bool runs_later =
+          other.get() != &group && (other->is_open || other->position > group.position);
+      return runs_later && (OverlapsAny(range, other->flat_reads) ||
+                            OverlapsAny(range, other->other_reads) ||
+                            OverlapsLive(range, other->writes));
+    });
   }
 
   std::optional<ElementNode> NodeOf(const GpuCall& call) {
@@ -423,7 +476,7 @@ class ElementwiseFuser : public GpuRewriter {
       std::optional<GpuReplacement> function = FunctionFor(gpu, *group);
       if (!function) continue;
       for (const auto& [number, node] : group->nodes) placed[static_cast<size_t>(number)].reset();
-      placed[static_cast<size_t>(group->nodes.back().first)] = std::move(function);
+      placed[static_cast<size_t>(group->position)] = std::move(function);
       is_shorter = true;
     }
     is_shorter |= JoinUpdates(gpu, calls, placed);
