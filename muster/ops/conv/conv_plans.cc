@@ -406,10 +406,10 @@ absl::Status ConvPlans::Run(std::shared_ptr<const ConvPlan> plan, const CudnnTen
   } key = {"cudnn", plan->serial_, tensors, workspace};
   // Which of the tensors is written depends on the plan.
   const auto pointer = [](const void* tensor) { return const_cast<void*>(tensor); };
+  void* const writes[] = {pointer(tensors.images), pointer(tensors.filter),
+                          pointer(tensors.output), workspace};
   return gpu_.AddLibraryCall(absl::MakeConstSpan(reinterpret_cast<const char*>(&key), sizeof(key)),
-                             {{},
-                              {{pointer(tensors.images), pointer(tensors.filter),
-                                pointer(tensors.output), workspace}}},
+                             GpuAccesses{{}, writes},
                              [this, plan = std::move(plan), tensors, workspace] {
                                return Execute(*plan, tensors, workspace);
                              });

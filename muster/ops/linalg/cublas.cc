@@ -182,8 +182,10 @@ absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products) {
            products.a,
            products.b,
            products.c};
+  const void* const reads[] = {products.a, products.b};
+  void* const writes[] = {products.c};
   return gpu.AddLibraryCall(absl::MakeConstSpan(reinterpret_cast<const char*>(&key), sizeof(key)),
-                            {{{products.a, products.b}}, {{products.c}}}, multiply);
+                            GpuAccesses{reads, writes}, multiply);
 }
 
 }  // namespace muster
