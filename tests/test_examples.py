@@ -66,7 +66,7 @@ def test_a_checkpoint_goes_on_in_the_other_language(root, tmp_path, first, secon
     trained = _last_accuracy(_launch(root, first, tmp_path, 400))
     output = _launch(root, second, tmp_path, 450)
     begin = re.search(r"step +(\d+)  loss \S+  test accuracy (\S+)", output)
-    assert 400 <= int(begin.group(1)) < 450
+    assert 400 <= int(begin.group(1)) <= 450  # another worker may have made the rest before the chief looked
     assert float(begin.group(2)) > trained - 0.03
     assert _last_accuracy(output) >= 0.94
     # Slots and the powers of Adam are the same too, not only the weights.

@@ -60,9 +60,12 @@ print("LOSSES " + json.dumps([np.mean(values[:5]), np.mean(values[-5:]), len(val
 
 def _launched(path, *flags):
     program = card.ROOT / "build" / os.environ.get("MUSTER_BUILD", "release") / "bin" / "muster"
-    done = subprocess.run([str(program), "launch", "--ps", "1", "--workers", "2", str(path), *flags], env=card.environment(),
-                          capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    try:
+        done = subprocess.run([str(program), "launch", "--ps", "1", "--workers", "2", str(path), *flags], env=card.environment(),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
+    except subprocess.TimeoutExpired as late:
+        pytest.fail("the cluster does not end; so far: %s" % (late.output or b"").decode())
+    assert done.returncode == 0, done.stdout
 
     def found(word):
         return [json.loads(line.split(word, 1)[1]) for line in done.stdout.splitlines() if word in line]
