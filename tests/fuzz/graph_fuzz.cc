@@ -54,7 +54,7 @@ void Try(const tensorflow::GraphDef& proto, uint8_t flags) {
   SessionOptions options;
   options.optimize_graph = (flags & 8) == 0;
   options.allow_soft_placement = (flags & 16) == 0;
-  options.cpu_devices = (flags & 32) == 0 ? 2 : 1;
+  options.devices.cpu_devices = (flags & 32) == 0 ? 2 : 1;
   const auto session = Session::Create(graph, options);
   if (!session.ok()) return;
   StepSignature signature;
