@@ -175,3 +175,17 @@ data = [random.randn(6, 6).astype(np.float32) for _ in range(3)]
 with tf.Session() as session:
     rounds(session, begin, lambda i: (train + [later, product], {x: data[i]}), least=5)
 """)
+
+
+def test_functions_of_other_files_stand_between_groups():
+    """They have the same kind of loop, but their functions are not among those that can be joined."""
+    _passes("""
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [6, 6])
+    a = tf.nn.relu(x * 2.0 + 1.0)
+    b = tf.tanh(tf.lgamma(a + 0.5) * 0.25) - x
+begin = tf.no_op()
+data = [np.random.RandomState(i).rand(6, 6).astype(np.float32) for i in range(3)]
+with tf.Session() as session:
+    rounds(session, begin, lambda i: ([b], {x: data[i]}))
+""")

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <thread>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include <pthread.h>
 
 #include "muster/device/gpu/gpu.h"
@@ -19,6 +21,11 @@ namespace {
 
 constexpr char kFolder[] = "muster/ops/";
 constexpr int kMostThreads = 8;
+// Each operation rounds by itself, as on the CPU: several nodes in one function then give the bits
+// that they give one by one (ops/fusion/fused.cu).
+constexpr const char* kOptions[] = {"--std=c++17", "--fmad=false",
+                                    "--device-as-default-execution-space",
+                                    "--extra-device-vectorization"};
 
 // Of every source at once: a change of any header changes it.
 uint64_t HashOfSources() {
@@ -38,7 +45,7 @@ absl::StatusOr<std::string> KeyOf(const cuda::Compiler& compiler, absl::string_v
   int major = 0, minor = 0;
   if (compiler.Version(&major, &minor) != 0) return Internal("nvrtcVersion failed");
   return absl::StrCat(file, "\n", expression, "\nsm_", compute_capability, "\nnvrtc ", major, ".",
-                      minor, "\n", HashOfSources());
+                      minor, "\n", absl::StrJoin(kOptions, " "), "\n", HashOfSources());
 }
 
 }  // namespace
@@ -70,13 +77,10 @@ absl::StatusOr<GpuBinary> CompileGpuFunction(absl::string_view file, absl::strin
   RETURN_IF_ERROR(
       check(compiler->AddNameExpression(program, name.c_str()), "nvrtcAddNameExpression"));
   const std::string architecture = absl::StrCat("--gpu-architecture=sm_", compute_capability);
-  // Each operation rounds by itself, as on the CPU: several nodes in one function then give the bits
-  // that they give one by one (ops/fusion/fused.cu).
-  const char* const options[] = {architecture.c_str(), "--std=c++17", "--fmad=false",
-                                 "--device-as-default-execution-space",
-                                 "--extra-device-vectorization"};
+  std::vector<const char*> options = {architecture.c_str()};
+  options.insert(options.end(), std::begin(kOptions), std::end(kOptions));
   if (const cuda::Result result =
-          compiler->CompileProgram(program, static_cast<int>(std::size(options)), options);
+          compiler->CompileProgram(program, static_cast<int>(options.size()), options.data());
       result != 0) {
     size_t bytes = 0;
     compiler->GetProgramLogSize(program, &bytes);

@@ -72,7 +72,8 @@ void FindOfLaunch(const Blocks& blocks, GpuTracedCall& traced) {
 
 }  // namespace
 
-std::vector<GpuTracedCall> FindAccesses(const GpuTrace& trace, std::vector<GpuRange> blocks) {
+std::vector<GpuTracedCall> FindAccesses(const GpuTrace& trace,
+                                        const std::vector<GpuRange>& blocks) {
   std::vector<GpuTracedCall> calls;
   trace
       .ForEach([&](const GpuCall& call) {

@@ -32,7 +32,7 @@ struct GpuTracedCall {
 };
 
 // The calls of a trace, frees included. `blocks` are those in use at its end.
-std::vector<GpuTracedCall> FindAccesses(const GpuTrace& trace, std::vector<GpuRange> blocks);
+std::vector<GpuTracedCall> FindAccesses(const GpuTrace& trace, const std::vector<GpuRange>& blocks);
 
 // A place in the sequence that replaces another: one of its calls, by number, or a function with
 // one argument.

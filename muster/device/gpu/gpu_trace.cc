@@ -77,26 +77,25 @@ void GpuTrace::AddLaunch(cuda::Function function, const GpuGrid& grid,
   }
 }
 
-void GpuTrace::AddCopy(GpuCall::Kind kind, void* to, const void* from, size_t bytes) {
+void GpuTrace::AddMemory(GpuCall::Kind kind, void* to, const void* from, size_t bytes,
+                         unsigned char value) {
   char* const at = AddRecord(kind, sizeof(MemoryRecord));
-  MemoryRecord record = {{}, to, from, bytes, 0};
+  MemoryRecord record = {{}, to, from, bytes, value};
   std::memcpy(&record.head, at, sizeof(record.head));
   std::memcpy(at, &record, sizeof(record));
 }
 
+void GpuTrace::AddCopy(GpuCall::Kind kind, void* to, const void* from, size_t bytes) {
+  AddMemory(kind, to, from, bytes, 0);
+}
+
 void GpuTrace::AddFill(void* to, unsigned char value, size_t bytes) {
-  char* const at = AddRecord(GpuCall::Kind::kFill, sizeof(MemoryRecord));
-  MemoryRecord record = {{}, to, nullptr, bytes, value};
-  std::memcpy(&record.head, at, sizeof(record.head));
-  std::memcpy(at, &record, sizeof(record));
+  AddMemory(GpuCall::Kind::kFill, to, nullptr, bytes, value);
 }
 
 void GpuTrace::AddFree(const void* base, size_t bytes) {
   if (num_calls_ == 0) return;
-  char* const at = AddRecord(GpuCall::Kind::kFree, sizeof(MemoryRecord));
-  MemoryRecord record = {{}, const_cast<void*>(base), nullptr, bytes, 0};
-  std::memcpy(&record.head, at, sizeof(record.head));
-  std::memcpy(at, &record, sizeof(record));
+  AddMemory(GpuCall::Kind::kFree, const_cast<void*>(base), nullptr, bytes, 0);
 }
 
 void GpuTrace::AddLibrary(absl::Span<const char> key, const GpuAccesses* accesses,

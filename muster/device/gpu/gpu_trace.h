@@ -90,6 +90,7 @@ class GpuTrace {
 
  private:
   char* AddRecord(GpuCall::Kind kind, size_t bytes);
+  void AddMemory(GpuCall::Kind kind, void* to, const void* from, size_t bytes, unsigned char value);
 
   std::vector<char> bytes_;
   std::vector<GpuLibraryCall> libraries_;

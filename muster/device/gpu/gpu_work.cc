@@ -224,8 +224,11 @@ void GpuWork::RewriteLocked(Sequence& sequence) {
 void GpuWork::AdoptRewrittenLocked(Sequence& sequence, Over& over) {
   for (const GpuReplacement& each : sequence.rewritten) {
     if (each.program == nullptr || each.program->function() != nullptr) continue;
-    if (each.program->is_over() && each.program->function() == nullptr)
-      sequence.rewritten.clear();  // it does not compile
+    if (each.program->is_over() && each.program->function() == nullptr) {
+      LOG(WARNING) << "steps run without joined functions: "
+                   << each.program->Await().status().message();
+      sequence.rewritten.clear();
+    }
     return;
   }
   const cuda::GraphExec graph = CaptureLocked([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {

@@ -197,6 +197,15 @@ std::optional<ElementNode> ReadElementNode(const GpuCall& call, absl::string_vie
   const size_t colon = name.find(": "), open = name.find('<');
   if (colon == name.npos || open == name.npos || name.back() != '>') return std::nullopt;
   const absl::string_view kernel = name.substr(colon + 2, open - colon - 2);
+  // Other files have functions of these names too, whose structs fused.cu does not know.
+  static const auto* const files = new absl::flat_hash_map<absl::string_view, absl::string_view>{
+      {"Unary", "math/unary.cu"},         {"Binary", "math/binary.cu"},
+      {"Ternary", "math/binary.cu"},      {"Cast", "math/cast.cu"},
+      {"AddN", "math/add_n.cu"},          {"Activate", "nn/activations.cu"},
+      {"ActivateGrad", "nn/activations.cu"}, {"BiasAdd", "nn/bias.cu"},
+      {"Change", "state/change.cu"}};
+  const auto file = files->find(kernel);
+  if (file == files->end() || file->second != name.substr(0, colon)) return std::nullopt;
   const absl::string_view arguments = name.substr(open + 1, name.size() - open - 2);
   // Functions with template arguments of their own are not joined.
   if (arguments.find('<') != arguments.npos) return std::nullopt;
