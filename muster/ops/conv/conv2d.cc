@@ -96,8 +96,8 @@ class Conv2DBackpropFilter : public ConvGradient {
 absl::Status InferBackpropInput(ShapeContext& c) {
   ASSIGN_OR_RETURN(const std::string data_format, c.Attr<std::string>("data_format"));
   ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(data_format));
-  ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(c.input(1), 4));
   ASSIGN_OR_RETURN(const PartialShape dy, c.WithRank(c.input(2), 4));
+  ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(c.input(1), 4));
   ASSIGN_OR_RETURN(const int64_t depth,
                    ShapeContext::MergeDims(dy.dim(axes.channels), filter.dim(3)));
   static_cast<void>(depth);

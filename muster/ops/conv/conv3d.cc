@@ -209,10 +209,10 @@ class Conv3DGradient : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(attrs_, ReadVolumeAttrs(setup.node()));
-    RETURN_IF_ERROR(CheckConv3DLengths(attrs_));
     label_ = Conv3DGradientLabel(setup.node());
     if (attrs_.data_format != "NDHWC")
       return InvalidArgument(label_, "V2 only supports NDHWC on the CPU.");
+    RETURN_IF_ERROR(CheckConv3DLengths(attrs_));
     RETURN_IF_ERROR(CheckConv3DSteps(attrs_, attrs_.dilations, "dilation rates"));
     if (!AreOneInSpace(attrs_, attrs_.dilations)) {
       return InvalidArgument(
@@ -222,11 +222,10 @@ class Conv3DGradient : public Kernel {
   }
 
  protected:
-  absl::StatusOr<Conv3DGeometry> Geometry(const Shape& input, const Shape& filter,
-                                          const Shape& dy) const {
-    RETURN_IF_ERROR(CheckConv3DGradient(attrs_, label_, input, filter, dy, /*in_groups=*/false));
-    return MakeGeometry(attrs_, input, filter);
+  absl::Status Check(const Shape& input, const Shape& filter, const Shape& dy) const {
+    return CheckConv3DGradient(attrs_, label_, input, filter, dy, /*in_groups=*/false);
   }
+  const VolumeAttrs& attrs() const { return attrs_; }
 
  private:
   VolumeAttrs attrs_;
@@ -240,9 +239,14 @@ class Conv3DBackpropInput : public Conv3DGradient {
     const Tensor& filter = c.input(1);
     const Tensor& dy = c.input(2);
     ASSIGN_OR_RETURN(const Shape shape, Conv3DInputShape(c.input(0)));
-    ASSIGN_OR_RETURN(const Conv3DGeometry g, Geometry(shape, filter.shape(), dy.shape()));
+    RETURN_IF_ERROR(Check(shape, filter.shape(), dy.shape()));
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
+    if (filter.num_elements() == 0) {
+      std::fill_n(output->data<T>(), output->num_elements(), static_cast<T>(0));
+      return absl::OkStatus();
+    }
     if (output->num_elements() == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const Conv3DGeometry g, MakeGeometry(attrs(), shape, filter.shape()));
     return InComputeType<T>(c, dy, filter, *output, [&](auto* gradient, auto* w, auto* out) {
       return BackwardInput(c, g, gradient, w, out);
     });
@@ -256,9 +260,10 @@ class Conv3DBackpropFilter : public Conv3DGradient {
     const Tensor& input = c.input(0);
     const Tensor& dy = c.input(2);
     ASSIGN_OR_RETURN(const Shape shape, Conv3DFilterShape(c.input(1)));
-    ASSIGN_OR_RETURN(const Conv3DGeometry g, Geometry(input.shape(), shape, dy.shape()));
+    RETURN_IF_ERROR(Check(input.shape(), shape, dy.shape()));
     ASSIGN_OR_RETURN(Tensor* const output, c.AllocateOutput(0, shape));
     if (output->num_elements() == 0) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const Conv3DGeometry g, MakeGeometry(attrs(), input.shape(), shape));
     return InComputeType<T>(c, input, dy, *output, [&](auto* in, auto* gradient, auto* out) {
       return BackwardFilter(c, g, in, gradient, out);
     });

@@ -9,36 +9,65 @@ namespace {
 
 constexpr int64_t kLargestSize = std::numeric_limits<int32_t>::max();
 
-// What TensorFlow's kernels call themselves in errors; empty for those that do not.
-absl::string_view KernelName(const ConvAttrs& attrs) {
-  if (attrs.op == "Conv2DBackpropInput") return "Conv2DCustomBackpropInput";
-  if (attrs.op == "Conv2DBackpropFilter") return "Conv2DCustomBackpropFilter";
-  if (attrs.op == "DepthwiseConv2dNativeBackpropInput") return "DepthwiseConv2DBackpropInput";
-  if (attrs.op == "DepthwiseConv2dNativeBackpropFilter") return "DepthwiseConv2DBackpropFilter";
-  return "";
+enum class Layout : uint8_t { kAll, kDepthwise };  // what a filter sums: all channels, or one
+// When a kernel looks at its paddings and dilations.
+enum class Order : uint8_t {
+  kDilationsFirst,
+  kPaddingsBetween,  // after dilations of other axes, before those of space
+  kPaddingsFirst,
+  kDilationsLast,  // after the shapes
+};
+
+// How TensorFlow's kernel of an op refuses.
+struct ConvKernel {
+  absl::string_view op;
+  absl::string_view name;  // in front of what is said about shapes, of gradients only
+  Layout layout;
+  Order order;
+  // Of strides and dilations that are not in space.
+  absl::StatusCode of_strides, of_dilations;
+  // Of ranks: in front of the argument, and between the text and the shape of each; gradients do
+  // not show it.
+  absl::string_view before, input_colon, filter_colon;
+
+  bool is_depthwise() const { return layout == Layout::kDepthwise; }
+  bool is_gradient() const { return !name.empty(); }
+};
+
+constexpr absl::StatusCode kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr absl::StatusCode kUnimplemented = absl::StatusCode::kUnimplemented;
+constexpr ConvKernel kDepthwise = {
+    "", "", Layout::kDepthwise, Order::kDilationsFirst, kInvalid, kUnimplemented, "", "", ": "};
+constexpr ConvKernel kPlain = {
+    "",   "",  Layout::kAll, Order::kDilationsFirst, kUnimplemented, kUnimplemented, "convolution ",
+    ": ", ": "};
+constexpr ConvKernel kGradients[] = {
+    {"Conv2DBackpropInput", "Conv2DCustomBackpropInput", Layout::kAll, Order::kPaddingsBetween,
+     kUnimplemented, kUnimplemented, "Conv2DCustomBackpropInput: ", "", ""},
+    {"Conv2DBackpropFilter", "Conv2DCustomBackpropFilter", Layout::kAll, Order::kPaddingsFirst,
+     kInvalid, kInvalid, "Conv2DCustomBackpropFilter: ", "", ""},
+    {"DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2DBackpropInput", Layout::kDepthwise,
+     Order::kDilationsLast, kInvalid, kUnimplemented, "DepthwiseConv2DBackpropInput: ", "", ""},
+    {"DepthwiseConv2dNativeBackpropFilter", "DepthwiseConv2DBackpropFilter", Layout::kDepthwise,
+     Order::kDilationsLast, kInvalid, kUnimplemented, "DepthwiseConv2DBackpropFilter: ", "", ""},
+};
+
+const ConvKernel& KernelOf(const ConvAttrs& attrs) {
+  for (const ConvKernel& kernel : kGradients)
+    if (kernel.op == attrs.op) return kernel;
+  return absl::StrContains(attrs.op, "DepthwiseConv2d") ? kDepthwise : kPlain;
 }
 
-bool IsDepthwise(const ConvAttrs& attrs) {
-  return absl::StrContains(attrs.op, "DepthwiseConv2d");
+absl::Status NotInSpace(absl::StatusCode code, absl::string_view what) {
+  return absl::Status(code, absl::StrCat("Current implementation does not yet support ", what,
+                                         " in the batch and depth dimensions."));
 }
 
-// Some of TensorFlow's kernels report this with another code.
-absl::Status NotInSpace(const ConvAttrs& attrs, absl::string_view what) {
-  const bool is_invalid =
-      attrs.op == "Conv2DBackpropFilter" || (IsDepthwise(attrs) && what == "strides");
-  return absl::Status(
-      is_invalid ? absl::StatusCode::kInvalidArgument : absl::StatusCode::kUnimplemented,
-      absl::StrCat("Current implementation does not yet support ", what,
-                   " in the batch and depth dimensions."));
-}
-
-absl::Status CheckRank4(const ConvAttrs& attrs, const Shape& shape, absl::string_view what) {
+absl::Status CheckRank4(const ConvKernel& kernel, const Shape& shape, absl::string_view what,
+                        absl::string_view colon) {
   if (shape.rank() == 4) return absl::OkStatus();
-  if (const absl::string_view kernel = KernelName(attrs); !kernel.empty())
-    return InvalidArgument(kernel, ": ", what, " must be 4-dimensional");
-  const absl::string_view colon = IsDepthwise(attrs) && what == "input" ? "" : ": ";
-  return InvalidArgument(IsDepthwise(attrs) ? "" : "convolution ", what, " must be 4-dimensional",
-                         colon, shape.ToString());
+  return InvalidArgument(kernel.before, what, " must be 4-dimensional", colon,
+                         kernel.is_gradient() ? "" : shape.ToString());
 }
 
 absl::Status CheckSizes(const Shape& shape, absl::string_view what) {
@@ -48,27 +77,77 @@ absl::Status CheckSizes(const Shape& shape, absl::string_view what) {
   return absl::OkStatus();
 }
 
-absl::Status CheckBatch(const ConvAttrs& attrs, int64_t batch, int64_t of_output) {
+absl::Status CheckBatch(const ConvKernel& kernel, int64_t batch, int64_t of_output) {
   if (of_output == batch) return absl::OkStatus();
   const std::string sizes =
-      IsDepthwise(attrs) ? ""
-                         : absl::StrCat(". Input batch: ", batch,
-                                        ", outbackprop batch: ", of_output, ", batch_dim: 0");
-  return InvalidArgument(KernelName(attrs),
-                         ": input and out_backprop must have the same batch size", sizes);
+      kernel.is_depthwise() ? ""
+                            : absl::StrCat(". Input batch: ", batch,
+                                           ", outbackprop batch: ", of_output, ", batch_dim: 0");
+  return InvalidArgument(kernel.name, ": input and out_backprop must have the same batch size",
+                         sizes);
+}
+
+// "[ 1  1  1 -1]": numbers of one width.
+std::string InColumns(absl::Span<const int64_t> numbers) {
+  size_t width = 0;
+  for (const int64_t number : numbers) width = std::max(width, absl::StrCat(number).size());
+  return absl::StrCat(
+      "[",
+      absl::StrJoin(numbers, " ",
+                    [width](std::string* out, int64_t number) {
+                      absl::StrAppend(out, std::string(width - absl::StrCat(number).size(), ' '),
+                                      number);
+                    }),
+      "]");
+}
+
+absl::Status CheckDilationsLength(const ConvAttrs& attrs) {
+  if (attrs.dilations.size() == 4) return absl::OkStatus();
+  return InvalidArgument("Sliding window dilations field must specify 4 dimensions");
+}
+
+absl::Status CheckDilationsInSpace(const ConvAttrs& attrs) {
+  RETURN_IF_ERROR(CheckDilationsLength(attrs));
+  ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
+  if (attrs.dilations[0] == 1 && attrs.dilations[axes.channels] == 1) return absl::OkStatus();
+  return NotInSpace(KernelOf(attrs).of_dilations, "dilations");
+}
+
+// Dilations that make sense are possible here, as in TensorFlow's oneDNN kernels.
+absl::Status CheckDilations(const ConvAttrs& attrs) {
+  const ConvKernel& kernel = KernelOf(attrs);
+  RETURN_IF_ERROR(CheckDilationsLength(attrs));
+  const absl::Status in_space = CheckDilationsInSpace(attrs);
+  ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
+  const int64_t rows = attrs.dilations[axes.height], columns = attrs.dilations[axes.width];
+  const bool spreads = rows > 0 && columns > 0;
+  if (kernel.is_depthwise() && !kernel.is_gradient()) {
+    const bool is_dilated = rows != 1 || columns != 1;
+    if (!in_space.ok() || (is_dilated && !(spreads && attrs.data_format == "NHWC"))) {
+      return Unimplemented("Current kernel implementation does not support dilations, received ",
+                           InColumns(attrs.dilations));
+    }
+  }
+  RETURN_IF_ERROR(in_space);
+  if (spreads) return absl::OkStatus();
+  return InvalidArgument(
+      kernel.is_gradient() && !kernel.is_depthwise()
+          ? "Current CPU implementations do not yet support dilation rates larger than 1."
+          : "Dilated rates should be larger than 0.");
 }
 
 // Ranks, and the batch of a gradient.
 absl::Status CheckShapes(const ConvAttrs& attrs, const Shape& input, const Shape& filter,
                          const Shape* out_backprop) {
   RETURN_IF_ERROR(CheckConvAttrs(attrs));
-  RETURN_IF_ERROR(CheckRank4(attrs, input, "input"));
-  RETURN_IF_ERROR(CheckRank4(attrs, filter, "filter"));
+  const ConvKernel& kernel = KernelOf(attrs);
+  RETURN_IF_ERROR(CheckRank4(kernel, input, "input", kernel.input_colon));
+  RETURN_IF_ERROR(CheckRank4(kernel, filter, "filter", kernel.filter_colon));
   RETURN_IF_ERROR(CheckSizes(input, "Input"));
   RETURN_IF_ERROR(CheckSizes(filter, "filter"));
   if (out_backprop == nullptr) return absl::OkStatus();
-  RETURN_IF_ERROR(CheckRank4(attrs, *out_backprop, "out_backprop"));
-  return CheckBatch(attrs, input.dim(0), out_backprop->dim(0));
+  RETURN_IF_ERROR(CheckRank4(kernel, *out_backprop, "out_backprop", ""));
+  return CheckBatch(kernel, input.dim(0), out_backprop->dim(0));
 }
 
 // The sizes of one axis of the output, compared with those of a gradient.
@@ -83,17 +162,17 @@ absl::StatusOr<WindowSize> MakeAxis(const ConvAttrs& attrs, const Shape& input, 
                                       pad(2 * axis), pad(2 * axis + 1)));
   if (out_backprop == nullptr || out_backprop->dim(axis) == size.output) return size;
   const int64_t actual = out_backprop->dim(axis);
-  const absl::string_view kernel = KernelName(attrs);
-  if (IsDepthwise(attrs)) {
+  const ConvKernel& kernel = KernelOf(attrs);
+  if (kernel.is_depthwise()) {
     const bool rows = axis == AxesOf(attrs.data_format).value_or(ImageAxes()).height;
-    return InvalidArgument(kernel, ": Number of ", rows ? "rows" : "cols",
+    return InvalidArgument(kernel.name, ": Number of ", rows ? "rows" : "cols",
                            " of out_backprop doesn't match computed: actual = ", actual,
                            ", computed = ", size.output);
   }
-  return InvalidArgument(kernel, ": Size of out_backprop doesn't match computed: actual = ", actual,
-                         ", computed = ", size.output, " spatial_dim: ", axis,
-                         " input: ", input.dim(axis), " filter: ", filter, " output: ", actual,
-                         " stride: ", stride, " dilation: ", dilation);
+  return InvalidArgument(
+      kernel.name, ": Size of out_backprop doesn't match computed: actual = ", actual,
+      ", computed = ", size.output, " spatial_dim: ", axis, " input: ", input.dim(axis),
+      " filter: ", filter, " output: ", actual, " stride: ", stride, " dilation: ", dilation);
 }
 
 // Everything but the depths of filter and output.
@@ -122,20 +201,6 @@ absl::StatusOr<ConvGeometry> MakeSpatial(const ConvAttrs& attrs, const Shape& in
   g.pad_left = columns.padding_before;
   g.pad_right = columns.padding_after;
   return g;
-}
-
-// "[ 1  1  1 -1]": numbers of one width.
-std::string InColumns(absl::Span<const int64_t> numbers) {
-  size_t width = 0;
-  for (const int64_t number : numbers) width = std::max(width, absl::StrCat(number).size());
-  return absl::StrCat(
-      "[",
-      absl::StrJoin(numbers, " ",
-                    [width](std::string* out, int64_t number) {
-                      absl::StrAppend(out, std::string(width - absl::StrCat(number).size(), ' '),
-                                      number);
-                    }),
-      "]");
 }
 
 absl::Status EmptyFilter() {
@@ -222,45 +287,39 @@ absl::StatusOr<Shape> ConvFilterShape(const Tensor& sizes) {
 }
 
 absl::Status CheckConvAttrs(const ConvAttrs& attrs) {
+  const ConvKernel& kernel = KernelOf(attrs);
   if (attrs.strides.size() != 4)
     return InvalidArgument("Sliding window strides field must specify 4 dimensions");
-  if (attrs.dilations.size() != 4)
-    return InvalidArgument("Sliding window dilations field must specify 4 dimensions");
+  if (kernel.order == Order::kDilationsFirst) RETURN_IF_ERROR(CheckDilationsLength(attrs));
   ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
-  const bool is_gradient = !KernelName(attrs).empty();
-  const int64_t stride_rows = attrs.strides[axes.height], rate_rows = attrs.dilations[axes.height];
-  const int64_t stride_columns = attrs.strides[axes.width];
-  const int64_t rate_columns = attrs.dilations[axes.width];
-  const bool moves = stride_rows > 0 && stride_columns > 0;
-  // Unequal strides and dilations that make sense are possible here, as in TensorFlow's oneDNN
-  // kernels.
+  const int64_t rows = attrs.strides[axes.height], columns = attrs.strides[axes.width];
+  const bool moves = rows > 0 && columns > 0;
+  // Unequal strides that make sense are possible here, as in TensorFlow's oneDNN kernels.
   const bool may_differ = moves && attrs.data_format == "NHWC";
-  if (IsDepthwise(attrs) && !may_differ && stride_rows != stride_columns) {
+  if (kernel.is_depthwise() && !may_differ && rows != columns) {
     return InvalidArgument(
         "Current implementation only supports equal length strides in the row and column "
         "dimensions.");
   }
   if (attrs.strides[0] != 1 || attrs.strides[axes.channels] != 1)
-    return NotInSpace(attrs, "strides");
+    return NotInSpace(kernel.of_strides, "strides");
   if (!moves) return InvalidArgument("Row and column strides should be larger than 0.");
-  const bool in_space = attrs.dilations[0] == 1 && attrs.dilations[axes.channels] == 1;
-  const bool spreads = rate_rows > 0 && rate_columns > 0;
-  const bool is_dilated = rate_rows != 1 || rate_columns != 1;
-  const bool may_be_dilated = spreads && attrs.data_format == "NHWC";
-  if (IsDepthwise(attrs) && !is_gradient && (!in_space || (is_dilated && !may_be_dilated))) {
-    return Unimplemented("Current kernel implementation does not support dilations, received ",
-                         InColumns(attrs.dilations));
+  const absl::Status paddings = CheckExplicitPadding(attrs.padding, attrs.explicit_paddings, axes);
+  switch (kernel.order) {
+    case Order::kDilationsLast:
+      return paddings;
+    case Order::kPaddingsFirst:
+      RETURN_IF_ERROR(paddings);
+      return CheckDilations(attrs);
+    case Order::kPaddingsBetween:
+      RETURN_IF_ERROR(CheckDilationsInSpace(attrs));
+      RETURN_IF_ERROR(paddings);
+      return CheckDilations(attrs);
+    case Order::kDilationsFirst:
+      RETURN_IF_ERROR(CheckDilations(attrs));
+      return paddings;
   }
-  if (!in_space) return NotInSpace(attrs, "dilations");
-  const absl::Status padding = CheckExplicitPadding(attrs.padding, attrs.explicit_paddings, axes);
-  if (is_gradient) RETURN_IF_ERROR(padding);
-  if (!spreads) {
-    return InvalidArgument(
-        is_gradient && !IsDepthwise(attrs)
-            ? "Current CPU implementations do not yet support dilation rates larger than 1."
-            : "Dilated rates should be larger than 0.");
-  }
-  return padding;
+  return paddings;
 }
 
 absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shape& input,
@@ -268,7 +327,7 @@ absl::StatusOr<ConvGeometry> MakeConvGeometry(const ConvAttrs& attrs, const Shap
   RETURN_IF_ERROR(CheckShapes(attrs, input, filter, out_backprop));
   ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
   const int64_t depth = input.dim(axes.channels), filter_depth = filter.dim(2);
-  const absl::string_view kernel = KernelName(attrs);
+  const absl::string_view kernel = KernelOf(attrs).name;
   if (filter_depth == 0) {
     if (kernel.empty()) return InvalidArgument("filter depth must be stricly positive, got 0");
     return InvalidArgument(kernel, ": filter depth must be strictly greated than zero");
@@ -300,7 +359,7 @@ absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const
                                                    const Shape& filter, const Shape* out_backprop) {
   RETURN_IF_ERROR(CheckShapes(attrs, input, filter, out_backprop));
   ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
-  const absl::string_view kernel = KernelName(attrs);
+  const absl::string_view kernel = KernelOf(attrs).name;
   const int64_t depth = input.dim(axes.channels);
   for (const auto& [axis, what] : {std::pair(axes.height, "rows"), std::pair(axes.width, "cols")}) {
     if (input.dim(axis) == kLargestSize) return InvalidArgument("Input ", what, " too large");
@@ -314,6 +373,7 @@ absl::StatusOr<ConvGeometry> MakeDepthwiseGeometry(const ConvAttrs& attrs, const
   if (out_backprop != nullptr && out_backprop->dim(axes.channels) != depth * filter.dim(3)) {
     return InvalidArgument(kernel, ": depth_multiplier * in_depth not equal to out_depth");
   }
+  if (out_backprop != nullptr) RETURN_IF_ERROR(CheckDilations(attrs));
   ASSIGN_OR_RETURN(ConvGeometry g, MakeSpatial(attrs, input, filter, out_backprop));
   // A group per channel: [h, w, channels, multiplier] has the memory layout of [h, w, 1, channels *
   // multiplier].
@@ -355,11 +415,11 @@ absl::StatusOr<PartialShape> InferConv(ShapeContext& c, const ConvAttrs& attrs, 
   const absl::string_view op = depthwise ? "DepthwiseConv2D" : "Conv2D";
   ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
   ASSIGN_OR_RETURN(const PartialShape input, c.WithRank(c.input(0), 4));
+  ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(c.input(1), 4));
   if (depthwise && attrs.strides.size() != 4) {
     return InvalidArgument(
         op, " requires the stride attribute to contain 4 values, but got: ", attrs.strides.size());
   }
-  ASSIGN_OR_RETURN(const PartialShape filter, c.WithRank(c.input(1), 4));
   if (attrs.dilations.size() != 4) {
     return InvalidArgument(op, " requires the dilation", depthwise ? "s" : "",
                            " attribute to contain 4 values, but got: ", attrs.dilations.size());

@@ -70,13 +70,13 @@ absl::StatusOr<Geometry> Measure(const Tensor& input, const Tensor& filter, cons
     return InvalidArgument("input must be 4-dimensional", input.shape().ToString());
   if (filter.rank() != 3)
     return InvalidArgument("filter must be 3-dimensional: ", filter.shape().ToString());
-  if (plan.stride_rows <= 0 || plan.stride_columns <= 0) {
-    return InvalidArgument("Stride must be > 0, but got ",
-                           std::min(plan.stride_rows, plan.stride_columns));
-  }
   if (input.dim(3) != filter.dim(2)) {
     return InvalidArgument("input and filter must have the same depth: ", input.dim(3), " vs ",
                            filter.dim(2));
+  }
+  if (plan.stride_rows <= 0 || plan.stride_columns <= 0) {
+    return InvalidArgument("Stride must be > 0, but got ",
+                           plan.stride_rows <= 0 ? plan.stride_rows : plan.stride_columns);
   }
   for (const int64_t size : filter.shape().dims()) {
     if (size > std::numeric_limits<int32_t>::max())
@@ -330,16 +330,18 @@ absl::Status DilationShape(ShapeContext& c) {
     return InvalidArgument("Dilation2D requires the rates attribute to contain 4 values, but got: ",
                            rates.size());
   }
+  ASSIGN_OR_RETURN(const std::string padding, c.Attr<std::string>("padding"));
+  ASSIGN_OR_RETURN(const int64_t depth, ShapeContext::MergeDims(input.dim(3), filter.dim(2)));
   PartialShape output = PartialShape::OfRank(4);
-  const bool known = input.known_rank() && filter.known_rank();
-  if (known && strides[1] > 0 && strides[2] > 0 && rates[1] > 0 && rates[2] > 0) {
-    ASSIGN_OR_RETURN(const std::string padding, c.Attr<std::string>("padding"));
-    ASSIGN_OR_RETURN(const int64_t depth, ShapeContext::MergeDims(input.dim(3), filter.dim(2)));
-    ASSIGN_OR_RETURN(const WindowSize rows, WindowedOutputSize(input.dim(1), filter.dim(0),
-                                                               rates[1], strides[1], padding));
-    ASSIGN_OR_RETURN(const WindowSize columns, WindowedOutputSize(input.dim(2), filter.dim(1),
-                                                                  rates[2], strides[2], padding));
-    output = PartialShape(Dims{input.dim(0), rows.output, columns.output, depth});
+  output.Set(0, input.dim(0));
+  output.Set(3, depth);
+  for (const int axis : {1, 2}) {
+    const int64_t size = input.dim(axis), window = filter.dim(axis - 1);
+    // The kernel refuses rates that make no sense.
+    if (size < 0 || window < 0 || rates[axis] <= 0) continue;
+    ASSIGN_OR_RETURN(const WindowSize windows,
+                     WindowedOutputSize(size, window, rates[axis], strides[axis], padding));
+    output.Set(axis, windows.output);
   }
   c.SetOutput(0, std::move(output));
   return absl::OkStatus();

@@ -231,6 +231,7 @@ absl::StatusOr<PartialShape> InferPool(ShapeContext& c, const PartialShape& inpu
       return InvalidArgument("VECT_C dimension must be 4 or 32, but is ", blocks.dim(4));
   }
   ASSIGN_OR_RETURN(const ImageAxes axes, AxesOf(attrs.data_format));
+  ASSIGN_OR_RETURN(const PartialShape shape, c.WithRank(input, 4));
   if (attrs.strides.size() != 4) {
     return InvalidArgument(
         op, " requires the stride attribute to contain 4 values, but got: ", attrs.strides.size());
@@ -239,7 +240,6 @@ absl::StatusOr<PartialShape> InferPool(ShapeContext& c, const PartialShape& inpu
     return InvalidArgument(
         op, " requires the ksize attribute to contain 4 values, but got: ", attrs.ksize.size());
   }
-  ASSIGN_OR_RETURN(const PartialShape shape, c.WithRank(input, 4));
   RETURN_IF_ERROR(CheckExplicitPadding(attrs.padding, attrs.explicit_paddings, axes));
   PartialShape output = shape;
   for (const int axis : {axes.height, axes.width, axes.channels}) {

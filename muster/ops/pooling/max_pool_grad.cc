@@ -331,6 +331,7 @@ absl::StatusOr<PoolWindow> CheckedMaxPoolGradient(const KernelContext& c, PoolAt
     ASSIGN_OR_RETURN(attrs, WithInputWindow(attrs, c.input(3), c.input(4)));
   } else {
     RETURN_IF_ERROR(CheckPoolAttrs(attrs, kernel));
+    RETURN_IF_ERROR(CheckExplicitPadding(attrs.padding, attrs.explicit_paddings, ImageAxes()));
   }
   const Shape& input = c.input(0).shape();
   const Shape& orig_output = c.input(1).shape();

@@ -231,6 +231,13 @@ def gradients_3d(g):
     error("strides over batches", strides=[2, 1, 1, 1, 1])
     error("dilated batches", dilations=[2, 1, 1, 1, 1])
     error("channels first", data_format="NCDHW")
+    error("channels first and six strides", data_format="NCDHW", strides=[1] * 6)
+    of_input = g.op == "Conv3DBackpropInputV2"
+    inputs = [[1, 4, 4, 4, 2], g.values(0, 2, 2, 2, 3)] if of_input else [g.values(1, 4, 4, 4, 2), [0, 2, 2, 2, 3]]
+    g.edge(inputs + [g.values(1, 5, 3, 3, 3)], "a filter without cells", strides=[1] * 5, padding="VALID")
+    if not of_input:  # TensorFlow's gradient of the input is memory that it has not written
+        g.edge([g.values(1, 4, 4, 4, 2), [2, 2, 2, 2, 0], g.values(1, 3, 3, 3, 0)], "a filter without output", strides=[1] * 5,
+               padding="VALID")
 
 
 @cases("Conv3D", only=plain)
@@ -284,12 +291,24 @@ def too_large_windows(g):
                 text=True)
 
 
+@cases("MaxPool", "AvgPool", only=plain)
+def windows_and_ranks(g):
+    for name in ("ksize", "strides"):
+        g.error([g.values(1, 4, 4)], f"three axes and five {name}", shaped=True, text=True,
+                **dict(dict(ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID"), **{name: [1, 2, 2, 1, 1]}))
+
+
 @cases("Dilation2D", only=plain)
 def dilation(g):
     right = dict(strides=[1, 1, 1, 1], rates=[1, 1, 1, 1], padding="VALID")
     for name in ("strides", "rates"):
         g.refused([g.values(1, 4, 5, 2), g.values(2, 3, 2)], f"{name} that are too large", **dict(right, **{name: [1, BIG, 1, 1]}))
     g.edge([g.values(1, 4, 5, 2), g.values(2, 3, 2)], "cells at one place", **dict(right, rates=[1, 0, 1, 1], padding="SAME"))
+    for strides in ([1, 0, -1, 1], [1, -1, 0, 2]):
+        g.error([g.values(1, 4, 5, 2), g.values(2, 3, 2)], f"strides {strides}", shaped=True, text=True, **dict(right, strides=strides))
+    g.refused([g.values(1, 4, 5, 2), g.values(2, 3, 3)], "another depth and no stride", **dict(right, strides=[1, 0, 1, 1]))
+    g.error([g.values(1, 4, 5, 2), g.values(2, 3, 3)], "another depth and no rate", shaped=True, text=True, **dict(right, rates=[1, 0, 1, 1]))
+    g.error([g.values(1, 1, 5, 2), g.values(3, 3, 2)], "a filter that is too large", shaped=True, text=True, **right)
 
 
 @cases("ExtractImagePatches", only=plain)
@@ -336,6 +355,8 @@ def gradients_of_maxima(g):
         error("maxima of three axes", shapes=[IMAGE, POOLED[1:], IMAGE], shaped=True)
     if g.op == "MaxPoolGradGradV2":
         error("three strides", strides=[1, 2, 2], shaped=True)
+    if g.op == "MaxPoolGrad":
+        error("no paddings and maxima of three axes", shapes=[IMAGE, POOLED[1:], POOLED], padding="EXPLICIT")
     if g.op == "MaxPoolGradGrad":
         g.edge([g.values(*IMAGE), g.values(*POOLED), g.values(*IMAGE)], "windows without cells",
                **dict(POOL, ksize=[1, 0, 2, 1], padding="SAME"))
@@ -460,6 +481,12 @@ def gradients_of_convolutions(g):
     error("channels first and five strides", data_format="NCHW", strides=[1, 1, 1, 1, 1])
     error("a padding that is too large", padding="EXPLICIT", explicit_paddings=[0, 0, BIG, 1, 1, 1, 0, 0])
     error("a stride that is too large", strides=[1, BIG, 1, 1])
+    # What is looked at first.
+    error("a negative stride and five dilations", strides=[1, 1, -1, 1], dilations=[1] * 5)
+    error("no paddings and three dilations", padding="EXPLICIT", dilations=[1] * 3)
+    error("no paddings and dilated batches", padding="EXPLICIT", dilations=[2, 1, 1, 1])
+    if g.op == "Conv2DBackpropInput":
+        error("a filter of two axes and a gradient of three", filter=(3, 3), dy=(1, 3, 3), shaped=True)
 
 
 @cases("DepthwiseConv2dNative", only=plain)
@@ -477,6 +504,7 @@ def depthwise_convolutions(g):
     error("a dilated filter", dilations=[1, 2, 2, 1])
     error("channels first, strides of channels", strides=[1, 2, 1, 1], **first)
     error("channels first, another depth", **dict(first, image=(1, 3, 5, 5)))
+    error("a filter of three axes and three strides", filter=(3, 3, 2), strides=[1] * 3, shaped=True)
 
 
 @cases("DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter", only=plain)
@@ -494,6 +522,10 @@ def gradients_of_depthwise_convolutions(g):
         error("an image of three axes", image=(5, 5, 2))
     error("a filter without depth", filter=(3, 3, 0, 2))
     error("no stride", strides=[1, 0, 1, 1])
+    for dilations in ([1] * 3, [1, 0, 1, 1], [2, 1, 1, 1]):
+        error(f"another depth and dilations {dilations}", image=(1, 5, 5, 3), dilations=dilations)
+        error(f"a gradient of three axes and dilations {dilations}", dy=(1, 5, 5), dilations=dilations)
+    error("no paddings and three dilations", padding="EXPLICIT", dilations=[1] * 3)
     error("a padding that is too large", padding="EXPLICIT", explicit_paddings=[0, 0, BIG, 1, 1, 1, 0, 0])
     inputs = [[1, 5, 5, 2], g.values(3, 3, 2, 2)] if g.op in BACKPROP_OF_INPUT else [g.values(1, 5, 5, 2), [3, 3, 2, 2]]
     g.edge(inputs + [g.values(1, 5, 5, 4)], "dilations that make no sense", strides=[1, 1, 1, 1], padding="SAME",
