@@ -99,7 +99,8 @@ void ExecutorRun::Loop(ReadyNodes first, bool is_share, int64_t done) {
       const PlanNode& item = plan_.nodes[next.node];
       if (item.runs_last) {
         last.push_back(next);
-      } else if (next.is_dead || item.cost_nanos.load(std::memory_order_relaxed) < expensive_nanos) {
+      } else if (next.is_dead ||
+                 item.cost_nanos.load(std::memory_order_relaxed) < expensive_nanos) {
         here.push_back(next);
       } else if (kept.node < 0) {
         kept = next;
@@ -242,7 +243,11 @@ bool ExecutorRun::RunNode(const ReadyNode& at, ReadyNodes& ready) {
                            step_->trace != nullptr;
   Clock& clock = step_->scheduler->clock();
   const int64_t start = is_measured ? clock.NowNanos() : 0;
-  absl::Status status = EndedByLackOfMemory([&] { return item.kernel->Compute(context); });
+  absl::Status status;
+  {
+    const RunningNode running = AtWork(item);
+    status = EndedByLackOfMemory([&] { return item.kernel->Compute(context); });
+  }
   if (is_measured) {
     const auto took = static_cast<uint32_t>(std::min<int64_t>(clock.NowNanos() - start, 1 << 30));
     item.cost_nanos.store(Averaged(average, took), std::memory_order_relaxed);
@@ -256,6 +261,13 @@ bool ExecutorRun::RunNode(const ReadyNode& at, ReadyNodes& ready) {
   if (step_->trace != nullptr) Trace(item, outputs, start);
   Propagate(at, outputs, ready);
   return true;
+}
+
+// For what a device with a stream says of the node.
+RunningNode ExecutorRun::AtWork(const PlanNode& item) const {
+  if (!plan_.keeps_order) return RunningNode();
+  return RunningNode(NodeAtWork{&item.node->name(), &item.node->op(), &device_.name(),
+                                step_->trace == nullptr ? nullptr : &step_->trace->gpu_times()});
 }
 
 absl::Status ExecutorRun::PrepareInputs(const PlanNode& item, Entry* inputs) const {
@@ -305,6 +317,7 @@ void ExecutorRun::RunAsync(const PlanNode& item, const ReadyNode& at, Entry* inp
     const CatchesLackOfMemory not_here(false);
     if (!call->is_finished.exchange(true)) FinishAsync(*call, status);
   };
+  const RunningNode running = AtWork(item);
   const absl::Status lacking = EndedByLackOfMemory([&] {
     item.kernel->ComputeAsync(*call->context, finish);
     return absl::OkStatus();
@@ -539,8 +552,9 @@ void ExecutorRun::Trace(const PlanNode& item, const NodeOutputs& outputs,
   for (int i = 0; i < item.num_outputs; ++i) {
     const Tensor& tensor = outputs[i].tensor;
     if (tensor.valid()) {
-      trace.outputs.push_back(
-          {i, tensor.dtype(), tensor.shape(), static_cast<int64_t>(tensor.size_bytes())});
+      trace.outputs.push_back({i, tensor.dtype(), tensor.shape(),
+                               static_cast<int64_t>(tensor.size_bytes()),
+                               IsInDeviceMemory(tensor)});
     }
   }
   step_->trace->Add(std::move(trace));

@@ -187,6 +187,27 @@ absl::Status FindFunction(void* library, const char* name, void** function) {
   return absl::OkStatus();
 }
 
+bool EndsAllUse(Result result) {
+  switch (result) {
+    case 214:  // an error of the card's memory
+    case 220:  // a link between cards
+    case 700:  // an illegal address
+    case 702:  // a function that runs for too long
+    case 709:  // the context is gone
+    case 710:  // an assertion
+    case 714:  // the stack of the hardware
+    case 715:  // an illegal instruction
+    case 716:  // a misaligned address
+    case 717:  // an address in the wrong space
+    case 718:  // an invalid program counter
+    case 719:  // a launch
+    case 999:  // unknown
+      return true;
+    default:
+      return false;
+  }
+}
+
 absl::Status Check(Result result, const char* what) {
   if (result == 0) return absl::OkStatus();
   const char* name = nullptr;

@@ -10,6 +10,8 @@
 #include "muster/base/log.h"
 #include "muster/base/settings.h"
 #include "muster/device/gpu/gpu.h"
+#include "muster/device/gpu/gpu_times.h"
+#include "muster/device/running_node.h"
 
 namespace muster {
 namespace {
@@ -113,21 +115,51 @@ absl::Status GpuWork::Flush(absl::FunctionRef<absl::Status(std::vector<Buffer> k
 absl::Status GpuWork::Add(absl::FunctionRef<void(GpuTrace&)> add) {
   Over over;
   MutexLock lock(mutex_);
+  const bool is_timed = RunningNode::Current().times != nullptr;
+  if (is_timed) {
+    // What waits was not asked for by this node.
+    const RunningNode untimed(NodeAtWork{});
+    RETURN_IF_ERROR(gpu_.MakeCurrent());
+    RETURN_IF_ERROR(RunLocked(over));
+  }
   add(trace_);
-  if (trace_.num_calls() < kMostWaiting && !waits_for_each_) return absl::OkStatus();
+  if (trace_.num_calls() < kMostWaiting && !waits_for_each_ && !is_timed) return absl::OkStatus();
   RETURN_IF_ERROR(gpu_.MakeCurrent());
   RETURN_IF_ERROR(RunLocked(over));
-  return waits_for_each_
-             ? cuda::Check(gpu_.driver().StreamSynchronize(gpu_.stream_handle()), "work on the GPU")
-             : absl::OkStatus();
+  if (!waits_for_each_) return absl::OkStatus();
+  RETURN_IF_ERROR(
+      gpu_.Check(gpu_.driver().StreamSynchronize(gpu_.stream_handle()), "work on the GPU"));
+  gpu_.history().NoteDone(gpu_.history().last());
+  return absl::OkStatus();
+}
+
+void GpuWork::ForgetSequences() {
+  Over over;
+  MutexLock lock(mutex_);
+  if (!gpu_.MakeCurrent().ok()) return;
+  for (auto& [hash, sequence] : sequences_) {
+    if (sequence->graph != nullptr) gpu_.driver().GraphExecDestroy(sequence->graph);
+    absl::c_move(sequence->libraries, std::back_inserter(over));
+  }
+  sequences_.clear();
 }
 
 absl::Status GpuWork::RunLocked(Over& over) {
   const size_t num_calls = trace_.num_calls();
   if (num_calls == 0) return absl::OkStatus();
+  if (absl::Status failed = gpu_.failure(); !failed.ok()) {
+    absl::c_move(trace_.Clear(), std::back_inserter(over));
+    return failed;
+  }
   ++flushes_;
   counts_.calls += static_cast<int64_t>(num_calls);
   Sequence* const sequence = num_calls < kLeastInGraph ? nullptr : FindLocked();
+  if (sequence == nullptr) {
+    gpu_.history().Add(FunctionsLocked());
+  } else {
+    if (sequence->functions == nullptr) sequence->functions = FunctionsLocked();
+    gpu_.history().Add(sequence->functions);
+  }
   absl::Status status;
   if (sequence != nullptr) {
     sequence->used = flushes_;
@@ -147,13 +179,28 @@ absl::Status GpuWork::RunLocked(Over& over) {
   if (sequence != nullptr && sequence->graph != nullptr) {
     counts_.replayed += sequence->num_calls;
     counts_.saved += sequence->saved;
-    status = cuda::Check(gpu_.driver().GraphLaunch(sequence->graph, gpu_.stream_handle()),
-                         "cuGraphLaunch");
+    status = gpu_.Check(gpu_.driver().GraphLaunch(sequence->graph, gpu_.stream_handle()),
+                        "cuGraphLaunch");
   } else {
     status = RunDirectlyLocked();
   }
   absl::c_move(trace_.Clear(), std::back_inserter(over));
   return status;
+}
+
+GpuFunctions GpuWork::FunctionsLocked() {
+  auto functions = std::make_shared<std::vector<cuda::Function>>();
+  const auto add = [&](cuda::Function function) {
+    if (!absl::c_linear_search(*functions, function)) functions->push_back(function);
+  };
+  trace_
+      .ForEach([&](const GpuCall& call) {
+        if (call.kind == GpuCall::Kind::kLaunch) add(call.function);
+        if (call.kind == GpuCall::Kind::kLibrary) add(nullptr);
+        return absl::OkStatus();
+      })
+      .IgnoreError();  // the visitor does not fail
+  return functions;
 }
 
 absl::Status GpuWork::RunDirectlyLocked() {
@@ -217,8 +264,7 @@ cuda::GraphExec GpuWork::CaptureLocked(absl::FunctionRef<absl::Status()> run) {
 void GpuWork::RewriteLocked(Sequence& sequence) {
   GpuRewriter* const rewriter = GpuRewriter::Get();
   if (!rewrites_ || rewriter == nullptr) return;
-  sequence.rewritten =
-      rewriter->Rewrite(gpu_, FindAccesses(trace_, gpu_.memory().BlocksInUse()));
+  sequence.rewritten = rewriter->Rewrite(gpu_, FindAccesses(trace_, gpu_.memory().BlocksInUse()));
 }
 
 void GpuWork::AdoptRewrittenLocked(Sequence& sequence, Over& over) {
@@ -231,14 +277,17 @@ void GpuWork::AdoptRewrittenLocked(Sequence& sequence, Over& over) {
     }
     return;
   }
-  const cuda::GraphExec graph = CaptureLocked([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return RunRewrittenLocked(sequence);
-  });
+  const cuda::GraphExec graph = CaptureLocked(
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return RunRewrittenLocked(sequence); });
   if (graph != nullptr) {
     gpu_.driver().GraphExecDestroy(sequence.graph);
     sequence.graph = graph;
     absl::c_move(sequence.libraries, std::back_inserter(over));
     sequence.libraries = trace_.TakeLibraries();
+    auto functions = std::make_shared<std::vector<cuda::Function>>(*sequence.functions);
+    for (const GpuReplacement& each : sequence.rewritten)
+      if (each.program != nullptr) functions->push_back(each.program->function());
+    sequence.functions = std::move(functions);
     sequence.saved = sequence.num_calls - static_cast<int64_t>(sequence.rewritten.size());
   }
   sequence.rewritten = {};
@@ -260,6 +309,13 @@ void GpuWork::ForgetOldestLocked() {
 }
 
 absl::Status GpuWork::RunLocked(const GpuCall& call) {
+  if (const NodeAtWork at_work = RunningNode::Current();
+      at_work.times != nullptr && call.kind != GpuCall::Kind::kFree) {
+    return at_work.times->Time(gpu_, call, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      const RunningNode untimed(NodeAtWork{});
+      return RunLocked(call);
+    });
+  }
   const cuda::Driver& driver = gpu_.driver();
   const cuda::StreamHandle stream = gpu_.stream_handle();
   switch (call.kind) {
@@ -272,24 +328,22 @@ absl::Status GpuWork::RunLocked(const GpuCall& call) {
           call.function, grid.blocks_x, grid.blocks_y, grid.blocks_z, grid.threads_x,
           grid.threads_y, grid.threads_z, grid.shared_bytes, stream, arguments.data(), nullptr);
       if (result == 0) return absl::OkStatus();
-      return Prefixed(cuda::Check(result, "cuLaunchKernel"),
+      return Prefixed(gpu_.Check(result, "cuLaunchKernel"),
                       absl::StrCat(gpu_.programs().NameOf(call.function), ": "));
     }
     case GpuCall::Kind::kCopyIn:
-      return cuda::Check(
-          driver.MemcpyHtoDAsync(AddressOf(call.to), call.from, call.bytes, stream),
-          "cuMemcpyHtoDAsync");
+      return gpu_.Check(driver.MemcpyHtoDAsync(AddressOf(call.to), call.from, call.bytes, stream),
+                        "cuMemcpyHtoDAsync");
     case GpuCall::Kind::kCopyOut:
-      return cuda::Check(
-          driver.MemcpyDtoHAsync(call.to, AddressOf(call.from), call.bytes, stream),
-          "cuMemcpyDtoHAsync");
+      return gpu_.Check(driver.MemcpyDtoHAsync(call.to, AddressOf(call.from), call.bytes, stream),
+                        "cuMemcpyDtoHAsync");
     case GpuCall::Kind::kCopyWithin:
-      return cuda::Check(driver.MemcpyDtoDAsync(AddressOf(call.to), AddressOf(call.from),
-                                                call.bytes, stream),
-                         "cuMemcpyDtoDAsync");
+      return gpu_.Check(
+          driver.MemcpyDtoDAsync(AddressOf(call.to), AddressOf(call.from), call.bytes, stream),
+          "cuMemcpyDtoDAsync");
     case GpuCall::Kind::kFill:
-      return cuda::Check(driver.MemsetD8Async(AddressOf(call.to), call.value, call.bytes, stream),
-                         "cuMemsetD8Async");
+      return gpu_.Check(driver.MemsetD8Async(AddressOf(call.to), call.value, call.bytes, stream),
+                        "cuMemsetD8Async");
     case GpuCall::Kind::kLibrary:
       return trace_.library(call.library)();
     case GpuCall::Kind::kFree:
