@@ -53,9 +53,8 @@ class StepTrace {
     }
     for (GpuTimedCall& call : gpu_times_.Take()) {
       NodeTrace trace;
-      trace.device =
-          absl::StrCat(absl::StripPrefix(call.device, "/job:localhost/replica:0/task:0"),
-                       call.is_copy ? "/memcpy" : "/stream:all");
+      trace.device = absl::StrCat(absl::StripPrefix(call.device, "/job:localhost/replica:0/task:0"),
+                                  call.is_copy ? "/memcpy" : "/stream:all");
       trace.node = absl::StrCat(call.node, ":", call.op);
       trace.op = std::move(call.op);
       trace.scheduled_nanos = trace.start_nanos = call.start_nanos;

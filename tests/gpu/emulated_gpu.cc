@@ -194,8 +194,26 @@ uint16_t emulated::ToBfloat16(float value) {
 }
 
 // --- The driver
+namespace {
+
+// As the driver does: the list ends at the first number that is none of a card.
+int VisibleCards() {
+  const int count = static_cast<int>(NumberFrom("MUSTER_EMULATED_GPU_COUNT", 1));
+  const char* text = emulated::TextFrom("CUDA_VISIBLE_DEVICES");
+  if (text == nullptr) return count;
+  int visible = 0;
+  for (char* end = nullptr; *text != 0; text = *end == ',' ? end + 1 : end) {
+    const long number = strtol(text, &end, 10);
+    if (end == text || number < 0 || number >= count) break;
+    ++visible;
+  }
+  return visible;
+}
+
+}  // namespace
+
 EXPORT int cuInit(unsigned) {
-  return kOk;
+  return VisibleCards() == 0 ? emulated::kNoDevice : kOk;
 }
 EXPORT int cuDriverGetVersion(int* version) {
   *version = 13000;
@@ -216,9 +234,8 @@ EXPORT int cuGetErrorString(int error, const char** text) {
   return kOk;
 }
 EXPORT int cuDeviceGetCount(int* count) {
-  *count = static_cast<int>(NumberFrom("MUSTER_EMULATED_GPU_COUNT", 1));
-  if (const char* const visible = emulated::TextFrom("CUDA_VISIBLE_DEVICES"); visible != nullptr && *visible == 0) *count = 0;
-  return kOk;
+  *count = VisibleCards();
+  return *count == 0 ? 3 : kOk;  // without a card nothing was started
 }
 EXPORT int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;

@@ -10,7 +10,7 @@
 namespace emulated {
 
 // As CUDA numbers its errors.
-constexpr int kOk = 0, kInvalidValue = 1, kOutOfMemory = 2, kIllegalAddress = 700, kLaunchFailed = 719;
+constexpr int kOk = 0, kInvalidValue = 1, kOutOfMemory = 2, kNoDevice = 100, kIllegalAddress = 700, kLaunchFailed = 719;
 
 // Runs when somebody waits for the stream; only then can it touch the card's memory.
 int PutOnStream(std::function<int()> work);

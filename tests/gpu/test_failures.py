@@ -1,9 +1,13 @@
 """Errors of the emulated card that end all use of it."""
 import json
+import os
+import pathlib
 import re
+import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import card
 
@@ -131,3 +135,46 @@ def test_a_task_ends_and_the_job_recovers(tmp_path):
 def test_without_restarts_the_launch_has_its_exit_status(tmp_path):
     done = _job(tmp_path, 1, 100000)
     assert done.returncode == 75, done.stdout
+
+
+def _worker_pid(launch, index):
+    """The process of a worker; None while there is none."""
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            words = (path / "cmdline").read_bytes().decode().split("\0")
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue
+        if parent == launch.pid and "--job_name=worker" in words and "--task_index=%d" % index in words:
+            return int(path.name)
+    return None
+
+
+def _has_just_saved(folder):
+    return any(time.time() - path.stat().st_mtime < 1 for path in folder.glob("model.ckpt-*.index"))
+
+
+def test_workers_that_are_killed_come_back(tmp_path):
+    path = tmp_path / "trainer.py"
+    path.write_text(textwrap.dedent(TRAINER).replace("WORKER:", "-1:").replace("LAST", "3000"))
+    with open(tmp_path / "said", "w+") as said:
+        launch = subprocess.Popen([card.COMMAND, "launch", "--ps", "2", "--workers", "2", "--max-restarts", "4", str(path), "--logdir",
+                                   str(tmp_path)], env=card.environment(), stdout=said, stderr=subprocess.STDOUT)
+        try:
+            for index, number in ((1, signal.SIGKILL), (0, signal.SIGKILL), (1, signal.SIGTERM)):
+                end = time.monotonic() + 60
+                pid = None
+                while pid is None and launch.poll() is None and time.monotonic() < end:
+                    time.sleep(0.1)
+                    if _has_just_saved(tmp_path / "model"):
+                        pid = _worker_pid(launch, index)
+                if pid is not None:
+                    os.kill(pid, number)
+            code = launch.wait(timeout=200)
+        finally:
+            launch.kill()
+            launch.wait()
+        said.seek(0)
+        text = said.read()
+    assert code == 0 and len(re.findall(r"WORKER \d made", text)) == 2, text
+    assert text.count("failed with status 137; it is started again") == 2, text

@@ -31,7 +31,7 @@ with tf.device("/gpu:0"):
     zeros = tf.zeros_initializer()
     kept = tf.get_variable("kept", [1024, 4096], initializer=zeros)
     for i in range(16):
-        tf.get_variable("v%d" % i, [1 << (10 + i % 12)], initializer=zeros)
+        tf.get_variable("v%d" % i, [1 << (15 + i % 6)], initializer=zeros)
     large = tf.matmul(tf.zeros([4096, 4096]), tf.zeros([4096, 4096]), name="product")
     small = tf.matmul([[1.0, 2.0]], [[3.0], [4.0]])
 with tf.Session() as session:
@@ -104,7 +104,6 @@ for i in range(12):
     if i % 2:
         del fetched
     ends.append(held())
-del fetched
 print(json.dumps([most, ends]))
 """
     most, ends = _lines(card.run(program))[0]

@@ -113,6 +113,8 @@ absl::Status FillCompiler(void* library, Compiler* compiler) {
 
 #undef FIND
 
+constexpr Result kNoDevice = 100;
+
 // Null until the driver is loaded: for the texts of errors.
 const Driver* loaded_driver = nullptr;
 
@@ -130,7 +132,16 @@ absl::StatusOr<const Driver*> FindDriver() {
   static Driver driver;
   RETURN_IF_ERROR(FillDriver(library, &driver));
   loaded_driver = &driver;
-  RETURN_IF_ERROR(Check(driver.Init(0), "cuInit"));
+  const Result started = driver.Init(0);
+  if (started == kNoDevice) {
+    // CUDA_VISIBLE_DEVICES hides all cards: nothing is wrong.
+    driver.DeviceGetCount = [](int* count) -> Result {
+      *count = 0;
+      return 0;
+    };
+    return &driver;
+  }
+  RETURN_IF_ERROR(Check(started, "cuInit"));
   return &driver;
 }
 

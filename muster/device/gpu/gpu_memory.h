@@ -46,7 +46,7 @@ class GpuMemory : public Allocator {
     char* base = nullptr;
     size_t bytes = 0;
     bool is_free = true;
-    RefPtr<GpuAccount> account;     // of what is in use; null: the process's
+    RefPtr<GpuAccount> account;  // of what is in use; null: the process's
     int64_t charged_bytes = 0;
     std::array<char, 64> node{};  // the node that took it, or the beginning of its name
     Block* before = nullptr;
