@@ -18,8 +18,9 @@ server = tf.train.Server(json.loads(sys.argv[1]), job_name=sys.argv[2], task_ind
 print("ready", flush=True)
 for line in sys.stdin:
     report = tf._muster.gpu_reports()[0]
-    in_place = ctypes.CDLL(os.environ["MUSTER_CUDA_DRIVER"]).emulated_gpu_bytes_to_registered()
-    print(json.dumps([report["calls"], report["replayed_calls"], in_place]), flush=True)
+    driver = ctypes.CDLL(os.environ["MUSTER_CUDA_DRIVER"])
+    print(json.dumps([report["calls"], report["replayed_calls"], driver.emulated_gpu_bytes_to_registered(),
+                      driver.emulated_gpu_bytes_from_registered()]), flush=True)
 server.join()
 """
 
@@ -38,7 +39,7 @@ class Task:
         return self.process.stdout.readline().strip()
 
     def counts(self):
-        """Calls of the card, those replayed, and bytes that the card wrote where peers read them."""
+        """Calls of the card, those replayed, bytes that the card wrote where peers read them, and that it read where they had written."""
         self.process.stdin.write("\n")
         self.process.stdin.flush()
         return np.array(json.loads(self._line()))

@@ -264,7 +264,7 @@ class Card {
   std::mutex mutex;
   Memory memory;
   std::map<void*, size_t> registered;
-  size_t bytes_to_registered = 0;
+  size_t bytes_to_registered = 0, bytes_from_registered = 0;
 
   int Put(Work work) {
     if (capturing_ != nullptr) {
@@ -279,6 +279,7 @@ class Card {
     if (capturing_ == nullptr) {
       return Put(Work([this, copy] {
         if (IsRegistered(copy.to)) bytes_to_registered += copy.bytes;
+        if (IsRegistered(copy.from)) bytes_from_registered += copy.bytes;
         return copy();
       }));
     }
@@ -503,7 +504,12 @@ EXPORT int cuMemHostUnregister(void* memory) {
   std::lock_guard lock(TheCard().mutex);
   return TheCard().registered.erase(memory) > 0 ? kOk : kInvalidValue;
 }
-// For tests: bytes that were copied from the card to registered memory.
+// For tests: bytes that were copied to the card from registered memory.
+EXPORT size_t emulated_gpu_bytes_from_registered() {
+  std::lock_guard lock(TheCard().mutex);
+  return TheCard().bytes_from_registered;
+}
+// And from the card to such.
 EXPORT size_t emulated_gpu_bytes_to_registered() {
   std::lock_guard lock(TheCard().mutex);
   return TheCard().bytes_to_registered;

@@ -10,6 +10,7 @@
 #include "muster/base/log.h"
 #include "muster/base/threads/waiting_thread.h"
 #include "muster/device/gpu/gpu_report.h"
+#include "muster/device/gpu/peer_memory.h"
 
 namespace muster {
 namespace {
@@ -50,7 +51,10 @@ absl::StatusOr<std::vector<Gpu*>> Gpu::All() {
       }
       return all;
     }();
-    if (made->ok()) started.store(&**made, std::memory_order_release);
+    if (made->ok()) {
+      started.store(&**made, std::memory_order_release);
+      if (!(*made)->empty()) PeerMemory::Global().Start(*(*made)->front());
+    }
     return made;
   }();
   return *cards;

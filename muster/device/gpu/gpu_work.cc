@@ -21,6 +21,8 @@ constexpr size_t kWorthBeginning = size_t{64} << 10;
 // A graph pays from so many calls on.
 constexpr size_t kLeastInGraph = 3;
 constexpr int kSeenBeforeCapture = 3;
+// And so often more where the driver has refused to change a graph.
+constexpr int kSeenAfterRefusal = 32;
 constexpr size_t kMostSequences = 512;
 
 // Four chains at once: the multiplications of one take too long.
@@ -147,7 +149,12 @@ absl::Status GpuWork::RunLocked(Over& over) {
       AdoptRewrittenLocked(*sequence, over);
     }
   }
-  if (sequence != nullptr && sequence->graph != nullptr && PlaceCopiesLocked(*sequence)) {
+  const bool is_graph =
+      sequence != nullptr && sequence->graph != nullptr && PlaceCopiesLocked(*sequence);
+  // Where the graph has been dropped.
+  if (sequence != nullptr && sequence->graph == nullptr)
+    absl::c_move(std::exchange(sequence->libraries, {}), std::back_inserter(over));
+  if (is_graph) {
     counts_.replayed += sequence->num_calls;
     counts_.saved += sequence->saved;
     status = cuda::Check(gpu_.driver().GraphLaunch(sequence->graph, gpu_.stream_handle()),
@@ -265,7 +272,6 @@ bool GpuWork::PlaceCopiesLocked(Sequence& sequence) {
   for (HostCopy& each : sequence.copies) {
     void* const wanted = trace_.hosts()[static_cast<size_t>(each.host)];
     if (wanted == each.at) continue;
-    if (sequence.keeps_hosts || each.node == nullptr) return false;
     bool is_found = false;
     cuda::Copy3D::End* const ends[] = {&each.copy.from, &each.copy.to};
     for (cuda::Copy3D::End* const end : ends) {
@@ -278,10 +284,15 @@ bool GpuWork::PlaceCopiesLocked(Sequence& sequence) {
         is_found = true;
       }
     }
-    if (!is_found || gpu_.driver().GraphExecMemcpyNodeSetParams(sequence.graph, each.node,
-                                                                &each.copy, gpu_.context()) != 0) {
-      LOG(WARNING) << "the driver does not change copies of graphs: steps run without them";
-      sequence.keeps_hosts = true;
+    if (!is_found || each.node == nullptr ||
+        gpu_.driver().GraphExecMemcpyNodeSetParams(sequence.graph, each.node, &each.copy,
+                                                   gpu_.context()) != 0) {
+      // Memory that the graph knows may be gone: it is made anew, later.
+      if (!std::exchange(sequence.keeps_hosts, true))
+        LOG(INFO) << "the driver does not change the copies of a graph, which is made anew";
+      DropGraphLocked(sequence);
+      sequence.rewritten = {};
+      sequence.seen = -kSeenAfterRefusal;
       return false;
     }
     each.at = wanted;
