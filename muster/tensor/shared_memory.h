@@ -87,6 +87,7 @@ inline constexpr size_t kSharedTogetherFromBytes = 2 << 10;
 // From now on the HostAllocator takes buffers of at least that size from here, so that other tasks
 // of this machine can read them in place.
 void ShareLargeBuffers();
+bool SharesLargeBuffers();
 
 // Memory of another process, for reading.
 class SharedMapping {

@@ -52,7 +52,8 @@ class GpuDevice : public Device {
   void CopyToHost(const Tensor& tensor, CopyDone done) override {
     absl::StatusOr<Tensor> to = CopyOut(tensor);
     if (!to.ok()) return std::move(done)(to.status());
-    gpu_.WhenDone([to = *std::move(to), done = std::move(done)](absl::Status status) mutable {
+    const size_t bytes = to->size_bytes();
+    gpu_.WhenCopied(bytes, [to = *std::move(to), done = std::move(done)](absl::Status status) mutable {
       if (!status.ok()) return std::move(done)(std::move(status));
       std::move(done)(std::move(to));
     });

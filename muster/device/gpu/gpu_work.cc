@@ -16,6 +16,8 @@ namespace {
 
 // More work than this does not wait: the card would be idle meanwhile.
 constexpr size_t kMostWaiting = 192;
+// A copy that takes longer than the host takes to say what comes next begins at once.
+constexpr size_t kWorthBeginning = size_t{64} << 10;
 // A graph pays from so many calls on.
 constexpr size_t kLeastInGraph = 3;
 constexpr int kSeenBeforeCapture = 3;
@@ -60,7 +62,7 @@ absl::Status GpuWork::Launch(cuda::Function function, const GpuGrid& grid,
 }
 
 absl::Status GpuWork::AddCopy(GpuCall::Kind kind, void* to, const void* from, size_t bytes) {
-  if (kind == GpuCall::Kind::kCopyIn) {
+  if (kind == GpuCall::Kind::kCopyIn && bytes >= kWorthBeginning) {
     // Nothing has to come before: the card may begin at once, while the host says what comes next.
     MutexLock lock(mutex_);
     if (trace_.num_calls() == 0) {
@@ -133,8 +135,9 @@ absl::Status GpuWork::RunLocked(Over& over) {
     sequence->used = flushes_;
     if (sequence->graph == nullptr && ++sequence->seen >= kSeenBeforeCapture &&
         !sequence->cannot_be_captured) {
-      sequence->graph = CaptureLocked(
-          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return RunDirectlyLocked(); });
+      TakeGraphLocked(*sequence, CaptureLocked([this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return RunDirectlyLocked();
+      }));
       sequence->cannot_be_captured = sequence->graph == nullptr;
       if (sequence->graph != nullptr) {
         RewriteLocked(*sequence);
@@ -144,7 +147,7 @@ absl::Status GpuWork::RunLocked(Over& over) {
       AdoptRewrittenLocked(*sequence, over);
     }
   }
-  if (sequence != nullptr && sequence->graph != nullptr) {
+  if (sequence != nullptr && sequence->graph != nullptr && PlaceCopiesLocked(*sequence)) {
     counts_.replayed += sequence->num_calls;
     counts_.saved += sequence->saved;
     status = cuda::Check(gpu_.driver().GraphLaunch(sequence->graph, gpu_.stream_handle()),
@@ -200,25 +203,96 @@ GpuWork::Sequence* GpuWork::FindLocked() {
   return is_same ? found.get() : nullptr;
 }
 
-cuda::GraphExec GpuWork::CaptureLocked(absl::FunctionRef<absl::Status()> run) {
+GpuWork::Captured GpuWork::CaptureLocked(absl::FunctionRef<absl::Status()> run) {
+  Captured captured;
   const cuda::Driver& driver = gpu_.driver();
   const cuda::StreamHandle stream = gpu_.stream_handle();
-  if (driver.StreamBeginCapture(stream, cuda::kCaptureRelaxed) != 0) return nullptr;
+  if (driver.StreamBeginCapture(stream, cuda::kCaptureRelaxed) != 0) return captured;
+  captured_ = &captured.copies;
   const absl::Status status = run();
+  captured_ = nullptr;
   cuda::Graph graph = nullptr;
-  if (driver.StreamEndCapture(stream, &graph) != 0 || graph == nullptr) return nullptr;
+  if (driver.StreamEndCapture(stream, &graph) != 0 || graph == nullptr) return captured;
   cuda::GraphExec exec = nullptr;
   const bool is_made = status.ok() && driver.GraphInstantiate(&exec, graph, /*flags=*/0) == 0;
-  driver.GraphDestroy(graph);
-  if (is_made) ++counts_.graphs;
-  return is_made ? exec : nullptr;
+  for (HostCopy& each : captured.copies) {
+    // Without a node the graph copies as it was captured, and PlaceCopiesLocked finds that out.
+    if (each.node != nullptr && driver.GraphMemcpyNodeGetParams(each.node, &each.copy) != 0)
+      each.node = nullptr;
+  }
+  if (!is_made) {
+    driver.GraphDestroy(graph);
+    return captured;
+  }
+  ++counts_.graphs;
+  captured.graph = exec;
+  captured.source = graph;
+  return captured;
+}
+
+void GpuWork::TakeGraphLocked(Sequence& sequence, Captured captured) {
+  DropGraphLocked(sequence);
+  sequence.graph = captured.graph;
+  sequence.source = captured.source;
+  sequence.copies = std::move(captured.copies);
+}
+
+// The driver waits with it until the graph has run.
+void GpuWork::DropGraphLocked(Sequence& sequence) {
+  if (sequence.graph == nullptr) return;
+  gpu_.driver().GraphExecDestroy(std::exchange(sequence.graph, nullptr));
+  gpu_.driver().GraphDestroy(std::exchange(sequence.source, nullptr));
+}
+
+// The node that was captured last is the copy.
+void GpuWork::NoteCapturedLocked(const GpuCall& call) {
+  if (captured_ == nullptr || call.host < 0) return;
+  HostCopy copy;
+  copy.host = call.host;
+  copy.at = trace_.hosts()[static_cast<size_t>(call.host)];
+  int status = 0;
+  unsigned long long id = 0;
+  cuda::Graph graph = nullptr;
+  const cuda::GraphNode* nodes = nullptr;
+  size_t num_nodes = 0;
+  const cuda::Result result = gpu_.driver().StreamGetCaptureInfo(gpu_.stream_handle(), &status, &id,
+                                                                 &graph, &nodes, &num_nodes);
+  if (result == 0 && num_nodes == 1) copy.node = nodes[0];
+  captured_->push_back(copy);
+}
+
+bool GpuWork::PlaceCopiesLocked(Sequence& sequence) {
+  for (HostCopy& each : sequence.copies) {
+    void* const wanted = trace_.hosts()[static_cast<size_t>(each.host)];
+    if (wanted == each.at) continue;
+    if (sequence.keeps_hosts || each.node == nullptr) return false;
+    bool is_found = false;
+    cuda::Copy3D::End* const ends[] = {&each.copy.from, &each.copy.to};
+    for (cuda::Copy3D::End* const end : ends) {
+      // The driver may describe the host's memory as such or by an address that all memory has.
+      if (end->memory_type == cuda::kHostMemory && end->host == each.at) {
+        end->host = wanted;
+        is_found = true;
+      } else if (end->memory_type != cuda::kHostMemory && end->device == AddressOf(each.at)) {
+        end->device = AddressOf(wanted);
+        is_found = true;
+      }
+    }
+    if (!is_found || gpu_.driver().GraphExecMemcpyNodeSetParams(sequence.graph, each.node,
+                                                                &each.copy, gpu_.context()) != 0) {
+      LOG(WARNING) << "the driver does not change copies of graphs: steps run without them";
+      sequence.keeps_hosts = true;
+      return false;
+    }
+    each.at = wanted;
+  }
+  return true;
 }
 
 void GpuWork::RewriteLocked(Sequence& sequence) {
   GpuRewriter* const rewriter = GpuRewriter::Get();
   if (!rewrites_ || rewriter == nullptr) return;
-  sequence.rewritten =
-      rewriter->Rewrite(gpu_, FindAccesses(trace_, gpu_.memory().BlocksInUse()));
+  sequence.rewritten = rewriter->Rewrite(gpu_, FindAccesses(trace_, gpu_.memory().BlocksInUse()));
 }
 
 void GpuWork::AdoptRewrittenLocked(Sequence& sequence, Over& over) {
@@ -231,12 +305,10 @@ void GpuWork::AdoptRewrittenLocked(Sequence& sequence, Over& over) {
     }
     return;
   }
-  const cuda::GraphExec graph = CaptureLocked([&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return RunRewrittenLocked(sequence);
-  });
-  if (graph != nullptr) {
-    gpu_.driver().GraphExecDestroy(sequence.graph);
-    sequence.graph = graph;
+  Captured captured = CaptureLocked(
+      [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return RunRewrittenLocked(sequence); });
+  if (captured.graph != nullptr) {
+    TakeGraphLocked(sequence, std::move(captured));
     absl::c_move(sequence.libraries, std::back_inserter(over));
     sequence.libraries = trace_.TakeLibraries();
     sequence.saved = sequence.num_calls - static_cast<int64_t>(sequence.rewritten.size());
@@ -253,8 +325,7 @@ void GpuWork::ForgetOldestLocked() {
   for (auto at = sequences_.begin(); at != sequences_.end();) {
     const auto current = at++;
     if (current->second->used >= oldest_kept) continue;
-    // The driver waits with it until the graph has run.
-    if (current->second->graph != nullptr) gpu_.driver().GraphExecDestroy(current->second->graph);
+    DropGraphLocked(*current->second);
     sequences_.erase(current);
   }
 }
@@ -276,17 +347,21 @@ absl::Status GpuWork::RunLocked(const GpuCall& call) {
                       absl::StrCat(gpu_.programs().NameOf(call.function), ": "));
     }
     case GpuCall::Kind::kCopyIn:
-      return cuda::Check(
-          driver.MemcpyHtoDAsync(AddressOf(call.to), call.from, call.bytes, stream),
-          "cuMemcpyHtoDAsync");
+      RETURN_IF_ERROR(
+          cuda::Check(driver.MemcpyHtoDAsync(AddressOf(call.to), call.from, call.bytes, stream),
+                      "cuMemcpyHtoDAsync"));
+      NoteCapturedLocked(call);
+      return absl::OkStatus();
     case GpuCall::Kind::kCopyOut:
-      return cuda::Check(
-          driver.MemcpyDtoHAsync(call.to, AddressOf(call.from), call.bytes, stream),
-          "cuMemcpyDtoHAsync");
+      RETURN_IF_ERROR(
+          cuda::Check(driver.MemcpyDtoHAsync(call.to, AddressOf(call.from), call.bytes, stream),
+                      "cuMemcpyDtoHAsync"));
+      NoteCapturedLocked(call);
+      return absl::OkStatus();
     case GpuCall::Kind::kCopyWithin:
-      return cuda::Check(driver.MemcpyDtoDAsync(AddressOf(call.to), AddressOf(call.from),
-                                                call.bytes, stream),
-                         "cuMemcpyDtoDAsync");
+      return cuda::Check(
+          driver.MemcpyDtoDAsync(AddressOf(call.to), AddressOf(call.from), call.bytes, stream),
+          "cuMemcpyDtoDAsync");
     case GpuCall::Kind::kFill:
       return cuda::Check(driver.MemsetD8Async(AddressOf(call.to), call.value, call.bytes, stream),
                          "cuMemsetD8Async");
