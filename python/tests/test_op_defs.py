@@ -68,7 +68,7 @@ OUR_OWN = {"MusterJoinGroup", "MusterNoteLeader", "MusterGroupLeader", "MusterGr
            "MusterEnterGroup", "MusterShardQueue", "MusterInitShardQueue", "MusterShardQueueIsInitialized",
            "MusterWorkerIdentity", "MusterShardTake", "MusterShardDone", "MusterShardReturn", "MusterShardRenew",
            "MusterShardReport", "MusterShardState", "MusterRestoreShardState", "MusterFusedElementwise", "MusterSumRows",
-           "_MusterPack", "_MusterUnpack", "_MusterCopyToHost", "_MusterCopyToDevice"}
+           "MusterBatchNormReluGrad", "_MusterPack", "_MusterUnpack", "_MusterCopyToHost", "_MusterCopyToDevice"}
 
 
 def test_definitions_equal_tensorflows(ours, theirs):

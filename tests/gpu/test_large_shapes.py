@@ -78,6 +78,32 @@ for shape in [(2, 60, 61, 3), (10, 40, 41, 16), (6, 30, 31, 260)]:
 """)
 
 
+def test_relu_behind_a_normalization_is_computed_with_it():
+    """The normalized values are fetched as well in one of two runs: nothing is joined there. All bits are equal."""
+    _check("""
+def train(x, side, scale, offset, joined, layout, with_side):
+    normalized, mean, variance = tf.nn.fused_batch_norm(x, scale, offset, data_format=layout)
+    relu = tf.nn.relu(side + normalized if with_side else normalized)
+    loss = tf.reduce_sum(tf.square(tf.cast(relu, tf.float32)) * 0.01)
+    results = [relu, mean, variance, *tf.gradients(loss, [x, side, scale, offset] if with_side else [x, scale, offset])]
+    return results if joined else [*results, normalized]
+
+for dtype in tf.float32, tf.half, tf.bfloat16:
+    for shape, layout in ((4, 30, 31, 24), "NHWC"), ((5, 9, 7, 5), "NHWC"), ((4, 6, 9, 10), "NCHW"):
+        channels = shape[1] if layout == "NCHW" else shape[3]
+        feeds = [normal(*shape), normal(*shape), normal(channels), normal(channels)]
+        for with_side in False, True:
+            def build(joined):
+                return lambda x, side, scale, offset: [tf.cast(y, tf.float32) for y in train(
+                    tf.cast(x, dtype), tf.cast(side, dtype), scale, offset, joined, layout, with_side)]
+            apart = run("/gpu:0", build(False), feeds)
+            for i, (got, want) in enumerate(zip(run("/gpu:0", build(True), feeds), apart)):
+                assert np.array_equal(got, want), (dtype, shape, with_side, i)
+            if dtype == tf.float32:
+                check("%s %s" % (shape, with_side), build(True), feeds, 1e-4)
+""")
+
+
 def test_long_rows():
     _check("""
 for size in 1, 33, 257, 513, 4097, 9000:
@@ -99,8 +125,10 @@ for dtype in np.float32, np.float16, np.float64, np.int8, np.uint16, np.int64:
 
 def test_pooling_of_both_layouts():
     _check("""
-for shape in (2, 9, 7, 4), (1, 6, 6, 3):
-    for height, width, down, right in (2, 2, 2, 2), (3, 3, 2, 2), (3, 2, 1, 3), (2, 2, 3, 3):
+windows = [(2, 2, 2, 2), (3, 3, 2, 2), (3, 2, 1, 3), (2, 2, 3, 3)]
+many_cells = (17, 16, 3, 2)
+for shape, window in [(shape, window) for shape in ((2, 9, 7, 4), (1, 6, 6, 3)) for window in windows] + [((1, 20, 21, 4), many_cells)]:
+    for height, width, down, right in [window]:
         for padding in "SAME", "VALID":
             x = np.round(normal(*shape) * 2) / 2  # with equal maxima
             last = {"ksize": [1, height, width, 1], "strides": [1, down, right, 1], "padding": padding}

@@ -129,6 +129,11 @@ bool RunsOnCpu(const Node& node) {
   return name.ok() && name->type.value_or("CPU") == "CPU";
 }
 
+bool RunsOnGpu(const Node& node) {
+  const absl::StatusOr<DeviceName> name = DeviceName::Parse(node.device());
+  return name.ok() && name->type.value_or("") == "GPU";
+}
+
 absl::Status Fuse(GraphRewriter& rewriter) {
   return Fuser(rewriter).Run();
 }

@@ -16,6 +16,7 @@ absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> grap
   if (options.fuse) {
     RETURN_IF_ERROR(Fuse(rewriter));
     RETURN_IF_ERROR(FuseElementwise(rewriter));
+    RETURN_IF_ERROR(FuseBatchNorm(rewriter));
     RETURN_IF_ERROR(JoinSums(rewriter));
   }
   return graph;

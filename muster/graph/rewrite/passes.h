@@ -20,12 +20,18 @@ absl::Status MergeCommonNodes(GraphRewriter& rewriter);
 
 // Fused ops have kernels for CPUs only. True as well where no device is set.
 bool RunsOnCpu(const Node& node);
+// A device that is a GPU is set.
+bool RunsOnGpu(const Node& node);
 
 // MatMul and Conv2D with a bias and an activation behind them become one node.
 absl::Status Fuse(GraphRewriter& rewriter);
 
 // A unary op absorbs the sum, difference, product or quotient of which it is the only reader.
 absl::Status FuseElementwise(GraphRewriter& rewriter);
+
+// On GPUs, a batch normalisation takes the Relu behind it, and a sum between the two, and its
+// gradient that of the Relu: one pass over the elements instead of two or three.
+absl::Status FuseBatchNorm(GraphRewriter& rewriter);
 
 // Sums of products, and of sums of columns, over many places become one of all their rows, on GPUs.
 absl::Status JoinSums(GraphRewriter& rewriter);
