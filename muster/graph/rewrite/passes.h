@@ -18,12 +18,13 @@ absl::Status Simplify(GraphRewriter& rewriter);
 // Common subexpression elimination: of nodes with the same op, attributes and inputs, one remains.
 absl::Status MergeCommonNodes(GraphRewriter& rewriter);
 
-// Fused ops have kernels for CPUs only. True as well where no device is set.
+// Most fused ops have kernels for CPUs only. True as well where no device is set.
 bool RunsOnCpu(const Node& node);
 // A device that is a GPU is set.
 bool RunsOnGpu(const Node& node);
 
-// MatMul and Conv2D with a bias and an activation behind them become one node.
+// MatMul and Conv2D with a bias and an activation behind them become one node; on GPUs only MatMul,
+// and no activation but Relu.
 absl::Status Fuse(GraphRewriter& rewriter);
 
 // A unary op absorbs the sum, difference, product or quotient of which it is the only reader.
