@@ -68,7 +68,8 @@ OUR_OWN = {"MusterJoinGroup", "MusterNoteLeader", "MusterGroupLeader", "MusterGr
            "MusterEnterGroup", "MusterShardQueue", "MusterInitShardQueue", "MusterShardQueueIsInitialized",
            "MusterWorkerIdentity", "MusterShardTake", "MusterShardDone", "MusterShardReturn", "MusterShardRenew",
            "MusterShardReport", "MusterShardState", "MusterRestoreShardState", "MusterFusedElementwise", "MusterSumRows",
-           "MusterBatchNormReluGrad", "_MusterPack", "_MusterUnpack", "_MusterCopyToHost", "_MusterCopyToDevice"}
+           "MusterBatchNormReluGrad", "MusterReluBiasGrad",
+           "_MusterPack", "_MusterUnpack", "_MusterCopyToHost", "_MusterCopyToDevice"}
 
 
 def test_definitions_equal_tensorflows(ours, theirs):

@@ -104,6 +104,56 @@ for dtype in tf.float32, tf.half, tf.bfloat16:
 """)
 
 
+def test_gradients_of_biases_through_relu():
+    _check("""
+def gradients(rank, layout, has_two_readers):
+    def build(x, bias, weights):
+        if rank == 2:
+            y = tf.nn.relu(x + bias)
+        else:
+            y = tf.nn.relu(tf.nn.bias_add(x, bias, data_format=layout))
+        loss = tf.reduce_sum(y * weights)
+        if has_two_readers:
+            loss += tf.reduce_sum(tf.square(y))
+        return tf.gradients(loss, [x, bias])
+    return build
+
+for dtype, tolerance in (np.float32, 1e-5), (np.float16, 5e-3), (np.float64, 1e-12):
+    for shape, layout in ((300, 24), None), ((7, 10), None), ((6, 20, 21, 8), "NHWC"), ((3, 9, 5, 3), "NHWC"), ((4, 6, 9, 10), "NCHW"):
+        if layout == "NCHW" and dtype == np.float64:
+            continue
+        channels = shape[1] if layout == "NCHW" else shape[-1]
+        feeds = [normal(*shape, dtype=dtype), normal(channels, dtype=dtype), normal(*shape, dtype=dtype)]
+        if layout == "NCHW":  # which the CPU has no kernel of
+            feeds_last = [np.moveaxis(feeds[0], 1, -1), feeds[1], np.moveaxis(feeds[2], 1, -1)]
+            def last(x, bias, weights):
+                dx, db = gradients(4, "NHWC", False)(x, bias, weights)
+                return [to_second([dx])[0], db]
+            check("NCHW", gradients(4, "NCHW", False), feeds, tolerance, reference=(last, feeds_last))
+            continue
+        for has_two_readers in False, True:
+            check("%s %s" % (shape, dtype), gradients(len(shape), layout, has_two_readers), feeds, tolerance)
+""")
+
+
+def test_gradients_of_mean_losses():
+    """Their factor is part of the cross entropy."""
+    _check("""
+def losses(weights):
+    def build(logits, classes, probabilities):
+        results = []
+        for loss in (tf.nn.sparse_softmax_cross_entropy_with_logits(labels=classes, logits=logits),
+                     tf.nn.softmax_cross_entropy_with_logits_v2(labels=tf.stop_gradient(probabilities), logits=logits)):
+            results += [loss, tf.gradients(tf.reduce_mean(loss), logits)[0], tf.gradients(tf.reduce_sum(loss * weights), logits)[0]]
+        return results
+    return build
+
+for rows, classes in (5, 7), (40, 600):
+    check("mean", losses(np.linspace(1, 2, rows, dtype=np.float32)),
+          [normal(rows, classes), random.randint(0, classes, rows), abs(normal(rows, classes)) / classes])
+""")
+
+
 def test_long_rows():
     _check("""
 for size in 1, 33, 257, 513, 4097, 9000:

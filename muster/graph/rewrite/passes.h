@@ -34,6 +34,14 @@ absl::Status FuseElementwise(GraphRewriter& rewriter);
 // gradient that of the Relu: one pass over the elements instead of two or three.
 absl::Status FuseBatchNorm(GraphRewriter& rewriter);
 
+// On GPUs, cross entropies multiply their gradients by what the mean of the losses gives them.
+absl::Status ScaleCrossEntropy(GraphRewriter& rewriter);
+
+// Sums over the rows of a matrix become BiasAddGrad on GPUs.
+absl::Status SumColumns(GraphRewriter& rewriter);
+// ReluGrad and BiasAddGrad of its result become one node on GPUs.
+absl::Status SumReluGradients(GraphRewriter& rewriter);
+
 // Sums of products, and of sums of columns, over many places become one of all their rows, on GPUs.
 absl::Status JoinSums(GraphRewriter& rewriter);
 

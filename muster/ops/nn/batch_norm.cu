@@ -75,7 +75,7 @@ __device__ __forceinline__ void FinishMoments(const BatchNormChannels& c, int64 
 template <typename T>
 __global__ void MeasureChannels(const T* x, Moments* parts, ChannelSplit split,
                                 BatchNormChannels channels) {
-  ReduceChannels<Moments>(split, AddMoments<T>{x}, [=](int64 channel, Moments total) {
+  ReduceChannels<Moments, T>(split, AddMoments<T>{x}, [=](int64 channel, Moments total) {
     if (gridDim.y == 1) {
       FinishMoments(channels, channel, total);
     } else {
@@ -210,7 +210,7 @@ template <typename T, typename Through>
 __device__ __forceinline__ void SumThrough(const T* dy, const T* x, const Through& through,
                                            GradientSums* parts, const ChannelSplit& split,
                                            const BatchNormGradChannels& channels) {
-  ReduceChannels<GradientSums>(
+  ReduceChannels<GradientSums, T>(
       split, AddGradients<T, Through>{dy, x, through}, [=](int64 channel, GradientSums total) {
         if (gridDim.y == 1) {
           FinishGradients(channels, channel, total);

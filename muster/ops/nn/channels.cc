@@ -7,7 +7,6 @@ namespace {
 
 // As in channels.cuh.
 constexpr int64_t kMostThreads = 256;
-constexpr int64_t kWide = 4;
 
 // Threads side by side in a block: enough to read whole cache lines, and so few that the others
 // share the rows of a channel. There are fewer parts than rows.
@@ -19,9 +18,12 @@ constexpr int64_t kMostWidthToJoin = 8;
 constexpr int64_t kElementsPerThread = 16;
 constexpr int64_t kElementsPerThreadOfParts = 4;
 constexpr int64_t kMostParts = 512;
-constexpr int64_t kBlocksPerMultiprocessor = 4;
-// What a thread that maps elements has to do before others share its columns.
+// Of reductions: as many as a multiprocessor has registers for, so that all run at once.
+constexpr int64_t kBlocksPerMultiprocessor = 3;
+// What a thread that maps elements has to do before others share its columns, and how many blocks
+// there are at most: a multiple of the three or four that run at once.
 constexpr int64_t kRowsPerThread = 4;
+constexpr int64_t kMapBlocksPerMultiprocessor = 12;
 
 int64_t Divide(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -69,9 +71,11 @@ absl::StatusOr<Tensor> ChannelReduction::AllocateParts(KernelContext& c, DType d
 ChannelReduction ReduceChannelsOf(const ChannelView& view, const Gpu& gpu,
                                   std::initializer_list<const Tensor*> inputs) {
   if (view.inner == 1) {
-    const bool is_wide = view.channels % kWide == 0 && AreAligned(inputs);
+    // kWideOf of channels.cuh.
+    const int64_t wide = DTypeSize((*inputs.begin())->dtype()) == 2 ? 8 : 4;
+    const bool is_wide = view.channels % wide == 0 && AreAligned(inputs);
     ChannelReduction reduction =
-        OverRows(view.outer, view.channels, is_wide ? kWide : 1, kMostWidth);
+        OverRows(view.outer, view.channels, is_wide ? wide : 1, kMostWidth);
     reduction.grid.blocks_y = PartsFor(Divide(view.outer, reduction.split.height),
                                        std::max(reduction.grid.blocks_x, 1u), gpu);
     return reduction;
@@ -97,10 +101,10 @@ ChannelMap MapByChannelOf(const ChannelView& view, const Gpu& gpu,
   const int64_t in_pack = 16 / static_cast<int64_t>(DTypeSize(first.dtype()));
   if (view.inner == 1 && view.channels % in_pack == 0 && AreAligned(tensors)) {
     ChannelReduction rows = OverRows(view.outer, view.channels, in_pack, kMostWidth);
-    const int64_t at_once =
-        gpu.multiprocessors() * kBlocksPerMultiprocessor / std::max(rows.grid.blocks_x, 1U);
+    const int64_t most =
+        gpu.multiprocessors() * kMapBlocksPerMultiprocessor / std::max(rows.grid.blocks_x, 1U);
     const int64_t useful = Divide(view.outer, rows.split.height * kRowsPerThread);
-    rows.grid.blocks_y = static_cast<unsigned>(std::max<int64_t>(std::min(useful, at_once), 1));
+    rows.grid.blocks_y = static_cast<unsigned>(std::max<int64_t>(std::min(useful, most), 1));
     return {rows.split, rows.grid};
   }
   const ChannelSplit split = {view.outer, view.channels, view.inner, 0, 0, 0};

@@ -49,7 +49,9 @@ struct ChannelSplit {
   int64 is_wide;
 };
 constexpr int kMostThreads = 256;
-constexpr int kWide = 4;
+// How many of its inputs' elements of this type a thread of a reduction takes at once, where it can.
+template <typename T>
+constexpr int kWideOf = sizeof(T) == 2 ? 8 : 4;
 
 template <int wide, typename Total, typename Add, typename Finish>
 __device__ __forceinline__ void ReduceRows(const ChannelSplit& split, Add add, Finish finish) {
@@ -146,13 +148,13 @@ __device__ __forceinline__ void ReducePlanes(const ChannelSplit& split, Add add,
 
 // For each channel joins what add.Run<n>(totals, i, channel) adds for its elements i in this part
 // (to n totals at once, for elements and channels that follow each other), and calls
-// finish(channel, total). Total has None() and Join(a, b).
-template <typename Total, typename Add, typename Finish>
+// finish(channel, total). Total has None() and Join(a, b); T is the type of the elements.
+template <typename Total, typename T, typename Add, typename Finish>
 __device__ __forceinline__ void ReduceChannels(const ChannelSplit& split, Add add, Finish finish) {
   if (split.inner != 1) {
     ReducePlanes<Total>(split, add, finish);
   } else if (split.is_wide) {
-    ReduceRows<kWide, Total>(split, add, finish);
+    ReduceRows<kWideOf<T>, Total>(split, add, finish);
   } else {
     ReduceRows<1, Total>(split, add, finish);
   }
