@@ -157,15 +157,15 @@ def build(has_relu, attrs, fetches_product):
     return made
 
 for dtype, tolerance in (np.float32, 1e-5), (np.float16, 5e-3):
-    for shape_a, shape_b, attrs in ((5, 7), (7, 8), {}), ((7, 5), (9, 7), {"transpose_a": True, "transpose_b": True}):
+    for shape_a, shape_b, attrs in ((5, 150), (150, 8), {}), ((150, 5), (9, 150), {"transpose_a": True, "transpose_b": True}):
         for has_relu in False, True:
-            bias = normal(shape_b[0] if attrs else shape_b[1], dtype=dtype)
+            bias = normal(shape_b[0] if attrs else shape_b[1], dtype=dtype)  # longer rows than small products have
             feeds = [normal(*shape_a, dtype=dtype), normal(*shape_b, dtype=dtype), bias]
             name = "%s %s %s" % (dtype, attrs, has_relu)
             check(name, build(has_relu, attrs, False), feeds, tolerance)
             check(name + " apart", build(has_relu, attrs, True), feeds, tolerance)
 
-feeds = [normal(5, 7), normal(7, 8), normal(8)]
+feeds = [normal(5, 150), normal(150, 8), normal(8)]
 with tf.Graph().as_default():
     with tf.device("/gpu:0"):
         inputs = [tf.placeholder(tf.float32, feed.shape) for feed in feeds]
@@ -174,11 +174,28 @@ with tf.Graph().as_default():
         for _ in range(5):
             before = calls()
             got = session.run(result, dict(zip(inputs, feeds)))
-            np.testing.assert_allclose(got, np.maximum(feeds[0] @ feeds[1] + feeds[2], 0), 1e-5, 1e-5)
+            np.testing.assert_allclose(got, np.maximum(feeds[0] @ feeds[1] + feeds[2], 0), 1e-5, 1e-4)
             made = calls() - before
 feeds_and_fetch = 4
 assert made == feeds_and_fetch + (1 if IS_ONE else 3), made
 """.replace("IS_ONE", str(is_one)), **more)
+
+
+def test_small_products():
+    _check("""
+def build(transpose_a, transpose_b):
+    def made(a, b, bias):
+        product = tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+        return [product, tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b, name="again") + bias,
+                tf.nn.relu(tf.matmul(-a, b, transpose_a=transpose_a, transpose_b=transpose_b) + bias)]
+    return made
+
+for m, n, k in (1, 1, 1), (16, 16, 128), (17, 33, 40), (100, 10, 127), (3, 200, 2):
+    for transpose_a in False, True:
+        for transpose_b in False, True:
+            feeds = [normal(k, m) if transpose_a else normal(m, k), normal(n, k) if transpose_b else normal(k, n), normal(n)]
+            check("%s" % ((m, n, k, transpose_a, transpose_b),), build(transpose_a, transpose_b), feeds, 1e-5)
+""")
 
 
 def test_depthwise_convolutions():

@@ -2,6 +2,7 @@
 // makes it of MatMul + BiasAdd + activation. Everything after the product happens in float, while
 // its rows are in the cache.
 #include <cmath>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -9,6 +10,7 @@
 #include "muster/ops/linalg/cublas.h"
 #include "muster/ops/linalg/cublas_lt.h"
 #include "muster/ops/linalg/matmul.h"
+#include "muster/ops/linalg/small_product.h"
 #include "muster/ops/math/float16.h"
 #include "muster/ops/math/float_math.h"
 #include "muster/ops/nn/packs.h"
@@ -160,7 +162,9 @@ class GpuFusedMatMul : public GpuKernel {
   explicit GpuFusedMatMul(DType dtype)
       : add_(*this, "nn/bias.cu", absl::StrCat("BiasAdd<", GpuTypeName(dtype), ">")),
         relu_(*this, "nn/activations.cu",
-              absl::StrCat("Activate<Relu, ", GpuTypeName(dtype), ">")) {}
+              absl::StrCat("Activate<Relu, ", GpuTypeName(dtype), ">")) {
+    if (dtype == DType::kFloat) small_.emplace(*this);
+  }
 
   absl::Status Init(KernelSetup& setup) override {
     RETURN_IF_ERROR(GpuKernel::Init(setup));
@@ -178,6 +182,8 @@ class GpuFusedMatMul : public GpuKernel {
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({size.m, size.n}));
     ASSIGN_OR_RETURN(Tensor* const out, c.AllocateOutput(0, shape));
     const bool has_relu = fused_.activation == Activation::kRelu;
+    if (small_ && GpuSmallProduct::Takes(size))
+      return small_->Multiply(size, a.raw(), b.raw(), bias.raw(), out->raw(), has_relu);
     ASSIGN_OR_RETURN(const bool is_done, MultiplyWithBiasOnGpu(gpu(), a.dtype(),
                                                                {size, a.raw(), b.raw(), bias.raw(),
                                                                 out->raw(), has_relu}));
@@ -196,6 +202,7 @@ class GpuFusedMatMul : public GpuKernel {
   }
 
  private:
+  std::optional<GpuSmallProduct> small_;
   const GpuFunction add_, relu_;
   FusedProduct fused_;
 };
