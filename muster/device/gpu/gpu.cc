@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include <pthread.h>
 
 #include "muster/base/log.h"
+#include "muster/base/threads/thread_name.h"
 #include "muster/base/threads/waiting_thread.h"
 #include "muster/device/gpu/gpu_report.h"
 #include "muster/device/gpu/peer_memory.h"
@@ -286,7 +286,7 @@ absl::Status Gpu::Await(cuda::Event event) const {
 }
 
 void Gpu::RunWaiter() {
-  pthread_setname_np(pthread_self(), "muster-gpu");
+  NameThread("muster-gpu");
   const absl::Status current = MakeCurrent();
   for (;;) {
     const absl::Time begin = absl::Now();

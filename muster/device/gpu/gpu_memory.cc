@@ -1,6 +1,7 @@
 #include "muster/device/gpu/gpu_memory.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "muster/device/gpu/gpu.h"
 
@@ -11,6 +12,9 @@ constexpr size_t kAlignment = 256;  // of addresses: whole transactions of the m
 constexpr size_t kLargestChunk = size_t{1} << 30;
 // A larger block is not cut when so little would be left.
 constexpr size_t kSmallestRest = 4096;
+// A small block is cut from the largest one while that is so many times as large.
+constexpr size_t kSmall = size_t{1} << 20;
+constexpr size_t kMuchLarger = 64;
 
 size_t RoundUp(size_t bytes, size_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -80,12 +84,16 @@ size_t GpuMemory::taken_bytes() const {
   return taken_bytes_;
 }
 
-// The smallest free block that is large enough; what it has beyond `bytes` stays free.
+// The smallest free block that is large enough; what it has beyond `bytes` stays free. Small blocks
+// rather do not take the place of those that were freed just before: calls that use the same memory
+// cannot be computed together (GpuRewriter).
 GpuMemory::Block* GpuMemory::TakeLocked(size_t bytes) {
   Block wanted;
   wanted.bytes = bytes;
-  const auto found = free_.lower_bound(&wanted);
+  auto found = free_.lower_bound(&wanted);
   if (found == free_.end()) return nullptr;
+  const auto largest = std::prev(free_.end());
+  if (bytes <= kSmall && (*largest)->bytes / kMuchLarger >= bytes) found = largest;
   Block* const block = *found;
   free_.erase(found);
   block->is_free = false;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <map>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/inlined_vector.h"
+#include "absl/strings/str_cat.h"
 
 #include "muster/base/log.h"
 #include "muster/base/settings.h"
@@ -14,8 +16,12 @@
 namespace muster {
 namespace {
 
-// More work than this does not wait: the card would be idle meanwhile.
-constexpr size_t kMostWaiting = 192;
+// So many calls after somebody has waited, the card begins. It then has work while the host notes
+// more, and so on. More than the most does not wait: what the host has noted last, the card
+// computes when there is nothing left to note.
+constexpr size_t kFirstWaiting = 192;
+constexpr size_t kMostWaiting = 384;
+constexpr size_t kMostWaitingBytes = size_t{4} << 20;  // of notes
 // A copy that takes longer than the host takes to say what comes next begins at once.
 constexpr size_t kWorthBeginning = size_t{64} << 10;
 // A graph pays from so many calls on.
@@ -24,6 +30,7 @@ constexpr int kSeenBeforeCapture = 3;
 // And so often more where the driver has refused to change a graph.
 constexpr int kSeenAfterRefusal = 32;
 constexpr size_t kMostSequences = 512;
+constexpr size_t kMostSequenceBytes = size_t{64} << 20;
 
 // Four chains at once: the multiplications of one take too long.
 uint64_t HashOf(absl::Span<const char> bytes) {
@@ -54,7 +61,9 @@ cuda::Address AddressOf(const void* memory) {
 GpuWork::GpuWork(Gpu& gpu)
     : gpu_(gpu),
       waits_for_each_(EnvironmentVariable("MUSTER_GPU_WAIT") == "1"),
-      rewrites_(EnvironmentVariable("MUSTER_GPU_FUSE") != "0") {}
+      rewrites_(EnvironmentVariable("MUSTER_GPU_FUSE") != "0"),
+      shows_(EnvironmentVariable("MUSTER_GPU_SHOW") == "1"),
+      most_waiting_(kFirstWaiting) {}
 
 GpuWork::~GpuWork() = default;
 
@@ -110,6 +119,7 @@ absl::Status GpuWork::Flush(absl::FunctionRef<absl::Status(std::vector<Buffer> k
   MutexLock lock(mutex_);
   RETURN_IF_ERROR(gpu_.MakeCurrent());
   const absl::Status status = RunLocked(over);
+  most_waiting_ = kFirstWaiting;
   const absl::Status after = then(std::exchange(kept_, {}));
   return status.ok() ? after : status;
 }
@@ -118,7 +128,10 @@ absl::Status GpuWork::Add(absl::FunctionRef<void(GpuTrace&)> add) {
   Over over;
   MutexLock lock(mutex_);
   add(trace_);
-  if (trace_.num_calls() < kMostWaiting && !waits_for_each_) return absl::OkStatus();
+  if (trace_.num_calls() < most_waiting_ && trace_.bytes().size() < kMostWaitingBytes &&
+      !waits_for_each_)
+    return absl::OkStatus();
+  most_waiting_ = std::min(2 * most_waiting_, kMostWaiting);
   RETURN_IF_ERROR(gpu_.MakeCurrent());
   RETURN_IF_ERROR(RunLocked(over));
   return waits_for_each_
@@ -202,7 +215,9 @@ GpuWork::Sequence* GpuWork::FindLocked() {
     found->num_calls = static_cast<int64_t>(trace_.num_calls());
     Sequence* const made = found.get();
     made->used = flushes_;
-    if (sequences_.size() > kMostSequences) ForgetOldestLocked();
+    sequence_bytes_ += bytes.size();
+    if (sequences_.size() > kMostSequences || sequence_bytes_ > kMostSequenceBytes)
+      ForgetOldestLocked();
     return made;
   }
   const bool is_same = found->bytes.size() == bytes.size() &&
@@ -323,8 +338,35 @@ void GpuWork::AdoptRewrittenLocked(Sequence& sequence, Over& over) {
     absl::c_move(sequence.libraries, std::back_inserter(over));
     sequence.libraries = trace_.TakeLibraries();
     sequence.saved = sequence.num_calls - static_cast<int64_t>(sequence.rewritten.size());
+    if (shows_) ShowLocked(sequence);
   }
   sequence.rewritten = {};
+}
+
+// What a rewritten sequence consists of, by how often.
+void GpuWork::ShowLocked(const Sequence& sequence) const {
+  std::vector<std::string> names;
+  trace_
+      .ForEach([&](const GpuCall& call) {
+        static constexpr const char* kKinds[] = {"",     "copy in", "copy out", "copy within",
+                                                 "fill", "library", "free"};
+        names.push_back(call.kind == GpuCall::Kind::kLaunch
+                            ? gpu_.programs().NameOf(call.function)
+                            : kKinds[static_cast<size_t>(call.kind)]);
+        return absl::OkStatus();
+      })
+      .IgnoreError();
+  std::map<std::string, int> times;
+  for (const GpuReplacement& each : sequence.rewritten)
+    ++times[each.program == nullptr ? names[static_cast<size_t>(each.original)]
+                                    : gpu_.programs().NameOf(each.program->function())];
+  std::vector<std::pair<int, std::string>> ordered;
+  for (auto& [name, count] : times) ordered.emplace_back(-count, name);
+  absl::c_sort(ordered);
+  std::string text;
+  for (const auto& [count, name] : ordered) absl::StrAppend(&text, "\n", -count, " ", name);
+  LOG(INFO) << "a graph of " << sequence.num_calls << " calls runs " << sequence.rewritten.size()
+            << ":" << text;
 }
 
 // Half of them at once: what is left is looked for less often.

@@ -2,7 +2,8 @@
 //
 // To put one function on a stream takes the driver some microseconds, more than most functions of a
 // small model run. So work is collected first, and put on the stream when somebody is about to wait
-// for it, or when much has been collected. A training loop collects the same work in each step: the
+// for it, or when much has been collected: the first of it soon, so that the card has something to
+// do, and then more and more, since long sequences leave more to the GpuRewriter. A training loop collects the same work in each step: the
 // same functions with the same arguments, since memory is handed out in the same order. Such a
 // sequence is made a graph of CUDA's when it comes for the third time, and is then put on the
 // stream by one call. The GpuRewriter then looks for a shorter sequence that does the same, whose
@@ -111,17 +112,21 @@ class GpuWork {
   // Takes the rewritten sequence where all its functions are compiled.
   void AdoptRewrittenLocked(Sequence& sequence, Over& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldestLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ShowLocked(const Sequence& sequence) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RunLocked(const GpuCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Gpu& gpu_;
   const bool waits_for_each_;  // to find out which one fails
   const bool rewrites_;
+  const bool shows_;
   mutable Mutex mutex_;
   GpuTrace trace_ ABSL_GUARDED_BY(mutex_);
+  size_t most_waiting_ ABSL_GUARDED_BY(mutex_);  // calls
   std::vector<Buffer> kept_ ABSL_GUARDED_BY(mutex_);
   // Of what is being captured; null: nothing is.
   std::vector<HostCopy>* captured_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Sequence>> sequences_ ABSL_GUARDED_BY(mutex_);
+  size_t sequence_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t flushes_ ABSL_GUARDED_BY(mutex_) = 0;
   Counts counts_ ABSL_GUARDED_BY(mutex_);
 };
