@@ -34,7 +34,7 @@ import kernel_list  # noqa: E402
 import coverage  # noqa: E402
 import oracle  # noqa: E402
 
-MODULES = ("test_sessions", "test_memory", "test_failures", "test_virtual_devices", "test_timelines", "test_settings", "test_fusion", "test_control_flow",
+MODULES = ("test_sessions", "test_memory", "test_card_errors", "test_virtual_devices", "test_timelines", "test_settings", "test_fusion", "test_control_flow",
            "test_sparse_training", "test_libraries", "test_large_shapes", "test_clusters", "test_on_card")
 SANITIZED = ("test_large_shapes", "test_sparse_training")
 ORACLE_PARTS = 24

@@ -31,7 +31,7 @@ with tf.device("/gpu:0"):
     zeros = tf.zeros_initializer()
     kept = tf.get_variable("kept", [1024, 4096], initializer=zeros)
     for i in range(16):
-        tf.get_variable("v%d" % i, [1 << (15 + i % 6)], initializer=zeros)
+        tf.get_variable("v%d" % i, [(1 << 15) + 1024 * i], initializer=zeros)
     large = tf.matmul(tf.zeros([4096, 4096]), tf.zeros([4096, 4096]), name="product")
     small = tf.matmul([[1.0, 2.0]], [[3.0], [4.0]])
 with tf.Session() as session:
@@ -101,6 +101,7 @@ for i in range(12):
         for size in (8, 8, 8, 8, 20000):
             fetched = session.run([y, train], {x: np.ones([size, 64], np.float32)})[0]
         most = [max(a, b) for a, b in zip(most, held())]
+    del session
     if i % 2:
         del fetched
     ends.append(held())

@@ -49,5 +49,5 @@ def test_failures_and_skips_are_told():
     # On the "real card", which this machine has not, but the driver of the emulated one is found.
     code, text = _ran("--only", "test_sessions.test_devices_and_placement")
     assert code == 0 and "passed" in text and "1 suites, 0 failed" in text, text
-    code, text = _ran("--only", "test_failures.test_a_task_ends")
+    code, text = _ran("--only", "test_card_errors.test_a_task_ends")
     assert code == 0 and "skipped: this is about the emulated card" in text, text

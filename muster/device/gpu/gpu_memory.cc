@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -21,6 +22,9 @@ constexpr size_t kLargestChunk = size_t{1} << 30;
 constexpr size_t kSmallestRest = 4096;
 // In the text of an error.
 constexpr size_t kMostUsersNamed = 10;
+// A small block is cut from the largest one while that is so many times as large.
+constexpr size_t kSmall = size_t{1} << 20;
+constexpr size_t kMuchLarger = 64;
 
 size_t RoundUp(size_t bytes, size_t unit) {
   return (bytes + unit - 1) / unit * unit;
@@ -157,12 +161,16 @@ size_t GpuMemory::taken_bytes() const {
   return taken_bytes_;
 }
 
-// The smallest free block that is large enough; what it has beyond `bytes` stays free.
+// The smallest free block that is large enough; what it has beyond `bytes` stays free. Small blocks
+// rather do not take the place of those that were freed just before: calls that use the same memory
+// cannot be computed together (GpuRewriter).
 GpuMemory::Block* GpuMemory::TakeLocked(size_t bytes) {
   Block wanted;
   wanted.bytes = bytes;
-  const auto found = free_.lower_bound(&wanted);
+  auto found = free_.lower_bound(&wanted);
   if (found == free_.end()) return nullptr;
+  const auto largest = std::prev(free_.end());
+  if (bytes <= kSmall && (*largest)->bytes / kMuchLarger >= bytes) found = largest;
   Block* const block = *found;
   free_.erase(found);
   block->is_free = false;

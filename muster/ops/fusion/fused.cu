@@ -2,7 +2,7 @@
 // in registers. The steps are named by template arguments, in the order in which they run:
 //
 //   Fused<4, FusedArguments<2, 1, 1>, In<0, float, kFlat>, In<1, float, kScalar>, Two<Mul, float, 0, 1>,
-//         One<Tanh, float, 2>, Out<0, 3>>
+//         One<Tanh, float, 2>, Out<0, 3, kFlat>>
 //
 // Loads come first, then steps, then what is stored. The value of step k is what its node would have
 // stored, rounded to the type of the node's elements. fusion.cc puts such names together.
@@ -11,8 +11,8 @@
 #include "muster/ops/math/unary.cuh"
 #include "muster/ops/nn/activations.cuh"
 
-// How the elements of an operand are found: at the place of the result's, always the first one, or by
-// number `how` of the broadcasts.
+// Where the elements of an operand are: at the place of the function's, always the first one, or by
+// number `how` of the broadcasts. Rows and addresses allow the packs that the host has chosen.
 constexpr int kFlat = -1, kScalar = -2;
 
 template <int ins, int outs, int broadcasts>
@@ -45,10 +45,6 @@ struct Values {
 template <int operand, typename T, int how>
 struct In {
   static constexpr bool kStores = false;
-  template <int n, typename A>
-  static __device__ __forceinline__ bool IsAligned(const A& a) {
-    return how == kScalar || IsPackAligned<n>(static_cast<const T*>(a.in[operand]));
-  }
   template <int n, typename V, typename A, typename O>
   static __device__ __forceinline__ Pack<T, n> Run(const V&, const A& a, int64 i, const O& offsets) {
     const T* const from = static_cast<const T*>(a.in[operand]);
@@ -61,20 +57,23 @@ struct In {
   }
 };
 
-template <int operand, int k>
+template <int operand, int k, int how>
 struct Out {
   static constexpr bool kStores = true;
-  template <int n, typename A>
-  static __device__ __forceinline__ bool IsAligned(const A& a) {
-    return reinterpret_cast<uint64>(a.out[operand]) % 16 == 0;
-  }
   template <typename T, int n>
-  static __device__ __forceinline__ void Put(void* to, int64 i, const Pack<T, n>& pack) {
-    StorePack(static_cast<T*>(to) + i, pack);
+  static __device__ __forceinline__ void Put(void* to, int64 at, int step, const Pack<T, n>& pack) {
+    T* const first = static_cast<T*>(to) + at;
+    if (step) return StorePack(first, pack);
+#pragma unroll
+    for (int i = 0; i < n; ++i) *first = pack.at[i];
   }
-  template <typename V, typename A>
-  static __device__ __forceinline__ void Run(const V& values, const A& a, int64 i) {
-    Put(a.out[operand], i, values.template Get<k>());
+  template <typename V, typename A, typename O>
+  static __device__ __forceinline__ void Run(const V& values, const A& a, int64 i,
+                                             const O& offsets) {
+    if constexpr (how == kFlat)
+      Put(a.out[operand], i, 1, values.template Get<k>());
+    else
+      Put(a.out[operand], offsets.at[how], a.broadcast.steps[how], values.template Get<k>());
   }
 };
 
@@ -82,10 +81,6 @@ struct Out {
 template <typename Derived>
 struct Computed {
   static constexpr bool kStores = false;
-  template <int n, typename A>
-  static __device__ __forceinline__ bool IsAligned(const A&) {
-    return true;
-  }
   template <int n, typename V, typename A, typename O>
   static __device__ __forceinline__ auto Run(const V& values, const A&, int64, const O&) {
     Pack<typename Derived::Result, n> pack;
@@ -98,6 +93,19 @@ template <int k, typename V>
 __device__ __forceinline__ auto LoadOf(const V& values, int at) {
   return Load(values.template Get<k>().at, at);
 }
+
+// The same bits as elements of another type.
+template <typename T, int x>
+struct As {
+  static constexpr bool kStores = false;
+  template <int n, typename V, typename A, typename O>
+  static __device__ __forceinline__ Pack<T, n> Run(const V& values, const A&, int64, const O&) {
+    Pack<T, n> pack;
+#pragma unroll
+    for (int at = 0; at < n; ++at) pack.at[at] = BitCast<T>(values.template Get<x>().at[at]);
+    return pack;
+  }
+};
 
 template <typename F, typename T, int x>
 struct One : Computed<One<F, T, x>> {
@@ -167,7 +175,7 @@ struct Total : Computed<Total<T, x...>> {
 template <int n, typename V, typename A, typename O, typename Step, typename... Rest>
 __device__ __forceinline__ void RunFrom(const V& values, const A& a, int64 i, const O& offsets) {
   if constexpr (Step::kStores) {
-    Step::Run(values, a, i);
+    Step::Run(values, a, i, offsets);
     if constexpr (sizeof...(Rest) > 0) RunFrom<n, V, A, O, Rest...>(values, a, i, offsets);
   } else {
     using Value = decltype(Step::template Run<n>(values, a, i, offsets));
@@ -185,8 +193,7 @@ __device__ __forceinline__ void RunSteps(const A& a, int64 i) {
 // Broadcasts that nobody asks for cost nothing: no operand uses the offsets.
 template <int n, typename A, typename... Steps>
 __global__ void Fused(A a) {
-  const bool aligned = (Steps::template IsAligned<n>(a) && ...);
-  const int64 packs = aligned ? a.broadcast.template NumPacks<n>() : 0;
+  const int64 packs = a.broadcast.template NumPacks<n>();
   FOR_EACH_ELEMENT(i, packs) RunSteps<n, Steps...>(a, i * n);
   const int64 rest = packs * n;
   FOR_EACH_ELEMENT(i, a.broadcast.count - rest) RunSteps<1, Steps...>(a, rest + i);

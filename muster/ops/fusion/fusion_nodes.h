@@ -26,7 +26,11 @@ struct ElementOperand {
 
   bool is_scalar() const { return dims.size() == 1 && dims[0].stride == 0; }
   bool is_flat() const { return dims.size() == 1 && dims[0].stride == 1; }
+  // From its first element to its last one, with what is between the others.
   GpuRange range() const;
+  // Has no element in common with the other: also where rows of both take turns, as parts of a
+  // matrix do.
+  bool IsApartFrom(const ElementOperand& other) const;
 };
 
 struct ElementNode {
@@ -34,18 +38,25 @@ struct ElementNode {
   std::string step;
   std::string before;
   std::vector<ElementOperand> operands;
-  const char* out = nullptr;
-  std::string out_type;
+  ElementOperand out;
   int64_t count = 0;
 
   bool is_copy() const { return step.empty(); }
-  GpuRange out_range() const { return {out, out + count * SizeOfGpuType(out_type)}; }
 };
 
 ElementOperand FlatOperand(const char* pointer, absl::string_view type, int64_t count);
 
-// The node that calls the function of this name ("math/binary.cu: Binary<Add, float>"); none where
-// the function is not known to be element-wise.
-std::optional<ElementNode> ReadElementNode(const GpuCall& call, absl::string_view name);
+// The nodes that a call of the function of this name ("math/binary.cu: Binary<Add, float>") stands
+// for: several are copies that one call makes. None where the function is not known to be
+// element-wise.
+std::vector<ElementNode> ReadElementNodes(const GpuCall& call, absl::string_view name);
+
+// Of a copy whose elements are `bytes` large where they can be taken for such: else as it is.
+ElementNode WithElementsOf(ElementNode copy, int64_t bytes);
+
+// Elements of a value, as `part` takes them from where the value would be (flat, at `whole`): the
+// operand that gives them, if the value is `operand`, element by element.
+std::optional<ElementOperand> PartOf(const ElementOperand& operand, const char* whole,
+                                     const ElementOperand& part);
 
 }  // namespace muster
