@@ -93,6 +93,11 @@ void ExecutorRun::TraceConstants() {
   }
 }
 
+absl::Status ExecutorRun::Compute(const PlanNode& item, KernelContext& context) const {
+  const RunningNode running = AtWork(item);
+  return item.kernel->Compute(context);
+}
+
 // For what a device with a stream says of the node.
 RunningNode ExecutorRun::AtWork(const PlanNode& item) const {
   if (!plan_.keeps_order) return RunningNode();

@@ -129,6 +129,7 @@ class [[gnu::visibility("hidden")]] ExecutorRun {
   void Prefetch(const ReadyNode& later, const ReadyNode& next) const;
   // Runs one node; what it made ready is appended to `ready`. False when it goes on asynchronously.
   bool RunNode(const ReadyNode& at, ReadyNodes& ready);
+  absl::Status Compute(const PlanNode& item, KernelContext& context) const;
   RunningNode AtWork(const PlanNode& item) const;
   absl::Status PrepareInputs(const PlanNode& item, Entry* inputs) const;
   void RunAsync(const PlanNode& item, const ReadyNode& at, Entry* inputs, ReadyNodes& ready);
