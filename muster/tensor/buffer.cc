@@ -262,10 +262,6 @@ Buffer Buffer::AdoptExternal(const void* base, size_t length_bytes,
   return Buffer(MakeRef<ExternalRegion>(base, length_bytes, std::move(release)), 0, length_bytes);
 }
 
-std::string Allocator::place() const {
-  return memory_kind() == MemoryKind::kDevice ? "on the device" : "on the host";
-}
-
 Allocator& HostAllocator() {
   return TheAllocator();
 }

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 
 #include "absl/functional/any_invocable.h"
 
@@ -83,8 +82,6 @@ class Allocator {
     int64_t allocations = 0;
   };
   virtual Usage usage() const = 0;
-  // Where it is, for the text of an error: "on the host".
-  virtual std::string place() const;
 };
 
 // The heap of the process, with freed blocks kept for reuse; CPU devices and graph constants use

@@ -10,6 +10,7 @@
 
 #include "muster/base/status.h"
 #include "muster/tensor/memory_guard.h"
+#include "muster/tensor/memory_place.h"
 
 namespace muster {
 namespace {
@@ -154,7 +155,7 @@ absl::StatusOr<Tensor> Tensor::Make(DType dtype, Shape shape, Allocator& allocat
   }
   Tensor tensor;
   tensor.buffer_ = allocator.Allocate(static_cast<size_t>(*bytes));
-  if (!tensor.buffer_) return OutOfMemory(dtype, shape, allocator.place());
+  if (!tensor.buffer_) return OutOfMemory(dtype, shape, PlaceOf(allocator));
   if (!IsPlainData(dtype))
     tensor.buffer_ = ObjectBuffer(dtype, std::move(tensor.buffer_), shape.num_elements());
   tensor.dtype_ = dtype;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "muster/tensor/buffer.h"
+#include "muster/tensor/memory_place.h"
 
 namespace muster {
 
@@ -33,7 +33,7 @@ class GpuAccount : public RefCounted {
 };
 
 // The memory of a card as one device has it. Thread-safe.
-class GpuAllocator : public Allocator {
+class GpuAllocator : public PlacedAllocator {
  public:
   GpuAllocator(GpuMemory& memory, RefPtr<GpuAccount> account)
       : memory_(memory), account_(std::move(account)) {}

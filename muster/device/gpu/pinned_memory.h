@@ -14,14 +14,14 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "muster/base/mutex.h"
-#include "muster/tensor/buffer.h"
+#include "muster/tensor/memory_place.h"
 
 namespace muster {
 
 class Gpu;
 
 // Thread-safe.
-class PinnedMemory : public Allocator {
+class PinnedMemory : public PlacedAllocator {
  public:
   explicit PinnedMemory(Gpu& gpu) : gpu_(gpu) {}
 
