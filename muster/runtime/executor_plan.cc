@@ -11,6 +11,7 @@
 #include "muster/base/status.h"
 #include "muster/device/device_name.h"
 #include "muster/graph/control_flow/control_flow.h"
+#include "muster/graph/place/partition.h"
 #include "muster/graph/rewrite/variable_order.h"
 #include "muster/runtime/aliased_reads.h"
 
@@ -92,11 +93,25 @@ class PlanMaker {
     LayOutFrames();
     RETURN_IF_ERROR(PlaceConstants());
     OrderRoots();
+    FindAwaited();
     if (plan_.keeps_order) OrderConstants();
     return std::move(plan_);
   }
 
  private:
+  void FindAwaited() {
+    if (!plan_.keeps_order) return;
+    for (const int root : plan_.roots) {
+      PlanNode& item = plan_.nodes[root];
+      if (item.kind != NodeKind::kTransfer || !item.is_async ||
+          !item.node->Attr<bool>(kEarlyAttr).value_or(false) ||
+          item.node->Attr<bool>("client_terminated").value_or(false))
+        continue;  // what a client feeds is there already
+      item.is_awaited = true;
+      ++plan_.num_awaited;
+    }
+  }
+
   void OrderRoots() {
     std::vector<bool> waits_for_others(plan_.nodes.size());
     std::vector<int> open;
@@ -403,6 +418,7 @@ PlanNode& PlanNode::operator=(PlanNode&& other) noexcept {
   kind = other.kind;
   is_async = other.is_async;
   runs_last = other.runs_last;
+  is_awaited = other.is_awaited;
   allows_uninitialized = other.allows_uninitialized;
   has_reference_inputs = other.has_reference_inputs;
   has_constant_inputs = other.has_constant_inputs;

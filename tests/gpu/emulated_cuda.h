@@ -52,6 +52,7 @@ T Exchange(T value, int lane, bool is_in_range) {
 #define __noinline__
 #define __shared__ static
 #define __constant__ static const
+#define __grid_constant__
 #define __launch_bounds__(...)
 
 #define threadIdx (emulated::machine->thread_idx)

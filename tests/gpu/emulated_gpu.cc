@@ -228,23 +228,72 @@ struct Event {
   bool was_asked_for = false;
 };
 
+// A copy is kept as such: graphs that were made of others may copy from and to elsewhere.
+struct Copying {
+  uint64_t to = 0, from = 0;
+  size_t bytes = 0;
+  int operator()() const {
+    memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
+    return kOk;
+  }
+};
+struct GraphNode {
+  size_t number = 0;
+  Work work;  // null: `copy`
+  Copying copy;
+};
 struct Graph {
-  std::vector<Work> work;
+  std::deque<GraphNode> nodes;  // which do not move
+};
+
+// CUDA_MEMCPY3D
+struct Copy3D {
+  struct End {
+    size_t x, y, z, level;
+    unsigned type;
+    uint64_t host, device;
+    void *array, *reserved;
+    size_t pitch, height;
+  };
+  End from, to;
+  size_t width, height, depth;
 };
 
 class Card {
  public:
   std::mutex mutex;
   Memory memory;
+  std::map<void*, size_t> registered;
+  size_t bytes_to_registered = 0, bytes_from_registered = 0;
 
   int Put(Work work) {
     if (capturing_ != nullptr) {
-      capturing_->work.push_back(std::move(work));
+      capturing_->nodes.push_back({capturing_->nodes.size(), std::move(work), {}});
     } else {
       queue_.push_back(std::move(work));
       ++num_put_;
     }
     return failed_;
+  }
+  int Put(Copying copy) {
+    if (capturing_ == nullptr) {
+      return Put(Work([this, copy] {
+        if (IsRegistered(copy.to)) bytes_to_registered += copy.bytes;
+        if (IsRegistered(copy.from)) bytes_from_registered += copy.bytes;
+        return copy();
+      }));
+    }
+    capturing_->nodes.push_back({capturing_->nodes.size(), nullptr, copy});
+    return failed_;
+  }
+  bool IsRegistered(uint64_t address) const {
+    auto after = registered.upper_bound(reinterpret_cast<void*>(address));
+    if (after == registered.begin()) return false;
+    --after;
+    return address < reinterpret_cast<uint64_t>(after->first) + after->second;
+  }
+  const GraphNode* last_captured() const {
+    return capturing_ == nullptr || capturing_->nodes.empty() ? nullptr : &capturing_->nodes.back();
   }
   int RunUntil(uint64_t at) {
     if (num_run_ >= at) return failed_;
@@ -446,14 +495,30 @@ EXPORT int cuMemFreeHost(void* memory) {
   free(memory);
   return kOk;
 }
+EXPORT int cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
+  if (getenv("MUSTER_EMULATED_GPU_REGISTERS_NOTHING") != nullptr) return kOutOfMemory;
+  std::lock_guard lock(TheCard().mutex);
+  return TheCard().registered.emplace(memory, bytes).second ? kOk : kInvalidValue;
+}
+EXPORT int cuMemHostUnregister(void* memory) {
+  std::lock_guard lock(TheCard().mutex);
+  return TheCard().registered.erase(memory) > 0 ? kOk : kInvalidValue;
+}
+// For tests: bytes that were copied to the card from registered memory.
+EXPORT size_t emulated_gpu_bytes_from_registered() {
+  std::lock_guard lock(TheCard().mutex);
+  return TheCard().bytes_from_registered;
+}
+// And from the card to such.
+EXPORT size_t emulated_gpu_bytes_to_registered() {
+  std::lock_guard lock(TheCard().mutex);
+  return TheCard().bytes_to_registered;
+}
 
 namespace {
 int Copy(uint64_t to, uint64_t from, size_t bytes) {
   std::lock_guard lock(TheCard().mutex);
-  return TheCard().Put([to, from, bytes] {
-    memmove(reinterpret_cast<void*>(to), reinterpret_cast<const void*>(from), bytes);
-    return kOk;
-  });
+  return TheCard().Put(Copying{to, from, bytes});
 }
 }  // namespace
 
@@ -507,11 +572,44 @@ EXPORT int cuGraphDestroy(void* graph) {
 EXPORT int cuGraphLaunch(void* exec, void*) {
   std::lock_guard lock(TheCard().mutex);
   int result = kOk;
-  for (const Work& work : (*static_cast<std::shared_ptr<Graph>*>(exec))->work) result = TheCard().Put(work);
+  for (const GraphNode& node : (*static_cast<std::shared_ptr<Graph>*>(exec))->nodes)
+    result = node.work == nullptr ? TheCard().Put(node.copy) : TheCard().Put(node.work);
   return result;
 }
 EXPORT int cuGraphExecDestroy(void* exec) {
   delete static_cast<std::shared_ptr<Graph>*>(exec);
+  return kOk;
+}
+EXPORT int cuStreamGetCaptureInfo_v2(void*, int* status, unsigned long long* id, void** graph, void* const** nodes, size_t* num_nodes) {
+  std::lock_guard lock(TheCard().mutex);
+  static void* last = nullptr;
+  last = const_cast<GraphNode*>(TheCard().last_captured());
+  *status = last != nullptr;
+  *id = 1;
+  *graph = nullptr;
+  *nodes = &last;
+  *num_nodes = last != nullptr;
+  return kOk;
+}
+EXPORT int cuGraphMemcpyNodeGetParams(void* node, void* params) {
+  const Copying& copy = static_cast<const GraphNode*>(node)->copy;
+  // As a driver does that knows all memory by its address.
+  Copy3D copy3d = {};
+  copy3d.from.type = copy3d.to.type = 4;
+  copy3d.from.device = copy.from;
+  copy3d.to.device = copy.to;
+  copy3d.width = copy.bytes;
+  memcpy(params, &copy3d, sizeof(copy3d));
+  return kOk;
+}
+EXPORT int cuGraphExecMemcpyNodeSetParams(void* exec, void* node, const void* params, void*) {
+  Copy3D copy3d;
+  memcpy(&copy3d, params, sizeof(copy3d));
+  std::lock_guard lock(TheCard().mutex);
+  Graph& graph = **static_cast<std::shared_ptr<Graph>*>(exec);
+  GraphNode& changed = graph.nodes[static_cast<const GraphNode*>(node)->number];
+  if (changed.work != nullptr || changed.copy.bytes != copy3d.width) return kInvalidValue;
+  changed.copy = {copy3d.to.device, copy3d.from.device, copy3d.width};
   return kOk;
 }
 EXPORT int cuEventCreate(void** event, unsigned) {

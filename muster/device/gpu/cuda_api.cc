@@ -71,6 +71,8 @@ absl::Status FillDriver(void* library, Driver* driver) {
   FIND(driver, library, MemFree, "cuMemFree_v2");
   FIND(driver, library, MemHostAlloc, "cuMemHostAlloc");
   FIND(driver, library, MemFreeHost, "cuMemFreeHost");
+  FIND(driver, library, MemHostRegister, "cuMemHostRegister_v2");
+  FIND(driver, library, MemHostUnregister, "cuMemHostUnregister");
   FIND(driver, library, MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2");
   FIND(driver, library, MemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2");
   FIND(driver, library, MemcpyDtoDAsync, "cuMemcpyDtoDAsync_v2");
@@ -81,6 +83,9 @@ absl::Status FillDriver(void* library, Driver* driver) {
   FIND(driver, library, StreamWaitEvent, "cuStreamWaitEvent");
   FIND(driver, library, StreamBeginCapture, "cuStreamBeginCapture_v2");
   FIND(driver, library, StreamEndCapture, "cuStreamEndCapture");
+  FIND(driver, library, StreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2");
+  FIND(driver, library, GraphMemcpyNodeGetParams, "cuGraphMemcpyNodeGetParams");
+  FIND(driver, library, GraphExecMemcpyNodeSetParams, "cuGraphExecMemcpyNodeSetParams");
   FIND(driver, library, GraphInstantiate, "cuGraphInstantiateWithFlags");
   FIND(driver, library, GraphDestroy, "cuGraphDestroy");
   FIND(driver, library, GraphLaunch, "cuGraphLaunch");

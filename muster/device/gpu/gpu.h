@@ -6,6 +6,7 @@
 // which one thread of the card waits for.
 #pragma once
 
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <string>
@@ -43,6 +44,7 @@ class Gpu : public Stream {
   // Makes this card the one that the calling thread's calls of CUDA are for.
   absl::Status MakeCurrent() const;
   cuda::StreamHandle stream_handle() const { return stream_; }
+  cuda::Context context() const { return context_; }
   GpuMemory& memory() { return *memory_; }
   PinnedMemory& pinned() { return *pinned_; }
   GpuPrograms& programs() { return *programs_; }
@@ -51,6 +53,7 @@ class Gpu : public Stream {
   // it.
   absl::Status Launch(cuda::Function function, const GpuGrid& grid,
                       absl::Span<const GpuArgument> arguments) {
+    const Added added(*this);
     return work_->Launch(function, grid, arguments);
   }
   // Copies whose memory on the host is pinned and stays until the copy is done (KeepUntilDone).
@@ -60,10 +63,12 @@ class Gpu : public Stream {
   absl::Status Fill(void* to, unsigned char value, size_t bytes);
   // See GpuTrace::AddLibrary. Calls whose accesses are known leave more to the GpuRewriter.
   absl::Status AddLibraryCall(absl::Span<const char> key, GpuLibraryCall call) {
+    const Added added(*this);
     return work_->AddLibraryCall(key, nullptr, std::move(call));
   }
   absl::Status AddLibraryCall(absl::Span<const char> key, const GpuAccesses& accesses,
                               GpuLibraryCall call) {
+    const Added added(*this);
     return work_->AddLibraryCall(key, &accesses, std::move(call));
   }
   void NoteFree(const void* base, size_t bytes) { work_->NoteFree(base, bytes); }
@@ -78,19 +83,41 @@ class Gpu : public Stream {
 
   // Keeps `buffer` until what was added so far is done.
   void KeepUntilDone(Buffer buffer);
+  // Those of one turn are called one after the other, when the last of them is.
   void WhenDone(Done done) override;
+  // Likewise, for a copy of so many bytes to the host: much of it does not wait for the end of the
+  // turn, so that it is on its way while the card computes.
+  void WhenCopied(size_t bytes, Done done);
 
  private:
+  // Counts what is added, when it has been added.
+  class Added {
+   public:
+    explicit Added(Gpu& gpu) : gpu_(gpu) {}
+    ~Added() { gpu_.num_added_.fetch_add(1, std::memory_order_release); }
+
+   private:
+    Gpu& gpu_;
+  };
+  // What a thread waits for in its turn.
+  struct TurnEnd {
+    Gpu* gpu = nullptr;
+    size_t copied_bytes = 0;
+    std::vector<Done> done;
+  };
+  static std::vector<TurnEnd>& TurnEnds();  // of this thread
   // Where the stream was when it was added.
   struct Mark {
     cuda::Event event = nullptr;
     std::vector<Buffer> kept;
     Done done;
+    uint64_t num_added = 0;
   };
 
   Gpu(int ordinal, const cuda::Driver& driver) : ordinal_(ordinal), driver_(driver) {}
   absl::Status Start();
   void AddMark(Done done);
+  void AddMarkOfTurn();
   absl::StatusOr<cuda::Event> TakeEventLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves marks that nobody waits for and that are over from the front of the queue to `over`.
   void TakeOverLocked(std::vector<Mark>& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -111,7 +138,9 @@ class Gpu : public Stream {
   std::unique_ptr<PinnedMemory> pinned_;
   std::unique_ptr<GpuPrograms> programs_;
   std::unique_ptr<GpuWork> work_;
-  std::atomic<int64_t> kept_bytes_{0};  // since the last mark
+  std::atomic<int64_t> kept_bytes_{0};   // since the last mark
+  std::atomic<uint64_t> num_added_{0};   // calls
+  std::atomic<uint64_t> num_done_{0};    // of them, without an error
 
   Mutex mutex_;
   CondVar wanted_;

@@ -12,6 +12,7 @@
 #include "muster/base/settings.h"
 #include "muster/device/device_directory.h"
 #include "muster/device/gpu/gpu.h"
+#include "muster/device/gpu/peer_memory.h"
 
 namespace muster {
 namespace {
@@ -52,17 +53,21 @@ class GpuDevice : public Device {
   void CopyToHost(const Tensor& tensor, CopyDone done) override {
     absl::StatusOr<Tensor> to = CopyOut(tensor);
     if (!to.ok()) return std::move(done)(to.status());
-    gpu_.WhenDone([to = *std::move(to), done = std::move(done)](absl::Status status) mutable {
-      if (!status.ok()) return std::move(done)(std::move(status));
-      std::move(done)(std::move(to));
-    });
+    const size_t bytes = to->size_bytes();
+    gpu_.WhenCopied(bytes,
+                    [to = *std::move(to), done = std::move(done)](absl::Status status) mutable {
+                      if (!status.ok()) return std::move(done)(std::move(status));
+                      std::move(done)(std::move(to));
+                    });
   }
 
   absl::StatusOr<Tensor> CopyFromHost(const Tensor& tensor) override {
     ASSIGN_OR_RETURN(Tensor copy, Tensor::Make(tensor.dtype(), tensor.shape(), gpu_.memory()));
     const size_t bytes = tensor.size_bytes();
     const Region* const region = tensor.buffer().region();
-    if (bytes > 0 && region != nullptr && region->kind() == MemoryKind::kPinnedHost) {
+    const bool is_pinned = region != nullptr && (region->kind() == MemoryKind::kPinnedHost ||
+                                                 PeerMemory::Global().Has(tensor.raw(), bytes));
+    if (bytes > 0 && is_pinned) {
       RETURN_IF_ERROR(gpu_.CopyIn(copy.raw(), tensor.raw(), bytes));
       gpu_.KeepUntilDone(tensor.buffer());
       return copy;

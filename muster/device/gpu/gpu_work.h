@@ -63,6 +63,13 @@ class GpuWork {
   Counts counts() const;
 
  private:
+  // A copy from or to the host, in a graph.
+  struct HostCopy {
+    int host = 0;  // number in GpuTrace::hosts
+    void* at = nullptr;
+    cuda::GraphNode node = nullptr;
+    cuda::Copy3D copy = {};
+  };
   // Work that came before.
   struct Sequence {
     std::vector<char> bytes;
@@ -70,6 +77,9 @@ class GpuWork {
     int seen = 0;
     bool cannot_be_captured = false;
     cuda::GraphExec graph = nullptr;
+    cuda::Graph source = nullptr;  // that it was made of: owns the nodes of `copies`
+    std::vector<HostCopy> copies;
+    bool keeps_hosts = false;      // the driver does not change copies of the graph
     std::vector<GpuLibraryCall> libraries;  // of the graph: what they hold is in use by it
     std::vector<GpuReplacement> rewritten;  // until the graph is made of it
     int64_t saved = 0;                      // calls by which it is shorter
@@ -84,9 +94,20 @@ class GpuWork {
   absl::Status RunDirectlyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RunRewrittenLocked(const Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Sequence* FindLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The graph of what `run` puts on the stream; null where it cannot be captured.
-  cuda::GraphExec CaptureLocked(absl::FunctionRef<absl::Status()> run)
+  // The graph of what `run` puts on the stream, and its copies from and to the host; null where it
+  // cannot be captured.
+  struct Captured {
+    cuda::GraphExec graph = nullptr;
+    cuda::Graph source = nullptr;
+    std::vector<HostCopy> copies;
+  };
+  Captured CaptureLocked(absl::FunctionRef<absl::Status()> run)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TakeGraphLocked(Sequence& sequence, Captured captured) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void DropGraphLocked(Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Makes the graph copy from and to where the calls that wait do. False: it does as before.
+  void NoteCapturedLocked(const GpuCall& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool PlaceCopiesLocked(Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RewriteLocked(Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Takes the rewritten sequence where all its functions are compiled.
   void AdoptRewrittenLocked(Sequence& sequence, Over& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -102,6 +123,8 @@ class GpuWork {
   GpuTrace trace_ ABSL_GUARDED_BY(mutex_);
   size_t most_waiting_ ABSL_GUARDED_BY(mutex_);  // calls
   std::vector<Buffer> kept_ ABSL_GUARDED_BY(mutex_);
+  // Of what is being captured; null: nothing is.
+  std::vector<HostCopy>* captured_ ABSL_GUARDED_BY(mutex_) = nullptr;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Sequence>> sequences_ ABSL_GUARDED_BY(mutex_);
   size_t sequence_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t flushes_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -8,7 +8,9 @@
 #include <emmintrin.h>
 #endif
 
+#include "muster/base/log.h"
 #include "muster/device/gpu/gpu.h"
+#include "muster/tensor/shared_memory.h"
 
 namespace muster {
 namespace {
@@ -16,6 +18,7 @@ namespace {
 constexpr int kSmallestClass = 8;  // 256 bytes
 constexpr int kSlabClass = 21;     // smaller blocks are cut from slabs of 2 MiB
 constexpr size_t kMostFreeBytes = size_t{2} << 30;
+constexpr size_t kPageBytes = 4096;  // the card takes whole pages
 
 int ClassOf(size_t bytes) {
   return std::max(kSmallestClass, static_cast<int>(std::bit_width(std::max<size_t>(bytes, 1) - 1)));
@@ -64,9 +67,8 @@ Buffer PinnedMemory::Allocate(size_t size_bytes) {
     std::vector<void*>& free = free_[size_class];
     if (free.empty()) {
       const int taken_class = std::max(size_class, kSlabClass);
-      void* taken = nullptr;
-      if (gpu_.driver().MemHostAlloc(&taken, size_t{1} << taken_class, cuda::kHostPortable) != 0)
-        return Buffer();
+      void* const taken = TakeLocked(size_t{1} << taken_class);
+      if (taken == nullptr) return Buffer();
       for (size_t at = 0; at < (size_t{1} << taken_class); at += size_t{1} << size_class)
         free.push_back(static_cast<char*>(taken) + at);
       free_bytes_ += size_t{1} << taken_class;
@@ -81,24 +83,60 @@ Buffer PinnedMemory::Allocate(size_t size_bytes) {
   return Buffer(MakeRef<PinnedRegion>(*this, block, size_class), 0, size_bytes);
 }
 
+void* PinnedMemory::TakeLocked(size_t bytes) {
+  if (SharesLargeBuffers() && !cannot_register_) {
+    if (void* const shared = TakeSharedLocked(bytes)) return shared;
+  }
+  void* taken = nullptr;
+  const bool is_taken = gpu_.driver().MemHostAlloc(&taken, bytes, cuda::kHostPortable) == 0;
+  return is_taken ? taken : nullptr;
+}
+
+void* PinnedMemory::TakeSharedLocked(size_t bytes) {
+  void* const block = SharedMemory::Global().Allocate(bytes + kPageBytes);
+  if (block == nullptr) return nullptr;
+  const uintptr_t first =
+      (reinterpret_cast<uintptr_t>(block) + kPageBytes - 1) / kPageBytes * kPageBytes;
+  void* const taken = reinterpret_cast<void*>(first);
+  const absl::Status status = cuda::Check(
+      gpu_.driver().MemHostRegister(taken, bytes, cuda::kRegisterPortable), "cuMemHostRegister");
+  if (!status.ok()) {
+    LOG(INFO) << "values from the GPU are copied on their way to other tasks: " << status.message();
+    cannot_register_ = true;
+    SharedMemory::Global().Free(block, bytes + kPageBytes);
+    return nullptr;
+  }
+  shared_.emplace(taken, block);
+  return taken;
+}
+
+void PinnedMemory::GiveBackLocked(void* block, size_t bytes) {
+  const auto shared = shared_.find(block);
+  if (shared == shared_.end()) {
+    gpu_.driver().MemFreeHost(block);
+    return;
+  }
+  gpu_.driver().MemHostUnregister(block);
+  SharedMemory::Global().Free(shared->second, bytes + kPageBytes);
+  shared_.erase(shared);
+}
+
 Allocator::Usage PinnedMemory::usage() const {
   MutexLock lock(mutex_);
   return usage_;
 }
 
 void PinnedMemory::Free(void* block, int size_class) {
-  bool is_kept = true;
-  {
-    MutexLock lock(mutex_);
-    const size_t bytes = size_t{1} << size_class;
-    usage_.bytes_in_use -= static_cast<int64_t>(bytes);
-    is_kept = size_class < kSlabClass || free_bytes_ + bytes <= kMostFreeBytes;
-    if (is_kept) {
-      free_[size_class].push_back(block);
-      free_bytes_ += bytes;
-    }
+  const size_t bytes = size_t{1} << size_class;
+  MutexLock lock(mutex_);
+  usage_.bytes_in_use -= static_cast<int64_t>(bytes);
+  const bool is_kept = size_class < kSlabClass || free_bytes_ + bytes <= kMostFreeBytes;
+  if (is_kept || !gpu_.MakeCurrent().ok()) {
+    free_[size_class].push_back(block);
+    free_bytes_ += bytes;
+  } else {
+    GiveBackLocked(block, bytes);
   }
-  if (!is_kept && gpu_.MakeCurrent().ok()) gpu_.driver().MemFreeHost(block);
 }
 
 }  // namespace muster

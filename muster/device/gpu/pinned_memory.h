@@ -1,10 +1,14 @@
 // Memory of the host that a card copies to and from by itself. Taking it from the driver is slow,
-// so freed blocks are kept for reuse.
+// so freed blocks are kept for reuse. In a process whose large tensors other processes of the machine
+// read in place it is a part of SharedMemory: what the card has put there goes to a peer without a
+// copy.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <vector>
+
+#include "absl/container/flat_hash_map.h"
 
 #include "muster/base/mutex.h"
 #include "muster/tensor/buffer.h"
@@ -26,6 +30,10 @@ class PinnedMemory : public Allocator {
   friend class PinnedRegion;
   static constexpr int kClasses = 64;
 
+  // Memory of the system that the card may use; null where there is none.
+  void* TakeLocked(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void* TakeSharedLocked(size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void GiveBackLocked(void* block, size_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Free(void* block, int size_class);
 
   Gpu& gpu_;
@@ -33,6 +41,9 @@ class PinnedMemory : public Allocator {
   // Blocks of a size are powers of two.
   std::array<std::vector<void*>, kClasses> free_ ABSL_GUARDED_BY(mutex_);
   size_t free_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Blocks of SharedMemory, by where the card's part of them begins.
+  absl::flat_hash_map<void*, void*> shared_ ABSL_GUARDED_BY(mutex_);
+  bool cannot_register_ ABSL_GUARDED_BY(mutex_) = false;
   Usage usage_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -23,5 +23,8 @@ absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> grap
 // What a rewrite says to a kernel that changes rows on a GPU: gradients of one row are summed
 // first. Without this attribute the row is changed by one after the other.
 inline constexpr char kSumsRepeatedRows[] = "_sums_repeated_rows";
+// An attribute that rewriting gives to cross entropies on GPUs: what their second output is
+// multiplied by.
+inline constexpr char kBackpropScale[] = "_backprop_scale";
 
 }  // namespace muster

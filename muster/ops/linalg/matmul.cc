@@ -1,9 +1,12 @@
 // MatMul, and SparseMatMul done densely.
 #include "muster/ops/linalg/matmul.h"
 
+#include <optional>
+
 #include "muster/graph/build/emit.h"
 #include "muster/ops/gpu_kernel.h"
 #include "muster/ops/linalg/cublas.h"
+#include "muster/ops/linalg/small_product.h"
 #include "muster/ops/math/float16.h"
 #include "muster/ops/op.h"
 
@@ -100,6 +103,9 @@ class MatMul : public Kernel {
 
 class GpuMatMul : public GpuKernel {
  public:
+  explicit GpuMatMul(DType dtype) {
+    if (dtype == DType::kFloat) small_.emplace(*this);
+  }
   absl::Status Init(KernelSetup& setup) override {
     RETURN_IF_ERROR(GpuKernel::Init(setup));
     ASSIGN_OR_RETURN(transpose_a_, setup.Attr<bool>("transpose_a"));
@@ -114,6 +120,8 @@ class GpuMatMul : public GpuKernel {
                      CheckedProduct(a.shape(), b.shape(), transpose_a_, transpose_b_));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({products.shape.m, products.shape.n}));
     ASSIGN_OR_RETURN(Tensor * out, c.AllocateOutput(0, shape));
+    if (small_ && GpuSmallProduct::Takes(products.shape))
+      return small_->Multiply(products.shape, a.raw(), b.raw(), nullptr, out->raw(), false);
     products.a = a.raw();
     products.b = b.raw();
     products.c = out->raw();
@@ -121,6 +129,7 @@ class GpuMatMul : public GpuKernel {
   }
 
  private:
+  std::optional<GpuSmallProduct> small_;
   bool transpose_a_ = false;
   bool transpose_b_ = false;
 };
@@ -226,7 +235,9 @@ DEFINE_OP(MatMul) {
       .Shape(MatMulShape)
       .Gradient(DifferentiateMatMul)
       .CpuTypes<ProductTypes>("T", []<typename T>() { return New<MatMul<T>>(); })
-      .GpuTypes("T", GpuProductTypes(), [](DType) { return New<GpuMatMul>(); });
+      .GpuTypes("T", GpuProductTypes(), [](DType dtype) -> KernelFactory {
+        return [dtype] { return std::make_unique<GpuMatMul>(dtype); };
+      });
 }
 
 DEFINE_OP(SparseMatMul) {
