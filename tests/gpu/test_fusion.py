@@ -330,3 +330,29 @@ with tf.Session() as session:
     print("left", left)
     assert left <= 18, left
 """)
+
+
+def test_sums_over_rows():
+    """Layer normalization and softmax with their gradients, of rows that fill the lanes and rows that do not, also of 16-bit floats."""
+    for rows, width, dtype, least in ((40, 64, "float32", 30), (9, 30, "float32", 24), (7, 200, "float32", 24), (12, 48, "bfloat16", 20)):
+        _passes("""
+random = np.random.RandomState(0)
+rows, width, dtype = %d, %d, tf.%s
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [rows, width])
+    kernel, bias, beta, gamma = (tf.Variable(random.randn(*shape).astype(np.float32) * 0.3) for shape in (
+        [width, width], [width], [width], [width]))
+    at = tf.nn.bias_add(tf.matmul(x, kernel), bias) + x
+    mean, variance = tf.nn.moments(at, [-1], keep_dims=True)
+    at = tf.nn.batch_normalization(at, mean, variance, beta, gamma, 1e-6)
+    logits = tf.cast(tf.matmul(at, kernel), dtype) * tf.constant(0.25, dtype)
+    chances = tf.nn.softmax(logits)
+    low, high = tf.reduce_min(at, 1), tf.reduce_max(at, 1, keepdims=True)
+    spread = tf.square(at - high) * 0.1 + tf.expand_dims(low, 1)
+    loss = tf.reduce_sum(tf.cast(chances, tf.float32) * tf.sin(at)) + tf.reduce_sum(spread)
+    gradients = tf.gradients(loss, [x, kernel, bias, beta, gamma])
+begin = tf.global_variables_initializer()
+data = [random.randn(rows, width).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    rounds(session, begin, lambda i: ([at, chances, low, spread] + gradients, {x: data[i]}), least=%d)
+""" % (rows, width, dtype, least))

@@ -231,3 +231,24 @@ def test_values_are_read_before_they_are_assigned():
                 x = 2 * x + 1
                 np.testing.assert_array_equal(results[8], x)
     """)
+
+
+def test_what_reads_a_variable_may_wait_for_its_change_elsewhere():
+    """The CPU computes after an assignment what is joined with the value of before it: the assignment must not wait for that."""
+    card.run("""
+        import numpy as np
+        import muster as tf
+        with tf.device("/gpu:0"):
+            v = tf.Variable(tf.ones([4]))
+            old = v * 3.0
+            change = tf.assign(v, tf.fill([4], 5.0))
+        with tf.device("/cpu:0"), tf.control_dependencies([change]):
+            there = tf.constant(2.0) + 1.0
+        with tf.device("/gpu:0"):
+            joined = tf.convert_to_tensor(v) * there
+        config = tf.ConfigProto(operation_timeout_in_ms=20000)
+        with tf.Session(config=config) as session:
+            session.run(tf.global_variables_initializer())
+            for _ in range(3):
+                session.run(joined)
+    """)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/match.h"
 
@@ -56,6 +57,14 @@ bool ComputesOnly(const Node& node) {
                                                                             "Tanh"};
   if (node.op() == "Cast") return node.input_types()[0] != node.output_types()[0];
   return ops->contains(node.op());
+}
+
+// Ops behind an assignment whose effects nothing else can wait for: they stay in this partition.
+bool StaysHere(const Node& node) {
+  static const auto* const ops = new absl::flat_hash_set<absl::string_view>{
+      "Identity", "NoOp", "_Retval", "_DeviceRetval", "_MusterCopyToHost"};
+  return ops->contains(node.op()) || ComputesOnly(node) || IsRead(node) ||
+         absl::StartsWith(node.op(), "Assign");
 }
 
 class Orderer {
@@ -161,8 +170,11 @@ class Orderer {
     if (variable.num_inputs() != 0) return;
     const std::optional<std::vector<const Node*>> users = UsersOf(variable, change);
     if (!users) return;
+    // What reads the old value must not wait for the change: not here, and not by way of another
+    // partition or of a queue.
     const std::optional<absl::flat_hash_set<int>> after = After(change);
-    if (!after) return;
+    if (!after || absl::c_any_of(*after, [&](int id) { return !StaysHere(*graph_.nodes()[id]); }))
+      return;
     for (const Node* const user : *users)
       if (after->contains(user->id())) return;
     for (const Node* const user : *users) AddEdge(*user, change);

@@ -36,22 +36,52 @@ bool OverlapsPartly(const GpuRange& range, const std::vector<GpuRange>& others) 
       others, [&](const GpuRange& other) { return range.Overlaps(other) && !(range == other); });
 }
 
+// The rows that the group has, with the node.
+const RowShape& RowsWith(const Group& group, const ElementNode& node) {
+  return group.rows.size > 0 ? group.rows : node.rows;
+}
+// Whether the node has as many elements as the group, or as rows of it.
+bool HasPlace(const Group& group, const ElementNode& node) {
+  if (node.rows.size > 0)
+    return node.full_count() == group.count && (group.rows.size == 0 || group.rows == node.rows);
+  return node.count == group.count ||
+         (group.rows.size > 0 && node.count * group.rows.size == group.count);
+}
+// Whether each thread, or those of one row, reads what is at its own place.
+bool IsLocal(const RowShape& rows, int64_t count, const ElementOperand& operand) {
+  return operand.is_flat() || IsOfRows(rows, count, operand);
+}
+// The write whose value the operand is.
+const Write* ValueOf(const Group& group, const RowShape& rows, const ElementOperand& operand) {
+  if (!IsLocal(rows, group.count, operand)) return nullptr;
+  const Write* const write = group.LiveWrite(operand.range());
+  if (write == nullptr || SizeOfGpuType(operand.type) != SizeOfGpuType(write->to.type))
+    return nullptr;
+  return write;
+}
+
 // Whether the node may run together with the group, at the node's place.
 bool Fits(const Group& group, const ElementNode& node) {
   if (group.nodes.size() >= kMostNodes || group.writes.size() >= kMostWrites ||
       group.flat_reads.size() + group.other_reads.size() + node.operands.size() > kMostReads)
     return false;
+  const RowShape& rows = RowsWith(group, node);
+  const bool is_flat = node.out.is_flat();
+  if (rows.size > 0) {
+    if (!is_flat || absl::c_any_of(group.writes, [](const Write& w) { return !w.to.is_flat(); }))
+      return false;
+    // What has one element for each row takes such, or one for all.
+    const bool is_of_rows = node.rows.size == 0 && node.count != group.count;
+    if (is_of_rows && absl::c_any_of(node.operands, [](const ElementOperand& operand) {
+          return !operand.is_flat() && !operand.is_scalar();
+        }))
+      return false;
+  }
   for (const ElementOperand& operand : node.operands) {
     const GpuRange range = operand.range();
-    for (const Write& write : group.writes) {
-      if (write.is_dead || !range.Overlaps(write.range)) continue;
-      // It is there as the value of a step, but element by element only.
-      if (!operand.is_flat() || !write.to.is_flat() || !(range == write.range) ||
-          SizeOfGpuType(operand.type) != SizeOfGpuType(write.to.type))
-        return false;
-    }
+    // It is there as the value of a step, but element by element only.
+    if (OverlapsLive(range, group.writes) && ValueOf(group, rows, operand) == nullptr) return false;
   }
-  const bool is_flat = node.out.is_flat();
   const GpuRange out = node.out.range();
   if (OverlapsAny(out, group.other_reads) || OverlapsPartly(out, group.flat_reads) ||
       (!is_flat && OverlapsAny(out, group.flat_reads)))
@@ -59,7 +89,8 @@ bool Fits(const Group& group, const ElementNode& node) {
   for (const ElementOperand& operand : node.operands) {
     // Other threads would read what this one has overwritten.
     const GpuRange range = operand.range();
-    if (out.Overlaps(range) && !(operand.is_flat() && is_flat && out == range)) return false;
+    const bool is_same = IsLocal(rows, group.count, operand) && is_flat && out == range;
+    if (out.Overlaps(range) && !is_same) return false;
   }
   return absl::c_all_of(group.writes, [&](const Write& write) {
     return write.is_dead || (is_flat && write.to.is_flat() && out == write.range) ||
@@ -68,11 +99,13 @@ bool Fits(const Group& group, const ElementNode& node) {
 }
 
 void Join(Group& group, int number, ElementNode node) {
+  if (node.rows.size > 0) group.rows = node.rows;
   for (ElementOperand& operand : node.operands) {
     const GpuRange range = operand.range();
-    operand.is_value = operand.is_flat() && group.LiveWrite(range) != nullptr;
+    operand.is_value = ValueOf(group, group.rows, operand) != nullptr;
     if (operand.is_value) continue;
-    std::vector<GpuRange>& reads = operand.is_flat() ? group.flat_reads : group.other_reads;
+    std::vector<GpuRange>& reads =
+        IsLocal(group.rows, group.count, operand) ? group.flat_reads : group.other_reads;
     if (!absl::c_linear_search(reads, range)) reads.push_back(range);
   }
   const GpuRange out = node.out.range();
@@ -98,6 +131,7 @@ void Merge(Group& into, Group& from) {
       if (!absl::c_linear_search(to, range)) to.push_back(range);
   };
   into.position = std::max(into.position, from.position);
+  if (from.rows.size > 0) into.rows = from.rows;
   into.is_required |= from.is_required;
   add(into.flat_reads, from.flat_reads);
   add(into.other_reads, from.other_reads);
@@ -184,10 +218,10 @@ class Grouping {
       if (write == nullptr || write->is_changed) continue;
       if (!CanAlsoWrite(*group, to) || IsUsedAfter(*group, number, to)) return false;
       ElementNode node;
-      node.count = group->count;
-      node.operands = {FlatOperand(from.begin, write->to.type, group->count)};
+      node.count = write->to.dims[0].size;
+      node.operands = {FlatOperand(from.begin, write->to.type, node.count)};
       node.operands[0].is_value = true;
-      node.out = FlatOperand(to.begin, write->to.type, group->count);
+      node.out = FlatOperand(to.begin, write->to.type, node.count);
       group->writes.push_back({node.out, to});
       group->nodes.emplace_back(number, std::move(node));
       return true;
@@ -236,9 +270,9 @@ class Grouping {
       const Write* const write = group->LiveWrite({from, from + call.bytes});
       if (write == nullptr) continue;
       ElementNode node;
-      node.count = group->count;
-      node.operands = {FlatOperand(from, write->to.type, group->count)};
-      node.out = FlatOperand(static_cast<const char*>(call.to), write->to.type, group->count);
+      node.count = write->to.dims[0].size;
+      node.operands = {FlatOperand(from, write->to.type, node.count)};
+      node.out = FlatOperand(static_cast<const char*>(call.to), write->to.type, node.count);
       return {node};
     }
     return {};
@@ -284,7 +318,8 @@ class Grouping {
   static std::optional<ElementNode> ComputedPart(const Group& group, const Write& write,
                                                  const ElementNode& copy) {
     const ElementOperand& part = copy.operands[0];
-    if (write.range == part.range() || SizeOfGpuType(part.type) != SizeOfGpuType(write.to.type))
+    if (group.rows.size > 0 || write.range == part.range() ||
+        SizeOfGpuType(part.type) != SizeOfGpuType(write.to.type))
       return std::nullopt;
     const auto found = std::find_if(
         group.nodes.rbegin(), group.nodes.rend(),
@@ -331,14 +366,15 @@ class Grouping {
     std::vector<Group*> holders;
     Group* small = nullptr;
     for (const auto& group : groups_) {
-      if (!group->is_open || group->count != node.count) continue;
+      if (!group->is_open || !HasPlace(*group, node)) continue;
+      const RowShape& rows = RowsWith(*group, node);
       const bool holds = absl::c_any_of(node.operands, [&](const ElementOperand& operand) {
-        const GpuRange range = operand.range();
-        return operand.is_flat() && (group->LiveWrite(range) != nullptr ||
-                                     absl::c_linear_search(group->flat_reads, range));
+        return IsLocal(rows, group->count, operand) &&
+               (ValueOf(*group, rows, operand) != nullptr ||
+                absl::c_linear_search(group->flat_reads, operand.range()));
       });
       if (holds) holders.push_back(group.get());
-      if (node.count <= kFewElements) small = group.get();
+      if (node.count <= kFewElements && node.count == group->count) small = group.get();
     }
     // The latest first: most likely the one that has just computed an operand.
     std::reverse(holders.begin(), holders.end());
@@ -354,7 +390,7 @@ class Grouping {
     }
     if (joined != nullptr && Fits(*joined, node)) return joined;
     groups_.push_back(std::make_unique<Group>());
-    groups_.back()->count = node.count;
+    groups_.back()->count = node.full_count();
     return groups_.back().get();
   }
 
@@ -363,6 +399,12 @@ class Grouping {
     if (a.nodes.size() + b.nodes.size() >= kMostNodes ||
         a.writes.size() + b.writes.size() >= kMostWrites ||
         reads(a) + reads(b) + node.operands.size() > kMostReads)
+      return false;
+    if (a.count != b.count || (a.rows.size > 0 && b.rows.size > 0 && !(a.rows == b.rows)))
+      return false;
+    const auto is_strided = [](const Write& write) { return !write.to.is_flat(); };
+    if ((a.rows.size > 0 || b.rows.size > 0) &&
+        (absl::c_any_of(a.writes, is_strided) || absl::c_any_of(b.writes, is_strided)))
       return false;
     // What one reads at other places than its own, or in part, the other must not write.
     const auto disturbs = [](const Group& writer, const Group& reader) {
@@ -384,6 +426,12 @@ class Grouping {
 };
 
 }  // namespace
+
+bool IsOfRows(const RowShape& rows, int64_t count, const ElementOperand& operand) {
+  const std::vector<StridedDim>& dims = operand.dims;
+  return rows.size > 0 && dims.size() == 2 && dims[0].size == rows.size && dims[0].stride == 0 &&
+         dims[1].stride == 1 && dims[1].size * rows.size == count;
+}
 
 std::vector<std::unique_ptr<ElementGroup>> FindElementGroups(
     Gpu& gpu, const std::vector<GpuTracedCall>& calls, const absl::flat_hash_set<int>& left_out) {

@@ -4,6 +4,8 @@
 // was: the earlier ones are put off. So a call outside of the group that needs what the group
 // writes, or writes what the group reads or writes, ends it. A value that only the group reads, and
 // whose memory is free at the end, is never written to memory at all.
+//
+// Sums and the like over the last dim take part: the threads that share a row then have all of it.
 #pragma once
 
 #include <memory>
@@ -26,7 +28,8 @@ struct ElementWrite {
 };
 
 struct ElementGroup {
-  int64_t count = 0;
+  int64_t count = 0;  // of elements
+  RowShape rows;      // where some node needs them: others may then have one element for each row
   bool is_open = true;
   int position = 0;                                // of its last call, where it runs
   std::vector<std::pair<int, ElementNode>> nodes;  // with the number of their call
@@ -42,6 +45,9 @@ struct ElementGroup {
     return nullptr;
   }
 };
+
+// Has one element for each row.
+bool IsOfRows(const RowShape& rows, int64_t count, const ElementOperand& operand);
 
 // Those that were merged into others are empty. The calls `left_out`, if they copy parts of
 // tensors, are no nodes.

@@ -10,6 +10,7 @@
 
 #include "muster/ops/indexing/boxes.h"
 #include "muster/ops/math/elementwise_gpu.h"
+#include "muster/ops/math/reduce_gpu.h"
 
 namespace muster {
 namespace {
@@ -175,6 +176,42 @@ std::optional<ElementNode> Read(const GpuCall& call, absl::string_view kernel,
   return node;
 }
 
+// --- Sums and the like over rows
+constexpr int64_t kShortestRow = 16;
+constexpr int64_t kMostInLane = 32;  // elements of a row
+constexpr int64_t kMostLanes = 512;
+
+// `op` is "Mean<float>".
+std::vector<ElementNode> ReadReduction(const GpuCall& call, absl::string_view op) {
+  static const auto* const ops =
+      new absl::flat_hash_set<absl::string_view>{"Sum", "Mean", "Max", "Min", "Prod"};
+  static const auto* const types =
+      new absl::flat_hash_set<absl::string_view>{"float", "Half", "Bfloat16", "double"};
+  const size_t open = op.find('<');
+  if (open == op.npos || op.back() != '>' || !ops->contains(op.substr(0, open))) return {};
+  const absl::string_view type = op.substr(open + 1, op.size() - open - 2);
+  if (!types->contains(type)) return {};
+  const auto plan = Argument<GpuReducePlan>(call, 2);
+  const bool has_rows = plan.by_rows != 0 && plan.reduced.dims == 1 && plan.kept.dims == 1 &&
+                        plan.reduced.strides[0] == 1 && plan.kept.strides[0] == plan.terms &&
+                        plan.finish_terms == plan.terms && plan.piece >= plan.terms &&
+                        call.grid.blocks_y == 1 && plan.outputs > 1;
+  if (!has_rows) return {};
+  ElementNode node;
+  node.rows = {plan.terms, plan.lanes, plan.packed != 0 ? 16 / SizeOfGpuType(type) : 1};
+  const int64_t at_once = node.rows.lanes * node.rows.pack;
+  if (plan.terms < kShortestRow || plan.lanes > kMostLanes ||
+      (plan.terms + at_once - 1) / at_once * node.rows.pack > kMostInLane)
+    return {};
+  node.step = "Reduced";
+  node.before = std::string(op);
+  node.count = plan.outputs;
+  node.operands = {FlatOperand(Argument<const char*>(call, 0), type, plan.outputs * plan.terms)};
+  node.out = FlatOperand(Argument<const char*>(call, 1), type, plan.outputs);
+  if (node.operands[0].pointer == nullptr || node.out.pointer == nullptr) return {};
+  return {node};
+}
+
 // --- Copies of boxes
 int64_t WordBytes(absl::string_view word) {
   return word == "Word16" ? int64_t{sizeof(Word16)} : SizeOfGpuType(word);
@@ -331,11 +368,13 @@ std::vector<ElementNode> ReadElementNodes(const GpuCall& call, absl::string_view
       {"ActivateGrad", "nn/activations.cu"},
       {"BiasAdd", "nn/bias.cu"},
       {"Change", "state/change.cu"},
+      {"Reduce", "math/reduction.cu"},
       {"CopyBox", "indexing/strided_copy.cu"},
       {"CopyBoxes", "indexing/strided_copy.cu"}};
   const auto file = files->find(kernel);
   if (file == files->end() || file->second != name.substr(0, colon)) return {};
   const absl::string_view arguments = name.substr(open + 1, name.size() - open - 2);
+  if (kernel == "Reduce") return ReadReduction(call, arguments);
   // Functions with template arguments of their own are not joined.
   if (arguments.find('<') != arguments.npos) return {};
   if (file->second == "indexing/strided_copy.cu") return ReadBoxes(call, kernel, arguments);

@@ -33,14 +33,26 @@ struct ElementOperand {
   bool IsApartFrom(const ElementOperand& other) const;
 };
 
+// Rows of `size` neighbouring elements, each shared by `lanes` threads that take `pack` elements in
+// turn (math/reduce.cuh).
+struct RowShape {
+  int64_t size = 0;  // 0: there are no rows
+  int64_t lanes = 0, pack = 0;
+  bool operator==(const RowShape& other) const {
+    return size == other.size && lanes == other.lanes && pack == other.pack;
+  }
+};
+
 struct ElementNode {
-  // Of fused.cu, with the template arguments before those that name the operands. Empty: a copy.
+  // Of steps.cuh, with the template arguments before those that name the operands. Empty: a copy.
   std::string step;
   std::string before;
   std::vector<ElementOperand> operands;
   ElementOperand out;
   int64_t count = 0;
+  RowShape rows;  // of what it takes, where it gives one element for each row
 
+  int64_t full_count() const { return rows.size > 0 ? count * rows.size : count; }
   bool is_copy() const { return step.empty(); }
 };
 

@@ -86,46 +86,35 @@ class Builder {
 
   std::optional<GpuReplacement> Build(Gpu& gpu) {
     if (ins_.empty() || outs_.empty()) return std::nullopt;
+    const bool has_rows = group_.rows.size > 0;
     std::vector<std::string> parts;
     for (size_t i = 0; i < ins_.size(); ++i)
-      parts.push_back(absl::StrCat("In<", i, ", ", ins_[i].type, ", ", PlaceOf(ins_[i]), ">"));
+      parts.push_back(absl::StrCat(has_rows ? "RowIn<" : "In<", i, ", ", ins_[i].type, ", ",
+                                   PlaceOf(ins_[i]), ">"));
     for (const Step& step : steps_) {
       std::string part = absl::StrCat(step.head);
       for (const Value& value : step.from) absl::StrAppend(&part, ", ", NumberOf(value));
       parts.push_back(absl::StrCat(part, ">"));
     }
+    if (has_rows) parts.push_back("AllLoaded");
     for (size_t i = 0; i < outs_.size(); ++i) {
       const auto& [to, value] = outs_[i];
-      parts.push_back(absl::StrCat("Out<", i, ", ", NumberOf(value), ", ", PlaceOf(*to), ">"));
+      parts.push_back(absl::StrCat(has_rows ? "RowOut<" : "Out<", i, ", ", NumberOf(value), ", ",
+                                   PlaceOf(*to), ">"));
     }
-    std::vector<std::vector<StridedDim>> dims = patterns_;
-    if (dims.empty()) {
-      dims = {{{group_.count, 1}}};
-    } else {
-      dims = CommonDims(std::move(dims));
-      // The function knows innermost dims along which elements are neighbours, or the same.
-      const bool has_steps = absl::c_any_of(dims, [](const std::vector<StridedDim>& strided) {
-        return !strided.empty() && strided[0].stride > 1;
-      });
-      for (std::vector<StridedDim>& strided : dims)
-        if (has_steps) strided.insert(strided.begin(), {1, 0});
-      if (dims.empty() || dims[0].size() > GpuBroadcast<1>::kMaxOuter + 1) return std::nullopt;
-    }
-    const int64_t pack = PackOf(dims);
+    const std::vector<std::vector<StridedDim>> dims = Dims();
+    if (dims.empty() || dims[0].size() > GpuBroadcast<1>::kMaxOuter + 1) return std::nullopt;
     Bytes bytes;
     for (const ElementOperand& operand : ins_) bytes.Put(operand.pointer);
     for (const auto& [to, value] : outs_) bytes.Put(to->pointer);
     PutBroadcast(bytes, group_.count, dims);
     GpuReplacement replacement;
-    replacement.program = &gpu.programs().Get(
-        "fusion/fused.cu",
-        absl::StrCat("Fused<", pack, ", FusedArguments<", ins_.size(), ", ", outs_.size(), ", ",
-                     dims.size(), ">, ", absl::StrJoin(parts, ", "), ">"));
-    const int64_t wanted = ((group_.count + pack - 1) / pack + kThreads - 1) / kThreads;
-    replacement.grid.threads_x = kThreads;
-    replacement.grid.blocks_x = static_cast<unsigned>(
-        std::min<int64_t>(wanted, gpu.multiprocessors() * kBlocksPerMultiprocessor));
     replacement.argument = std::move(bytes).Take();
+    const std::string rest = absl::StrCat("FusedArguments<", ins_.size(), ", ", outs_.size(), ", ",
+                                          dims.size(), ">, ", absl::StrJoin(parts, ", "), ">");
+    const bool is_made = has_rows ? MakeOfRows(gpu, dims, rest, replacement)
+                                  : MakeFlat(gpu, dims, rest, replacement);
+    if (!is_made) return std::nullopt;
     return replacement;
   }
 
@@ -173,9 +162,16 @@ class Builder {
     return value.is_loaded ? value.number : ins_.size() + value.number;
   }
 
+  bool IsOfEachRow(const ElementOperand& operand) const {
+    if (group_.rows.size == 0) return false;
+    return IsOfRows(group_.rows, group_.count, operand) ||
+           (operand.is_flat() && operand.dims[0].size * group_.rows.size == group_.count);
+  }
+
   // Where the elements are, as the function's arguments name it.
   std::string PlaceOf(const ElementOperand& operand) {
     if (operand.is_scalar()) return "kScalar";
+    if (IsOfEachRow(operand)) return "kOfRow";
     if (operand.is_flat()) return "kFlat";
     size_t i = 0;
     while (i < patterns_.size() && !HaveSameDims(patterns_[i], operand.dims)) ++i;
@@ -183,27 +179,75 @@ class Builder {
     return absl::StrCat(i);
   }
 
+  // Of all patterns alike. Empty: there are none.
+  std::vector<std::vector<StridedDim>> Dims() const {
+    std::vector<std::vector<StridedDim>> dims = patterns_;
+    if (group_.rows.size > 0)  // no dim crosses the end of a row
+      dims.push_back({{group_.rows.size, 0}, {group_.count / group_.rows.size, 1}});
+    if (dims.empty()) return {{{group_.count, 1}}};
+    dims = CommonDims(std::move(dims));
+    // The functions know innermost dims along which elements are neighbours, or the same.
+    const bool has_steps = absl::c_any_of(dims, [](const std::vector<StridedDim>& strided) {
+      return !strided.empty() && strided[0].stride > 1;
+    });
+    for (std::vector<StridedDim>& strided : dims)
+      if (has_steps) strided.insert(strided.begin(), {1, 0});
+    return dims;
+  }
+
+  bool MakeFlat(Gpu& gpu, const std::vector<std::vector<StridedDim>>& dims, const std::string& rest,
+                GpuReplacement& replacement) const {
+    const int64_t pack = PackOf(dims);
+    replacement.program =
+        &gpu.programs().Get("fusion/fused.cu", absl::StrCat("Fused<", pack, ", ", rest));
+    const int64_t wanted = ((group_.count + pack - 1) / pack + kThreads - 1) / kThreads;
+    replacement.grid.threads_x = kThreads;
+    replacement.grid.blocks_x = BlocksFor(gpu, wanted);
+    return true;
+  }
+
+  // False where rows cannot be read as their division wants it.
+  bool MakeOfRows(Gpu& gpu, const std::vector<std::vector<StridedDim>>& dims,
+                  const std::string& rest, GpuReplacement& replacement) const {
+    const RowShape& rows = group_.rows;
+    if (dims[0][0].size != rows.size || !Allow(rows.pack, dims)) return false;
+    replacement.program = &gpu.programs().Get(
+        "fusion/fused_rows.cu",
+        absl::StrCat("FusedRows<Rows<", rows.size, ", ", rows.lanes, ", ", rows.pack, ">, ", rest));
+    const int64_t threads = std::max<int64_t>(kThreads, rows.lanes);
+    const int64_t at_once = threads / rows.lanes, count = group_.count / rows.size;
+    replacement.grid.threads_x = static_cast<unsigned>(threads);
+    replacement.grid.blocks_x = BlocksFor(gpu, (count + at_once - 1) / at_once);
+    return true;
+  }
+
+  static unsigned BlocksFor(const Gpu& gpu, int64_t wanted) {
+    return static_cast<unsigned>(
+        std::min<int64_t>(wanted, gpu.multiprocessors() * kBlocksPerMultiprocessor));
+  }
+
   // As many elements at once as all addresses allow.
   int64_t PackOf(const std::vector<std::vector<StridedDim>>& dims) const {
     int64_t pack = std::min(kPackBytes / widest_, kMostInPack);
+    // Rows that are no multiple are run through one by one.
+    while (pack > 1 && (!Allow(pack, dims) || (!patterns_.empty() && dims[0][0].size % pack != 0)))
+      pack /= 2;
+    return pack;
+  }
+
+  bool Allow(int64_t pack, const std::vector<std::vector<StridedDim>>& dims) const {
     const auto allows = [&](const ElementOperand& operand) {
-      if (operand.is_scalar()) return true;
+      if (operand.is_scalar() || IsOfEachRow(operand)) return true;
       const int64_t bytes = SizeOfGpuType(operand.type) * pack;
       return reinterpret_cast<uintptr_t>(operand.pointer) % static_cast<uintptr_t>(bytes) == 0;
     };
-    const auto all_allow = [&] {
-      return absl::c_all_of(ins_, allows) &&
-             absl::c_all_of(outs_, [&](const auto& out) { return allows(*out.first); }) &&
-             absl::c_all_of(dims, [&](const std::vector<StridedDim>& strided) {
-               return strided[0].stride == 0 ||
-                      std::all_of(strided.begin() + 1, strided.end(),
-                                  [&](const StridedDim& dim) { return dim.stride % pack == 0; });
-             });
-    };
-    // Rows that are no multiple are run through one by one.
-    while (pack > 1 && (!all_allow() || (patterns_.empty() ? false : dims[0][0].size % pack != 0)))
-      pack /= 2;
-    return pack;
+    return absl::c_all_of(ins_, allows) &&
+           absl::c_all_of(outs_, [&](const auto& out) { return allows(*out.first); }) &&
+           absl::c_all_of(dims, [&](const std::vector<StridedDim>& strided) {
+             return strided[0].stride == 0 ||
+                    std::all_of(strided.begin() + 1, strided.end(),
+                                [&](const StridedDim& dim) { return dim.stride % pack == 0; });
+           });
   }
 
   const ElementGroup& group_;
