@@ -49,5 +49,24 @@ TEST_F(SumColumnsTest, TheGradientOfReluIsComputedWithItsSum) {
   EXPECT_EQ(Find("t")->input(0).node->op(), "BiasAddGrad");
 }
 
+TEST_F(SumColumnsTest, ASmallProductSumsItsColumns) {
+  const auto build = [&](int64_t rows, absl::string_view name) {
+    const Scope own = device_.NameScope(name);
+    const Output x = Placeholder(own, "x", DType::kFloat, {rows, 5});
+    const Output dy = Placeholder(own, "dy", DType::kFloat, {rows, 4});
+    const Output product = own.Op("MatMul", {x, dy}, {{"transpose_a", true}}, "product");
+    const Output dw = own.Op("Square", {product}, {}, "dw");
+    const Output db = own.Op("Square", {own.Op("BiasAddGrad", {dy}, {}, "sum")}, {}, "db");
+    Rewrite(SumColumnsOfProducts, {x, dy}, {dw, db});
+  };
+  build(100, "small");
+  const Node* const both = Find("small/dw")->input(0).node;
+  EXPECT_EQ(both->op(), "MusterProductAndColumns");
+  EXPECT_EQ(Find("small/db")->input(0), Output(const_cast<Node*>(both), 1));
+  build(1000, "large");
+  EXPECT_EQ(Find("large/dw")->input(0).node->op(), "MatMul");
+  EXPECT_EQ(Find("large/db")->input(0).node->op(), "BiasAddGrad");
+}
+
 }  // namespace
 }  // namespace muster
