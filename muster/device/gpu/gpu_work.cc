@@ -155,7 +155,7 @@ void GpuWork::ForgetSequences() {
   MutexLock lock(mutex_);
   if (!gpu_.MakeCurrent().ok()) return;
   for (auto& [hash, sequence] : sequences_) {
-    if (sequence->graph != nullptr) gpu_.driver().GraphExecDestroy(sequence->graph);
+    DropGraphLocked(*sequence);
     absl::c_move(sequence->libraries, std::back_inserter(over));
   }
   sequences_.clear();
@@ -354,6 +354,7 @@ bool GpuWork::PlaceCopiesLocked(Sequence& sequence) {
         LOG(INFO) << "the driver does not change the copies of a graph, which is made anew";
       DropGraphLocked(sequence);
       sequence.rewritten = {};
+      sequence.saved = 0;
       sequence.seen = -kSeenAfterRefusal;
       return false;
     }
