@@ -13,6 +13,7 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "muster/base/threads/thread_name.h"
 #include "muster/cli/commands.h"
 #include "muster/cli/security_flags.h"
 #include "muster/server/server.h"
@@ -129,6 +130,7 @@ class StopSignals {
     int signal = 0;
     sigwait(&set_, &signal);
     std::thread([this] {
+      NameThread("muster-signal");
       int second = 0;
       sigwait(&set_, &second);
       _exit(128 + second);

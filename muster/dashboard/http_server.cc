@@ -22,6 +22,7 @@
 #include <unistd.h>
 
 #include "muster/base/net/listening_sockets.h"
+#include "muster/base/threads/thread_name.h"
 
 namespace muster {
 namespace {
@@ -81,7 +82,10 @@ class PollingServer : public HttpServer {
         wake_(std::move(wake)),
         acceptor_(absl::StrCat("the pages on port ", listeners_.port()), options_.limits,
                   /*keeps_spares=*/true),
-        thread_([this] { Run(); }) {}
+        thread_([this] {
+          NameThread("muster-http");
+          Run();
+        }) {}
 
   ~PollingServer() override {
     const uint64_t one = 1;

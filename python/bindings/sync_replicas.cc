@@ -95,6 +95,12 @@ void BindSyncReplicas(nb::module_& m) {
           [](const SyncReplicas& sync, Session& session) {
             ThrowIfRunError(sync.ReleaseWorkers(session));
           },
+          nb::call_guard<ReleasedGil>())
+      .def(
+          "return_tokens",
+          [](const SyncReplicas& sync, Session& session) {
+            ThrowIfRunError(sync.ReturnTokens(session));
+          },
           nb::call_guard<ReleasedGil>());
   m.def("new_sync_replicas", [](int aggregate, int total, std::string name) {
     SyncReplicasOptions options;

@@ -17,6 +17,7 @@ def parse_flags():
     parser.add_argument("--task_index", type=int)
     parser.add_argument("--style", choices=["monitored", "supervisor"], default="monitored")
     parser.add_argument("--sync", action="store_true")
+    parser.add_argument("--no_stop", action="store_true", help="end without stopping the supervisor")
     parser.add_argument("--no_hook", action="store_true", help="forget the hook that synchronous training needs")
     parser.add_argument("--aggregate", type=int, default=2)
     parser.add_argument("--total", type=int, default=2)
@@ -98,8 +99,9 @@ def main():
             supervisor.start_queue_runners(session, [optimizer.get_chief_queue_runner()])
         made = loop(flags, session, supervisor.should_stop, train, step, counters)
         say("loop ended", made)
-        supervisor.stop()
-        session.close()
+        if not flags.no_stop:
+            supervisor.stop()
+            session.close()
     else:
         hooks = [tf.train.StopAtStepHook(last_step=flags.last_step)]
         if flags.sync and not flags.no_hook:

@@ -4,6 +4,7 @@ import glob
 import re
 import time
 
+import pytest
 from trainer_cluster import SLACK
 
 
@@ -116,6 +117,18 @@ def test_synchronous_training_ends_soon(trainers):
         ended = time.time()
         assert task.wait(60) == 0
         assert time.time() - ended < 2 * SLACK  # TensorFlow: 120 s
+
+
+@pytest.mark.parametrize("flags", [(), ("--style", "supervisor"), ("--style", "supervisor", "--no_stop")],
+                         ids=["monitored", "supervisor", "exit"])
+def test_the_others_go_on_when_a_worker_has_ended(trainers, flags):
+    """It returns its token. In TensorFlow they wait for ever, also in a last step that began with an older global step."""
+    cluster = trainers(1, 2, "--sync", "--num_tokens", "0", *flags, start_workers=False)
+    chief = cluster.start("worker", 0)
+    other = cluster.start("worker", 1, "--own_steps", "5")
+    assert other.wait(60) == 0
+    chief.drain()
+    rises(chief, by=10)
 
 
 def test_a_worker_with_a_token_dies(trainers):

@@ -10,6 +10,7 @@
 #include <pthread.h>
 
 #include "muster/base/mutex.h"
+#include "muster/base/threads/thread_name.h"
 
 namespace muster {
 namespace {
@@ -140,6 +141,7 @@ struct BlockingThreads::State : std::enable_shared_from_this<BlockingThreads::St
   }
 
   static void* Work(void* given) {
+    NameThread("muster-blocking");
     const std::unique_ptr<std::shared_ptr<State>> state(
         static_cast<std::shared_ptr<State>*>(given));
     {

@@ -12,6 +12,7 @@
 
 #include "muster/base/float_mode.h"
 #include "muster/base/mutex.h"
+#include "muster/base/threads/thread_name.h"
 #include "muster/base/threads/waiting_thread.h"
 
 namespace muster {
@@ -67,6 +68,7 @@ class TimerThread {
 
  private:
   void Run() {
+    NameThread("muster-timer");
     mutex_.Lock();
     while (!stopping_) {
       if (timers_.empty()) {
@@ -276,6 +278,7 @@ class ThreadPool : public Scheduler {
   bool has_work() const { return pending_.load(std::memory_order_acquire) > 0; }
 
   void Work(int self) {
+    NameThread("muster-pool");
     const FlushDenormals flush;
     WaitingThread& thread = WaitingThread::Current();
     thread.set_home({this, self});

@@ -26,6 +26,7 @@
 #include "muster/base/clock.h"
 #include "muster/base/mutex.h"
 #include "muster/base/net/acceptor.h"
+#include "muster/base/threads/thread_name.h"
 #include "muster/collective/mesh/shared_channel.h"
 #include "muster/collective/mesh/tcp_channel.h"
 #include "muster/collective/mesh/tls_channel.h"
@@ -403,6 +404,7 @@ class TcpConnector : public Connector {
     MutexLock lock(mutex_);
     if (ended_) return;
     threads_.emplace_back([this, peer] {
+      NameThread("muster-connect");
       if (peer < rank_) return connected_(peer, Dial(peer));
       const absl::Status lost = KnockUntilItComes(peer);
       if (!lost.ok()) connected_(peer, lost);
@@ -493,7 +495,10 @@ class TcpConnector : public Connector {
 };
 
 DataPort::DataPort(std::shared_ptr<State> state) : state_(std::move(state)) {
-  state_->thread = std::thread([state = state_.get()] { state->Run(); });
+  state_->thread = std::thread([state = state_.get()] {
+    NameThread("muster-data");
+    state->Run();
+  });
 }
 
 DataPort::~DataPort() {

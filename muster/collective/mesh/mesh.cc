@@ -8,6 +8,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "muster/base/threads/thread_name.h"
+
 namespace muster::collective {
 namespace {
 
@@ -91,7 +93,10 @@ Mesh::Mesh(MeshOptions options, std::unique_ptr<Connector> connector, int epoll,
                      Post(std::move(event));
                      Wake();
                    });
-  thread_ = std::thread([this] { RunThread(); });
+  thread_ = std::thread([this] {
+    NameThread("muster-mesh");
+    RunThread();
+  });
 }
 
 Mesh::~Mesh() {

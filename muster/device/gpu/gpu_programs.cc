@@ -10,8 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include <pthread.h>
 
+#include "muster/base/threads/thread_name.h"
 #include "muster/device/gpu/gpu.h"
 #include "muster/device/gpu/gpu_cache.h"
 #include "muster/device/gpu/gpu_sources.h"
@@ -131,7 +131,7 @@ std::string GpuPrograms::NameOf(cuda::Function function) const {
 }
 
 void GpuPrograms::RunCompiler() {
-  pthread_setname_np(pthread_self(), "muster-compile");
+  NameThread("muster-compile");
   for (;;) {
     Request request;
     {

@@ -4,6 +4,7 @@
 #include <deque>
 #include <thread>
 
+#include "muster/base/threads/thread_name.h"
 #include "muster/base/threads/waiting_thread.h"
 
 namespace muster {
@@ -47,7 +48,11 @@ class ElementPump {
       const uint64_t ticket = next_ticket_++;
       if (!stopped_ && accept(ticket)) {
         requests_.push_back(Request{ticket, std::move(got)});
-        if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+        if (!thread_.joinable())
+          thread_ = std::thread([this] {
+            NameThread("muster-dataset");
+            Run();
+          });
         changed_.NotifyAll();
         return;
       }

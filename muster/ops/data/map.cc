@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "muster/base/cancel_callback.h"
+#include "muster/base/threads/thread_name.h"
 #include "muster/ops/data/captured_function.h"
 
 namespace muster {
@@ -62,7 +63,10 @@ class ParallelMapper {
       MutexLock lock(mutex_);
       changed_.NotifyAll();
     });
-    thread_ = std::thread([this] { StartCalls(); });
+    thread_ = std::thread([this] {
+      NameThread("muster-dataset");
+      StartCalls();
+    });
   }
 
   ~ParallelMapper() {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "muster/base/cancel_callback.h"
+#include "muster/base/threads/thread_name.h"
 #include "muster/device/gpu/gpu.h"
 #include "muster/ops/data/dataset.h"
 
@@ -23,7 +24,10 @@ class Prefetcher {
       MutexLock lock(mutex_);
       changed_.NotifyAll();
     });
-    thread_ = std::thread([this] { ReadAhead(); });
+    thread_ = std::thread([this] {
+      NameThread("muster-dataset");
+      ReadAhead();
+    });
   }
 
   ~Prefetcher() {

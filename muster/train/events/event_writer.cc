@@ -13,6 +13,7 @@
 
 #include "muster/base/log.h"
 #include "muster/base/status.h"
+#include "muster/base/threads/thread_name.h"
 #include "muster/checkpoint/file.h"
 #include "muster/checkpoint/records/record_writer.h"
 
@@ -75,7 +76,10 @@ absl::Status EventWriter::Reopen() {
   if (!is_closed_) return absl::OkStatus();
   RETURN_IF_ERROR(Start());
   process_ = getpid();
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] {
+    NameThread("muster-events");
+    Run();
+  });
   return absl::OkStatus();
 }
 

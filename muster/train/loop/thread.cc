@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "muster/base/check.h"
+#include "muster/base/threads/thread_name.h"
 #include "muster/train/loop/notice.h"
 #include "muster/train/loop/timer.h"
 
@@ -19,6 +20,7 @@ std::shared_ptr<Thread> Thread::Create(std::string name, std::function<absl::Sta
 void Thread::Start() {
   MarkStarted();
   std::thread([self = shared_from_this()] {
+    NameThread(self->name_);
     const absl::Status status = self->Run();
     if (!status.ok())
       Notice(LogLevel::kError, absl::StrCat("Thread ", self->name_, ": ", status.ToString()));

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 
 #include "muster/base/mutex.h"
+#include "muster/base/threads/thread_name.h"
 #include "muster/client/connect.h"
 #include "muster/train/loop/notice.h"
 #include "muster/train/loop/timer.h"
@@ -74,7 +75,11 @@ class AllReduceMeeting::Survey {
   explicit Survey(AllReduceMeeting& meeting)
       : meeting_(meeting), seen_(meeting.options_.members.size()) {
     for (int i = 0; i < static_cast<int>(seen_.size()); ++i)
-      if (i != meeting.options_.index) threads_.emplace_back([this, i] { Watch(i); });
+      if (i != meeting.options_.index)
+        threads_.emplace_back([this, i] {
+          NameThread("muster-meeting");
+          Watch(i);
+        });
   }
   ~Survey() {
     {

@@ -209,20 +209,26 @@ QueueRunnerDef SyncReplicas::ChiefQueueRunner(std::shared_ptr<const SyncReplicas
 }
 
 absl::Status SyncReplicas::ReleaseWorkers(Session& session) const {
+  return GiveTokens(session, 2);
+}
+
+absl::Status SyncReplicas::ReturnTokens(Session& session) const {
+  return GiveTokens(session, 1);
+}
+
+absl::Status SyncReplicas::GiveTokens(Session& session, int updates) const {
   constexpr absl::Duration kTimeout = absl::Seconds(5);
-  constexpr int kTokensOfEach = 2;
   RunOptions options;
   options.timeout = kTimeout;
   ASSIGN_OR_RETURN(const auto read, session.Prepare({{}, {global_step_.snapshot}, {}}));
   ASSIGN_OR_RETURN(const std::vector<Tensor> step, session.Run(*read, {}, options));
-  // As many as an update gives.
   const int count = tokens_per_update();
   ASSIGN_OR_RETURN(Tensor tokens, Tensor::Make(global_step_.dtype, Shape({count})));
   const size_t bytes = DTypeSize(global_step_.dtype);
   for (int i = 0; i < count; ++i) std::memcpy(tokens.raw() + i * bytes, step[0].raw(), bytes);
   // Fed, the tokens do not wait for an update.
   ASSIGN_OR_RETURN(const auto enqueue, session.Prepare({{tokens_.values}, {}, {tokens_.enqueue}}));
-  for (int i = 0; i < kTokensOfEach; ++i)
+  for (int i = 0; i < updates; ++i)
     RETURN_IF_ERROR(session.Run(*enqueue, {tokens}, options).status());
   return absl::OkStatus();
 }

@@ -59,6 +59,11 @@ class SyncReplicas {
   // wait for ever in the step in which it has read an older global step, and in the next one, in
   // which it sees that it is time to end. The chief's queue runner does so at a clean stop.
   absl::Status ReleaseWorkers(Session& session) const;
+  // For another worker that leaves: gives out as many tokens as an update, of the current step. One
+  // stands for the gradients of the worker, for which the others would wait for ever, also in a
+  // last step that began with an older global step. The rest is surplus as at the start: it is used
+  // up by gradients that come too late.
+  absl::Status ReturnTokens(Session& session) const;
 
   const std::string& name() const { return options_.name; }
   const TrainVariable& local_step() const { return local_step_; }
@@ -92,6 +97,8 @@ class SyncReplicas {
   };
   absl::StatusOr<Tokens> EnqueueTokens(const Scope& scope, int count) const;
   absl::StatusOr<Node*> AddChiefInit(const Scope& scope) const;
+  // The tokens of so many updates, of the current step.
+  absl::Status GiveTokens(Session& session, int updates) const;
   int total() const { return options_.total_num_replicas.value_or(options_.replicas_to_aggregate); }
   int tokens_per_update() const { return std::max(total(), options_.replicas_to_aggregate); }
 

@@ -47,6 +47,14 @@ absl::Status SyncReplicasHook::AfterCreateSession(const std::shared_ptr<Session>
   return absl::OkStatus();
 }
 
+absl::Status SyncReplicasHook::End(Session& session) {
+  if (is_chief_) return absl::OkStatus();  // its queue runner releases the others
+  const absl::Status returned = sync_->ReturnTokens(session);
+  // A cluster that has ended before this worker needs no tokens.
+  if (!returned.ok()) NoticeInfo("Tokens could not be returned: ", returned.message());
+  return absl::OkStatus();
+}
+
 // What the thread and the watch share.
 struct MissingChiefWatch::Watch {
   std::shared_ptr<Session> session;

@@ -10,7 +10,7 @@
 namespace muster {
 
 // Sets the worker's local step when its session is made. The chief's also sets the accumulators,
-// gives out the first tokens and starts the updates.
+// gives out the first tokens and starts the updates; the others return tokens at their end.
 class SyncReplicasHook : public SessionRunHook {
  public:
   // `runner` does the chief's work; null: one of its own.
@@ -19,6 +19,7 @@ class SyncReplicasHook : public SessionRunHook {
   absl::Status Begin() override;
   absl::Status AfterCreateSession(const std::shared_ptr<Session>& session,
                                   const std::shared_ptr<Coordinator>& coordinator) override;
+  absl::Status End(Session& session) override;
 
  private:
   const std::shared_ptr<const SyncReplicas> sync_;

@@ -4,9 +4,9 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include <pthread.h>
 #include <sys/epoll.h>
 
+#include "muster/base/threads/thread_name.h"
 #include "muster/tensor/unused_memory.h"
 
 namespace muster::fast {
@@ -34,7 +34,7 @@ void Poller::AddThread() {
   threads_.fetch_add(1);
   waiting_.fetch_add(1);
   std::thread([this] {
-    pthread_setname_np(pthread_self(), "muster-fast");
+    NameThread("muster-fast");
     Run();
   }).detach();
 }

@@ -4,6 +4,7 @@
 #include <barrier>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <memory>
 #include <set>
 #include <string>
@@ -13,6 +14,8 @@
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
+
+#include "muster/base/threads/thread_pool.h"
 
 namespace muster::fast {
 namespace {
@@ -51,12 +54,12 @@ class Meeting : public Pollable {
   std::atomic<pid_t> thread_{0};
 };
 
-int NumThreads() {
+int NumThreads(const std::string& searched = "muster-fast") {
   int count = 0;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
     std::string name;
     std::ifstream(thread.path() / "comm") >> name;
-    if (name == "muster-fast") ++count;
+    if (name == searched) ++count;
   }
   return count;
 }
@@ -79,6 +82,35 @@ TEST(PollerTest, ThreadsStayForTheNextEventsAndGoWhenNoneCome) {
   const absl::Time end = absl::Now() + absl::Seconds(60);
   while (NumThreads() > 4 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(20));
   EXPECT_LE(NumThreads(), 4);
+}
+
+// Starts the thread for timers of a pool.
+class TimerStarter : public Pollable {
+ public:
+  TimerStarter(Scheduler& pool, std::latch& ran)
+      : event_(eventfd(1, EFD_CLOEXEC)), pool_(pool), ran_(ran) {}
+  ~TimerStarter() override { close(event_); }
+  void Ready() override {
+    pool_.ScheduleAfter(absl::ZeroDuration(), [this] { ran_.count_down(); });
+  }
+  int event() const { return event_; }
+
+ private:
+  const int event_;
+  Scheduler& pool_;
+  std::latch& ran_;
+};
+
+TEST(PollerTest, ThreadsThatItsThreadsStartAreNotCountedAsThem) {
+  const std::unique_ptr<Scheduler> pool = NewThreadPool(1);
+  const int before = NumThreads("muster-timer");
+  std::latch ran(1);
+  const auto starter = std::make_shared<TimerStarter>(*pool, ran);
+  const Poller::Number number = Poller::Global().Add(starter);
+  Poller::Global().Watch(number, starter->event(), /*for_writing=*/false, /*first=*/true);
+  ran.wait();
+  EXPECT_EQ(NumThreads("muster-timer"), before + 1);
+  Poller::Global().Remove(number, starter->event());
 }
 
 }  // namespace

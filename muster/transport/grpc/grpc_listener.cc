@@ -10,11 +10,11 @@
 #include "absl/time/clock.h"
 #include <linux/tcp.h>
 #include <netinet/in.h>
-#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "muster/base/threads/thread_name.h"
 #include "muster/transport/fast/greeting.h"
 #include "muster/transport/grpc/grpc_sockets.h"
 
@@ -61,7 +61,7 @@ GrpcListener::GrpcListener(ListeningSockets sockets, Descriptor wake,
       connections_(std::move(connections)),
       take_link_(std::move(take_link)),
       thread_([this] {
-        pthread_setname_np(pthread_self(), "muster-accept");
+        NameThread("muster-accept");
         Run();
       }) {
   acceptor_->set_refresh([weak = std::weak_ptr<GrpcConnections>(connections_)] {

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include <pthread.h>
+#include "muster/base/threads/thread_name.h"
 
 namespace muster {
 namespace {
@@ -16,7 +16,7 @@ WaitingCalls::WaitingCalls(std::string thread_name, absl::Duration first_pause, 
     : first_pause_(first_pause),
       look_(std::move(look)),
       thread_([this, name = std::move(thread_name)] {
-        pthread_setname_np(pthread_self(), name.c_str());
+        NameThread(name);
         Run();
       }) {}
 

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "muster/base/mutex.h"
+#include "muster/base/threads/thread_name.h"
 #include "muster/transport/api/local_address.h"
 
 namespace muster {
@@ -135,7 +136,10 @@ void ProbeAddress(std::string address, absl::AnyInvocable<void(std::string) &&> 
     queue.waiting.push_back({std::move(address), std::move(done)});
     if (std::exchange(queue.running, true)) return;
   }
-  std::thread([] { queue.Work(); }).detach();
+  std::thread([] {
+    NameThread("muster-probe");
+    queue.Work();
+  }).detach();
 }
 
 }  // namespace muster

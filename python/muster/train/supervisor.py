@@ -167,6 +167,8 @@ class Supervisor(object):
         self._supervisor.prepare_or_wait_for_session(open_session, bool(start_standard_services))
         if self._is_chief:
             sync_replicas.watch_for_missing_chief(self._graph, opened[-1], self._coord)
+        else:
+            sync_replicas.supervised_worker_joins(self._graph, opened[-1])
         self._session = opened[-1]
         interruption.watch(self)
         return opened[-1]
@@ -199,6 +201,9 @@ class Supervisor(object):
         if self._session is not None and interruption.is_interruption(interrupted_by):
             interruption.close(self, interrupted_by)
         interruption.forget(self)
+        if self._session is not None:
+            failed = interrupted_by is not None or self._coord._coordinator.requested is not None
+            sync_replicas.supervised_worker_leaves(self._session, returns_tokens=not failed)
         self._session = None
         try:
             self._supervisor.stop([self._coord._joinable(t) for t in threads or ()], bool(close_summary_writer),

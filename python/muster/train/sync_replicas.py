@@ -1,6 +1,7 @@
 """tf.train.SyncReplicasOptimizer: gradients of several workers become one update, over the C++ synchronization."""
 import atexit
 import functools
+import sys
 import weakref
 
 from muster import _muster, dtypes, errors, tf_logging
@@ -35,12 +36,15 @@ def _gradient(graph, handle):
 
 
 _running_chiefs = weakref.WeakSet()  # queue runners of this process, released at its end
+_supervised_workers = []  # sessions of workers under a Supervisor that have not left, each with its graph
 
 
 @atexit.register
 def _release_at_exit():
     for runner in list(_running_chiefs):
         runner.release()
+    for sess, _ in list(_supervised_workers):
+        supervised_worker_leaves(sess, returns_tokens=getattr(sys, "last_value", None) is None)
 
 
 class _ChiefQueueRunner(queue_runner.QueueRunner):
@@ -72,6 +76,27 @@ class _ChiefQueueRunner(queue_runner.QueueRunner):
             self._core.release_workers(sess._session)
         except errors.OpError as e:
             tf_logging.info("Workers that wait for a token could not be released: %s", e)
+
+
+def supervised_worker_joins(graph, sess):
+    """Notes that `sess` takes tokens until the worker leaves, or the program ends without stopping its Supervisor."""
+    _supervised_workers[:] = [worker for worker in _supervised_workers if not worker[0]._closed]
+    if getattr(graph, "_sync_replicas", ()):
+        _supervised_workers.append((sess, graph))
+
+
+def supervised_worker_leaves(sess, returns_tokens):
+    """Returns tokens for the worker, unless it has failed: then it may come back, as a new one."""
+    left = [worker for worker in _supervised_workers if worker[0] is sess]
+    for worker in left:
+        _supervised_workers.remove(worker)
+        if not returns_tokens or sess._closed:
+            continue
+        for optimizer_ in worker[1]._sync_replicas:
+            try:
+                optimizer_._core.return_tokens(sess._session)
+            except errors.OpError as e:
+                tf_logging.info("Tokens could not be returned: %s", e)
 
 
 class SyncReplicasOptimizer(optimizer.Optimizer):
