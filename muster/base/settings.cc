@@ -114,6 +114,8 @@ constexpr Variable kVariables[] = {
      "1: each function of a GPU is waited for, so that an error names it"},
     {"MUSTER_GPU_FUSE", kSwitch, "1", "tasks, clients",
      "0: functions of a GPU that come again and again are not joined"},
+    {"MUSTER_GPU_SHOW", kSwitch, "0", "tasks, clients",
+     "1: the functions of each sequence that was joined on a GPU are logged"},
     {"NVIDIA_TF32_OVERRIDE", kText, "none", "tasks, clients",
      "0: GPUs compute products and convolutions of float32 exactly, not as TF32"},
     {"TF_CUDNN_USE_AUTOTUNE", kText, "1", "tasks, clients",

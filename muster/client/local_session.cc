@@ -146,7 +146,8 @@ class LocalSession : public Session {
                                           RunMetadata* metadata) override {
     auto& plan = static_cast<LocalPlan&>(step_plan);
     RETURN_IF_ERROR(CheckFeeds(plan.signature.feeds, feeds));
-    TaskStep step(NewId(), NewLocalRendezvous());
+    const bool has_transfers = plan.graph->partitions->has_transfers();
+    TaskStep step(NewId(), has_transfers ? NewLocalRendezvous() : nullptr);
     step.Begin(task_, plan.graph);
     VectorCallFrame frame(std::move(feeds), plan.signature.fetches.size());
     step.Use(frame);
@@ -154,7 +155,7 @@ class LocalSession : public Session {
       metadata->start_nanos = scheduler_.clock().NowNanos();
       if (options.trace) step.RecordTrace();
     }
-    if (plan.graph->partitions->has_transfers()) step.AbortRendezvousWhenCancelled();
+    if (has_transfers) step.AbortRendezvousWhenCancelled();
     if (plan.graph->has_collectives) step.Use(NewCollectives());
     RETURN_IF_ERROR(Enter(step.cancellation()));
     std::optional<LinkedCancellation> caller, link;

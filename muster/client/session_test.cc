@@ -207,6 +207,16 @@ TEST_F(SessionTest, ADeadlineEndsAStepThatWaits) {
   EXPECT_EQ(session->Run(**plan, {}, options).status().code(), absl::StatusCode::kDeadlineExceeded);
 }
 
+TEST_F(SessionTest, AStepMaySendWhatNothingReceives) {
+  const Output sent = scope_.Op("_Send", {Float(1)},
+                                {{"tensor_name", "unwanted"},
+                                 {"send_device", ""},
+                                 {"send_device_incarnation", int64_t{1}},
+                                 {"recv_device", ""}},
+                                "_unwanted");
+  EXPECT_EQ(NewSession()->Run({}, {}, {sent.node}).status(), absl::OkStatus());
+}
+
 TEST_F(SessionTest, ClosingCancelsStepsUnderWay) {
   const Output forever = Forever(scope_);
   auto session = NewSession();

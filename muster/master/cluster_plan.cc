@@ -27,6 +27,7 @@ absl::StatusOr<std::vector<GraphPart>> SplitStep(
   cut.by = PartitionOptions::By::kTask;
   cut.counter = &next_name;
   cut.bfloat16 = options.bfloat16;
+  cut.is_partial = options.is_partial;
   ASSIGN_OR_RETURN(std::vector<GraphPart> parts, PartitionGraph(*graph, devices, cut));
   for (GraphPart& part : parts) CopyFunctions(functions, *part.graph);
   return parts;

@@ -17,7 +17,8 @@ namespace muster {
 
 struct SplitOptions {
   bool optimize = true;
-  bool bfloat16 = false;  // floats travel between tasks with less precision
+  bool bfloat16 = false;    // floats travel between tasks with less precision
+  bool is_partial = false;  // feeds come while the step runs
 };
 
 // Cuts a step's graph, whose nodes have whole device names, after rewrites that every worker

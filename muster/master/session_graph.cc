@@ -113,9 +113,11 @@ absl::StatusOr<std::vector<GraphPart>> SessionGraph::Plan(
     }
   }
   absl::StatusOr<std::vector<GraphPart>> split = absl::UnknownError("");
+  SplitOptions options = options_.split;
+  options.is_partial = names.is_partial;
   {
     MutexLock lock(split_mutex_);
-    split = SplitStep(std::move(step), devices, options_.split, is_muster, next_name_);
+    split = SplitStep(std::move(step), devices, options, is_muster, next_name_);
   }
   if (!split.ok()) return std::move(split).status();
   std::vector<GraphPart>& parts = *split;

@@ -11,6 +11,8 @@
 #include "muster/base/status.h"
 #include "muster/device/device_name.h"
 #include "muster/graph/control_flow/control_flow.h"
+#include "muster/graph/place/partition.h"
+#include "muster/graph/rewrite/variable_order.h"
 #include "muster/runtime/aliased_reads.h"
 
 namespace muster {
@@ -68,12 +70,11 @@ bool ChangesVariable(const Node& node) {
   if (node.num_inputs() == 0) return false;
   const DType first = node.input_types()[0];
   if (!IsRef(first) && first != DType::kResource) return false;
-  static constexpr absl::string_view kPrefixes[] = {"Assign",        "Apply",       "Scatter",
-                                                    "SparseApply",   "ResourceApply",
-                                                    "ResourceSparse", "ResourceScatter"};
-  return absl::c_any_of(kPrefixes, [&](absl::string_view prefix) {
-    return absl::StartsWith(node.op(), prefix);
-  });
+  static constexpr absl::string_view kPrefixes[] = {
+      "Assign",        "Apply",          "Scatter",        "SparseApply",
+      "ResourceApply", "ResourceSparse", "ResourceScatter"};
+  return absl::c_any_of(
+      kPrefixes, [&](absl::string_view prefix) { return absl::StartsWith(node.op(), prefix); });
 }
 
 class PlanMaker {
@@ -92,10 +93,25 @@ class PlanMaker {
     LayOutFrames();
     RETURN_IF_ERROR(PlaceConstants());
     OrderRoots();
+    FindAwaited();
+    if (plan_.keeps_order) OrderConstants();
     return std::move(plan_);
   }
 
  private:
+  void FindAwaited() {
+    if (!plan_.keeps_order) return;
+    for (const int root : plan_.roots) {
+      PlanNode& item = plan_.nodes[root];
+      if (item.kind != NodeKind::kTransfer || !item.is_async ||
+          !item.node->Attr<bool>(kEarlyAttr).value_or(false) ||
+          item.node->Attr<bool>("client_terminated").value_or(false))
+        continue;  // what a client feeds is there already
+      item.is_awaited = true;
+      ++plan_.num_awaited;
+    }
+  }
+
   void OrderRoots() {
     std::vector<bool> waits_for_others(plan_.nodes.size());
     std::vector<int> open;
@@ -120,6 +136,11 @@ class PlanMaker {
         std::stable_partition(plan_.roots.begin(), plan_.roots.end(),
                               [&](int root) { return AsksAnotherTask(*plan_.nodes[root].node); });
     plan_.num_asking_roots = static_cast<int>(others - plan_.roots.begin());
+  }
+  // Nothing is to wait for a constant: the last roots run first.
+  void OrderConstants() {
+    std::stable_partition(plan_.roots.begin() + plan_.num_asking_roots, plan_.roots.end(),
+                          [&](int root) { return plan_.nodes[root].node->op() != "Const"; });
   }
 
   absl::Status MakeNode(int i) {
@@ -191,6 +212,7 @@ class PlanMaker {
         ++waits[node->id()];
       }
     }
+    if (plan_.keeps_order) OrderVariableNodes(out, waits);
     for (auto& edges : out) {
       absl::flat_hash_set<int> used;
       for (auto edge = edges.rbegin(); edge != edges.rend(); ++edge) {
@@ -209,6 +231,20 @@ class PlanMaker {
       plan_.nodes[i].initial_count = is_merge ? 1 + 2 * (waits[i] - values) : waits[i];
       if (waits[i] == 0 && plan_.nodes[i].kind != NodeKind::kConstant) plan_.roots.push_back(i);
     }
+  }
+
+  void OrderVariableNodes(std::vector<std::vector<PlanEdge>>& out, std::vector<uint64_t>& waits) {
+    std::vector<bool> is_constant, changes;
+    for (const PlanNode& item : plan_.nodes) {
+      is_constant.push_back(item.node->op() == "Const" && item.node->control_inputs().empty());
+      changes.push_back(item.runs_last);
+    }
+    const VariableOrder order = OrderVariables(graph_, is_constant, changes);
+    for (const auto& [node, waiting] : order.edges) {
+      out[node].push_back({waiting, -1, 0, PlanEdge::Carries::kValue});
+      ++waits[waiting];
+    }
+    for (const int node : order.changes) plan_.nodes[node].runs_last = false;
   }
 
   // The frame in which the outputs of a node live.
@@ -382,6 +418,7 @@ PlanNode& PlanNode::operator=(PlanNode&& other) noexcept {
   kind = other.kind;
   is_async = other.is_async;
   runs_last = other.runs_last;
+  is_awaited = other.is_awaited;
   allows_uninitialized = other.allows_uninitialized;
   has_reference_inputs = other.has_reference_inputs;
   has_constant_inputs = other.has_constant_inputs;

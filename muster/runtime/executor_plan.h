@@ -46,6 +46,8 @@ struct PlanNode {
   // Comes when nothing else is ready, where nodes keep their order: what changes a variable. Those
   // that read its old value have run then, so it is changed where it is and needs no copy.
   bool runs_last = false;
+  // A value from elsewhere that nodes wait for together, where they keep their order.
+  bool is_awaited = false;
   bool allows_uninitialized = false;
   bool has_reference_inputs = false;  // some edge into it carries a reference
   bool has_constant_inputs = false;   // see ExecutorPlan::constants
@@ -104,6 +106,9 @@ struct ExecutorPlan {
   // Nodes run on one thread, one after the other, so that those of a step come in the order of the
   // step before: a device with a stream recognizes work that repeats.
   bool keeps_order = false;
+  // How many nodes are awaited. What they make ready, and what the other roots have made ready by
+  // then, begins when all have their values.
+  int num_awaited = 0;
   // Values that the inputs of the root frame hold in every step, by input (an empty tensor for all
   // others); no entries when there are none.
   std::vector<Tensor> constants;

@@ -6,12 +6,11 @@
 // or running: the step is over when it reaches zero.
 #include "muster/runtime/executor_run.h"
 
-#include <unistd.h>
+#include <algorithm>
 
 #include "muster/base/float_mode.h"
 #include "muster/base/threads/waiting_thread.h"
 #include "muster/runtime/lack_of_memory.h"
-#include "muster/runtime/trace.h"
 
 namespace muster {
 namespace {
@@ -31,6 +30,11 @@ constexpr uint32_t kNodesBetweenLooks = 512;
 constexpr int64_t kLongestTurnNanos = 5000000;
 // Messages of nodes to other tasks are batched, but wait no longer than this.
 constexpr int64_t kLongestWaitNanos = 500000;
+// The same where nodes keep their order: how long they take differs from step to step.
+constexpr uint32_t kLongestWaitNodes = 128;
+// Nodes do not wait longer when awaited values have so many bytes: a model that large computes with
+// the first while others are on their way, though its steps then differ.
+constexpr int64_t kMostHeldBytes = int64_t{32} << 20;
 
 // The cost of a node, averaged over several measurements. One preempted run does not make a node
 // expensive, and a slow first run is soon forgotten.
@@ -47,8 +51,15 @@ void ExecutorRun::Start(Step& step, Done done) {
   done_ = std::move(done);
   root_iteration_.Reset(plan_.frames[0]);
   failed_.store(false, std::memory_order_relaxed);
-  // One more than there are nodes: it is not over before all have begun.
-  outstanding_.store(static_cast<int64_t>(plan_.roots.size()) + 1, std::memory_order_relaxed);
+  const bool holds = plan_.num_awaited > 0;
+  // One more than there are nodes: it is not over before all have begun. And one for what is held.
+  outstanding_.store(static_cast<int64_t>(plan_.roots.size()) + (holds ? 2 : 1),
+                     std::memory_order_relaxed);
+  if (holds) {
+    MutexLock lock(mutex_);
+    num_awaited_ = plan_.num_awaited + 1;
+    held_bytes_ = 0;
+  }
   ++steps_;
   if (step_->trace != nullptr) TraceConstants();
   ReadyNodes ready;
@@ -64,15 +75,31 @@ void ExecutorRun::Start(Step& step, Done done) {
   for (size_t i = static_cast<size_t>(plan_.num_asking_roots); i < plan_.roots.size(); ++i)
     ready.push_back({plan_.roots[i], &root_iteration_, false});
   Loop(std::move(ready), /*is_share=*/false, begun);
+  if (!holds) return;
+  ready = Hold({}, 0);
+  if (!ready.empty()) Loop(std::move(ready));
 }
 
-void ExecutorRun::TraceConstants() {
-  for (const PlanNode& item : plan_.nodes) {
-    if (item.kind != NodeKind::kConstant) continue;
-    NodeOutputs value(1);
-    value[0].tensor = item.node->Attr<Tensor>("value").value_or(Tensor());
-    Trace(item, value, step_->scheduler->clock().NowNanos());
+// A step in which values come in another order is the same for the device: what they make ready
+// begins in the order of the nodes.
+ReadyNodes ExecutorRun::Hold(ReadyNodes ready, int64_t bytes) {
+  outstanding_.fetch_add(static_cast<int64_t>(ready.size()), std::memory_order_acq_rel);
+  ReadyNodes begin;
+  {
+    MutexLock lock(mutex_);
+    --num_awaited_;
+    held_bytes_ += bytes;
+    held_.insert(held_.end(), ready.begin(), ready.end());
+    if (num_awaited_ == 0 || held_bytes_ > kMostHeldBytes) begin.swap(held_);
   }
+  if (outstanding_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+    Finish();
+    return {};
+  }
+  // The loop takes the last one first.
+  std::sort(begin.begin(), begin.end(),
+            [](const ReadyNode& a, const ReadyNode& b) { return a.node > b.node; });
+  return begin;
 }
 
 // Takes the nodes that are ready; keeps the cheap ones for itself, and one expensive one for when
@@ -86,6 +113,7 @@ void ExecutorRun::Loop(ReadyNodes first, bool is_share, int64_t done) {
   int64_t turn_start_nanos = 0;
   uint32_t nodes_run = 0;
   int64_t waited_nanos = 0;
+  uint32_t waited_nodes = 0;
   int64_t done_here = done;  // nodes that are done but still counted in outstanding_
   bool may_share = !is_share && !plan_.keeps_order;
   const uint32_t expensive_nanos = plan_.keeps_order ? UINT32_MAX : kExpensiveNanos;
@@ -99,7 +127,8 @@ void ExecutorRun::Loop(ReadyNodes first, bool is_share, int64_t done) {
       const PlanNode& item = plan_.nodes[next.node];
       if (item.runs_last) {
         last.push_back(next);
-      } else if (next.is_dead || item.cost_nanos.load(std::memory_order_relaxed) < expensive_nanos) {
+      } else if (next.is_dead ||
+                 item.cost_nanos.load(std::memory_order_relaxed) < expensive_nanos) {
         here.push_back(next);
       } else if (kept.node < 0) {
         kept = next;
@@ -144,9 +173,12 @@ void ExecutorRun::Loop(ReadyNodes first, bool is_share, int64_t done) {
       kept_nanos += plan_.nodes[at.node].cost_nanos.load(std::memory_order_relaxed);
     if (thread.has_deferred()) {
       waited_nanos += plan_.nodes[at.node].cost_nanos.load(std::memory_order_relaxed);
-      if (waited_nanos > kLongestWaitNanos) thread.RunDeferred();
+      const bool is_long =
+          plan_.keeps_order ? ++waited_nodes > kLongestWaitNodes : waited_nanos > kLongestWaitNanos;
+      if (is_long) thread.RunDeferred();
     } else {
       waited_nanos = 0;
+      waited_nodes = 0;
     }
     if (!RunNode(at, ready)) continue;
     // The node is done and has made ready.size() others ready, which must be counted before others
@@ -242,7 +274,7 @@ bool ExecutorRun::RunNode(const ReadyNode& at, ReadyNodes& ready) {
                            step_->trace != nullptr;
   Clock& clock = step_->scheduler->clock();
   const int64_t start = is_measured ? clock.NowNanos() : 0;
-  absl::Status status = EndedByLackOfMemory([&] { return item.kernel->Compute(context); });
+  absl::Status status = EndedByLackOfMemory([&] { return Compute(item, context); });
   if (is_measured) {
     const auto took = static_cast<uint32_t>(std::min<int64_t>(clock.NowNanos() - start, 1 << 30));
     item.cost_nanos.store(Averaged(average, took), std::memory_order_relaxed);
@@ -305,6 +337,7 @@ void ExecutorRun::RunAsync(const PlanNode& item, const ReadyNode& at, Entry* inp
     const CatchesLackOfMemory not_here(false);
     if (!call->is_finished.exchange(true)) FinishAsync(*call, status);
   };
+  const RunningNode running = AtWork(item);
   const absl::Status lacking = EndedByLackOfMemory([&] {
     item.kernel->ComputeAsync(*call->context, finish);
     return absl::OkStatus();
@@ -318,18 +351,29 @@ void ExecutorRun::FinishAsync(AsyncCall& call, const absl::Status& kernel_status
   ReadyNodes ready;
   absl::Status status = kernel_status;
   if (status.ok()) status = CheckOutputs(item, call.outputs);
+  const Tensor* const value = item.is_awaited ? &call.outputs[0].tensor : nullptr;
+  const int64_t bytes =
+      value != nullptr && value->valid() ? static_cast<int64_t>(value->size_bytes()) : 0;
   if (status.ok()) {
     if (step_->trace != nullptr) Trace(item, call.outputs, call.start_nanos);
     Propagate(call.ready, call.outputs, ready);
   } else {
     Fail(item, status);
   }
+  if (item.is_awaited) {
+    ready = Hold(std::move(ready), bytes);
+    if (!ready.empty()) GoOn(std::move(ready));
+    return;
+  }
   const int64_t change = static_cast<int64_t>(ready.size()) - 1;
   if (change != 0 && outstanding_.fetch_add(change, std::memory_order_acq_rel) + change == 0) {
     Finish();
     return;
   }
-  if (ready.empty()) return;
+  if (!ready.empty()) GoOn(std::move(ready));
+}
+
+void ExecutorRun::GoOn(ReadyNodes ready) {
   WaitingThread& thread = WaitingThread::Current();
   // See RunAsync.
   if (auto* const collected = static_cast<ReadyNodes*>(thread.CollectorOf(this))) {
@@ -337,8 +381,14 @@ void ExecutorRun::FinishAsync(AsyncCall& call, const absl::Status& kernel_status
     return;
   }
   // The thread that completed the kernel belongs to someone else: unless it is soon over, the rest
-  // of the step goes to the scheduler.
-  if (owner_.is_brief()) return Loop(std::move(ready));
+  // of the step goes to the scheduler. What a device has computed is sent at once: nodes that this
+  // starts elsewhere ask the same question.
+  const auto is_send = [this](const ReadyNode& at) {
+    const PlanNode& item = plan_.nodes[at.node];
+    return item.kind == NodeKind::kTransfer && !item.is_async;
+  };
+  if (owner_.is_brief() || (plan_.keeps_order && std::all_of(ready.begin(), ready.end(), is_send)))
+    return Loop(std::move(ready));
   // Values that arrive together go on together.
   {
     MutexLock lock(mutex_);
@@ -526,26 +576,6 @@ void ExecutorRun::Fail(const absl::Status& named) {
   if (step_->rendezvous != nullptr) step_->rendezvous->Abort(named);
 }
 
-void ExecutorRun::Trace(const PlanNode& item, const NodeOutputs& outputs,
-                        int64_t start_nanos) const {
-  NodeTrace trace;
-  trace.device = device_.name();
-  trace.node = item.node->name();
-  trace.op = item.node->op();
-  trace.scheduled_nanos = start_nanos;
-  trace.start_nanos = start_nanos;
-  trace.end_nanos = step_->scheduler->clock().NowNanos();
-  trace.thread_id = static_cast<uint32_t>(gettid());
-  for (int i = 0; i < item.num_outputs; ++i) {
-    const Tensor& tensor = outputs[i].tensor;
-    if (tensor.valid()) {
-      trace.outputs.push_back(
-          {i, tensor.dtype(), tensor.shape(), static_cast<int64_t>(tensor.size_bytes())});
-    }
-  }
-  step_->trace->Add(std::move(trace));
-}
-
 void ExecutorRun::Finish() {
   absl::Status status;
   {
@@ -565,14 +595,6 @@ void ExecutorRun::Finish() {
   owner.Return(std::unique_ptr<ExecutorRun>(this));
   // Nothing of this object may be touched from here on: it may run another step already.
   std::move(done)(status);
-}
-
-void ExecutorRun::PlaceConstants() {
-  for (size_t i = 0; i < plan_.constants.size(); ++i) {
-    if (!plan_.constants[i].valid()) continue;
-    root_iteration_.inputs[i].tensor = plan_.constants[i];
-    root_iteration_.inputs[i].state = Entry::State::kValue;
-  }
 }
 
 }  // namespace muster

@@ -14,6 +14,7 @@
 #include "absl/container/inlined_vector.h"
 
 #include "muster/base/mutex.h"
+#include "muster/device/running_node.h"
 #include "muster/runtime/executor_plan.h"
 
 namespace muster {
@@ -128,9 +129,16 @@ class [[gnu::visibility("hidden")]] ExecutorRun {
   void Prefetch(const ReadyNode& later, const ReadyNode& next) const;
   // Runs one node; what it made ready is appended to `ready`. False when it goes on asynchronously.
   bool RunNode(const ReadyNode& at, ReadyNodes& ready);
+  absl::Status Compute(const PlanNode& item, KernelContext& context) const;
+  RunningNode AtWork(const PlanNode& item) const;
   absl::Status PrepareInputs(const PlanNode& item, Entry* inputs) const;
   void RunAsync(const PlanNode& item, const ReadyNode& at, Entry* inputs, ReadyNodes& ready);
   void FinishAsync(AsyncCall & call, const absl::Status& status);
+  // An awaited node has its value of so many bytes and has made `ready` ready, or the other roots
+  // have run. What may begin now; nothing while others are awaited.
+  ReadyNodes Hold(ReadyNodes ready, int64_t bytes);
+  // On a thread that has completed a kernel.
+  void GoOn(ReadyNodes ready);
   absl::Status CheckOutputs(const PlanNode& item, NodeOutputs& outputs) const;
   void Trace(const PlanNode& item, const NodeOutputs& outputs, int64_t start_nanos) const;
   void Fail(const PlanNode& item, const absl::Status& status);
@@ -177,6 +185,10 @@ class [[gnu::visibility("hidden")]] ExecutorRun {
   Mutex mutex_;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);
   ReadyNodes arrived_ ABSL_GUARDED_BY(mutex_);  // made ready by kernels that ended elsewhere
+  // Until awaited nodes have their values; see Hold.
+  int num_awaited_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  ReadyNodes held_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::pair<RunIteration*, int>, std::unique_ptr<RunFrame>> frames_
       ABSL_GUARDED_BY(mutex_);
 };

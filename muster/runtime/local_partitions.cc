@@ -53,6 +53,10 @@ bool IsOnOneDevice(const Graph& graph) {
   return true;
 }
 
+bool IsTransfer(absl::string_view op) {
+  return op == "_Send" || op == "_HostSend" || op == "_Recv" || op == "_HostRecv";
+}
+
 using Cut = std::vector<std::pair<Device*, std::unique_ptr<Graph>>>;
 
 absl::StatusOr<Cut> CutByDevice(std::unique_ptr<Graph> graph, const std::vector<Device*>& devices) {
@@ -95,7 +99,7 @@ absl::StatusOr<std::unique_ptr<LocalPartitions>> LocalPartitions::CreatePlaced(
           [&device = device](const Node& node) { return HostArgsOf(node, device->type()); }));
     }
     for (const auto& node : part->nodes()) {
-      result->has_transfers_ |= node->op() == "_Recv" || node->op() == "_HostRecv";
+      result->has_transfers_ |= IsTransfer(node->op());
     }
     Partition partition;
     partition.graph = std::move(part);

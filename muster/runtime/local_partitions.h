@@ -39,8 +39,8 @@ class LocalPartitions {
   // consequence of another.
   void Run(Step& step, Done done);
 
-  // Values pass between partitions, or come in while the step runs: a cancelled step must abort its
-  // rendezvous.
+  // Values pass between partitions, or in and out while the step runs. The step then needs a
+  // rendezvous, which must be aborted when the step is cancelled.
   bool has_transfers() const { return has_transfers_; }
   std::vector<std::shared_ptr<const Graph>> graphs() const;
   // Of each partition.

@@ -61,7 +61,7 @@ class CallFrame {
 // Lives as long as the step. Pointers may be null only where said.
 struct Step {
   int64_t id = 0;
-  Rendezvous* rendezvous = nullptr;
+  Rendezvous* rendezvous = nullptr;  // may be null: the graph has no transfers
   Cancellation* cancellation = nullptr;
   ResourceManager* resources = nullptr;  // of the session or task
   ResourceManager* step_resources =

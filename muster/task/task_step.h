@@ -17,6 +17,7 @@ namespace muster {
 // cancel it and use its rendezvous at any time. Its address stays the same until `done`.
 class TaskStep {
  public:
+  // `rendezvous` is null where the graph has no transfers (LocalPartitions::has_transfers).
   TaskStep(int64_t id, std::shared_ptr<Rendezvous> rendezvous);
   TaskStep(const TaskStep&) = delete;
   TaskStep& operator=(const TaskStep&) = delete;

@@ -6,12 +6,15 @@
 #include <gtest/gtest.h>
 
 #include "muster/graph/build/graph_test_util.h"
+#include "muster/graph/place/partition.h"
 #include "muster/runtime/vector_call_frame.h"
 
 namespace muster {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 class TaskStepTest : public ::testing::Test {
  protected:
@@ -198,6 +201,101 @@ TEST_F(TaskStepTest, EndsWhenTheStreamsOfItsDevicesHaveEnded) {
     EXPECT_EQ(ended, result);
     EXPECT_FALSE(late[2]->is_awaited()) << "no node runs there";
   }
+}
+
+// A device whose order of work matters gets it in one order, in whatever order values come.
+class EarlyValuesTest : public TaskStepTest {
+ protected:
+  static constexpr int kValues = 4;
+
+  EarlyValuesTest() {
+    std::vector<std::unique_ptr<Device>> list;
+    list.push_back(std::make_unique<LateDevice>(Cpu(), *scheduler_));
+    device_ = static_cast<LateDevice*>(list.back().get());
+    session_ = std::make_shared<TaskSession>(TaskDevices::Of(kTask, std::move(list)),
+                                             std::make_shared<ResourceManager>("w"), *scheduler_);
+    graph_ = Make([this](const Scope& s) {
+      for (int i = 0; i < kValues; ++i) {
+        AttrMap attrs = Transfer(absl::StrCat("v", i));
+        attrs.emplace("tensor_type", DType::kFloat);
+        attrs.emplace(kEarlyAttr, true);
+        const Output value = s.Op("_Recv", {}, std::move(attrs), absl::StrCat("v", i));
+        s.Op("Neg", {s.Op("Exp", {value}, {}, absl::StrCat("exp", i))}, {}, absl::StrCat("neg", i));
+      }
+      s.Op("Neg",
+           {s.Op("RandomUniform", {s.ConstVector({2})}, {{"dtype", DType::kFloat}}, "other")}, {},
+           "neg_of_other");
+    });
+  }
+  void Start(TaskStep& step) {
+    step.Begin(session_, graph_);
+    step.AbortRendezvousWhenCancelled();
+    step.RecordTrace();
+    step.Run([this](absl::Status status) { ended_ = std::move(status); });
+    RunAll();
+  }
+  void Send(TaskStep& step, int i, int64_t elements = 1) {
+    const Tensor value(DType::kFloat, Shape({elements}));
+    EXPECT_EQ(step.rendezvous().Send(Key(absl::StrCat("v", i)), {value, false}), absl::OkStatus());
+    RunAll();
+  }
+  void RunAll() {
+    scheduler_->RunUntil([] { return false; });
+  }
+  // Names of the nodes that have computed, in their order.
+  static std::vector<std::string> Computed(TaskStep& step) {
+    std::vector<std::string> names;
+    for (const NodeTrace& node : step.TakeTraces())
+      if (node.op == "Exp" || node.op == "Neg") names.push_back(node.node);
+    return names;
+  }
+
+  LateDevice* device_ = nullptr;
+  std::shared_ptr<TaskGraph> graph_;
+  std::optional<absl::Status> ended_;
+};
+
+TEST_F(EarlyValuesTest, TheOrderOfArrivalIsNotThatOfTheWork) {
+  std::optional<std::vector<std::string>> first;
+  for (const std::vector<int>& order : {std::vector<int>{0, 1, 2, 3}, {3, 2, 1, 0}, {1, 3, 0, 2}}) {
+    TaskStep step(1, NewLocalRendezvous());
+    Start(step);
+    for (const int i : order) Send(step, i);
+    const std::vector<std::string> computed = Computed(step);
+    EXPECT_EQ(computed.size(), 2u * kValues + 1);
+    if (!first) first = computed;
+    EXPECT_EQ(computed, *first);
+    ASSERT_TRUE(device_->is_awaited());
+    device_->End(absl::OkStatus());
+    EXPECT_EQ(ended_, absl::OkStatus());
+  }
+}
+
+TEST_F(EarlyValuesTest, MuchIsNotWaitedFor) {
+  TaskStep step(1, NewLocalRendezvous());
+  Start(step);
+  Send(step, 1);
+  EXPECT_THAT(Computed(step), ElementsAre("neg_of_other"));
+  Send(step, 2, (int64_t{32} << 20) / 4);
+  EXPECT_THAT(Computed(step), UnorderedElementsAre("exp1", "neg1", "exp2", "neg2"));
+  Send(step, 0);
+  EXPECT_THAT(Computed(step), ElementsAre("exp0", "neg0"));
+  Send(step, 3);
+  device_->End(absl::OkStatus());
+  EXPECT_EQ(ended_, absl::OkStatus());
+}
+
+TEST_F(EarlyValuesTest, ACancelledStepEndsWithoutTheValues) {
+  TaskStep step(1, NewLocalRendezvous());
+  Start(step);
+  Send(step, 2);
+  EXPECT_FALSE(ended_.has_value());
+  step.cancellation()->Cancel(absl::CancelledError("enough"));
+  RunAll();
+  ASSERT_TRUE(device_->is_awaited());
+  device_->End(absl::OkStatus());
+  EXPECT_EQ(ended_, absl::CancelledError("enough"));
+  EXPECT_THAT(Computed(step), ElementsAre("neg_of_other"));
 }
 
 TEST_F(TaskStepTest, TheFirstErrorIsWhyItEnds) {

@@ -266,6 +266,10 @@ Allocator& HostAllocator() {
   return TheAllocator();
 }
 
+bool SharesLargeBuffers() {
+  return share_buffers.load(std::memory_order_relaxed);
+}
+
 void ShareLargeBuffers() {
   if (!kExactBlocks) share_buffers.store(true, std::memory_order_relaxed);
 }

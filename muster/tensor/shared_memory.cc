@@ -61,7 +61,7 @@ bool SharedMemory::AddSegmentLocked(size_t size_bytes) {
 }
 
 void SharedMemory::ReturnSegmentLocked(Segments::iterator segment) {
-  const auto [number, descriptor, bytes] = segment->second;
+  const auto [number, descriptor, bytes, num_kept] = segment->second;
   munmap(reinterpret_cast<void*>(segment->first), bytes);
   close(descriptor);
   by_number_.erase(number);
@@ -142,6 +142,7 @@ void SharedMemory::Trim() {
     segment = next;
   }
   for (const auto& [address, size_bytes] : free_) {
+    if (SegmentOfLocked(address)->second.num_kept > 0) continue;
     const Address begin = RoundUp(address, kPageBytes);
     const Address end = (address + size_bytes) / kPageBytes * kPageBytes;
     // The pages are freed, here and in processes that map them; the addresses stay valid.
@@ -170,6 +171,20 @@ absl::StatusOr<SharedMemory::Opened> SharedMemory::Open(uint64_t segment) const 
   return Opened{descriptor, opened.size_bytes};
 }
 
+bool SharedMemory::KeepPages(uint64_t segment) {
+  MutexLock lock(mutex_);
+  const auto found = by_number_.find(segment);
+  if (found == by_number_.end()) return false;
+  ++segments_.at(found->second).num_kept;
+  return true;
+}
+
+void SharedMemory::ReleasePages(uint64_t segment) {
+  MutexLock lock(mutex_);
+  const auto found = by_number_.find(segment);
+  if (found != by_number_.end()) --segments_.at(found->second).num_kept;
+}
+
 bool SharedMemory::Has(uint64_t segment) const {
   MutexLock lock(mutex_);
   return by_number_.contains(segment);
@@ -189,8 +204,26 @@ absl::StatusOr<SharedMapping> SharedMapping::Map(int descriptor, size_t size_byt
   return SharedMapping(static_cast<const char*>(base), size_bytes);
 }
 
+void SharedMapping::LetRead(MappingReader& reader) const {
+  if (has_been_asked_.exchange(true)) return;
+  if (reader.Begin(data_, size_bytes_)) reader_.store(&reader);
+}
+
 SharedMapping::~SharedMapping() {
-  if (data_ != nullptr) munmap(const_cast<char*>(data_), size_bytes_);
+  if (data_ == nullptr) return;
+  if (MappingReader* const reader = reader_.load()) reader->End(data_);
+  munmap(const_cast<char*>(data_), size_bytes_);
+}
+
+namespace {
+std::atomic<MappingReader*> mapping_reader{nullptr};
+}  // namespace
+
+MappingReader* MappingReader::Get() {
+  return mapping_reader.load(std::memory_order_acquire);
+}
+void MappingReader::Set(MappingReader* reader) {
+  mapping_reader.store(reader, std::memory_order_release);
 }
 
 }  // namespace muster

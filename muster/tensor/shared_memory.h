@@ -49,6 +49,10 @@ class SharedMemory {
   // NotFound for one that has been given back.
   absl::StatusOr<Opened> Open(uint64_t segment) const;
   bool Has(uint64_t segment) const;
+  // From now on, until ReleasePages, the pages of the segment stay where they are: Trim leaves them.
+  // False for one that has been given back, which it may be nevertheless.
+  bool KeepPages(uint64_t segment);
+  void ReleasePages(uint64_t segment);
   // How many segments have been given back: a user that has shared some checks them when it grows.
   uint64_t num_returned() const { return num_returned_.load(std::memory_order_acquire); }
   int64_t size_bytes() const { return size_bytes_.load(std::memory_order_relaxed); }
@@ -58,6 +62,7 @@ class SharedMemory {
     uint64_t number = 0;
     int descriptor = -1;
     size_t size_bytes = 0;
+    int num_kept = 0;  // calls of KeepPages
   };
   using Address = uintptr_t;
   using Segments = std::map<Address, Segment>;  // by their first byte
@@ -87,6 +92,21 @@ inline constexpr size_t kSharedTogetherFromBytes = 2 << 10;
 // From now on the HostAllocator takes buffers of at least that size from here, so that other tasks
 // of this machine can read them in place.
 void ShareLargeBuffers();
+bool SharesLargeBuffers();
+
+// A device that reads memory of other processes by itself. Thread-safe.
+class MappingReader {
+ public:
+  // The one of this process; null: none.
+  static MappingReader* Get();
+  static void Set(MappingReader* reader);
+
+  virtual ~MappingReader() = default;
+  // False: it cannot. Requires: the pages stay where they are.
+  virtual bool Begin(const char* data, size_t size_bytes) = 0;
+  // Before the memory goes. Nothing reads it any more.
+  virtual void End(const char* data) = 0;
+};
 
 // Memory of another process, for reading.
 class SharedMapping {
@@ -95,16 +115,22 @@ class SharedMapping {
   // truncate it while it is read.
   static absl::StatusOr<SharedMapping> Map(int descriptor, size_t size_bytes);
   SharedMapping(SharedMapping&& other) noexcept
-      : data_(std::exchange(other.data_, nullptr)), size_bytes_(other.size_bytes_) {}
+      : data_(std::exchange(other.data_, nullptr)), size_bytes_(other.size_bytes_) {
+    reader_.store(other.reader_.exchange(nullptr));
+  }
   SharedMapping& operator=(SharedMapping&&) = delete;
   ~SharedMapping();
   const char* data() const { return data_; }
   size_t size_bytes() const { return size_bytes_; }
+  // The reader of the process may read it, if it can. Takes some milliseconds the first time.
+  void LetRead(MappingReader& reader) const;
 
  private:
   SharedMapping(const char* data, size_t size_bytes) : data_(data), size_bytes_(size_bytes) {}
   const char* data_;
   size_t size_bytes_;
+  mutable std::atomic<bool> has_been_asked_{false};
+  mutable std::atomic<MappingReader*> reader_{nullptr};
 };
 
 }  // namespace muster

@@ -70,6 +70,59 @@ TEST(SharedMemoryTest, LargeSegmentsGoBack) {
   memory.Free(small, 1);
 }
 
+// A device that has the addresses of the pages would read others than the owner writes.
+TEST(SharedMemoryTest, PagesThatAreKeptStay) {
+  SharedMemory memory;
+  constexpr size_t kBytes = size_t{1} << 20;
+  void* const used = memory.Allocate(1);
+  void* const block = memory.Allocate(kBytes);
+  const SharedMemory::Place place = *memory.Find(block);
+  const auto opened = memory.Open(place.segment);
+  ASSERT_TRUE(opened.ok());
+  const absl::StatusOr<SharedMapping> mapping =
+      SharedMapping::Map(opened->descriptor, opened->size_bytes);
+  ASSERT_TRUE(mapping.ok());
+  const char* const middle = mapping->data() + place.offset + kBytes / 2;
+  std::memset(block, 7, kBytes);
+  memory.Free(block, kBytes);
+  EXPECT_TRUE(memory.KeepPages(place.segment));
+  memory.Trim();
+  EXPECT_EQ(*middle, 7);
+  memory.ReleasePages(place.segment);
+  memory.Trim();
+  EXPECT_EQ(*middle, 0);
+  EXPECT_FALSE(memory.KeepPages(place.segment + 1));
+  memory.Free(used, 1);
+}
+
+TEST(SharedMappingTest, ADeviceStopsReadingBeforeItGoes) {
+  struct Reader : MappingReader {
+    bool Begin(const char* data, size_t) override {
+      begun = data;
+      return accepts;
+    }
+    void End(const char* data) override { ended += *data; }
+    bool accepts = true;
+    const char* begun = nullptr;
+    int ended = 0;
+  } reader;
+  SharedMemory memory;
+  char* const block = static_cast<char*>(memory.Allocate(10));
+  *block = 3;
+  for (const bool accepts : {true, false}) {
+    reader.accepts = accepts;
+    const auto opened = memory.Open(memory.Find(block)->segment);
+    ASSERT_TRUE(opened.ok());
+    const absl::StatusOr<SharedMapping> mapping =
+        SharedMapping::Map(opened->descriptor, opened->size_bytes);
+    ASSERT_TRUE(mapping.ok());
+    mapping->LetRead(reader);
+    EXPECT_EQ(reader.begun, mapping->data());
+  }
+  EXPECT_EQ(reader.ended, 3) << "once, while the memory was there";
+  memory.Free(block, 10);
+}
+
 TEST(SharedMappingTest, OnlySegmentsOfOurKind) {
   const int plain = memfd_create("plain", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(plain, 4096), 0);

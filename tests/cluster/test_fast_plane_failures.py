@@ -109,6 +109,15 @@ def _check_transfers(target):
                 session.run(step)
 
 
+def _stop(process, deadline):
+    """Waits until each thread of the process has stopped, which takes a while after the signal."""
+    process.send_signal(signal.SIGSTOP)
+    tasks = "/proc/%d/task" % process.pid
+    while any(open(os.path.join(tasks, task, "stat")).read().rpartition(")")[2].split()[0] != "T" for task in os.listdir(tasks)):
+        deadline()
+        time.sleep(0.01)
+
+
 @pytest.mark.parametrize("victim, survivor", [("ps", "worker"), ("worker", "ps")])
 def test_a_killed_task_leaves_no_shared_memory(start_cluster, deadline, victim, survivor):
     before = _in_dev_shm()
@@ -121,7 +130,7 @@ def test_a_killed_task_leaves_no_shared_memory(start_cluster, deadline, victim, 
         _wait_for(lambda: loop.done >= 3 or not loop.is_alive(), deadline)
         assert loop.is_alive(), loop.error
         # Stopped first: nothing changes any more while it is looked at.
-        killed.process.send_signal(signal.SIGSTOP)
+        _stop(killed.process, deadline)
         lent = _segments(killed, "rw-s") & _segments(left, "r--s")
         assert lent, "nothing was read in place"
         killed.kill()
@@ -145,7 +154,7 @@ MAY_WAIT_BYTES = 160 * MB
 
 
 @pytest.mark.parametrize("fast", [True, False])
-def test_steps_for_a_stopped_worker_pile_up_no_memory(start_cluster, fast):
+def test_steps_for_a_stopped_worker_pile_up_no_memory(start_cluster, deadline, fast):
     cluster = start_cluster(environment={"MUSTER_FAST": "1" if fast else "0"}, flags=PATIENT, ps=1, worker=2)
     stopped = cluster.tasks["worker", 0].process
     others = [cluster.tasks["ps", 0], cluster.tasks["worker", 1]]
@@ -157,7 +166,7 @@ def test_steps_for_a_stopped_worker_pile_up_no_memory(start_cluster, fast):
             session.run(total)
             session.run(push)
         before = sum(_resident_bytes(task) for task in others)
-        stopped.send_signal(signal.SIGSTOP)
+        _stop(stopped, deadline)
         try:
             for step in [total, push] * (STOPPED_STEPS // 2):
                 with pytest.raises(tf.errors.DeadlineExceededError):
@@ -181,7 +190,7 @@ def test_a_step_without_a_deadline_waits_for_a_stopped_worker(start_cluster, dea
         session.run(tf.global_variables_initializer())
         loops = [_Loop(session, steps) for _ in range(3)]
         _wait_for(lambda: all(loop.done >= 2 or not loop.is_alive() for loop in loops), deadline)
-        stopped.send_signal(signal.SIGSTOP)
+        _stop(stopped, deadline)
         try:
             before = sum(_resident_bytes(task) for task in others)
             done = _when_still(loops, deadline)
@@ -194,15 +203,6 @@ def test_a_step_without_a_deadline_waits_for_a_stopped_worker(start_cluster, dea
             loop.enough = True
             loop.join(deadline())
             assert not loop.is_alive() and loop.error is None, loop.error
-
-
-def _stop(process, deadline):
-    """Waits until each thread of the process has stopped, which takes a while after the signal."""
-    process.send_signal(signal.SIGSTOP)
-    tasks = "/proc/%d/task" % process.pid
-    while any(open(os.path.join(tasks, task, "stat")).read().rpartition(")")[2].split()[0] != "T" for task in os.listdir(tasks)):
-        deadline()
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -64,8 +64,15 @@ int Compile(int compute_capability) {
                     "Fused<4, FusedArguments<4, 2, 1>, In<0, float, kFlat>, In<1, float, 0>, In<2, Half, kFlat>, "
                     "In<3, float, kScalar>, Two<Mul, float, 0, 1>, One<Tanh, float, 4>, Converted<Half, float, 0, 2>, "
                     "Two<Greater, float, 5, 3>, Three<Select, float, 7, 5, 6>, Activation<Elu, float, 0u, 8>, "
-                    "ActivationGrad<ReluGrad, float, 0u, 8, 9>, Total<float, 8, 9, 10>, Three<Clip, float, 11, 3, 5>, Out<0, 12>, "
-                    "Out<1, 7>>");
+                    "ActivationGrad<ReluGrad, float, 0u, 8, 9>, Total<float, 8, 9, 10>, Three<Clip, float, 11, 3, 5>, "
+                    "As<uint32, 12>, Out<0, 13, kFlat>, Out<1, 7, 0>>");
+  functions.emplace("fusion/fused_rows.cu",
+                    "FusedRows<Rows<768, 64, 4>, FusedArguments<3, 2, 2>, RowIn<0, float, kFlat>, RowIn<1, float, 0>, "
+                    "RowIn<2, float, kOfRow>, Reduced<Mean<float>, 0>, Two<Sub, float, 0, 3>, Two<Mul, float, 4, 1>, "
+                    "Two<Add, float, 5, 2>, Reduced<Max<float>, 6>, One<Rsqrt, float, 7>, AllLoaded, RowOut<0, 6, kFlat>, "
+                    "RowOut<1, 8, kOfRow>>");
+  functions.emplace("indexing/gather.cu", "Gathers<Word16, int64>");
+  functions.emplace("state/sparse_apply.cu", "ApplyFews<Adagrad, float>");
   functions.emplace("state/apply.cu", "ApplyJoined<Adam, float>");
   const std::vector<std::pair<std::string, std::string>> all(functions.begin(), functions.end());
   std::atomic<size_t> next{0}, failed{0};

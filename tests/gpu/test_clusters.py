@@ -1,6 +1,5 @@
 """Clusters whose workers have a card and whose parameter servers have none."""
 import json
-import os
 import subprocess
 import sys
 
@@ -14,6 +13,7 @@ from cluster_ports import free_ports  # noqa: E402
 
 TRAINER = """
 import argparse, json
+import muster
 import numpy as np
 import tensorflow as tf
 parser = argparse.ArgumentParser()
@@ -35,13 +35,17 @@ with tf.device(tf.train.replica_device_setter(cluster=cluster, worker_device=wor
     w2 = tf.Variable(np.linspace(1, -1, 8).reshape(8, 1).astype(np.float32))
     loss = tf.reduce_mean(tf.square(tf.matmul(tf.nn.relu(tf.matmul(x, w1)), w2) - y))
     optimizer = tf.train.AdamOptimizer(0.05)
-    hooks = [tf.train.StopAtStepHook(last_step=60)]
+    hooks = [tf.train.StopAtStepHook(last_step=120)]
     if flags.sync:
         optimizer = tf.train.SyncReplicasOptimizer(optimizer, len(cluster.job_tasks("worker")))
         hooks.append(optimizer.make_session_run_hook(flags.task_index == 0))
     train = optimizer.minimize(loss, global_step=step)
 random = np.random.RandomState(flags.task_index)
 values = []
+def counts():
+    report = muster._muster.gpu_reports()[0]
+    return [report["calls"], report["replayed_calls"]]
+before = None
 # A worker may be done before the other one has started.
 config = tf.ConfigProto(device_filters=["/job:ps", worker])
 with tf.train.MonitoredTrainingSession(server.target, is_chief=flags.task_index == 0, hooks=hooks, config=config) as session:
@@ -52,16 +56,19 @@ with tf.train.MonitoredTrainingSession(server.target, is_chief=flags.task_index 
     raw.run(loss, given, options=tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), run_metadata=metadata)
     print("NODES " + json.dumps({d.device: [n.node_name for n in d.node_stats] for d in metadata.step_stats.dev_stats}))
     while not session.should_stop():
+        if len(values) == 20:
+            before = counts()
         inputs = random.rand(16, 4)
         values.append(float(session.run([loss, train], {x: inputs, y: inputs.sum(1, keepdims=True)})[0]))
+if before is not None:
+    print("REPLAYED " + json.dumps([after - then for after, then in zip(counts(), before)] + [len(values) - 20]))
 print("LOSSES " + json.dumps([np.mean(values[:5]), np.mean(values[-5:]), len(values)]))
 """
 
 
-def _launched(path, *flags):
-    program = card.ROOT / "build" / os.environ.get("MUSTER_BUILD", "release") / "bin" / "muster"
+def _launched(path, workers, *flags):
     try:
-        done = subprocess.run([str(program), "launch", "--ps", "1", "--workers", "2", str(path), *flags], env=card.environment(),
+        done = subprocess.run([card.COMMAND, "launch", "--ps", "1", "--workers", str(workers), str(path), *flags], env=card.environment(),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     except subprocess.TimeoutExpired as late:
         pytest.fail("the cluster does not end; so far: %s" % (late.output or b"").decode())
@@ -70,14 +77,14 @@ def _launched(path, *flags):
     def found(word):
         return [json.loads(line.split(word, 1)[1]) for line in done.stdout.splitlines() if word in line]
 
-    return {word: found(word) for word in ("DEVICES ", "NODES ", "LOSSES ")}, done.stdout
+    return {word: found(word) for word in ("DEVICES ", "NODES ", "LOSSES ", "REPLAYED ")}, done.stdout
 
 
 @pytest.mark.parametrize("flags", [(), ("--sync",)], ids=["async", "sync"])
 def test_workers_compute_on_their_cards(tmp_path, flags):
     path = tmp_path / "trainer.py"
     path.write_text(TRAINER)
-    found, text = _launched(path, *flags)
+    found, text = _launched(path, 2, *flags)
     assert len(found["LOSSES "]) == 2, text
     on_cards = {name for names in found["DEVICES "] for name in names if "GPU" in name}
     assert on_cards == {"/job:worker/replica:0/task:%d/device:GPU:0" % i for i in (0, 1)}, found
@@ -87,6 +94,17 @@ def test_workers_compute_on_their_cards(tmp_path, flags):
     # One worker may have made nearly all of the steps before the other had started.
     trained = [(first, last) for first, last, steps in found["LOSSES "] if steps > 20]
     assert trained and all(last < first / 2 for first, last in trained), found
+
+
+# Variables come from the parameter server in whatever order, and yet later steps are the same for the card.
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("flags", [(), ("--sync",)], ids=["async", "sync"])
+def test_steps_of_workers_are_replayed(tmp_path, workers, flags):
+    path = tmp_path / "trainer.py"
+    path.write_text(TRAINER)
+    found, text = _launched(path, workers, *flags)
+    rates = [replayed / calls for calls, replayed, steps in found["REPLAYED "] if steps > 20]
+    assert rates and min(rates) >= 0.95, text
 
 
 def test_collectives_of_two_cards():

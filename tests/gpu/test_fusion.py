@@ -189,3 +189,170 @@ data = [np.random.RandomState(i).rand(6, 6).astype(np.float32) for i in range(3)
 with tf.Session() as session:
     rounds(session, begin, lambda i: ([b], {x: data[i]}))
 """)
+
+
+def test_parts_of_tensors():
+    """Gates are parts of a product and of its bias, states are parts of the next product's operand; sizes that are and are not
+    multiples of 16 bytes, and 16-bit floats."""
+    for width, dtype in ((6, "float32"), (8, "float32"), (5, "bfloat16")):
+        _passes("""
+random = np.random.RandomState(0)
+width, dtype = %d, tf.%s
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [3, 4 * width])
+    inputs = tf.split(tf.cast(x, dtype), 4, 1)
+    kernel = tf.Variable(random.randn(2 * width, 4 * width).astype(np.float32) * 0.3)
+    bias = tf.Variable(random.randn(4 * width).astype(np.float32))
+    c, h = tf.zeros([3, width], dtype), tf.zeros([3, width], dtype)
+    for given in inputs:
+        gates = tf.nn.bias_add(tf.matmul(tf.concat([given, h], 1), tf.cast(kernel, dtype)), tf.cast(bias, dtype))
+        i, j, f, o = tf.split(gates, 4, 1)
+        c = c * tf.sigmoid(f + 1.0) + tf.sigmoid(i) * tf.tanh(j)
+        h = tf.tanh(c) * tf.sigmoid(o)
+    states = tf.cast(tf.concat([c, h], 1), tf.float32)
+    loss = tf.reduce_sum(tf.square(states))
+    gradients = tf.gradients(loss, [kernel, bias, x])
+begin = tf.global_variables_initializer()
+data = [random.randn(3, 4 * width).astype(np.float32) for _ in range(3)]
+with tf.Session(config=tf.ConfigProto(allow_soft_placement=True)) as session:
+    rounds(session, begin, lambda i: ([states] + gradients, {x: data[i]}), least=40)
+""" % (width, dtype))
+
+
+def test_parts_that_are_read_otherwise_as_well():
+    """The whole is needed besides its parts, parts overlap, or are of a value that is changed later."""
+    _passes("""
+random = np.random.RandomState(0)
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [4, 12])
+    bias = tf.Variable(random.randn(12).astype(np.float32))
+    whole = tf.nn.bias_add(x, bias)
+    a, b, c = tf.split(whole, 3, 1)
+    over = whole[:, 2:6] * a + whole[1:2, 3:7]
+    product = tf.matmul(whole, tf.concat([over, b, c], 1), transpose_b=True)
+    row = tf.concat([product, tf.nn.relu(product) * 0.5, a - b], 1)
+    columns = tf.transpose(row)[1:9] + 0.25
+    with tf.control_dependencies([columns]):
+        changed = tf.assign_add(bias, tf.concat([a[0] * 2.0, b[1], c[2]], 0) * 0.125)
+begin = tf.global_variables_initializer()
+data = [random.randn(4, 12).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    rounds(session, begin, lambda i: ([over, row, columns, changed], {x: data[i]}))
+""")
+
+
+def test_selections_and_floats_are_one():
+    _passes("""
+random = np.random.RandomState(0)
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [4, 12])
+    y = tf.tanh(x) * 2.0
+    z = tf.where(y > 0.5, y + x, tf.zeros_like(x) - y)
+    z = tf.sqrt(tf.where(z > 0.0, z, -z) + 1.0)
+begin = tf.no_op()
+data = [random.randn(4, 12).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    before = [sum(report[name] for report in _muster.gpu_reports()) for name in ("calls", "joined_calls")]
+    rounds(session, begin, lambda i: ([z], {x: data[i]}))
+    calls = [sum(report["calls"] for report in _muster.gpu_reports())]
+    at = joined()
+    session.run(z, {x: data[0]})
+    done = sum(report["calls"] for report in _muster.gpu_reports()) - calls[0]
+    assert done - (joined() - at) <= 3, (done, joined() - at)  # copies in and out, and one function
+""")
+
+
+def test_long_sequences():
+    """More calls than wait: they run as several sequences. Steps that differ at their end only share the others."""
+    _passes("""
+random = np.random.RandomState(0)
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [4, 4])
+    kernel = tf.Variable(np.eye(4, dtype=np.float32) * 0.5)
+    at = x
+    for i in range(300):
+        at = tf.tanh(tf.matmul(at, kernel) + x) * (1.0 - i / 1000.0)
+    one, other = at * 2.0 - x, tf.sigmoid(at) * x
+begin = tf.global_variables_initializer()
+data = [random.randn(4, 4).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    rounds(session, begin, lambda i: ([one if i else other], {x: data[i]}), least=300)
+""")
+
+
+def test_tables_are_looked_up_and_changed_together():
+    _passes("""
+random = np.random.RandomState(0)
+with tf.device("/gpu:0"):
+    ids = tf.placeholder(tf.int64, [7, 5])
+    tables = [tf.Variable(random.randn(11, 4).astype(np.float32)) for _ in range(5)]
+    rows = [tf.nn.embedding_lookup(table, ids[:, i]) for i, table in enumerate(tables)]
+    loss = tf.reduce_sum(tf.square(tf.concat(rows, 1)))
+    train = tf.train.AdagradOptimizer(0.1).minimize(loss)
+begin = tf.global_variables_initializer()
+data = [random.randint(0, 11, (7, 5)) for _ in range(3)]
+with tf.Session() as session:
+    def step(i):
+        session.run(train, {ids: data[i]})
+        return (tables,)
+    rounds(session, begin, step, least=12)
+""")
+
+
+def test_an_optimizer_written_out_is_one_function_a_variable():
+    """What it reads waits for the gradient, and assignments come when the old values have been read."""
+    _passes("""
+random = np.random.RandomState(0)
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [300, 200])
+    kernels = [tf.Variable(random.randn(200, 200).astype(np.float32) * 0.1) for _ in range(3)]
+    at = x
+    for kernel in kernels:
+        at = tf.matmul(at, kernel)
+    updates = []
+    for gradient, variable in zip(tf.gradients(tf.reduce_sum(tf.square(at)), kernels), kernels):
+        m, v = (tf.Variable(tf.zeros([200, 200]), trainable=False) for _ in range(2))
+        next_m = 0.9 * m + 0.1 * gradient
+        next_v = 0.999 * v + 0.001 * tf.square(gradient)
+        update = next_m / (tf.sqrt(next_v) + 1e-6) + 0.01 * variable
+        updates += [tf.assign(variable, variable - 0.001 * update), tf.assign(m, next_m), tf.assign(v, next_v)]
+    train = tf.group(*updates)
+begin = tf.global_variables_initializer()
+data = [random.randn(300, 200).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    def step(i):
+        session.run(train, {x: data[i]})
+        return (kernels,)
+    rounds(session, begin, step, least=30)
+    calls, at = sum(report["calls"] for report in _muster.gpu_reports()), joined()
+    session.run(train, {x: data[0]})
+    left = sum(report["calls"] for report in _muster.gpu_reports()) - calls - (joined() - at)
+    print("left", left)
+    assert left <= 18, left
+""")
+
+
+def test_sums_over_rows():
+    """Layer normalization and softmax with their gradients, of rows that fill the lanes and rows that do not, also of 16-bit floats."""
+    for rows, width, dtype, least in ((40, 64, "float32", 30), (9, 30, "float32", 24), (7, 200, "float32", 24), (12, 48, "bfloat16", 20)):
+        _passes("""
+random = np.random.RandomState(0)
+rows, width, dtype = %d, %d, tf.%s
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [rows, width])
+    kernel, bias, beta, gamma = (tf.Variable(random.randn(*shape).astype(np.float32) * 0.3) for shape in (
+        [width, width], [width], [width], [width]))
+    at = tf.nn.bias_add(tf.matmul(x, kernel), bias) + x
+    mean, variance = tf.nn.moments(at, [-1], keep_dims=True)
+    at = tf.nn.batch_normalization(at, mean, variance, beta, gamma, 1e-6)
+    logits = tf.cast(tf.matmul(at, kernel), dtype) * tf.constant(0.25, dtype)
+    chances = tf.nn.softmax(logits)
+    low, high = tf.reduce_min(at, 1), tf.reduce_max(at, 1, keepdims=True)
+    spread = tf.square(at - high) * 0.1 + tf.expand_dims(low, 1)
+    loss = tf.reduce_sum(tf.cast(chances, tf.float32) * tf.sin(at)) + tf.reduce_sum(spread)
+    gradients = tf.gradients(loss, [x, kernel, bias, beta, gamma])
+begin = tf.global_variables_initializer()
+data = [random.randn(rows, width).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    rounds(session, begin, lambda i: ([at, chances, low, spread] + gradients, {x: data[i]}), least=%d)
+""" % (rows, width, dtype, least))

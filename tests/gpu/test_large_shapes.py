@@ -78,6 +78,82 @@ for shape in [(2, 60, 61, 3), (10, 40, 41, 16), (6, 30, 31, 260)]:
 """)
 
 
+def test_relu_behind_a_normalization_is_computed_with_it():
+    """The normalized values are fetched as well in one of two runs: nothing is joined there. All bits are equal."""
+    _check("""
+def train(x, side, scale, offset, joined, layout, with_side):
+    normalized, mean, variance = tf.nn.fused_batch_norm(x, scale, offset, data_format=layout)
+    relu = tf.nn.relu(side + normalized if with_side else normalized)
+    loss = tf.reduce_sum(tf.square(tf.cast(relu, tf.float32)) * 0.01)
+    results = [relu, mean, variance, *tf.gradients(loss, [x, side, scale, offset] if with_side else [x, scale, offset])]
+    return results if joined else [*results, normalized]
+
+for dtype in tf.float32, tf.half, tf.bfloat16:
+    for shape, layout in ((4, 30, 31, 24), "NHWC"), ((5, 9, 7, 5), "NHWC"), ((4, 6, 9, 10), "NCHW"):
+        channels = shape[1] if layout == "NCHW" else shape[3]
+        feeds = [normal(*shape), normal(*shape), normal(channels), normal(channels)]
+        for with_side in False, True:
+            def build(joined):
+                return lambda x, side, scale, offset: [tf.cast(y, tf.float32) for y in train(
+                    tf.cast(x, dtype), tf.cast(side, dtype), scale, offset, joined, layout, with_side)]
+            apart = run("/gpu:0", build(False), feeds)
+            for i, (got, want) in enumerate(zip(run("/gpu:0", build(True), feeds), apart)):
+                assert np.array_equal(got, want), (dtype, shape, with_side, i)
+            if dtype == tf.float32:
+                check("%s %s" % (shape, with_side), build(True), feeds, 1e-4)
+""")
+
+
+def test_gradients_of_biases_through_relu():
+    _check("""
+def gradients(rank, layout, has_two_readers):
+    def build(x, bias, weights):
+        if rank == 2:
+            y = tf.nn.relu(x + bias)
+        else:
+            y = tf.nn.relu(tf.nn.bias_add(x, bias, data_format=layout))
+        loss = tf.reduce_sum(y * weights)
+        if has_two_readers:
+            loss += tf.reduce_sum(tf.square(y))
+        return tf.gradients(loss, [x, bias])
+    return build
+
+for dtype, tolerance in (np.float32, 1e-5), (np.float16, 5e-3), (np.float64, 1e-12):
+    for shape, layout in ((300, 24), None), ((7, 10), None), ((6, 20, 21, 8), "NHWC"), ((3, 9, 5, 3), "NHWC"), ((4, 6, 9, 10), "NCHW"):
+        if layout == "NCHW" and dtype == np.float64:
+            continue
+        channels = shape[1] if layout == "NCHW" else shape[-1]
+        feeds = [normal(*shape, dtype=dtype), normal(channels, dtype=dtype), normal(*shape, dtype=dtype)]
+        if layout == "NCHW":  # which the CPU has no kernel of
+            feeds_last = [np.moveaxis(feeds[0], 1, -1), feeds[1], np.moveaxis(feeds[2], 1, -1)]
+            def last(x, bias, weights):
+                dx, db = gradients(4, "NHWC", False)(x, bias, weights)
+                return [to_second([dx])[0], db]
+            check("NCHW", gradients(4, "NCHW", False), feeds, tolerance, reference=(last, feeds_last))
+            continue
+        for has_two_readers in False, True:
+            check("%s %s" % (shape, dtype), gradients(len(shape), layout, has_two_readers), feeds, tolerance)
+""")
+
+
+def test_gradients_of_mean_losses():
+    """Their factor is part of the cross entropy."""
+    _check("""
+def losses(weights):
+    def build(logits, classes, probabilities):
+        results = []
+        for loss in (tf.nn.sparse_softmax_cross_entropy_with_logits(labels=classes, logits=logits),
+                     tf.nn.softmax_cross_entropy_with_logits_v2(labels=tf.stop_gradient(probabilities), logits=logits)):
+            results += [loss, tf.gradients(tf.reduce_mean(loss), logits)[0], tf.gradients(tf.reduce_sum(loss * weights), logits)[0]]
+        return results
+    return build
+
+for rows, classes in (5, 7), (40, 600):
+    check("mean", losses(np.linspace(1, 2, rows, dtype=np.float32)),
+          [normal(rows, classes), random.randint(0, classes, rows), abs(normal(rows, classes)) / classes])
+""")
+
+
 def test_long_rows():
     _check("""
 for size in 1, 33, 257, 513, 4097, 9000:
@@ -99,8 +175,10 @@ for dtype in np.float32, np.float16, np.float64, np.int8, np.uint16, np.int64:
 
 def test_pooling_of_both_layouts():
     _check("""
-for shape in (2, 9, 7, 4), (1, 6, 6, 3):
-    for height, width, down, right in (2, 2, 2, 2), (3, 3, 2, 2), (3, 2, 1, 3), (2, 2, 3, 3):
+windows = [(2, 2, 2, 2), (3, 3, 2, 2), (3, 2, 1, 3), (2, 2, 3, 3)]
+many_cells = (17, 16, 3, 2)
+for shape, window in [(shape, window) for shape in ((2, 9, 7, 4), (1, 6, 6, 3)) for window in windows] + [((1, 20, 21, 4), many_cells)]:
+    for height, width, down, right in [window]:
         for padding in "SAME", "VALID":
             x = np.round(normal(*shape) * 2) / 2  # with equal maxima
             last = {"ksize": [1, height, width, 1], "strides": [1, down, right, 1], "padding": padding}

@@ -116,6 +116,96 @@ with tf.Graph().as_default():
 """, **more)
 
 
+def test_products_take_the_place_of_slower_plans():
+    # cuDNN is given the padded images: one call more than products have. They are timed in the second step.
+    slow = {"MUSTER_EMULATED_CUDNN_CALLS": "40"}
+    for more, is_replaced in (slow, True), ({}, False), ({**slow, "TF_DETERMINISTIC_OPS": "1"}, False):
+        _check("""
+from muster import _muster
+x, w, dy = normal(2, 8, 8, 4), normal(3, 3, 4, 6), normal(2, 4, 4, 6)
+def build(x, dy):
+    return [ops.Conv2DBackpropFilter(input=x, filter_sizes=on_host(w.shape), out_backprop=dy, strides=[1, 2, 2, 1], padding="SAME")]
+want = run("/cpu:0", build, [x, dy])[0]
+with tf.Graph().as_default():
+    with tf.device("/gpu:0"):
+        images, gradients = tf.placeholder(tf.float32, x.shape), tf.placeholder(tf.float32, dy.shape)
+        result = build(images, gradients)[0]
+    with tf.Session() as session:
+        calls = [0]
+        for _ in range(4):
+            np.testing.assert_allclose(session.run(result, {images: x, gradients: dy}), want, 1e-4, 1e-4)
+            calls.append(sum(report["calls"] for report in _muster.gpu_reports()))
+steps = np.diff(calls)
+assert (steps[-1] < steps[0]) == %s, steps
+""" % is_replaced, **more)
+
+
+def test_products_with_a_bias_are_one_call():
+    # The calls that the parts would need where they are faster, or where cublasLt is missing.
+    slow = {"MUSTER_EMULATED_CUBLASLT_CALLS": "5"}
+    for more, is_one in ({}, True), ({"TF_DETERMINISTIC_OPS": "1"}, True), (slow, False), ({"MUSTER_EMULATED_CUBLASLT": "0"}, False):
+        _check("""
+from muster import _muster
+def calls():
+    return sum(report["calls"] for report in _muster.gpu_reports())
+
+def build(has_relu, attrs, fetches_product):
+    def made(a, b, bias):
+        product = tf.matmul(a, b, **attrs)
+        y = tf.nn.bias_add(product, bias)
+        return [tf.nn.relu(y) if has_relu else y] + ([product] if fetches_product else [])
+    return made
+
+for dtype, tolerance in (np.float32, 1e-5), (np.float16, 5e-3):
+    for shape_a, shape_b, attrs in ((5, 150), (150, 8), {}), ((150, 5), (9, 150), {"transpose_a": True, "transpose_b": True}):
+        for has_relu in False, True:
+            bias = normal(shape_b[0] if attrs else shape_b[1], dtype=dtype)  # longer rows than small products have
+            feeds = [normal(*shape_a, dtype=dtype), normal(*shape_b, dtype=dtype), bias]
+            name = "%s %s %s" % (dtype, attrs, has_relu)
+            check(name, build(has_relu, attrs, False), feeds, tolerance)
+            check(name + " apart", build(has_relu, attrs, True), feeds, tolerance)
+
+feeds = [normal(5, 150), normal(150, 8), normal(8)]
+with tf.Graph().as_default():
+    with tf.device("/gpu:0"):
+        inputs = [tf.placeholder(tf.float32, feed.shape) for feed in feeds]
+        result = build(True, {}, False)(*inputs)[0]
+    with tf.Session() as session:
+        for _ in range(5):
+            before = calls()
+            got = session.run(result, dict(zip(inputs, feeds)))
+            np.testing.assert_allclose(got, np.maximum(feeds[0] @ feeds[1] + feeds[2], 0), 1e-5, 1e-4)
+            made = calls() - before
+feeds_and_fetch = 4
+assert made == feeds_and_fetch + (1 if IS_ONE else 3), made
+""".replace("IS_ONE", str(is_one)), **more)
+
+
+def test_small_products():
+    _check("""
+def build(transpose_a, transpose_b):
+    def made(a, b, bias):
+        product = tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b)
+        return [product, tf.matmul(a, b, transpose_a=transpose_a, transpose_b=transpose_b, name="again") + bias,
+                tf.nn.relu(tf.matmul(-a, b, transpose_a=transpose_a, transpose_b=transpose_b) + bias)]
+    return made
+
+for m, n, k in (1, 1, 1), (16, 16, 128), (17, 33, 40), (100, 10, 127), (3, 200, 2):
+    for transpose_a in False, True:
+        for transpose_b in False, True:
+            feeds = [normal(k, m) if transpose_a else normal(m, k), normal(n, k) if transpose_b else normal(k, n), normal(n)]
+            check("%s" % ((m, n, k, transpose_a, transpose_b),), build(transpose_a, transpose_b), feeds, 1e-5)
+""")
+    _check("""
+def gradients(x, w, bias, scale):
+    loss = tf.reduce_sum(tf.square(tf.matmul(x, w) + bias) * scale)
+    return tf.gradients(loss, [w, bias, x])
+
+for rows, inputs, outputs in (100, 100, 10), (7, 3, 40), (128, 20, 17), (129, 20, 17):
+    check("gradients %d" % rows, gradients, [normal(rows, inputs), normal(inputs, outputs), normal(outputs), normal(rows, outputs)], 1e-4)
+""")
+
+
 def test_depthwise_convolutions():
     _check("""
 for dtype, tolerance in (np.float32, 1e-5), (np.float16, 5e-3):

@@ -200,3 +200,55 @@ with tf.Session() as session:
     assert set(again) == set(first) and again[damaged.name] != first[damaged.name]
     cache.chmod(0o777)  # anybody could put code there
     assert run() == again
+
+
+def test_values_are_read_before_they_are_assigned():
+    """Without an order between the two, and whatever is made of the old value."""
+    card.run("""
+        import numpy as np
+        import muster as tf
+        with tf.device("/gpu:0"):
+            one = tf.Variable(tf.ones([4, 4]))
+            two = tf.get_variable("two", [4, 4], initializer=tf.ones_initializer(), use_resource=True)
+            changes, reads = [], []
+            for variable in (one, two):
+                value = tf.convert_to_tensor(variable)
+                view = tf.reshape(value, [16])
+                changes.append(tf.assign(variable, value * 2.0 + 1.0))
+                reads += [tf.matmul(value, value), view + 0.0, tf.reduce_sum(view * view), 3.0 * value + tf.matmul(value, value)]
+            with tf.control_dependencies(changes):
+                after = tf.convert_to_tensor(one) + 0.0
+        with tf.Session() as session:
+            session.run(tf.global_variables_initializer())
+            x = np.ones([4, 4], np.float32)
+            for _ in range(6):
+                results = session.run(reads + [after] + changes)
+                for i in (0, 4):
+                    np.testing.assert_array_equal(results[i], x @ x)
+                    np.testing.assert_array_equal(results[i + 1], x.ravel())
+                    np.testing.assert_array_equal(results[i + 2], (x * x).sum())
+                    np.testing.assert_array_equal(results[i + 3], 3 * x + x @ x)
+                x = 2 * x + 1
+                np.testing.assert_array_equal(results[8], x)
+    """)
+
+
+def test_what_reads_a_variable_may_wait_for_its_change_elsewhere():
+    """The CPU computes after an assignment what is joined with the value of before it: the assignment must not wait for that."""
+    card.run("""
+        import numpy as np
+        import muster as tf
+        with tf.device("/gpu:0"):
+            v = tf.Variable(tf.ones([4]))
+            old = v * 3.0
+            change = tf.assign(v, tf.fill([4], 5.0))
+        with tf.device("/cpu:0"), tf.control_dependencies([change]):
+            there = tf.constant(2.0) + 1.0
+        with tf.device("/gpu:0"):
+            joined = tf.convert_to_tensor(v) * there
+        config = tf.ConfigProto(operation_timeout_in_ms=20000)
+        with tf.Session(config=config) as session:
+            session.run(tf.global_variables_initializer())
+            for _ in range(3):
+                session.run(joined)
+    """)

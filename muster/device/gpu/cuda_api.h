@@ -19,6 +19,7 @@ using Function = struct FunctionRecord*;
 using Program = struct ProgramRecord*;
 using Graph = struct GraphRecord*;
 using GraphExec = struct GraphExecRecord*;
+using GraphNode = struct GraphNodeRecord*;
 
 inline constexpr Result kOutOfMemory = 2;
 inline constexpr Result kNotReady = 600;
@@ -35,7 +36,26 @@ inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventBlockingSync = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kHostPortable = 1;
+inline constexpr unsigned kRegisterPortable = 1;
 inline constexpr int kCaptureRelaxed = 2;
+
+// Of one end of a Copy3D.
+inline constexpr unsigned kHostMemory = 1;
+
+// CUDA_MEMCPY3D: what a node of a graph copies.
+struct Copy3D {
+  struct End {
+    size_t x_bytes, y, z, level;
+    unsigned memory_type;
+    void* host;
+    Address device;
+    void* array;
+    void* reserved;
+    size_t pitch, height;
+  };
+  End from, to;
+  size_t width_bytes, height, depth;
+};
 
 // The functions of libcuda.so.1 that are used.
 struct Driver {
@@ -55,6 +75,8 @@ struct Driver {
   Result (*MemFree)(Address address);
   Result (*MemHostAlloc)(void** memory, size_t bytes, unsigned flags);
   Result (*MemFreeHost)(void* memory);
+  Result (*MemHostRegister)(void* memory, size_t bytes, unsigned flags);
+  Result (*MemHostUnregister)(void* memory);
   Result (*MemcpyHtoDAsync)(Address to, const void* from, size_t bytes, StreamHandle stream);
   Result (*MemcpyDtoHAsync)(void* to, Address from, size_t bytes, StreamHandle stream);
   Result (*MemcpyDtoDAsync)(Address to, Address from, size_t bytes, StreamHandle stream);
@@ -66,6 +88,12 @@ struct Driver {
   Result (*StreamWaitEvent)(StreamHandle stream, Event event, unsigned flags);
   Result (*StreamBeginCapture)(StreamHandle stream, int mode);
   Result (*StreamEndCapture)(StreamHandle stream, Graph* graph);
+  // `nodes`: those of the graph on which what is captured next depends.
+  Result (*StreamGetCaptureInfo)(StreamHandle stream, int* status, unsigned long long* id,
+                                 Graph* graph, const GraphNode** nodes, size_t* num_nodes);
+  Result (*GraphMemcpyNodeGetParams)(GraphNode node, Copy3D* copy);
+  Result (*GraphExecMemcpyNodeSetParams)(GraphExec exec, GraphNode node, const Copy3D* copy,
+                                         Context context);
   Result (*GraphInstantiate)(GraphExec* exec, Graph graph, unsigned long long flags);
   Result (*GraphDestroy)(Graph graph);
   Result (*GraphLaunch)(GraphExec exec, StreamHandle stream);
@@ -114,6 +142,10 @@ absl::StatusOr<void*> OpenLibrary(const std::string& name, std::initializer_list
                                   const char* probe = nullptr);
 // Sets `function` to what the library has under `name`.
 absl::Status FindFunction(void* library, const char* name, void** function);
+
+// Whether the process can use no card any more after this error, as after an access to memory that
+// is not there.
+bool EndsAllUse(Result result);
 
 // Internal naming what was done, the error's name and its text; OK for 0.
 absl::Status Check(Result result, const char* what);

@@ -86,6 +86,9 @@ void GpuTrace::AddMemory(GpuCall::Kind kind, void* to, const void* from, size_t 
 }
 
 void GpuTrace::AddCopy(GpuCall::Kind kind, void* to, const void* from, size_t bytes) {
+  if (kind == GpuCall::Kind::kCopyIn)
+    hosts_.push_back(const_cast<void*>(std::exchange(from, nullptr)));
+  if (kind == GpuCall::Kind::kCopyOut) hosts_.push_back(std::exchange(to, nullptr));
   AddMemory(kind, to, from, bytes, 0);
 }
 
@@ -125,10 +128,12 @@ void GpuTrace::AddLibrary(absl::Span<const char> key, const GpuAccesses* accesse
 
 absl::Status GpuTrace::ForEach(absl::FunctionRef<absl::Status(const GpuCall& call)> visit) const {
   GpuCall call;
+  int num_hosts = 0;
   for (const char *at = bytes_.data(), *const end = at + bytes_.size(); at < end;) {
     Head head;
     std::memcpy(&head, at, sizeof(head));
     call.kind = head.kind;
+    call.host = -1;
     if (head.kind == GpuCall::Kind::kLaunch) {
       LaunchHead launch;
       std::memcpy(&launch, at, sizeof(launch));
@@ -165,6 +170,15 @@ absl::Status GpuTrace::ForEach(absl::FunctionRef<absl::Status(const GpuCall& cal
       call.from = record.from;
       call.bytes = record.bytes;
       call.value = static_cast<unsigned char>(record.value);
+      const bool is_in = head.kind == GpuCall::Kind::kCopyIn;
+      if (is_in || head.kind == GpuCall::Kind::kCopyOut) {
+        call.host = num_hosts++;
+        void* const host = hosts_[static_cast<size_t>(call.host)];
+        if (is_in)
+          call.from = host;
+        else
+          call.to = host;
+      }
     }
     RETURN_IF_ERROR(visit(call));
     at += head.bytes;
@@ -174,6 +188,7 @@ absl::Status GpuTrace::ForEach(absl::FunctionRef<absl::Status(const GpuCall& cal
 
 std::vector<GpuLibraryCall> GpuTrace::Clear() {
   bytes_.clear();
+  hosts_.clear();
   num_calls_ = 0;
   return std::exchange(libraries_, {});
 }

@@ -1,4 +1,6 @@
-// What a card is to do, noted call by call as bytes: equal bytes do the same.
+// What a card is to do, noted call by call as bytes: equal bytes do the same, but for the addresses
+// of copies in the memory of the host. Those are noted beside, since they differ where tensors come
+// from other tasks and go to them.
 //
 // Notes also say when memory is freed. A sequence that is replayed may then leave out what nothing
 // can read any more (see GpuRewriter).
@@ -61,6 +63,8 @@ struct GpuCall {
   unsigned char value = 0;
   // kLibrary
   int library = 0;
+  // Copies from and to the host: number in GpuTrace::hosts; -1: others.
+  int host = -1;
   bool has_accesses = false;  // false: it may read and write anything
   std::vector<const void*> reads, writes;
 };
@@ -80,6 +84,8 @@ class GpuTrace {
 
   size_t num_calls() const { return num_calls_; }  // frees left out
   absl::Span<const char> bytes() const { return bytes_; }
+  // Where copies from and to the host begin there, in their order.
+  const std::vector<void*>& hosts() const { return hosts_; }
   // Calls `visit` with each call, and with each free, in order, until it fails.
   absl::Status ForEach(absl::FunctionRef<absl::Status(const GpuCall& call)> visit) const;
   GpuLibraryCall& library(int number) { return libraries_[static_cast<size_t>(number)]; }
@@ -93,6 +99,7 @@ class GpuTrace {
   void AddMemory(GpuCall::Kind kind, void* to, const void* from, size_t bytes, unsigned char value);
 
   std::vector<char> bytes_;
+  std::vector<void*> hosts_;
   std::vector<GpuLibraryCall> libraries_;
   size_t num_calls_ = 0;
 };

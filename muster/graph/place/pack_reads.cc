@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
 #include "muster/base/status.h"
@@ -22,12 +23,13 @@ struct Read {
   int64_t bytes;
 };
 
-// A variable as it is when the step begins: nothing precedes the read, so that waiting for other
-// such reads delays no node.
+// A variable in the host's memory as it is when the step begins: nothing precedes the read, so that
+// waiting for other such reads delays no node.
 bool IsFirstRead(const Node& node) {
   if (node.num_inputs() != 1 || !node.control_inputs().empty()) return false;
   const Node& source = *node.input(0).node;
   if (!source.control_inputs().empty() || source.device() != node.device()) return false;
+  if (!absl::StrContains(node.device(), "/device:CPU:")) return false;
   if (node.op() == "Identity") return source.op() == "Variable" || source.op() == "VariableV2";
   return node.op() == "ReadVariableOp" && source.op() == "VarHandleOp";
 }

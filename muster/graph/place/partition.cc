@@ -1,5 +1,6 @@
 #include "muster/graph/place/partition.h"
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 
@@ -7,6 +8,7 @@
 #include "muster/device/device_name.h"
 #include "muster/graph/control_flow/control_flow.h"
 #include "muster/graph/control_flow/frames.h"
+#include "muster/graph/place/before_parts.h"
 #include "muster/graph/place/control_loops.h"
 #include "muster/graph/rewrite/rewriter.h"
 
@@ -56,6 +58,7 @@ class Cutter {
     RETURN_IF_ERROR(FindDevices());
     FindControlLoops();
     FindSent();
+    FindBefore();
     for (const auto& node : graph_.nodes()) RETURN_IF_ERROR(Copy(*node));
     RETURN_IF_ERROR(CloseLoops());
     for (const Crossing& crossing : crossings_) RETURN_IF_ERROR(AddSend(crossing));
@@ -132,6 +135,20 @@ class Cutter {
     }
   }
 
+  // Which parts come before which nodes, as far as devices ask for it.
+  void FindBefore() {
+    std::vector<int> part_of_node(static_cast<size_t>(graph_.num_nodes()));
+    std::vector<bool> asks(parts_.size());
+    for (const auto& node : graph_.nodes()) {
+      part_of_node[node->id()] = PartIndex(*node);
+      if (MayWaitForAll(device_of_[node->id()])) asks[PartIndex(*node)] = true;
+    }
+    feeds_come_first_ = options_.by == PartitionOptions::By::kTask && !options_.is_partial &&
+                        absl::c_linear_search(asks, true);
+    before_ = BeforeParts::Find(graph_, part_of_node, asks, feeds_come_first_);
+  }
+  bool MayWaitForAll(int device) const { return devices_[device].device_type != "CPU"; }
+
   int PartIndex(const Node& node) const { return part_of_[device_of_[node.id()]]; }
   bool Crosses(const Node& from, const Node& to) const { return PartIndex(from) != PartIndex(to); }
 
@@ -173,6 +190,9 @@ class Cutter {
     Node* copy = part.AddCopy(node, node.name(), std::move(inputs), control);
     for (const Node* before : late) late_control_.emplace_back(copy, before);
     if (IsTransfer(node)) FillIncarnation(*copy);
+    if (feeds_come_first_ && node.op() == "_Recv" &&
+        node.Attr<bool>("client_terminated").value_or(false))
+      copy->SetAttr(kEarlyAttr, true);
     copies_[node.id()] = copy;
     for (Node* read : reads) OrderRead(node, *copy, *read);
     return absl::OkStatus();
@@ -232,6 +252,9 @@ class Cutter {
     spec.attrs = TransferAttrs(crossing);
     spec.attrs["tensor_type"] = crossing.dtype;
     spec.device = devices_[destination].name;
+    if (MayWaitForAll(destination) && frames_.outputs[from.id()] == 0 &&
+        before_.IsEarly(from.id(), part_of_[destination]))
+      spec.attrs[kEarlyAttr] = true;
     ASSIGN_OR_RETURN(Node * recv, part.AddNode(std::move(spec)));
     Received received{recv, recv};
     if (output < 0) {
@@ -358,6 +381,8 @@ class Cutter {
   absl::flat_hash_map<std::pair<int, int>, const Node*> control_loops_;  // by frame and device
   // By node and part: an output that goes there.
   absl::flat_hash_map<std::pair<int, int>, int> sent_;
+  BeforeParts before_;
+  bool feeds_come_first_ = false;
   std::vector<Node*> copies_;
   absl::flat_hash_map<std::pair<std::pair<int, int>, int>, Received> received_;
   std::vector<Crossing> crossings_;

@@ -30,9 +30,16 @@ struct PartitionOptions {
   // A part of a graph that a master has cut: loops that span devices have their control loops, and
   // nothing is moved.
   bool is_prepared = false;
+  // Of a cut by task: values are fed while it runs, and not before (partial runs).
+  bool is_partial = false;
   // Floats travel as bfloat16, with less precision.
   bool bfloat16 = false;
 };
+
+// A _Recv on a device other than a CPU, or of a value that a client feeds, has this attribute where what it receives can be waited for
+// before any other node of its part begins: nothing of the part, and nothing that another step has to
+// do, comes before the value.
+inline constexpr char kEarlyAttr[] = "_muster_early";
 
 // Every node's device must be the name of one of `devices`, which also tell the incarnations. Parts
 // come in the order of `devices`, those without nodes left out. A tensor goes to each other part

@@ -200,6 +200,100 @@ TEST_F(PartitionOptionsTest, TasksKeepTheirDevicesTogether) {
   EXPECT_NE(parts_[1].graph->FindNode("x_S9"), nullptr);
 }
 
+class EarlyValuesTest : public PartitionOptionsTest {
+ protected:
+  static constexpr char kPs[] = "/job:ps/replica:0/task:0/device:CPU:0";
+  static constexpr char kGpu[] = "/job:localhost/replica:0/task:0/device:GPU:0";
+
+  EarlyValuesTest() {
+    for (const char* name : {kPs, kGpu}) {
+      DeviceAttributes device;
+      device.name = name;
+      device.device_type = name == kGpu ? "GPU" : "CPU";
+      device.incarnation = devices_.size() + 1;
+      devices_.push_back(device);
+    }
+    for (DeviceAttributes& device : devices_)
+      if (device.device_type.empty()) device.device_type = "CPU";
+  }
+  Output Variable(const std::string& name) {
+    return ps_.Op("VariableV2", {}, {{"dtype", DType::kFloat}, {"shape", PartialShape({2})}}, name);
+  }
+  // Which nodes receive something that their part can wait for before it begins.
+  std::vector<std::string> Early(PartitionOptions::By by) {
+    EXPECT_EQ(ps_.status(), absl::OkStatus());
+    EXPECT_EQ(gpu_.status(), absl::OkStatus());
+    PartitionOptions options;
+    options.by = by;
+    EXPECT_EQ(CutWith(options), absl::OkStatus());
+    std::vector<std::string> names;
+    for (const GraphPart& part : parts_) {
+      for (const auto& node : part.graph->nodes())
+        if (node->FindAttr(kEarlyAttr) != nullptr)
+          names.push_back(*node->Attr<std::string>("tensor_name"));
+    }
+    return names;
+  }
+
+  const Scope ps_ = Scope(graph_).WithDevice(kPs);
+  const Scope gpu_ = Scope(graph_).WithDevice(kGpu);
+};
+
+TEST_F(EarlyValuesTest, VariablesAreAndWhatComesBackIsNot) {
+  const Output w = ps_.Op("Identity", {Variable("v")}, {}, "w");
+  const Output a = gpu_.Op("Neg", {w}, {}, "a");
+  const Output back = ps_.Op("Exp", {a}, {}, "back");
+  gpu_.Op("Neg", {back}, {}, "b");
+  EXPECT_THAT(Early(PartitionOptions::By::kTask), ElementsAre("edge_1_w"));
+  EXPECT_THAT(Early(PartitionOptions::By::kDevice), ElementsAre("edge_1_w"));
+}
+
+TEST_F(EarlyValuesTest, WhatAnotherStepMustBringIsNot) {
+  const Output queue =
+      ps_.Op("FIFOQueueV2", {}, {{"component_types", std::vector<DType>{DType::kFloat}}});
+  const Output taken = ps_.Op("QueueDequeueV2", {queue},
+                              {{"component_types", std::vector<DType>{DType::kFloat}}}, "taken");
+  gpu_.Op("Neg", {ps_.Op("Neg", {taken}, {}, "after")}, {}, "a");
+  EXPECT_THAT(Early(PartitionOptions::By::kTask), ElementsAre());
+}
+
+TEST_F(EarlyValuesTest, WhatIsFedBeforeTheStepIs) {
+  const Output fed = first_.Op("_Recv", {},
+                               {{"tensor_name", std::string("fed")},
+                                {"send_device", std::string(kFirst)},
+                                {"send_device_incarnation", int64_t{1}},
+                                {"recv_device", std::string(kFirst)},
+                                {"client_terminated", true},
+                                {"tensor_type", DType::kFloat}});
+  gpu_.Op("Neg", {ps_.Op("Neg", {fed}, {}, "from_ps")}, {}, "a");
+  EXPECT_THAT(Early(PartitionOptions::By::kTask), ElementsAre("fed"))
+      << "but not what comes back from another task";
+  gpu_.Op("Neg", {first_.Op("Neg", {fed}, {}, "next_to_it")}, {}, "b");
+  EXPECT_THAT(Early(PartitionOptions::By::kDevice), ElementsAre())
+      << "the master knows, not the task";
+}
+
+TEST_F(EarlyValuesTest, CpusAreNotAsked) {
+  first_.Op("Neg", {ps_.Op("Identity", {Variable("v")}, {}, "w")}, {}, "a");
+  EXPECT_THAT(Early(PartitionOptions::By::kTask), ElementsAre());
+}
+
+// Another device of the task hands on what it got from elsewhere.
+TEST_F(EarlyValuesTest, OriginsInOtherTasksAreKnownByTheirMarks) {
+  for (const bool is_early : {false, true}) {
+    AttrMap attrs = {{"tensor_name", std::string(is_early ? "known" : "unknown")},
+                     {"send_device", std::string(kPs)},
+                     {"send_device_incarnation", int64_t{1}},
+                     {"recv_device", std::string(kFirst)},
+                     {"tensor_type", DType::kFloat}};
+    if (is_early) attrs.emplace(kEarlyAttr, true);
+    const Output received =
+        first_.Op("_Recv", {}, std::move(attrs), is_early ? "known" : "unknown");
+    gpu_.Op("Neg", {first_.Op("Neg", {received}, {}, absl::StrCat("neg", is_early))});
+  }
+  EXPECT_THAT(Early(PartitionOptions::By::kDevice), ElementsAre("known", "edge_3_neg1"));
+}
+
 TEST_F(PartitionOptionsTest, FloatsMayTravelShort) {
   const Output x = X(first_, "x");
   second_.Op("Neg", {x}, {}, "a");

@@ -37,8 +37,12 @@ class Fuser {
 
  private:
   static bool CanFuse(const Node& product) {
-    if (!RunsOnCpu(product)) return false;
     const DType type = product.output_types()[0];
+    if (RunsOnGpu(product)) {
+      return product.op() == "MatMul" &&
+             (type == DType::kFloat || type == DType::kHalf || type == DType::kBfloat16);
+    }
+    if (!RunsOnCpu(product)) return false;
     // A fused node keeps more digits of shorter types between its parts than separate nodes would.
     if (product.op() == "MatMul") return type == DType::kFloat;
     return product.op() == "Conv2D" && HasFormat(product, "NHWC") &&
@@ -82,6 +86,7 @@ class Fuser {
     static const auto* after_conv = new absl::flat_hash_set<absl::string_view>{"Relu", "Relu6"};
     if (!rewriter_.IsHidden(*chain.addition)) return;
     Node* reader = chain.addition->consumers()[0].node;
+    if (RunsOnGpu(*reader) && reader->op() != "Relu") return;
     const auto* known = chain.product->op() == "MatMul" ? after_matmul : after_conv;
     if (known->contains(reader->op()) && reader->device() == chain.addition->device())
       chain.activation = reader;
@@ -127,6 +132,11 @@ class Fuser {
 bool RunsOnCpu(const Node& node) {
   const absl::StatusOr<DeviceName> name = DeviceName::Parse(node.device());
   return name.ok() && name->type.value_or("CPU") == "CPU";
+}
+
+bool RunsOnGpu(const Node& node) {
+  const absl::StatusOr<DeviceName> name = DeviceName::Parse(node.device());
+  return name.ok() && name->type.value_or("") == "GPU";
 }
 
 absl::Status Fuse(GraphRewriter& rewriter) {

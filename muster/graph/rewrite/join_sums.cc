@@ -1,6 +1,7 @@
 // Gradients of variables that are used in many places, as in the unrolled steps of a recurrent
 // network, are sums over these places: of products a' b, and of sums of columns. One product of all
-// the rows of a and b gives the same sum, and keeps a GPU busy where each of the small ones does not:
+// the rows of a and b gives the same sum, and keeps a GPU busy where each of the small ones does
+// not:
 //
 //   AddN(MatMul(a0, b0, transpose_a), MatMul(a1, b1, transpose_a), ...)
 //     = MatMul(Concat(a0, a1, ...), Concat(b0, b1, ...), transpose_a)
@@ -9,7 +10,6 @@
 #include <tuple>
 
 #include "muster/base/status.h"
-#include "muster/device/device_name.h"
 #include "muster/graph/rewrite/passes.h"
 
 namespace muster {
@@ -50,10 +50,6 @@ class SumJoiner {
   }
 
  private:
-  static bool RunsOnGpu(const Node& node) {
-    const absl::StatusOr<DeviceName> name = DeviceName::Parse(node.device());
-    return name.ok() && name->type.value_or("") == "GPU";
-  }
   static const Node& First(const Node& sum, const std::vector<int>& terms) {
     return *sum.input(terms[0]).node;
   }

@@ -16,7 +16,12 @@ absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> grap
   if (options.fuse) {
     RETURN_IF_ERROR(Fuse(rewriter));
     RETURN_IF_ERROR(FuseElementwise(rewriter));
+    RETURN_IF_ERROR(FuseBatchNorm(rewriter));
+    RETURN_IF_ERROR(ScaleCrossEntropy(rewriter));
+    RETURN_IF_ERROR(SumColumns(rewriter));
     RETURN_IF_ERROR(JoinSums(rewriter));
+    RETURN_IF_ERROR(SumReluGradients(rewriter));
+    RETURN_IF_ERROR(SumColumnsOfProducts(rewriter));
   }
   return graph;
 }

@@ -23,5 +23,13 @@ absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> grap
 // What a rewrite says to a kernel that changes rows on a GPU: gradients of one row are summed
 // first. Without this attribute the row is changed by one after the other.
 inline constexpr char kSumsRepeatedRows[] = "_sums_repeated_rows";
+// An attribute that rewriting gives to cross entropies on GPUs: what their second output is
+// multiplied by.
+inline constexpr char kBackpropScale[] = "_backprop_scale";
+
+// Which products have a function of their own on GPUs: matrices with at most so many elements in
+// the result, and so many in each sum.
+inline constexpr int64_t kMostElementsOfSmallProducts = int64_t{1} << 15;
+inline constexpr int64_t kMostInnerOfSmallProducts = 128;
 
 }  // namespace muster

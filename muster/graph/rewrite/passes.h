@@ -18,14 +18,31 @@ absl::Status Simplify(GraphRewriter& rewriter);
 // Common subexpression elimination: of nodes with the same op, attributes and inputs, one remains.
 absl::Status MergeCommonNodes(GraphRewriter& rewriter);
 
-// Fused ops have kernels for CPUs only. True as well where no device is set.
+// Most fused ops have kernels for CPUs only. True as well where no device is set.
 bool RunsOnCpu(const Node& node);
+// A device that is a GPU is set.
+bool RunsOnGpu(const Node& node);
 
-// MatMul and Conv2D with a bias and an activation behind them become one node.
+// MatMul and Conv2D with a bias and an activation behind them become one node; on GPUs only MatMul,
+// and no activation but Relu.
 absl::Status Fuse(GraphRewriter& rewriter);
 
 // A unary op absorbs the sum, difference, product or quotient of which it is the only reader.
 absl::Status FuseElementwise(GraphRewriter& rewriter);
+
+// On GPUs, a batch normalisation takes the Relu behind it, and a sum between the two, and its
+// gradient that of the Relu: one pass over the elements instead of two or three.
+absl::Status FuseBatchNorm(GraphRewriter& rewriter);
+
+// On GPUs, cross entropies multiply their gradients by what the mean of the losses gives them.
+absl::Status ScaleCrossEntropy(GraphRewriter& rewriter);
+
+// Sums over the rows of a matrix become BiasAddGrad on GPUs.
+absl::Status SumColumns(GraphRewriter& rewriter);
+// ReluGrad and BiasAddGrad of its result become one node on GPUs.
+absl::Status SumReluGradients(GraphRewriter& rewriter);
+// A small product and the BiasAddGrad of its second operand become one node on GPUs.
+absl::Status SumColumnsOfProducts(GraphRewriter& rewriter);
 
 // Sums of products, and of sums of columns, over many places become one of all their rows, on GPUs.
 absl::Status JoinSums(GraphRewriter& rewriter);

@@ -5,17 +5,11 @@
 #include "absl/strings/str_cat.h"
 
 #include "muster/base/status.h"
-#include "muster/device/device_name.h"
 #include "muster/graph/rewrite/optimize.h"
 #include "muster/graph/rewrite/passes.h"
 
 namespace muster {
 namespace {
-
-bool RunsOnGpu(const Node& node) {
-  const absl::StatusOr<DeviceName> name = DeviceName::Parse(node.device());
-  return name.ok() && name->type == "GPU";
-}
 
 bool IsConstVector(const Node& node, int32_t value) {
   const Tensor* const tensor = ConstValue(node);

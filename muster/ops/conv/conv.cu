@@ -1,5 +1,7 @@
 // Convolutions as matrix products: the windows of the images become rows of a matrix (conv_gpu.h).
-#include "muster/ops/gpu.cuh"
+#include "muster/ops/nn/packs.cuh"
+
+constexpr int kWide = 4;  // elements that a thread moves at once, where the channels allow it
 
 // As GpuConvSize of conv_gpu.cc. Images are NHWC. Products of these sizes fit 32 bits.
 struct ConvSize {
@@ -11,14 +13,16 @@ struct ConvSize {
   int32 pad_top, pad_left;
 };
 
-// A row for each element of the output's space, a column for each element of a filter.
-template <typename T>
-__global__ void ImageToRows(const T* images, T* rows, ConvSize s) {
-  const uint32 columns = uint32(s.filter_height * s.filter_width * s.channels);
+// A row for each element of the output's space, a column for each element of a filter. T is
+// `wide` elements, and channels are counted in T.
+template <int wide, typename T>
+__device__ __forceinline__ void WindowsToRows(const T* images, T* rows, const ConvSize& s) {
+  const uint32 channels = uint32(s.channels / wide);
+  const uint32 columns = uint32(s.filter_height * s.filter_width) * channels;
   const uint32 count = uint32(s.batch * s.out_height * s.out_width) * columns;
   FOR_EACH_ELEMENT(i, count) {
     const uint32 column = uint32(i) % columns, row = uint32(i) / columns;
-    const uint32 channel = column % uint32(s.channels), at = column / uint32(s.channels);
+    const uint32 channel = column % channels, at = column / channels;
     const int32 filter_x = int32(at % uint32(s.filter_width)), filter_y = int32(at / uint32(s.filter_width));
     const int32 out_x = int32(row % uint32(s.out_width));
     const uint32 rest = row / uint32(s.out_width);
@@ -27,7 +31,16 @@ __global__ void ImageToRows(const T* images, T* rows, ConvSize s) {
     const int32 y = out_y * s.stride_height - s.pad_top + filter_y * s.dilation_height;
     const int32 x = out_x * s.stride_width - s.pad_left + filter_x * s.dilation_width;
     const bool is_inside = y >= 0 && y < s.height && x >= 0 && x < s.width;
-    rows[i] = is_inside ? images[((image * s.height + y) * s.width + x) * s.channels + channel] : T(0);
+    rows[i] = is_inside ? images[((image * s.height + y) * s.width + x) * channels + channel] : T();
+  }
+}
+template <typename T>
+__global__ void ImageToRows(const T* images, T* rows, ConvSize s, bool is_wide) {
+  if (is_wide && IsAligned(images) && IsAligned(rows)) {
+    using Wide = Pack<T, kWide>;
+    WindowsToRows<kWide>(reinterpret_cast<const Wide*>(images), reinterpret_cast<Wide*>(rows), s);
+  } else {
+    WindowsToRows<1>(images, rows, s);
   }
 }
 

@@ -14,6 +14,7 @@ namespace {
 
 // Elements of the matrix of windows: enough to fill a card, and their number fits 32 bits.
 constexpr int64_t kMostElements = int64_t{1} << 26;
+constexpr int64_t kWide = 4;  // as in conv.cu
 constexpr int64_t kMost32 = std::numeric_limits<int32_t>::max();
 
 // As ConvSize of conv.cu.
@@ -140,8 +141,10 @@ class GpuConv : public GpuKernel {
   absl::Status ImagesToRows(const ConvGeometry& g, const Tensor& images, int64_t first,
                             int64_t count, Tensor& rows) const {
     const GpuConvSize size = SizeOf(g, count);
-    return to_rows_.LaunchForEach(count * g.out_height * g.out_width * Columns(g),
-                                  At(images, first * g.image_size()), GpuOut(rows), size);
+    const int64_t elements = count * g.out_height * g.out_width * Columns(g);
+    const bool is_wide = g.channels % kWide == 0;
+    return to_rows_.LaunchForEach(is_wide ? elements / kWide : elements,
+                                  At(images, first * g.image_size()), GpuOut(rows), size, is_wide);
   }
   absl::Status RowsToImages(const ConvGeometry& g, const Tensor& rows, int64_t first, int64_t count,
                             Tensor& images) const {
@@ -325,11 +328,24 @@ class GpuConv2DBackpropFilter : public GpuConv {
     if (output->num_elements() == 0) return absl::OkStatus();
     if (c.input(0).num_elements() == 0 || c.input(2).num_elements() == 0) return SetZero(*output);
     RETURN_IF_ERROR(CheckGpuPaddings(g));
-    ASSIGN_OR_RETURN(const bool is_done,
-                     TryCudnn(g, [&](const GpuConvolver& cudnn, const GpuConvSizes& sizes) {
-                       return cudnn.BackwardFilter(c, sizes, c.input(0), c.input(2), *output);
-                     }));
-    if (is_done) return absl::OkStatus();
+    // cuDNN keeps few multiprocessors busy where a small filter has many windows.
+    std::function<absl::Status()> by_products;
+    if (g.groups == 1 && !IsPlain(g) &&
+        g.batch * g.out_height * g.out_width * Columns(g) <= kMostToCompare &&
+        PrepareGpuProducts(gpu()).ok())
+      by_products = [&] { return Multiply(c, g, *output); };
+    ASSIGN_OR_RETURN(
+        const bool is_done, TryCudnn(g, [&](const GpuConvolver& cudnn, const GpuConvSizes& sizes) {
+          return cudnn.BackwardFilter(c, sizes, c.input(0), c.input(2), *output, by_products);
+        }));
+    return is_done ? absl::OkStatus() : Multiply(c, g, *output);
+  }
+
+ private:
+  // Elements of the matrix of windows: what it is no loss to have in memory.
+  static constexpr int64_t kMostToCompare = int64_t{1} << 24;
+
+  absl::Status Multiply(KernelContext& c, const ConvGeometry& g, Tensor& output) const {
     ASSIGN_OR_RETURN(const Tensor images, ToNhwc(c, c.input(0)));
     ASSIGN_OR_RETURN(const Tensor dy, ToNhwc(c, c.input(2)));
     Tensor rows;
@@ -345,7 +361,7 @@ class GpuConv2DBackpropFilter : public GpuConv {
       product.shape.transpose_a = true;
       product.a = rows.valid() ? GpuIn(rows) : At(images, first * g.image_size());
       product.b = At(dy, first * g.output_size());
-      product.c = output->raw();
+      product.c = output.raw();
       product.adds = first > 0;
       return MultiplyOnGpu(gpu(), images.dtype(), product);
     });

@@ -327,7 +327,7 @@ absl::StatusOr<ConvChoice> ConvPlans::Choose(Candidates candidates, const CudnnT
     return a->workspace_bytes() < b->workspace_bytes();
   };
   ConvChoice choice = {candidates.front(), candidates.front(), absl::OkStatus()};
-  if (candidates.size() == 1) return choice;
+  if (!CudnnSettings().times_plans) return choice;
   // Where memory is short, those that need much of it take no part.
   Buffer workspace;
   for (;;) {
@@ -339,16 +339,12 @@ absl::StatusOr<ConvChoice> ConvPlans::Choose(Candidates candidates, const CudnnT
     candidates.erase(most);
     if (candidates.empty()) return choice;
   }
-  if (events_.end == nullptr) {
-    for (cuda::Event* const event : {&events_.begin, &events_.end})
-      RETURN_IF_ERROR(cuda::Check(gpu_.driver().EventCreate(event, 0), "cuEventCreate"));
-  }
-  const Events events = events_;
+  GpuTimer& timer = timer_;
   ConvChoice timed;
   RETURN_IF_ERROR(gpu_.RunNow([&]() -> absl::Status {
     float least = 0;
     for (const auto& candidate : candidates) {
-      const absl::StatusOr<float> time = Time(*candidate, tensors, workspace.data(), events);
+      const absl::StatusOr<float> time = Time(*candidate, tensors, workspace.data(), timer);
       if (!time.ok()) {
         timed.why = time.status();
         continue;
@@ -358,7 +354,7 @@ absl::StatusOr<ConvChoice> ConvPlans::Choose(Candidates candidates, const CudnnT
       // Among equals the one that the heuristic prefers.
       if (timed.fastest != nullptr && *time > least * 0.98F) continue;
       timed.fastest = candidate;
-      least = *time;
+      timed.fastest_ms = least = *time;
     }
     return absl::OkStatus();
   }));
@@ -366,20 +362,42 @@ absl::StatusOr<ConvChoice> ConvPlans::Choose(Candidates candidates, const CudnnT
 }
 
 absl::StatusOr<float> ConvPlans::Time(const ConvPlan& plan, const CudnnTensors& tensors,
-                                      void* workspace, const Events& events) const {
-  const cuda::Driver& driver = gpu_.driver();
-  const auto run = [&] { return Execute(plan, tensors, workspace); };
-  RETURN_IF_ERROR(run());
-  RETURN_IF_ERROR(
-      cuda::Check(driver.EventRecord(events.begin, gpu_.stream_handle()), "cuEventRecord"));
-  for (int i = 0; i < kTimedRuns; ++i) RETURN_IF_ERROR(run());
-  RETURN_IF_ERROR(
-      cuda::Check(driver.EventRecord(events.end, gpu_.stream_handle()), "cuEventRecord"));
-  RETURN_IF_ERROR(cuda::Check(driver.EventSynchronize(events.end), "a convolution"));
+                                      void* workspace, GpuTimer& timer) const {
+  RETURN_IF_ERROR(Execute(plan, tensors, workspace));
+  RETURN_IF_ERROR(timer.Begin());
+  for (int i = 0; i < kTimedRuns; ++i) RETURN_IF_ERROR(Execute(plan, tensors, workspace));
+  return timer.End();
+}
+
+absl::StatusOr<bool> ConvPlans::IsFasterOtherwise(const CudnnConvolution& convolution,
+                                                  absl::FunctionRef<absl::Status()> otherwise) {
+  using Otherwise = ConvChoice::Otherwise;
+  const std::string key = KeyOf(convolution);
+  const auto known = [&]() -> std::optional<bool> {
+    const std::optional<ConvChoice> choice = FindKnown(key);
+    if (!choice || choice->fastest_ms <= 0) return false;
+    if (choice->otherwise == Otherwise::kUnknown) return std::nullopt;
+    return choice->otherwise == Otherwise::kFaster;
+  };
+  if (const std::optional<bool> is_faster = known()) return *is_faster;
+  MutexLock timing(timing_mutex_);
+  if (const std::optional<bool> is_faster = known()) return *is_faster;
+  RETURN_IF_ERROR(gpu_.MakeCurrent());
+  GpuTimer& timer = timer_;
+  RETURN_IF_ERROR(otherwise());
+  RETURN_IF_ERROR(gpu_.RunNow([&] { return timer.Begin(); }));
+  for (int i = 0; i < kTimedRuns; ++i) RETURN_IF_ERROR(otherwise());
   float milliseconds = 0;
-  RETURN_IF_ERROR(cuda::Check(driver.EventElapsedTime(&milliseconds, events.begin, events.end),
-                              "cuEventElapsedTime"));
-  return milliseconds;
+  RETURN_IF_ERROR(gpu_.RunNow([&]() -> absl::Status {
+    ASSIGN_OR_RETURN(milliseconds, timer.End());
+    return absl::OkStatus();
+  }));
+  MutexLock lock(mutex_);
+  const auto choice = choices_.find(key);
+  if (choice == choices_.end()) return false;
+  const bool is_faster = milliseconds < choice->second.fastest_ms;
+  choice->second.otherwise = is_faster ? Otherwise::kFaster : Otherwise::kSlower;
+  return is_faster;
 }
 
 absl::Status ConvPlans::Execute(const ConvPlan& plan, const CudnnTensors& tensors,
@@ -406,8 +424,8 @@ absl::Status ConvPlans::Run(std::shared_ptr<const ConvPlan> plan, const CudnnTen
   } key = {"cudnn", plan->serial_, tensors, workspace};
   // Which of the tensors is written depends on the plan.
   const auto pointer = [](const void* tensor) { return const_cast<void*>(tensor); };
-  void* const writes[] = {pointer(tensors.images), pointer(tensors.filter),
-                          pointer(tensors.output), workspace};
+  void* const writes[] = {pointer(tensors.images), pointer(tensors.filter), pointer(tensors.output),
+                          workspace};
   return gpu_.AddLibraryCall(absl::MakeConstSpan(reinterpret_cast<const char*>(&key), sizeof(key)),
                              GpuAccesses{{}, writes},
                              [this, plan = std::move(plan), tensors, workspace] {

@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 
 #include "muster/device/gpu/gpu.h"
+#include "muster/device/gpu/gpu_timer.h"
 #include "muster/ops/conv/cudnn.h"
 #include "muster/tensor/dtype.h"
 
@@ -67,6 +69,9 @@ struct ConvChoice {
   std::shared_ptr<const ConvPlan> fastest;   // null: cuDNN cannot compute this convolution
   std::shared_ptr<const ConvPlan> smallest;  // with the least workspace
   absl::Status why;                          // there is none
+  float fastest_ms = 0;                      // of kTimedRuns runs; zero: it was not timed
+  enum class Otherwise : uint8_t { kUnknown, kSlower, kFaster };
+  Otherwise otherwise = Otherwise::kUnknown;  // what else computes the same
 };
 
 // Of one card. Thread-safe.
@@ -78,13 +83,17 @@ class ConvPlans {
   // The plans for the convolution, which are timed on these tensors where that was not done before:
   // what is written by it has no value then.
   absl::StatusOr<ConvChoice> Find(const CudnnConvolution& convolution, const CudnnTensors& tensors);
+  // Whether `otherwise`, which adds work that computes the same, takes less time than the fastest
+  // plan: found out when the convolution comes for the second time. False where nothing is timed.
+  absl::StatusOr<bool> IsFasterOtherwise(const CudnnConvolution& convolution,
+                                         absl::FunctionRef<absl::Status()> otherwise);
   // Adds the convolution to the work of the card.
   absl::Status Run(std::shared_ptr<const ConvPlan> plan, const CudnnTensors& tensors,
                    void* workspace);
 
  private:
   ConvPlans(Gpu& gpu, const cudnn::Api& api, cudnn::Handle handle)
-      : gpu_(gpu), api_(api), handle_(handle) {}
+      : gpu_(gpu), api_(api), handle_(handle), timer_(gpu) {}
   static absl::StatusOr<std::unique_ptr<ConvPlans>> Start(Gpu& gpu);
 
   std::optional<ConvChoice> FindKnown(const std::string& key) const;
@@ -93,11 +102,8 @@ class ConvPlans {
   absl::StatusOr<Candidates> Build(const CudnnConvolution& convolution) const;
   absl::StatusOr<ConvChoice> Choose(Candidates candidates, const CudnnTensors& tensors)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(timing_mutex_);
-  struct Events {
-    cuda::Event begin = nullptr, end = nullptr;
-  };
   absl::StatusOr<float> Time(const ConvPlan& plan, const CudnnTensors& tensors, void* workspace,
-                             const Events& events) const;
+                             GpuTimer& timer) const;
   absl::Status Execute(const ConvPlan& plan, const CudnnTensors& tensors, void* workspace) const;
 
   Gpu& gpu_;
@@ -107,7 +113,7 @@ class ConvPlans {
   Mutex timing_mutex_;
   mutable Mutex handle_mutex_;
   const cudnn::Handle handle_;  // used by one thread at a time
-  Events events_ ABSL_GUARDED_BY(timing_mutex_);
+  GpuTimer timer_ ABSL_GUARDED_BY(timing_mutex_);
   mutable Mutex mutex_;
   absl::flat_hash_map<std::string, ConvChoice> choices_ ABSL_GUARDED_BY(mutex_);
 };

@@ -160,23 +160,25 @@ absl::StatusOr<bool> GpuConvolver::BackwardInput(KernelContext& c, const GpuConv
   return true;
 }
 
-absl::StatusOr<bool> GpuConvolver::BackwardFilter(KernelContext& c, const GpuConvSizes& s,
-                                                  const Tensor& images, const Tensor& dy,
-                                                  Tensor& dw) const {
+absl::StatusOr<bool> GpuConvolver::BackwardFilter(
+    KernelContext& c, const GpuConvSizes& s, const Tensor& images, const Tensor& dy, Tensor& dw,
+    const std::function<absl::Status()>& otherwise) const {
   const Padding padding(s);
+  const CudnnConvolution convolution =
+      Describe(s, CudnnConvolution::kBackwardFilter, dtype_, padding.size, padding.common);
+  if (otherwise) {
+    ASSIGN_OR_RETURN(const bool is_faster, plans_->IsFasterOtherwise(convolution, otherwise));
+    if (is_faster) return false;
+  }
   ASSIGN_OR_RETURN(Tensor padded,
                    padding.is_needed ? AllocatePadded(c, padding) : Aligned(c, images));
   ASSIGN_OR_RETURN(const Tensor gradient, Aligned(c, dy));
   ASSIGN_OR_RETURN(Tensor moved, c.AllocateTemporary(dtype_, dw.shape()));
   const CudnnTensors tensors = {padded.raw(), moved.raw(), gradient.raw()};
-  ASSIGN_OR_RETURN(
-      const bool is_done,
-      RunPlan(c,
-              Describe(s, CudnnConvolution::kBackwardFilter, dtype_, padding.size, padding.common),
-              tensors, [&]() -> absl::Status {
-                if (!padding.is_needed) return absl::OkStatus();
-                return mover_.Embed(c, padding.Axes(s), nullptr, images, padded);
-              }));
+  ASSIGN_OR_RETURN(const bool is_done, RunPlan(c, convolution, tensors, [&]() -> absl::Status {
+                     if (!padding.is_needed) return absl::OkStatus();
+                     return mover_.Embed(c, padding.Axes(s), nullptr, images, padded);
+                   }));
   if (is_done) RETURN_IF_ERROR(MoveFilter(c, s, moved, dw, /*to_cudnn=*/false));
   return is_done;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 
 #include "muster/ops/conv/conv_plans.h"
 #include "muster/ops/indexing/gpu_mover.h"
@@ -33,8 +34,11 @@ class GpuConvolver {
                                const Tensor& filter, Tensor& output) const;
   absl::StatusOr<bool> BackwardInput(KernelContext& c, const GpuConvSizes& sizes,
                                      const Tensor& filter, const Tensor& dy, Tensor& dx) const;
+  // Also false where `otherwise` (if any), which computes the same by other work for the card, has
+  // turned out to be faster.
   absl::StatusOr<bool> BackwardFilter(KernelContext& c, const GpuConvSizes& sizes,
-                                      const Tensor& images, const Tensor& dy, Tensor& dw) const;
+                                      const Tensor& images, const Tensor& dy, Tensor& dw,
+                                      const std::function<absl::Status()>& otherwise = {}) const;
 
  private:
   struct Padding;

@@ -52,7 +52,7 @@ absl::Status Pack(KernelContext& c) {
   return absl::OkStatus();
 }
 
-// The outputs share the memory of the received tensor.
+// The outputs share the memory of the received tensor or, on another device, of one copy.
 absl::Status Unpack(KernelContext& c) {
   const Tensor& packed = c.input(0);
   const size_t length = packed.size_bytes();
@@ -82,6 +82,7 @@ absl::Status Unpack(KernelContext& c) {
     }
     ASSIGN_OR_RETURN(shapes.emplace_back(), Shape::Make(dims));
   }
+  ASSIGN_OR_RETURN(const Tensor elements, c.device().CopyFromHost(packed));
   size_t at = Aligned(next_number);
   for (int i = 0; i < c.num_outputs(); ++i) {
     const DType dtype = c.output_type(i);
@@ -90,7 +91,7 @@ absl::Status Unpack(KernelContext& c) {
     if (!bytes || at > length || static_cast<size_t>(*bytes) > length - at) return too_short();
     const auto size_bytes = static_cast<size_t>(*bytes);
     ASSIGN_OR_RETURN(Tensor value, Tensor::FromBuffer(dtype, std::move(shapes[i]),
-                                                      packed.buffer().Slice(at, size_bytes)));
+                                                      elements.buffer().Slice(at, size_bytes)));
     c.SetOutput(i, std::move(value));
     at += Aligned(size_bytes);
   }
@@ -118,7 +119,9 @@ DEFINE_OP(_MusterUnpack) {
       .Doc("The tensors that _MusterPack has made one.")
       .NoGradient("stands between two tasks of a step")
       .Shape(UnknownShape)
-      .Cpu(Unpack);
+      .HostMemory({"packed"})
+      .Cpu(Unpack)
+      .Gpu(Unpack);
 }
 
 }  // namespace muster

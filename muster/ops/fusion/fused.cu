@@ -2,191 +2,75 @@
 // in registers. The steps are named by template arguments, in the order in which they run:
 //
 //   Fused<4, FusedArguments<2, 1, 1>, In<0, float, kFlat>, In<1, float, kScalar>, Two<Mul, float, 0, 1>,
-//         One<Tanh, float, 2>, Out<0, 3>>
+//         One<Tanh, float, 2>, Out<0, 3, kFlat>>
 //
-// Loads come first, then steps, then what is stored. The value of step k is what its node would have
-// stored, rounded to the type of the node's elements. fusion.cc puts such names together.
-#include "muster/ops/math/binary.cuh"
-#include "muster/ops/math/cast.cuh"
-#include "muster/ops/math/unary.cuh"
-#include "muster/ops/nn/activations.cuh"
+// Loads come first, then steps, then what is stored. group_function.cc puts such names together.
+#include "muster/ops/fusion/steps.cuh"
 
-// How the elements of an operand are found: at the place of the result's, always the first one, or by
-// number `how` of the broadcasts.
-constexpr int kFlat = -1, kScalar = -2;
-
-template <int ins, int outs, int broadcasts>
-struct FusedArguments {
-  static constexpr int kBroadcasts = broadcasts;
-  const void* in[ins];
-  void* out[outs];
-  Broadcast<broadcasts> broadcast;
+// Where the elements are that a thread works on at once.
+template <int n, typename Offsets>
+struct FlatPlace {
+  static constexpr int kPack = n;
+  int64 first;
+  Offsets offsets;
 };
 
-// --- Values so far, by the number of their step
-struct NoValues {
-  static constexpr int kCount = 0;
-};
-template <typename Before, typename Value>
-struct Values {
-  static constexpr int kAt = Before::kCount, kCount = kAt + 1;
-  Before before;
-  Value value;
-  template <int k>
-  __device__ __forceinline__ const auto& Get() const {
-    if constexpr (k == kAt)
-      return value;
-    else
-      return before.template Get<k>();
-  }
-};
-
-// --- Steps: n elements at a time
 template <int operand, typename T, int how>
 struct In {
   static constexpr bool kStores = false;
-  template <int n, typename A>
-  static __device__ __forceinline__ bool IsAligned(const A& a) {
-    return how == kScalar || IsPackAligned<n>(static_cast<const T*>(a.in[operand]));
-  }
-  template <int n, typename V, typename A, typename O>
-  static __device__ __forceinline__ Pack<T, n> Run(const V&, const A& a, int64 i, const O& offsets) {
+  template <typename V, typename A, typename P>
+  static __device__ __forceinline__ auto Run(const V&, const A& a, const P& place) {
     const T* const from = static_cast<const T*>(a.in[operand]);
-    if constexpr (how == kFlat)
-      return LoadPack<n>(from + i);
-    else if constexpr (how == kScalar)
-      return LoadPack<n>(from, false);
-    else
-      return LoadPack<n>(from + offsets.at[how], a.broadcast.steps[how]);
+    if constexpr (how == kScalar) {
+      return Elements<T, 1>{{*from}};
+    } else {
+      constexpr int n = P::kPack;
+      const int64 at = how == kFlat ? place.first : place.offsets.at[how < 0 ? 0 : how];
+      const auto pack = LoadPack<n>(from + at, how == kFlat || a.broadcast.steps[how < 0 ? 0 : how]);
+      Elements<T, n> elements;
+#pragma unroll
+      for (int k = 0; k < n; ++k) elements.at[k] = pack.at[k];
+      return elements;
+    }
   }
 };
 
-template <int operand, int k>
+template <int operand, int k, int how>
 struct Out {
   static constexpr bool kStores = true;
-  template <int n, typename A>
-  static __device__ __forceinline__ bool IsAligned(const A& a) {
-    return reinterpret_cast<uint64>(a.out[operand]) % 16 == 0;
-  }
-  template <typename T, int n>
-  static __device__ __forceinline__ void Put(void* to, int64 i, const Pack<T, n>& pack) {
-    StorePack(static_cast<T*>(to) + i, pack);
-  }
-  template <typename V, typename A>
-  static __device__ __forceinline__ void Run(const V& values, const A& a, int64 i) {
-    Put(a.out[operand], i, values.template Get<k>());
-  }
-};
-
-// What computes its value from those of other steps by a function of one element of each.
-template <typename Derived>
-struct Computed {
-  static constexpr bool kStores = false;
-  template <int n, typename A>
-  static __device__ __forceinline__ bool IsAligned(const A&) {
-    return true;
-  }
-  template <int n, typename V, typename A, typename O>
-  static __device__ __forceinline__ auto Run(const V& values, const A&, int64, const O&) {
-    Pack<typename Derived::Result, n> pack;
+  template <int n, typename T, int count>
+  static __device__ __forceinline__ void Put(void* to, int64 at, int step,
+                                             const Elements<T, count>& elements) {
+    Pack<T, n> pack;
 #pragma unroll
-    for (int at = 0; at < n; ++at) Store(pack.at, at, Derived::Element(values, at));
-    return pack;
+    for (int i = 0; i < n; ++i) pack.at[i] = elements.at[count == 1 ? 0 : i];
+    T* const first = static_cast<T*>(to) + at;
+    if (step)
+      StorePack(first, pack);
+    else  // there is one
+      *first = pack.at[0];
+  }
+  template <typename V, typename A, typename P>
+  static __device__ __forceinline__ void Run(const V& values, const A& a, const P& place) {
+    if constexpr (how == kFlat)
+      Put<P::kPack>(a.out[operand], place.first, 1, values.template Get<k>());
+    else
+      Put<P::kPack>(a.out[operand], place.offsets.at[how], a.broadcast.steps[how],
+                    values.template Get<k>());
   }
 };
-template <int k, typename V>
-__device__ __forceinline__ auto LoadOf(const V& values, int at) {
-  return Load(values.template Get<k>().at, at);
-}
-
-template <typename F, typename T, int x>
-struct One : Computed<One<F, T, x>> {
-  using Result = UnaryResult<F, T>;
-  template <typename V>
-  static __device__ __forceinline__ auto Element(const V& values, int at) {
-    return F::Apply(LoopType<F, T>(LoadOf<x>(values, at)));
-  }
-};
-template <typename F, typename T, int x, int y>
-struct Two : Computed<Two<F, T, x, y>> {
-  using Result = BinaryResult<F, T>;
-  template <typename V>
-  static __device__ __forceinline__ auto Element(const V& values, int at) {
-    using L = LoopType<F, T>;
-    return F::Apply(L(LoadOf<x>(values, at)), L(LoadOf<y>(values, at)));
-  }
-};
-template <typename F, typename T, int x, int y, int z>
-struct Three : Computed<Three<F, T, x, y, z>> {
-  using Result = T;
-  template <typename V>
-  static __device__ __forceinline__ auto Element(const V& values, int at) {
-    return F::Apply(LoadOf<x>(values, at), LoadOf<y>(values, at), LoadOf<z>(values, at));
-  }
-};
-template <typename S, typename D, int cleared_bits, int x>
-struct Converted : Computed<Converted<S, D, cleared_bits, x>> {
-  using Result = D;
-  template <typename V>
-  static __device__ __forceinline__ auto Element(const V& values, int at) {
-    return Convert<D>(LoadOf<x>(values, at), cleared_bits);
-  }
-};
-// `alpha` are the bits of a float.
-template <typename F, typename T, uint32 alpha, int x>
-struct Activation : Computed<Activation<F, T, alpha, x>> {
-  using Result = T;
-  template <typename V>
-  static __device__ __forceinline__ auto Element(const V& values, int at) {
-    return F::template Apply<T>(LoadOf<x>(values, at), Compute<T>(T(BitCast<float>(alpha))));
-  }
-};
-template <typename F, typename T, uint32 alpha, int dy, int x>
-struct ActivationGrad : Computed<ActivationGrad<F, T, alpha, dy, x>> {
-  using Result = T;
-  template <typename V>
-  static __device__ __forceinline__ auto Element(const V& values, int at) {
-    return F::template Apply<T>(LoadOf<dy>(values, at), LoadOf<x>(values, at),
-                                Compute<T>(T(BitCast<float>(alpha))));
-  }
-};
-// In the order of AddN.
-template <typename T, int... x>
-struct Total : Computed<Total<T, x...>> {
-  using Result = T;
-  template <typename V>
-  static __device__ __forceinline__ auto Element(const V& values, int at) {
-    using A = Compute<typename UnsignedOf<T>::type>;
-    A total = A(0);
-    ((total += A(LoadOf<x>(values, at))), ...);
-    return total;
-  }
-};
-
-// --- The steps one after the other
-template <int n, typename V, typename A, typename O, typename Step, typename... Rest>
-__device__ __forceinline__ void RunFrom(const V& values, const A& a, int64 i, const O& offsets) {
-  if constexpr (Step::kStores) {
-    Step::Run(values, a, i);
-    if constexpr (sizeof...(Rest) > 0) RunFrom<n, V, A, O, Rest...>(values, a, i, offsets);
-  } else {
-    using Value = decltype(Step::template Run<n>(values, a, i, offsets));
-    const Values<V, Value> next{values, Step::template Run<n>(values, a, i, offsets)};
-    RunFrom<n, Values<V, Value>, A, O, Rest...>(next, a, i, offsets);
-  }
-}
 
 template <int n, typename... Steps, typename A>
 __device__ __forceinline__ void RunSteps(const A& a, int64 i) {
-  const auto offsets = a.broadcast.OffsetsOf(i);
-  RunFrom<n, NoValues, A, decltype(offsets), Steps...>(NoValues(), a, i, offsets);
+  using Place = FlatPlace<n, decltype(a.broadcast.OffsetsOf(i))>;
+  const Place place{i, a.broadcast.OffsetsOf(i)};
+  RunFrom<NoValues, A, Place, Steps...>(NoValues(), a, place);
 }
 
 // Broadcasts that nobody asks for cost nothing: no operand uses the offsets.
 template <int n, typename A, typename... Steps>
 __global__ void Fused(A a) {
-  const bool aligned = (Steps::template IsAligned<n>(a) && ...);
-  const int64 packs = aligned ? a.broadcast.template NumPacks<n>() : 0;
+  const int64 packs = a.broadcast.template NumPacks<n>();
   FOR_EACH_ELEMENT(i, packs) RunSteps<n, Steps...>(a, i * n);
   const int64 rest = packs * n;
   FOR_EACH_ELEMENT(i, a.broadcast.count - rest) RunSteps<1, Steps...>(a, rest + i);

@@ -13,11 +13,11 @@ namespace muster {
 namespace {
 
 constexpr absl::string_view kApply = "state/apply.cu: Apply<";
-// The layout of JoinedUpdates in apply.cu: the arguments of this many updates, and where their blocks
-// end.
+// The layout of JoinedUpdates in apply.cu: the arguments of this many updates, and where their
+// blocks end.
 constexpr size_t kMost = 24;
 constexpr size_t kArgumentBytes = 136;
-constexpr size_t kCountAt = 112;  // of an update's arguments
+constexpr size_t kCountAt = 112;   // of an update's arguments
 constexpr size_t kNumWritten = 4;  // pointers that they begin with: the variable and its slots
 constexpr unsigned kThreads = 256;
 constexpr int64_t kElementsPerThread = 4;

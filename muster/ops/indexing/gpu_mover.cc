@@ -5,32 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "muster/ops/indexing/moving.h"
+#include "muster/ops/indexing/boxes.h"
 
 namespace muster {
 namespace {
 
 constexpr char kFile[] = "indexing/strided_copy.cu";
 
-// --- The structs of strided_copy.cu
-constexpr int kMostAxes = 8;
-struct Axis {
-  QuickDivider size;
-  int64_t from_stride, to_stride;
-};
-constexpr int kAxesOfSmall = 4;
-template <int most>
-struct BoxOf {
-  const void* from;
-  void* to;
-  uint32_t count;
-  int rank;
-  Axis axes[most];
-};
-constexpr int kMostBoxes = 16;
-struct BoxList {
-  BoxOf<kAxesOfSmall> list[kMostBoxes];
-};
+// --- The structs of strided_copy.cu that boxes.h lacks
 constexpr int64_t kTile = 32;
 constexpr int kTileThreads = 8;
 struct Tiles {
@@ -41,7 +23,7 @@ struct Tiles {
   uint32_t count;
   QuickDivider row_tiles, column_tiles;
   int rank;
-  Axis axes[kMostAxes];
+  GpuBoxAxis axes[kMostBoxAxes];
 };
 
 // A shorter side of the matrices leaves too many threads of a tile idle.
@@ -95,7 +77,7 @@ bool Widen(BoxCopy& copy, size_t element_bytes) {
 void Divide(BoxCopy copy, size_t element_bytes, std::vector<BoxCopy>& pieces) {
   StridedBox& box = copy.box;
   const bool too_large = CountOf(box) > kMostElements;
-  if (!too_large && LastOf(box) < kMostAxes) return pieces.push_back(std::move(copy));
+  if (!too_large && LastOf(box) < kMostBoxAxes) return pieces.push_back(std::move(copy));
   const auto longest =
       too_large ? std::max_element(box.dims.begin(), box.dims.end()) : box.dims.begin();
   const auto axis = longest - box.dims.begin();
@@ -124,8 +106,8 @@ int RowAxis(const StridedBox& box) {
 }
 
 template <int most>
-BoxOf<most> BoxFor(const BoxCopy& copy) {
-  BoxOf<most> box{};
+GpuBox<most> BoxFor(const BoxCopy& copy) {
+  GpuBox<most> box{};
   box.from = copy.from;
   box.to = copy.to;
   box.count = static_cast<uint32_t>(CountOf(copy.box));
@@ -196,10 +178,10 @@ absl::Status GpuMover::Copy(const KernelContext&, DType, std::vector<BoxCopy> co
     const int row = wide ? -1 : RowAxis(piece.box);
     if (row >= 0) {
       RETURN_IF_ERROR(CopyTiles(piece, row));
-    } else if (pieces.size() > 1 && LastOf(piece.box) < kAxesOfSmall) {
+    } else if (pieces.size() > 1 && LastOf(piece.box) < kAxesOfSmallBox) {
       small[wide].push_back(std::move(piece));
     } else {
-      const BoxOf<kMostAxes> box = BoxFor<kMostAxes>(piece);
+      const auto box = BoxFor<kMostBoxAxes>(piece);
       RETURN_IF_ERROR(box_[wide].LaunchForEach(box.count, box));
     }
   }
@@ -211,10 +193,10 @@ absl::Status GpuMover::CopySmall(absl::Span<const BoxCopy> copies, const GpuFunc
   while (!copies.empty()) {
     const absl::Span<const BoxCopy> batch = copies.subspan(0, kMostBoxes);
     copies.remove_prefix(batch.size());
-    BoxList boxes{};
+    GpuBoxList boxes{};
     uint32_t most = 0;
     for (size_t i = 0; i < batch.size(); ++i) {
-      boxes.list[i] = BoxFor<kAxesOfSmall>(batch[i]);
+      boxes.list[i] = BoxFor<kAxesOfSmallBox>(batch[i]);
       most = std::max(most, boxes.list[i].count);
     }
     GpuGrid grid = function.GridForEach(most);

@@ -130,6 +130,13 @@ absl::Status PrepareGpuProducts(Gpu& gpu) {
   return absl::OkStatus();
 }
 
+GpuWorkspace WorkspaceOfGpuProducts(const Gpu& gpu) {
+  CardProducts& card = ProductsOf(gpu);
+  MutexLock lock(card.mutex);
+  if (!card.workspace) return {};
+  return {card.workspace.data(), kWorkspaceBytes};
+}
+
 // cuBLAS has columns where we have rows: a row-major matrix is its transpose there, and the
 // transpose of c = a b is b' a'.
 absl::Status MultiplyOnGpu(Gpu& gpu, DType dtype, const GpuProducts& products) {

@@ -33,6 +33,13 @@ inline std::vector<DType> GpuProductTypes() {
 
 // NotFound, naming the library, where cuBLAS is missing.
 absl::Status PrepareGpuProducts(Gpu& gpu);
+// What products compute in, one after the other in the order of the stream; empty where memory was
+// short. The card is prepared for them.
+struct GpuWorkspace {
+  void* memory = nullptr;
+  size_t bytes = 0;
+};
+GpuWorkspace WorkspaceOfGpuProducts(const Gpu& gpu);
 // Adds the products to the card's work; the card is prepared for them. `dtype` is one of those
 // above. Sums of 16-bit floats are kept in float; floats are multiplied as TF32 unless
 // NVIDIA_TF32_OVERRIDE=0.

@@ -2,12 +2,18 @@
 // makes it of MatMul + BiasAdd + activation. Everything after the product happens in float, while
 // its rows are in the cache.
 #include <cmath>
+#include <optional>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "muster/ops/linalg/cublas.h"
+#include "muster/ops/linalg/cublas_lt.h"
 #include "muster/ops/linalg/matmul.h"
+#include "muster/ops/linalg/small_product.h"
 #include "muster/ops/math/float16.h"
 #include "muster/ops/math/float_math.h"
+#include "muster/ops/nn/packs.h"
 #include "muster/ops/op.h"
 
 namespace muster {
@@ -70,38 +76,55 @@ void AddBiasAndActivate(Activation activation, float alpha, const float* bias, i
   }
 }
 
+struct FusedProduct {
+  bool transpose_a = false;
+  bool transpose_b = false;
+  float alpha = 0.2f;
+  Activation activation = Activation::kNone;
+};
+
+absl::StatusOr<FusedProduct> ReadFusedProduct(KernelSetup& setup) {
+  FusedProduct product;
+  ASSIGN_OR_RETURN(product.transpose_a, setup.Attr<bool>("transpose_a"));
+  ASSIGN_OR_RETURN(product.transpose_b, setup.Attr<bool>("transpose_b"));
+  ASSIGN_OR_RETURN(product.alpha, setup.Attr<float>("leakyrelu_alpha"));
+  ASSIGN_OR_RETURN(const std::vector<std::string> fused,
+                   setup.Attr<std::vector<std::string>>("fused_ops"));
+  if (fused.empty()) return InvalidArgument("Fused MatMul must have at least one fused op.");
+  if (fused[0] != "BiasAdd" || fused.size() > 2) {
+    return Unimplemented("Fusion is not implemented: [", absl::StrJoin(fused, ","), "]");
+  }
+  if (fused.size() == 2) {
+    ASSIGN_OR_RETURN(product.activation, ActivationNamed(fused[1]));
+  }
+  ASSIGN_OR_RETURN(const int64_t args, setup.Attr<int64_t>("num_args"));
+  if (args != 1)
+    return InvalidArgument("Fused MatMul with BiasAdd must have one extra argument: bias.");
+  return product;
+}
+
+absl::StatusOr<GemmShape> CheckedFusedProduct(const KernelContext& c, const FusedProduct& fused) {
+  ASSIGN_OR_RETURN(const GemmShape product, CheckedProduct(c.input(0).shape(), c.input(1).shape(),
+                                                           fused.transpose_a, fused.transpose_b));
+  const Shape& bias = c.input(2).shape();
+  if (!bias.is_vector()) return InvalidArgument("bias must be 1-dimensional ", bias.ToString());
+  if (bias[0] != product.n) {
+    return InvalidArgument("Must provide as many biases as the channel size: ", bias.ToString(),
+                           " vs. ", product.n);
+  }
+  return product;
+}
+
 template <typename T>
 class FusedMatMul : public Kernel {
  public:
   absl::Status Init(KernelSetup& setup) override {
-    ASSIGN_OR_RETURN(transpose_a_, setup.Attr<bool>("transpose_a"));
-    ASSIGN_OR_RETURN(transpose_b_, setup.Attr<bool>("transpose_b"));
-    ASSIGN_OR_RETURN(alpha_, setup.Attr<float>("leakyrelu_alpha"));
-    ASSIGN_OR_RETURN(const std::vector<std::string> fused,
-                     setup.Attr<std::vector<std::string>>("fused_ops"));
-    if (fused.empty()) return InvalidArgument("Fused MatMul must have at least one fused op.");
-    if (fused[0] != "BiasAdd" || fused.size() > 2) {
-      return Unimplemented("Fusion is not implemented: [", absl::StrJoin(fused, ","), "]");
-    }
-    if (fused.size() == 2) {
-      ASSIGN_OR_RETURN(activation_, ActivationNamed(fused[1]));
-    }
-    ASSIGN_OR_RETURN(const int64_t args, setup.Attr<int64_t>("num_args"));
-    if (args != 1)
-      return InvalidArgument("Fused MatMul with BiasAdd must have one extra argument: bias.");
+    ASSIGN_OR_RETURN(fused_, ReadFusedProduct(setup));
     return absl::OkStatus();
   }
 
   absl::Status Compute(KernelContext& c) override {
-    ASSIGN_OR_RETURN(const GemmShape product, CheckedProduct(c.input(0).shape(), c.input(1).shape(),
-                                                             transpose_a_, transpose_b_));
-    const Shape& bias_shape = c.input(2).shape();
-    if (!bias_shape.is_vector())
-      return InvalidArgument("bias must be 1-dimensional ", bias_shape.ToString());
-    if (bias_shape[0] != product.n) {
-      return InvalidArgument("Must provide as many biases as the channel size: ",
-                             bias_shape.ToString(), " vs. ", product.n);
-    }
+    ASSIGN_OR_RETURN(const GemmShape product, CheckedFusedProduct(c, fused_));
     ASSIGN_OR_RETURN(const Shape shape, Shape::Make({product.m, product.n}));
     ASSIGN_OR_RETURN(const Tensor a, AsFloat(c, c.input(0)));
     ASSIGN_OR_RETURN(const Tensor b, AsFloat(c, c.input(1)));
@@ -118,7 +141,7 @@ class FusedMatMul : public Kernel {
     RETURN_IF_ERROR(Gemm(product, a.data<float>(), b.data<float>(), rows, Threads(c)));
     c.ParallelFor(product.m, static_cast<double>(product.n) * 0.5, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        AddBiasAndActivate(activation_, alpha_, bias.data<float>(), product.n,
+        AddBiasAndActivate(fused_.activation, fused_.alpha, bias.data<float>(), product.n,
                            rows + i * product.n);
         if constexpr (!std::is_same_v<T, float>) {
           ConvertArray(rows + i * product.n, product.n, out->data<T>() + i * product.n);
@@ -129,10 +152,59 @@ class FusedMatMul : public Kernel {
   }
 
  private:
-  bool transpose_a_ = false;
-  bool transpose_b_ = false;
-  float alpha_ = 0.2f;
-  Activation activation_ = Activation::kNone;
+  FusedProduct fused_;
+};
+
+// In one call of cublasLt where that is faster than the product by itself and the calls that the
+// nodes would have made, which may become part of what comes behind them (ops/fusion).
+class GpuFusedMatMul : public GpuKernel {
+ public:
+  explicit GpuFusedMatMul(DType dtype)
+      : add_(*this, "nn/bias.cu", absl::StrCat("BiasAdd<", GpuTypeName(dtype), ">")),
+        relu_(*this, "nn/activations.cu",
+              absl::StrCat("Activate<Relu, ", GpuTypeName(dtype), ">")) {
+    if (dtype == DType::kFloat) small_.emplace(*this);
+  }
+
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    ASSIGN_OR_RETURN(fused_, ReadFusedProduct(setup));
+    if (fused_.activation != Activation::kNone && fused_.activation != Activation::kRelu)
+      return Unimplemented("Fused MatMul on a GPU has no activation but Relu");
+    return PrepareGpuProducts(gpu());
+  }
+
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& a = c.input(0);
+    const Tensor& b = c.input(1);
+    const Tensor& bias = c.input(2);
+    ASSIGN_OR_RETURN(const GemmShape size, CheckedFusedProduct(c, fused_));
+    ASSIGN_OR_RETURN(const Shape shape, Shape::Make({size.m, size.n}));
+    ASSIGN_OR_RETURN(Tensor* const out, c.AllocateOutput(0, shape));
+    const bool has_relu = fused_.activation == Activation::kRelu;
+    if (small_ && GpuSmallProduct::Takes(size))
+      return small_->Multiply(size, a.raw(), b.raw(), bias.raw(), out->raw(), has_relu);
+    ASSIGN_OR_RETURN(const bool is_done, MultiplyWithBiasOnGpu(gpu(), a.dtype(),
+                                                               {size, a.raw(), b.raw(), bias.raw(),
+                                                                out->raw(), has_relu}));
+    if (is_done) return absl::OkStatus();
+    GpuProducts product;
+    product.shape = size;
+    product.a = a.raw();
+    product.b = b.raw();
+    product.c = out->raw();
+    RETURN_IF_ERROR(MultiplyOnGpu(gpu(), a.dtype(), product));
+    const int64_t count = out->num_elements();
+    RETURN_IF_ERROR(add_.LaunchForEach(PacksIn(*out), GpuIn(*out), GpuIn(bias), GpuOut(*out), count,
+                                       size.n, int64_t{1}));
+    if (!has_relu) return absl::OkStatus();
+    return relu_.LaunchForEach(PacksIn(*out), GpuIn(*out), GpuOut(*out), count, 0.0f);
+  }
+
+ private:
+  std::optional<GpuSmallProduct> small_;
+  const GpuFunction add_, relu_;
+  FusedProduct fused_;
 };
 
 DEFINE_OP(_FusedMatMul) {
@@ -150,7 +222,8 @@ DEFINE_OP(_FusedMatMul) {
       .Doc("A matrix product with the ops that follow it: a bias, then an activation.")
       .Shape(MatMulShape)
       .CpuTypes<Types<Bfloat16, Half, float>>("T",
-                                              []<typename T>() { return New<FusedMatMul<T>>(); });
+                                              []<typename T>() { return New<FusedMatMul<T>>(); })
+      .GpuTypes("T", GpuShortFloats(), MakeGpu<GpuFusedMatMul>);
 }
 
 }  // namespace

@@ -4,8 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "muster/ops/math/elementwise_gpu.h"
-
 namespace muster {
 namespace {
 
@@ -22,20 +20,6 @@ constexpr int64_t kLoadsPerLane = 8;
 constexpr int64_t kLoadsPerLaunch = 64;
 constexpr int64_t kLoadsPerPiece = 4;
 constexpr int64_t kLargestAccumulator = 16;
-
-// The layout of the structs in reduce.cuh.
-struct GpuReduceWalk {
-  static constexpr int kMaxDims = 5;
-  GpuDivisor sizes[kMaxDims];
-  int64_t strides[kMaxDims] = {};
-  int64_t dims = 0;
-};
-struct GpuReducePlan {
-  int64_t outputs = 1, terms = 1, piece = 1, finish_terms = 1;
-  int32_t lanes = 1, lanes_shift = 0;
-  int32_t by_rows = 0, packed = 0;
-  GpuReduceWalk kept, reduced;
-};
 
 struct GpuReduceLaunch {
   GpuReducePlan plan;

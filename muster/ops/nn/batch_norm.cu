@@ -75,7 +75,7 @@ __device__ __forceinline__ void FinishMoments(const BatchNormChannels& c, int64 
 template <typename T>
 __global__ void MeasureChannels(const T* x, Moments* parts, ChannelSplit split,
                                 BatchNormChannels channels) {
-  ReduceChannels<Moments>(split, AddMoments<T>{x}, [=](int64 channel, Moments total) {
+  ReduceChannels<Moments, T>(split, AddMoments<T>{x}, [=](int64 channel, Moments total) {
     if (gridDim.y == 1) {
       FinishMoments(channels, channel, total);
     } else {
@@ -97,18 +97,31 @@ __global__ void UseOldStatistics(BatchNormChannels channels, int64 count) {
   }
 }
 
-// Graph rewriting may have joined a sum with `side` (else null) and Relu to it.
+// An element of a channel, perhaps with another one added to it and Relu behind it: graph rewriting
+// may have joined these. They round where the separate nodes would.
+template <typename T>
+struct Normaliser {
+  float mean, factor, offset;
+  bool relu;
+  __device__ __forceinline__ float Finish(float y) const { return relu && y < 0 ? 0.0f : y; }
+  __device__ __forceinline__ float operator()(float x) const {
+    return Finish((x - mean) * factor + offset);
+  }
+  __device__ __forceinline__ float operator()(float x, float side) const {
+    return Finish(float(T((x - mean) * factor + offset)) + side);
+  }
+};
+
+// `side` may be null.
 template <typename T>
 __global__ void Normalise(const T* x, const float* mean, const float* factor, const float* offset,
-                          const T* side, bool relu, T* y, int64 count, int64 channels,
-                          int64 inner) {
-  MapChannels(count, channels, inner, y,
-              [=](int64 i, int64 channel, float value) {
-                value = (value - mean[channel]) * factor[channel] + offset[channel];
-                if (side != nullptr) value += Load(side, i);
-                return relu && value < 0 ? 0.0f : value;
-              },
-              x);
+                          const T* side, bool relu, T* y, ChannelSplit split) {
+  const auto at = [=](int64 i) { return Normaliser<T>{mean[i], factor[i], offset[i], relu}; };
+  if (side == nullptr) {
+    MapByChannel(split, y, at, x);
+  } else {
+    MapByChannel(split, y, at, x, side);
+  }
 }
 
 // --- Gradient
@@ -123,20 +136,47 @@ struct GradientSums {
   }
 };
 
+// What comes through Relu behind the normalisation, to one channel: gradients of the values that are
+// positive once they are rounded to T.
 template <typename T>
+struct ThroughRelu {
+  float mean, factor, offset;
+  __device__ __forceinline__ float operator()(float dy, float x) const {
+    return float(T((x - mean) * factor + offset)) > 0 ? dy : 0.0f;
+  }
+};
+template <typename T>
+struct Relus {
+  const float* mean;
+  const float* factor;  // scale / deviation, as the values were computed with
+  const float* offset;
+  __device__ __forceinline__ ThroughRelu<T> operator()(int64 i) const {
+    return {mean[i], factor[i], offset[i]};
+  }
+};
+struct ThroughNothing {
+  __device__ __forceinline__ float operator()(float dy, float) const { return dy; }
+};
+struct NoRelus {
+  const float* mean;
+  __device__ __forceinline__ ThroughNothing operator()(int64) const { return {}; }
+};
+
+template <typename T, typename Through>
 struct AddGradients {
   const T* dy;
   const T* x;
-  const float* mean;
+  Through through;
   template <int wide>
   __device__ __forceinline__ void Run(GradientSums* totals, int64 i, int64 channel) const {
     const auto dys = *reinterpret_cast<const Pack<T, wide>*>(dy + i);
     const auto xs = *reinterpret_cast<const Pack<T, wide>*>(x + i);
 #pragma unroll
     for (int k = 0; k < wide; ++k) {
-      const float d = Load(dys.at, k);
+      const float value = Load(xs.at, k);
+      const float d = through(channel + k)(Load(dys.at, k), value);
       totals[k].dy += d;
-      totals[k].product += d * (Load(xs.at, k) - mean[channel + k]);
+      totals[k].product += d * (value - through.mean[channel + k]);
     }
   }
 };
@@ -166,17 +206,29 @@ __device__ __forceinline__ void FinishGradients(const BatchNormGradChannels& c, 
   c.slope[i] = c.is_training ? sums.product / c.count / total : 0.0f;
 }
 
-template <typename T>
-__global__ void SumGradients(const T* dy, const T* x, const float* mean, GradientSums* parts,
-                             ChannelSplit split, BatchNormGradChannels channels) {
-  ReduceChannels<GradientSums>(
-      split, AddGradients<T>{dy, x, mean}, [=](int64 channel, GradientSums total) {
+template <typename T, typename Through>
+__device__ __forceinline__ void SumThrough(const T* dy, const T* x, const Through& through,
+                                           GradientSums* parts, const ChannelSplit& split,
+                                           const BatchNormGradChannels& channels) {
+  ReduceChannels<GradientSums, T>(
+      split, AddGradients<T, Through>{dy, x, through}, [=](int64 channel, GradientSums total) {
         if (gridDim.y == 1) {
           FinishGradients(channels, channel, total);
         } else {
           parts[blockIdx.y * split.channels + channel] = total;
         }
       });
+}
+template <typename T>
+__global__ void SumGradients(const T* dy, const T* x, const float* mean, GradientSums* parts,
+                             ChannelSplit split, BatchNormGradChannels channels) {
+  SumThrough(dy, x, NoRelus{mean}, parts, split, channels);
+}
+template <typename T>
+__global__ void SumReluGradients(const T* dy, const T* x, const float* mean, const float* factor,
+                                 const float* offset, GradientSums* parts, ChannelSplit split,
+                                 BatchNormGradChannels channels) {
+  SumThrough(dy, x, Relus<T>{mean, factor, offset}, parts, split, channels);
 }
 __global__ void SumGradientParts(const GradientSums* parts, ChannelSplit split,
                                  BatchNormGradChannels channels) {
@@ -185,13 +237,33 @@ __global__ void SumGradientParts(const GradientSums* parts, ChannelSplit split,
   });
 }
 
+// dx in one channel.
+template <typename Through>
+struct GradientNormaliser {
+  float mean, factor, constant, slope;
+  Through through;
+  __device__ __forceinline__ float operator()(float dy, float x) const {
+    return factor * ((through(dy, x) - constant) - slope * (x - mean));
+  }
+};
+template <typename T, typename Through>
+__device__ __forceinline__ void NormaliseThrough(const T* dy, const T* x, const Through& through,
+                                                 const BatchNormGradChannels& c, T* dx,
+                                                 const ChannelSplit& split) {
+  const auto at = [=](int64 i) {
+    return GradientNormaliser<decltype(through(i))>{through.mean[i], c.factor[i], c.constant[i],
+                                                    c.slope[i], through(i)};
+  };
+  MapByChannel(split, dx, at, dy, x);
+}
 template <typename T>
 __global__ void NormaliseGrad(const T* dy, const T* x, const float* mean,
-                              BatchNormGradChannels c, T* dx, int64 count, int64 channels,
-                              int64 inner) {
-  MapChannels(count, channels, inner, dx,
-              [=](int64, int64 i, float d, float value) {
-                return c.factor[i] * ((d - c.constant[i]) - c.slope[i] * (value - mean[i]));
-              },
-              dy, x);
+                              BatchNormGradChannels c, T* dx, ChannelSplit split) {
+  NormaliseThrough(dy, x, NoRelus{mean}, c, dx, split);
+}
+template <typename T>
+__global__ void NormaliseReluGrad(const T* dy, const T* x, const float* mean, const float* factor,
+                                  const float* offset, BatchNormGradChannels c, T* dx,
+                                  ChannelSplit split) {
+  NormaliseThrough(dy, x, Relus<T>{mean, factor, offset}, c, dx, split);
 }

@@ -34,6 +34,7 @@ absl::StatusOr<ChannelView> CheckedBatchNormGrad(const KernelContext& c,
 // For OpBuilder::GpuTypes.
 KernelFactory MakeGpuBatchNorm(DType dtype);
 KernelFactory MakeGpuBatchNormGrad(DType dtype);
+KernelFactory MakeGpuBatchNormReluGrad(DType dtype);
 
 // Of FusedBatchNormGrad and its later forms.
 absl::Status DifferentiateBatchNormGrad(GradientContext& c);

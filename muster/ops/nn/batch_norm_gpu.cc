@@ -62,11 +62,18 @@ class GpuBatchNorm : public GpuKernel {
     for (int i = 0; i < 4; ++i) {
       ASSIGN_OR_RETURN(vectors[i], c.AllocateOutput(i + 1, Shape({view.channels})));
     }
-    if (c.num_outputs() == 6) {
+    if (c.num_outputs() == 6 && !fusion_.relu) {
       RETURN_IF_ERROR(c.AllocateOutput(5, Shape({0})).status());
     }
+    // The gradient through Relu computes with it again (MusterBatchNormReluGrad).
+    Tensor factor;
+    if (fusion_.relu) {
+      ASSIGN_OR_RETURN(Tensor* const kept, c.AllocateOutput(5, Shape({view.channels})));
+      factor = *kept;
+    } else {
+      ASSIGN_OR_RETURN(factor, c.AllocateTemporary(DType::kFloat, Shape({view.channels})));
+    }
     if (x.num_elements() == 0) return FillForNothing(view, vectors);
-    ASSIGN_OR_RETURN(Tensor factor, c.AllocateTemporary(DType::kFloat, Shape({view.channels})));
     const auto count = static_cast<double>(view.per_channel());
     const BatchNormChannels channels = {GpuIn(c.input(1)),
                                         GpuIn(c.input(3)),
@@ -84,10 +91,11 @@ class GpuBatchNorm : public GpuKernel {
     } else {
       RETURN_IF_ERROR(use_old_.LaunchForEach(view.channels, channels, view.channels));
     }
-    const void* const side = fusion_.has_side_input ? GpuIn(c.input(5)) : nullptr;
-    return normalise_.LaunchForEach(PacksIn(x), GpuIn(x), GpuIn(*vectors[2]), GpuIn(factor),
-                                    GpuIn(c.input(2)), side, fusion_.relu, GpuOut(*y),
-                                    x.num_elements(), view.channels, view.inner);
+    const Tensor* const side = fusion_.has_side_input ? &c.input(5) : nullptr;
+    const ChannelMap map = MapByChannelOf(view, gpu(), {&x, y, side != nullptr ? side : &x});
+    return normalise_.Launch(map.grid, GpuIn(x), GpuIn(*vectors[2]), GpuIn(factor),
+                             GpuIn(c.input(2)), side != nullptr ? GpuIn(*side) : nullptr,
+                             fusion_.relu, GpuOut(*y), map.split);
   }
 
  private:
@@ -121,12 +129,17 @@ class GpuBatchNorm : public GpuKernel {
   BatchNormFusion fusion_;
 };
 
+// Of a normalisation, perhaps with Relu behind it.
 class GpuBatchNormGrad : public GpuKernel {
  public:
-  explicit GpuBatchNormGrad(DType dtype)
-      : sum_(*this, kBatchNormFile, BatchNormFunction("SumGradients", dtype)),
+  GpuBatchNormGrad(DType dtype, bool through_relu)
+      : through_relu_(through_relu),
+        sum_(*this, kBatchNormFile,
+             BatchNormFunction(through_relu ? "SumReluGradients" : "SumGradients", dtype)),
         join_(*this, kBatchNormFile, "SumGradientParts"),
-        normalise_(*this, kBatchNormFile, BatchNormFunction("NormaliseGrad", dtype)) {}
+        normalise_(*this, kBatchNormFile,
+                   BatchNormFunction(through_relu ? "NormaliseReluGrad" : "NormaliseGrad", dtype)) {
+  }
 
   absl::Status Init(KernelSetup& setup) override {
     ASSIGN_OR_RETURN(attrs_, ReadBatchNormAttrs(setup.node()));
@@ -138,10 +151,15 @@ class GpuBatchNormGrad : public GpuKernel {
     const Tensor& x = c.input(1);
     const Tensor& mean = c.input(3);
     ASSIGN_OR_RETURN(const ChannelView view, CheckedBatchNormGrad(c, attrs_));
+    if (through_relu_) {
+      RETURN_IF_ERROR(CheckPerChannel(c.input(5), view, "factor"));
+      RETURN_IF_ERROR(CheckPerChannel(c.input(6), view, "offset"));
+    }
     ASSIGN_OR_RETURN(Tensor* const dx, c.AllocateOutput(0, x.shape()));
     ASSIGN_OR_RETURN(Tensor* const dscale, c.AllocateOutput(1, Shape({view.channels})));
     ASSIGN_OR_RETURN(Tensor* const doffset, c.AllocateOutput(2, Shape({view.channels})));
-    for (int i : {3, 4}) RETURN_IF_ERROR(c.AllocateOutput(i, Shape({0})).status());
+    for (int i = 3; i < c.num_outputs(); ++i)
+      RETURN_IF_ERROR(c.AllocateOutput(i, Shape({0})).status());
     if (x.num_elements() == 0) {
       for (Tensor* const sums : {dscale, doffset}) {
         RETURN_IF_ERROR(
@@ -165,17 +183,25 @@ class GpuBatchNormGrad : public GpuKernel {
     const ChannelReduction reduction = ReduceChannelsOf(view, gpu(), {&dy, &x});
     ASSIGN_OR_RETURN(Tensor parts,
                      reduction.AllocateParts(c, DType::kFloat, kNumbersInGradientSums));
-    RETURN_IF_ERROR(sum_.Launch(reduction.grid, GpuIn(dy), GpuIn(x), GpuIn(mean), GpuOut(parts),
-                                reduction.split, channels));
+    RETURN_IF_ERROR(through_relu_ ? sum_.Launch(reduction.grid, GpuIn(dy), GpuIn(x), GpuIn(mean),
+                                                GpuIn(c.input(5)), GpuIn(c.input(6)), GpuOut(parts),
+                                                reduction.split, channels)
+                                  : sum_.Launch(reduction.grid, GpuIn(dy), GpuIn(x), GpuIn(mean),
+                                                GpuOut(parts), reduction.split, channels));
     if (reduction.parts() > 1) {
       const ChannelReduction join = ReducePartsOf(reduction);
       RETURN_IF_ERROR(join_.Launch(join.grid, GpuIn(parts), join.split, channels));
     }
-    return normalise_.LaunchForEach(PacksIn(x), GpuIn(dy), GpuIn(x), GpuIn(mean), channels,
-                                    GpuOut(*dx), x.num_elements(), view.channels, view.inner);
+    const ChannelMap map = MapByChannelOf(view, gpu(), {&dy, &x, dx});
+    return through_relu_
+               ? normalise_.Launch(map.grid, GpuIn(dy), GpuIn(x), GpuIn(mean), GpuIn(c.input(5)),
+                                   GpuIn(c.input(6)), channels, GpuOut(*dx), map.split)
+               : normalise_.Launch(map.grid, GpuIn(dy), GpuIn(x), GpuIn(mean), channels,
+                                   GpuOut(*dx), map.split);
   }
 
  private:
+  const bool through_relu_;
   GpuFunction sum_;
   GpuFunction join_;
   GpuFunction normalise_;
@@ -188,7 +214,10 @@ KernelFactory MakeGpuBatchNorm(DType dtype) {
   return MakeGpu<GpuBatchNorm>(dtype);
 }
 KernelFactory MakeGpuBatchNormGrad(DType dtype) {
-  return MakeGpu<GpuBatchNormGrad>(dtype);
+  return [dtype] { return std::make_unique<GpuBatchNormGrad>(dtype, false); };
+}
+KernelFactory MakeGpuBatchNormReluGrad(DType dtype) {
+  return [dtype] { return std::make_unique<GpuBatchNormGrad>(dtype, true); };
 }
 
 }  // namespace muster

@@ -92,6 +92,18 @@ absl::Status InferShape(ShapeContext& c) {
   return absl::OkStatus();
 }
 
+absl::Status InferReluGradShape(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const BatchNormAttrs attrs, ReadBatchNormAttrs(c.node()));
+  const PartialShape x = c.input(1);
+  c.SetOutput(0, x);
+  PartialShape channels = PartialShape::Vector(-1);
+  if (x.known_rank() && x.rank() == 4)
+    channels = PartialShape::Vector(x.dim(attrs.data_format[1] == 'C' ? 1 : 3));
+  c.SetOutput(1, channels);
+  c.SetOutput(2, channels);
+  return absl::OkStatus();
+}
+
 using BatchNormTypes = Types<Half, Bfloat16, float>;
 
 }  // namespace
@@ -188,6 +200,29 @@ DEFINE_OP(FusedBatchNormGradV3) {
       .CpuTypes<BatchNormTypes>("T", []<typename T>() { return New<FusedBatchNormGrad<T>>(); },
                                 {{"U", DType::kFloat}})
       .GpuTypes("T", GpuShortFloats(), MakeGpuBatchNormGrad, {}, {{"U", DType::kFloat}});
+}
+
+// What a rewrite puts in the place of ReluGrad and FusedBatchNormGrad on GPUs (graph/rewrite).
+DEFINE_OP(MusterBatchNormReluGrad) {
+  op.Attr("T: {half, bfloat16, float}")
+      .Attr("epsilon: float = 9.999999747378752e-05")
+      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")
+      .Attr("is_training: bool = true")
+      .Input("y_backprop: T")
+      .Input("x: T")
+      .Input("scale: float")
+      .Input("mean: float")
+      .Input("variance: float")
+      .Input("factor: float")
+      .Input("offset: float")
+      .Output("x_backprop: T")
+      .Output("scale_backprop: float")
+      .Output("offset_backprop: float")
+      .Doc(
+          "Gradient of a batch normalisation through the Relu behind it. `factor` is what the "
+          "normalisation has multiplied with: reserve_space_3 of _FusedBatchNormEx.")
+      .Shape(InferReluGradShape)
+      .GpuTypes("T", GpuShortFloats(), MakeGpuBatchNormReluGrad);
 }
 
 }  // namespace muster

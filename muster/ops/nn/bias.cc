@@ -1,6 +1,7 @@
 // BiasAdd: a vector added along the channels, and its gradient.
 #include "muster/graph/build/emit.h"
 #include "muster/ops/nn/channels.h"
+#include "muster/ops/nn/elementwise.h"
 #include "muster/ops/nn/gradient_support.h"
 
 namespace muster {
@@ -182,26 +183,50 @@ class GpuBiasAdd : public GpuBias {
 
 class GpuBiasAddGrad : public GpuBias {
  public:
-  explicit GpuBiasAddGrad(DType dtype)
-      : sum_(*this, "nn/bias.cu", absl::StrCat("SumChannels<", GpuTypeName(dtype), ">")),
-        join_(*this, "nn/bias.cu", absl::StrCat("SumParts<", GpuTypeName(dtype), ">")) {}
+  explicit GpuBiasAddGrad(DType dtype) : GpuBiasAddGrad("SumChannels", dtype) {}
   absl::Status Compute(KernelContext& c) override {
     const Tensor& dy = c.input(0);
     ASSIGN_OR_RETURN(const ChannelView view, CheckedBiasAddGrad(dy.shape(), channels_first_));
     ASSIGN_OR_RETURN(Tensor* const sums, c.AllocateOutput(0, Shape({view.channels})));
-    const ChannelReduction reduction = ReduceChannelsOf(view, gpu(), {&dy});
-    const DType computed = dy.dtype() == DType::kDouble ? DType::kDouble : DType::kFloat;
+    return SumInParts(c, ReduceChannelsOf(view, gpu(), {&dy}), *sums, GpuIn(dy));
+  }
+
+ protected:
+  GpuBiasAddGrad(const char* function, DType dtype)
+      : sum_(*this, "nn/bias.cu", absl::StrCat(function, "<", GpuTypeName(dtype), ">")),
+        join_(*this, "nn/bias.cu", absl::StrCat("SumParts<", GpuTypeName(dtype), ">")) {}
+  // `arguments` are those of the function before the sums.
+  template <typename... Arguments>
+  absl::Status SumInParts(KernelContext& c, const ChannelReduction& reduction, Tensor& sums,
+                          const Arguments&... arguments) const {
+    const DType computed = sums.dtype() == DType::kDouble ? DType::kDouble : DType::kFloat;
     ASSIGN_OR_RETURN(Tensor parts, reduction.AllocateParts(c, computed, 1));
     RETURN_IF_ERROR(
-        sum_.Launch(reduction.grid, GpuIn(dy), GpuOut(*sums), GpuOut(parts), reduction.split));
+        sum_.Launch(reduction.grid, arguments..., GpuOut(sums), GpuOut(parts), reduction.split));
     if (reduction.parts() == 1) return absl::OkStatus();
     const ChannelReduction join = ReducePartsOf(reduction);
-    return join_.Launch(join.grid, GpuIn(parts), GpuOut(*sums), join.split);
+    return join_.Launch(join.grid, GpuIn(parts), GpuOut(sums), join.split);
   }
 
  private:
   GpuFunction sum_;
   GpuFunction join_;
+};
+
+// ReluGrad and BiasAddGrad of its result.
+class GpuReluBiasGrad : public GpuBiasAddGrad {
+ public:
+  explicit GpuReluBiasGrad(DType dtype) : GpuBiasAddGrad("SumThroughRelu", dtype) {}
+  absl::Status Compute(KernelContext& c) override {
+    RETURN_IF_ERROR(CheckSameShapes(c));
+    const Tensor& dy = c.input(0);
+    const Tensor& y = c.input(1);
+    ASSIGN_OR_RETURN(const ChannelView view, CheckedBiasAddGrad(dy.shape(), channels_first_));
+    ASSIGN_OR_RETURN(Tensor* const dx, c.AllocateOutput(0, dy.shape()));
+    ASSIGN_OR_RETURN(Tensor* const sums, c.AllocateOutput(1, Shape({view.channels})));
+    return SumInParts(c, ReduceChannelsOf(view, gpu(), {&dy, &y, dx}), *sums, GpuIn(dy), GpuIn(y),
+                      GpuOut(*dx));
+  }
 };
 
 absl::Status InferBiasAdd(ShapeContext& c) {
@@ -217,12 +242,23 @@ absl::Status InferBiasAdd(ShapeContext& c) {
   return absl::OkStatus();
 }
 
-absl::Status InferBiasAddGrad(ShapeContext& c) {
+absl::StatusOr<PartialShape> ChannelsOf(ShapeContext& c) {
   ASSIGN_OR_RETURN(const bool channels_first, ChannelsFirst(c.node()));
   ASSIGN_OR_RETURN(const PartialShape value, c.WithRankAtLeast(c.input(0), channels_first ? 3 : 2));
   const int64_t channels =
       value.known_rank() ? value.dim(channels_first ? 1 : value.rank() - 1) : -1;
-  c.SetOutput(0, PartialShape::Vector(channels));
+  return PartialShape::Vector(channels);
+}
+absl::Status InferBiasAddGrad(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape channels, ChannelsOf(c));
+  c.SetOutput(0, channels);
+  return absl::OkStatus();
+}
+
+absl::Status InferReluBiasGrad(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape channels, ChannelsOf(c));
+  c.SetOutput(0, c.input(0));
+  c.SetOutput(1, channels);
   return absl::OkStatus();
 }
 
@@ -344,6 +380,19 @@ DEFINE_OP(BiasAddGrad) {
       .Gradient(DifferentiateBiasAddGrad)
       .CpuTypes<Numbers>("T", []<typename T>() { return New<BiasAddGrad<T>>(); })
       .GpuTypes("T", GpuFloats(), MakeGpu<GpuBiasAddGrad>);
+}
+
+// What a rewrite puts in the place of ReluGrad and BiasAddGrad on GPUs (graph/rewrite).
+DEFINE_OP(MusterReluBiasGrad) {
+  op.Attr("T: {half, bfloat16, float, double}")
+      .Attr("data_format: {'NHWC', 'NCHW'} = 'NHWC'")
+      .Input("gradients: T")
+      .Input("features: T")
+      .Output("backprops: T")
+      .Output("bias_gradient: T")
+      .Doc("ReluGrad, and the sums of its result over all axes but the channels.")
+      .Shape(InferReluBiasGrad)
+      .GpuTypes("T", GpuFloats(), MakeGpu<GpuReluBiasGrad>);
 }
 
 }  // namespace muster

@@ -39,16 +39,19 @@ __device__ __forceinline__ void MapChannels(int64 count, int64 channels, int64 i
   MapElements(count, y, WithChannel<F>{f, channels, inner}, x...);
 }
 
-// How a reduction is spread over threads; made by channels.h. Channels that come last are the
-// columns of a matrix: blocks of width * height threads, where each thread has the same columns in
-// every row, one or (is_wide) kWide of them. Otherwise each block has one channel.
+// How the work on channels is spread over threads; made by channels.h. Channels that come last are
+// the columns of a matrix: blocks of width * height threads, where each thread has the same columns
+// in every row, one or several of them (is_wide). Otherwise each block of a reduction has one
+// channel, and threads that map elements take any of them.
 struct ChannelSplit {
   int64 outer, channels, inner;
   int32 width, height;
   int64 is_wide;
 };
 constexpr int kMostThreads = 256;
-constexpr int kWide = 4;
+// How many of its inputs' elements of this type a thread of a reduction takes at once, where it can.
+template <typename T>
+constexpr int kWideOf = sizeof(T) == 2 ? 8 : 4;
 
 template <int wide, typename Total, typename Add, typename Finish>
 __device__ __forceinline__ void ReduceRows(const ChannelSplit& split, Add add, Finish finish) {
@@ -81,6 +84,35 @@ __device__ __forceinline__ void ReduceRows(const ChannelSplit& split, Add add, F
   if (own_row != 0 || column >= split.channels) return;
 #pragma unroll
   for (int k = 0; k < wide; ++k) finish(column + k, at(0, k));
+}
+
+// y = at(channel)(x...) for each element. Where the channels are columns, a thread calls `at` once
+// for each of its channels.
+template <typename T, typename At, typename... In>
+__device__ __forceinline__ void MapByChannel(const ChannelSplit& split, T* y, At at,
+                                             const In*... x) {
+  if (!split.is_wide) {
+    MapChannels(split.outer * split.channels * split.inner, split.channels, split.inner, y,
+                [=](int64, int64 channel, auto... values) { return at(channel)(values...); },
+                x...);
+    return;
+  }
+  constexpr int kSize = 16 / sizeof(T);
+  const int64 column =
+      (int64(blockIdx.x) * split.width + int(threadIdx.x) % split.width) * kSize;
+  if (column >= split.channels) return;
+  decltype(at(column)) f[kSize];
+#pragma unroll
+  for (int k = 0; k < kSize; ++k) f[k] = at(column + k);
+  const int64 step = int64(gridDim.y) * split.height;
+#pragma unroll 2
+  for (int64 row = int64(blockIdx.y) * split.height + int(threadIdx.x) / split.width;
+       row < split.outer; row += step) {
+    const int64 i = row * split.channels + column;
+    MapPack(reinterpret_cast<Pack<T>*>(y + i), 0,
+            [&](int64 k, auto... values) { return f[k](values...); },
+            *reinterpret_cast<const Pack<In>*>(x + i)...);
+  }
 }
 
 template <typename Total>
@@ -116,13 +148,13 @@ __device__ __forceinline__ void ReducePlanes(const ChannelSplit& split, Add add,
 
 // For each channel joins what add.Run<n>(totals, i, channel) adds for its elements i in this part
 // (to n totals at once, for elements and channels that follow each other), and calls
-// finish(channel, total). Total has None() and Join(a, b).
-template <typename Total, typename Add, typename Finish>
+// finish(channel, total). Total has None() and Join(a, b); T is the type of the elements.
+template <typename Total, typename T, typename Add, typename Finish>
 __device__ __forceinline__ void ReduceChannels(const ChannelSplit& split, Add add, Finish finish) {
   if (split.inner != 1) {
     ReducePlanes<Total>(split, add, finish);
   } else if (split.is_wide) {
-    ReduceRows<kWide, Total>(split, add, finish);
+    ReduceRows<kWideOf<T>, Total>(split, add, finish);
   } else {
     ReduceRows<1, Total>(split, add, finish);
   }

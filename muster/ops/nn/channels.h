@@ -27,4 +27,12 @@ ChannelReduction ReduceChannelsOf(const ChannelView& view, const Gpu& gpu,
 // Joins the parts of `first`, in one part.
 ChannelReduction ReducePartsOf(const ChannelReduction& first);
 
+// For MapByChannel: `tensors` are all that it reads and writes, of one type and shape.
+struct ChannelMap {
+  ChannelSplit split;
+  GpuGrid grid;
+};
+ChannelMap MapByChannelOf(const ChannelView& view, const Gpu& gpu,
+                          std::initializer_list<const Tensor*> tensors);
+
 }  // namespace muster

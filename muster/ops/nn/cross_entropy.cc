@@ -1,5 +1,6 @@
 // Cross entropy of logits and labels, fused with softmax; the second output is the gradient of the
 // logits.
+#include "muster/graph/rewrite/optimize.h"
 #include "muster/ops/nn/gradient_support.h"
 #include "muster/ops/nn/rows.h"
 #include "muster/ops/nn/softmax_row.h"
@@ -91,7 +92,21 @@ absl::Status Dense(KernelContext& c) {
   return absl::OkStatus();
 }
 
-class GpuDenseCrossEntropy : public GpuKernel {
+class GpuCrossEntropy : public GpuKernel {
+ public:
+  absl::Status Init(KernelSetup& setup) override {
+    if (setup.node().FindAttr(kBackpropScale) != nullptr) {
+      ASSIGN_OR_RETURN(const float scale, setup.Attr<float>(kBackpropScale));
+      scale_ = scale;
+    }
+    return GpuKernel::Init(setup);
+  }
+
+ protected:
+  double scale_ = 1;  // of the gradient
+};
+
+class GpuDenseCrossEntropy : public GpuCrossEntropy {
  public:
   explicit GpuDenseCrossEntropy(DType dtype)
       : run_(*this, "nn/cross_entropy.cu", absl::StrCat("DenseCrossEntropy<", GpuTypeName(dtype))) {
@@ -108,7 +123,7 @@ class GpuDenseCrossEntropy : public GpuKernel {
     }
     return run_.Launch(rows, shape.dim(1), GpuIn(logits), StridesOf(logits.shape()), GpuIn(labels),
                        StridesOf(labels.shape()), GpuOut(*losses), GpuOut(*backprop), rows,
-                       shape.dim(1));
+                       shape.dim(1), scale_);
   }
 
  private:
@@ -179,7 +194,7 @@ absl::Status Sparse(KernelContext& c) {
 }
 
 // Labels outside of the classes give NaN, as on TensorFlow's GPUs: they cannot be read here.
-class GpuSparseCrossEntropy : public GpuKernel {
+class GpuSparseCrossEntropy : public GpuCrossEntropy {
  public:
   GpuSparseCrossEntropy(DType dtype, DType labels)
       : run_(*this, "nn/cross_entropy.cu",
@@ -192,7 +207,7 @@ class GpuSparseCrossEntropy : public GpuKernel {
     ASSIGN_OR_RETURN(Tensor* const losses, c.AllocateOutput(0, Shape({rows})));
     ASSIGN_OR_RETURN(Tensor* const backprop, c.AllocateOutput(1, logits.shape()));
     return run_.Launch(rows, size, GpuIn(logits), GpuIn(labels), GpuOut(*losses), GpuOut(*backprop),
-                       rows, size);
+                       rows, size, scale_);
   }
 
  private:

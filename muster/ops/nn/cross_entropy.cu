@@ -10,7 +10,7 @@ struct Strides {
 template <typename T, int kThreads>
 __global__ void DenseCrossEntropy(const T* logits, Strides of_logits, const T* labels,
                                   Strides of_labels, T* losses, T* backprop, int64 rows,
-                                  int64 size) {
+                                  int64 size, double factor) {
   using C = Compute<T>;
   FOR_EACH_ROW(row, rows) {
     const RowElements<T, kThreads> x(logits + row * of_logits.row, size, of_logits.column);
@@ -25,17 +25,17 @@ __global__ void DenseCrossEntropy(const T* logits, Strides of_logits, const T* l
       const C centred = value - sums.largest;
       // A label of zero adds nothing, even where its logarithm is infinite.
       if (label != C(0)) total += label * (log_sum - centred);
-      Store(to, i, exp(centred) * scale - label);
+      Store(to, i, C(T(exp(centred) * scale - label)) * C(factor));
     });
     total = ReduceRow<Plus, kThreads>(total);
     if (threadIdx.x % kThreads == 0) Store(losses, row, total);
   }
 }
 
-// Labels outside of the classes give NaN.
+// Labels outside of the classes give NaN. `factor` is one, or what a rewrite found behind the op.
 template <typename T, typename Label, int kThreads>
 __global__ void SparseCrossEntropy(const T* logits, const Label* labels, T* losses, T* backprop,
-                                   int64 rows, int64 size) {
+                                   int64 rows, int64 size, double factor) {
   using C = Compute<T>;
   FOR_EACH_ROW(row, rows) {
     const T* const from = logits + row * size;
@@ -46,7 +46,8 @@ __global__ void SparseCrossEntropy(const T* logits, const Label* labels, T* loss
     const C bad = label >= 0 && label < size ? C(0) : Infinity<C>() - Infinity<C>();
     T* const to = backprop + row * size;
     x.ForEach([&](int64 i, C value) {
-      Store(to, i, exp(value - sums.largest) * scale - C(i == label) + bad);
+      const C gradient = exp(value - sums.largest) * scale - C(i == label) + bad;
+      Store(to, i, C(T(gradient)) * C(factor));
     });
     if (threadIdx.x % kThreads == 0) {
       Store(losses, row,

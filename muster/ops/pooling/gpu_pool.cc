@@ -85,6 +85,8 @@ class GpuMaxPoolGrad : public GpuPool {
  public:
   explicit GpuMaxPoolGrad(DType dtype)
       : overlapping_(*this, kFile, Function("MaxPoolGrad", dtype)),
+        find_(*this, kFile, Function("FindMaxima", dtype)),
+        gather_(*this, kFile, Function("GatherMaxima", dtype)),
         apart_(*this, kFile, Function("MaxPoolGradApart", dtype)) {}
   absl::Status Compute(KernelContext& c) override {
     ASSIGN_OR_RETURN(const PoolWindow w, CheckedMaxPoolGradient(c, attrs_, true));
@@ -95,6 +97,7 @@ class GpuMaxPoolGrad : public GpuPool {
     pooling.Widen({&x, &dy, dx});
     if (w.window_height > w.stride_height || w.window_width > w.stride_width) {
       const int64_t count = x.num_elements();
+      if (w.window_height * w.window_width <= kMostCells) return GatherFound(c, pooling, *dx);
       return overlapping_.LaunchForEach(pooling.ThreadsFor(count), GpuIn(x), GpuIn(dy), GpuOut(*dx),
                                         count, pooling);
     }
@@ -108,12 +111,27 @@ class GpuMaxPoolGrad : public GpuPool {
   }
 
  private:
+  // They are counted in bytes, of which the largest is that of no cell.
+  static constexpr int64_t kMostCells = 255;
+
+  absl::Status GatherFound(KernelContext& c, const GpuPooling& pooling, Tensor& dx) const {
+    const Tensor& x = c.input(0);
+    const Tensor& dy = c.input(2);
+    ASSIGN_OR_RETURN(Tensor cells, c.AllocateTemporary(DType::kUint8, dy.shape()));
+    const int64_t windows = dy.num_elements(), count = x.num_elements();
+    RETURN_IF_ERROR(find_.LaunchForEach(pooling.ThreadsFor(windows), GpuIn(x), GpuOut(cells),
+                                        windows, pooling));
+    return gather_.LaunchForEach(pooling.ThreadsFor(count), GpuIn(cells), GpuIn(dy), GpuOut(dx),
+                                 count, pooling);
+  }
   // Whether each cell is in a window, where they do not overlap.
   static bool Covers(const GpuPoolAxis& axis) {
     return axis.window == axis.stride &&
            int64_t{axis.out} * axis.stride - axis.pad >= int64_t{axis.size};
   }
   GpuFunction overlapping_;
+  GpuFunction find_;
+  GpuFunction gather_;
   GpuFunction apart_;
 };
 

@@ -278,6 +278,77 @@ __global__ void MaxPoolGrad(const T* x, const T* dy, T* dx, int64 count, Pooling
   }
 }
 
+// The same in two passes, for windows of few cells. Which cell of each window is its first maximum:
+// cells are counted in the order of ForEachCell, and kNoCell is that of empty windows.
+constexpr uint32 kNoCell = 255;
+template <int wide, typename T>
+__device__ __forceinline__ void FindMaximum(const T* x, uint8* cells, int64 i, const Pooling& p) {
+  using C = Compute<T>;
+  C best[wide];
+  uint32 found[wide];
+  uint32 cell = 0;
+#pragma unroll
+  for (int k = 0; k < wide; ++k) best[k] = C(0), found[k] = kNoCell;
+  ForEachCell(p, PlaceOf<true>(p, i), [&](int64 at) {
+    const auto pack = *reinterpret_cast<const Pack<T, wide>*>(x + at);
+#pragma unroll
+    for (int k = 0; k < wide; ++k) {
+      const C value = Load(pack.at, k);
+      if (cell != 0 && !(best[k] < value)) continue;
+      best[k] = value;
+      found[k] = cell;
+    }
+    ++cell;
+    return true;
+  });
+  Pack<uint8, wide> pack;
+#pragma unroll
+  for (int k = 0; k < wide; ++k) pack.at[k] = uint8(found[k]);
+  *reinterpret_cast<Pack<uint8, wide>*>(cells + i) = pack;
+}
+template <typename T>
+__global__ void FindMaxima(const T* x, uint8* cells, int64 count, Pooling p) {
+  if (p.is_wide) {
+    FOR_EACH_ELEMENT(pack, count / kWide) FindMaximum<kWide>(x, cells, pack * kWide, p);
+  } else {
+    FOR_EACH_ELEMENT(i, count) FindMaximum<1>(x, cells, i, p);
+  }
+}
+template <int wide, typename T>
+__device__ __forceinline__ void GatherFound(const uint8* cells, const T* dy, T* dx, int64 i,
+                                            const Pooling& p) {
+  using C = Compute<T>;
+  C sums[wide];
+#pragma unroll
+  for (int k = 0; k < wide; ++k) sums[k] = C(0);
+  const Place place = PlaceOf<false>(p, i);
+  const auto number = [&](const Place& window) {
+    const auto before = [](const PoolAxis& axis, int32 i, int32 at) { return at - axis.Begin(i); };
+    const int32 rows = p.height.End(window.y) - p.height.Begin(window.y);
+    const int32 columns = p.width.End(window.x) - p.width.Begin(window.x);
+    const int32 row = before(p.depth, window.z, place.z) * rows + before(p.height, window.y, place.y);
+    return uint32(row * columns + before(p.width, window.x, place.x));
+  };
+  ForEachWindow(p, place, [&](const Place& window) {
+    const int64 at = window.Out(p, window.z, window.y, window.x);
+    const auto found = *reinterpret_cast<const Pack<uint8, wide>*>(cells + at);
+    const auto pack = *reinterpret_cast<const Pack<T, wide>*>(dy + at);
+    const uint32 own = number(window);
+#pragma unroll
+    for (int k = 0; k < wide; ++k)
+      if (found.at[k] == own) sums[k] += Load(pack.at, k);
+  });
+  StorePack<wide>(dx + i, sums);
+}
+template <typename T>
+__global__ void GatherMaxima(const uint8* cells, const T* dy, T* dx, int64 count, Pooling p) {
+  if (p.is_wide) {
+    FOR_EACH_ELEMENT(pack, count / kWide) GatherFound<kWide>(cells, dy, dx, pack * kWide, p);
+  } else {
+    FOR_EACH_ELEMENT(i, count) GatherFound<1>(cells, dy, dx, i, p);
+  }
+}
+
 // The same where no windows overlap: a window writes to all of its cells. Those of no window hold
 // zeros already.
 template <int wide, typename T>

@@ -59,7 +59,7 @@ __global__ void ApplyRuns(ApplyArguments<T> a, RowChanges changes, const Compute
 }
 
 template <typename F, typename T>
-__global__ void ApplyFew(ApplyArguments<T> a, FewRows few) {
+__device__ __forceinline__ void ApplyToFew(const ApplyArguments<T>& a, const FewRows& few) {
   using C = Compute<T>;
   __shared__ uint32 found[kMostFew];
   __shared__ C parts[kFewThreads];
@@ -90,4 +90,23 @@ __global__ void ApplyFew(ApplyArguments<T> a, FewRows few) {
 #pragma unroll
     for (int s = 0; s < F::kSlots; ++s) Store(a.slots[s], at, slots[s]);
   }
+}
+template <typename F, typename T>
+__global__ void ApplyFew(ApplyArguments<T> a, FewRows few) {
+  ApplyToFew<F>(a, few);
+}
+
+// Several of them (ops/fusion/bundles.cc); blockIdx.z says which.
+template <typename T>
+struct FewList {
+  static constexpr int kMost = 20;
+  struct {
+    ApplyArguments<T> arguments;
+    FewRows few;
+  } list[kMost];
+};
+template <typename F, typename T>
+__global__ void ApplyFews(FewList<T> updates) {
+  const auto& each = updates.list[blockIdx.z];
+  ApplyToFew<F>(each.arguments, each.few);
 }

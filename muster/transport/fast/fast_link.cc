@@ -193,9 +193,9 @@ void FastLink::HandleCall(const PacketHeader& header, WireBytes bytes) {
     if (too_many) served_.erase(found);
   }
   if (too_many) {
-    return SendReply(header.call, absl::ResourceExhaustedError(absl::StrCat(
-                                      "More than ", kMostServed,
-                                      " calls over a link wait for replies")));
+    return SendReply(header.call,
+                     absl::ResourceExhaustedError(absl::StrCat(
+                         "More than ", kMostServed, " calls over a link wait for replies")));
   }
   call.options.peer = CallOptions::Peer::kMuster;
   call.options.caller = caller_;
@@ -312,6 +312,8 @@ void FastLink::Break(const std::string& why) {
     queue.swap(queue_);
     for (const int descriptor : descriptors_) close(descriptor);
     descriptors_.clear();
+    for (const uint64_t segment : kept_) SharedMemory::Global().ReleasePages(segment);
+    kept_.clear();
     lent.swap(lent_);
     segments.swap(segments_);
     unhandled.swap(unhandled_);

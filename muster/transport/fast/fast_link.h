@@ -186,6 +186,10 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
   void HandleCall(const PacketHeader& header, WireBytes bytes);
   void HandleReply(const PacketHeader& header, WireBytes bytes);
   void HandleRelease(absl::Span<const uint64_t> loans);
+  // A device of this process wants to read the other side's segments by itself.
+  void AskToKeep(absl::Span<const uint64_t> numbers_and_sizes);
+  void HandleKeep(absl::Span<const uint64_t> segments);
+  void HandleKept(absl::Span<const uint64_t> segments);
   void Reply(uint64_t call, absl::StatusOr<WireMessage> reply);
   // The same for a call that is no longer in `served_`.
   void SendReply(uint64_t call, absl::StatusOr<WireMessage> reply);
@@ -228,6 +232,7 @@ class FastLink : public Pollable, public WorkSource, public std::enable_shared_f
   uint64_t last_loan_ ABSL_GUARDED_BY(write_mutex_) = 0;
   absl::flat_hash_map<uint64_t, Lent> lent_ ABSL_GUARDED_BY(write_mutex_);
   absl::flat_hash_set<uint64_t> shown_ ABSL_GUARDED_BY(write_mutex_);  // segments
+  absl::flat_hash_set<uint64_t> kept_ ABSL_GUARDED_BY(write_mutex_);  // of those shown
   uint64_t returned_seen_ ABSL_GUARDED_BY(write_mutex_) = 0;
   std::vector<uint64_t> releases_ ABSL_GUARDED_BY(write_mutex_);  // not said yet
 

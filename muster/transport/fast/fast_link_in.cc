@@ -317,8 +317,13 @@ absl::Status FastLink::PacketReadLocked(std::deque<Received>& packets) {
       packet.header.kind == PacketKind::kCall || packet.header.kind == PacketKind::kReply;
   if (!received.lack.ok() && !is_message) return received.lack;
   switch (packet.header.kind) {
-    case PacketKind::kSegments:
-      return MapSegmentsLocked(packet.numbers());
+    case PacketKind::kSegments: {
+      RETURN_IF_ERROR(MapSegmentsLocked(packet.numbers()));
+      if (MappingReader::Get() == nullptr) return absl::OkStatus();
+      const auto numbers = packet.numbers();
+      received.numbers.assign(numbers.begin(), numbers.end());
+      break;
+    }
     case PacketKind::kForget:
       for (const uint64_t segment : packet.numbers()) segments_.erase(segment);
       return absl::OkStatus();
@@ -326,6 +331,8 @@ absl::Status FastLink::PacketReadLocked(std::deque<Received>& packets) {
       break;
     case PacketKind::kPong:
       return absl::OkStatus();
+    case PacketKind::kKeep:
+    case PacketKind::kKept:
     case PacketKind::kRelease: {
       const auto numbers = packet.numbers();
       received.numbers.assign(numbers.begin(), numbers.end());
@@ -428,9 +435,50 @@ void FastLink::Handle(Received packet) {
       return;
     }
     case PacketKind::kSegments:
+      return AskToKeep(packet.numbers);
+    case PacketKind::kKeep:
+      return HandleKeep(packet.numbers);
+    case PacketKind::kKept:
+      return HandleKept(packet.numbers);
     case PacketKind::kForget:
     case PacketKind::kPong:
       return;  // done when they were read
+  }
+}
+
+// The device finds pages once: the other side must not replace them afterwards.
+void FastLink::AskToKeep(absl::Span<const uint64_t> numbers_and_sizes) {
+  std::vector<uint64_t> segments;
+  for (size_t i = 0; i < numbers_and_sizes.size(); i += 2) segments.push_back(numbers_and_sizes[i]);
+  MutexLock lock(write_mutex_);
+  if (!write_failed_) WriteNumbersLocked(PacketKind::kKeep, segments, {});
+}
+
+void FastLink::HandleKeep(absl::Span<const uint64_t> segments) {
+  std::vector<uint64_t> kept;
+  MutexLock lock(write_mutex_);
+  if (write_failed_) return;
+  for (const uint64_t segment : segments) {
+    if (!shown_.contains(segment) || kept_.contains(segment)) continue;
+    if (!SharedMemory::Global().KeepPages(segment)) continue;
+    kept_.insert(segment);
+    kept.push_back(segment);
+  }
+  if (!kept.empty()) WriteNumbersLocked(PacketKind::kKept, kept, {});
+}
+
+void FastLink::HandleKept(absl::Span<const uint64_t> segments) {
+  MappingReader* const reader = MappingReader::Get();
+  if (reader == nullptr || scheduler_ == nullptr) return;
+  for (const uint64_t segment : segments) {
+    std::shared_ptr<const SharedMapping> mapping;
+    {
+      MutexLock lock(read_mutex_);
+      const auto found = segments_.find(segment);
+      if (found != segments_.end()) mapping = found->second;
+    }
+    if (mapping == nullptr) continue;
+    scheduler_->Schedule([mapping = std::move(mapping), reader] { mapping->LetRead(*reader); });
   }
 }
 

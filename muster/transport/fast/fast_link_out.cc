@@ -328,7 +328,10 @@ void FastLink::ForgetSegmentsLocked() {
   for (const uint64_t segment : shown_)
     if (!SharedMemory::Global().Has(segment)) gone.push_back(segment);
   if (gone.empty()) return;
-  for (const uint64_t segment : gone) shown_.erase(segment);
+  for (const uint64_t segment : gone) {
+    shown_.erase(segment);
+    kept_.erase(segment);
+  }
   WriteNumbersLocked(PacketKind::kForget, gone, {});
 }
 

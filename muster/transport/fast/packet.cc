@@ -6,7 +6,7 @@ absl::Status CheckHeader(const PacketHeader& header, uint64_t max_body_bytes) {
   if (header.magic != PacketHeader::kMagic)
     return InvalidArgument("a packet begins with ", header.magic, ", not with ",
                            PacketHeader::kMagic);
-  if (header.kind < PacketKind::kCall || header.kind > PacketKind::kPong)
+  if (header.kind < PacketKind::kCall || header.kind > PacketKind::kKept)
     return InvalidArgument("a packet is of kind ", static_cast<uint32_t>(header.kind),
                            ", which does not exist");
   if (header.body_bytes > max_body_bytes)

@@ -24,6 +24,8 @@ enum class PacketKind : uint32_t {
   kForget,    // numbers of segments that are gone
   kPing,      // asks for a kPong: the network between the processes may be cut
   kPong,
+  kKeep,  // numbers of segments whose pages are to stay where they are: a card will read them
+  kKept   // they will, until the link ends
 };
 
 struct PacketHeader {
