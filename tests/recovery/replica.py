@@ -56,6 +56,12 @@ def build(flags, cluster):
     return train, step, counters, optimizer
 
 
+def hold(flags, step):
+    if step >= flags.hold_at:
+        say("holds")
+        time.sleep(600)
+
+
 def loop(flags, session, should_stop, train, step, counters):
     made = 0
     while made < flags.own_steps and not should_stop():
@@ -64,6 +70,7 @@ def loop(flags, session, should_stop, train, step, counters):
         made += 1
         value, first, second = session.run([step, counters[0], counters[1]])
         say("step", int(value), int(first), int(second))
+        hold(flags, value)
         if value >= flags.last_step:
             break
         time.sleep(flags.pause)
@@ -123,9 +130,7 @@ def loop_monitored(flags, session, train, step, counters):
         _, value, first, second = session.run([train, step, counters[0], counters[1]])
         made += 1
         say("step", int(value), int(first), int(second))
-        if value >= flags.hold_at:
-            say("holds")
-            time.sleep(600)
+        hold(flags, value)
         time.sleep(flags.pause)
     return made
 

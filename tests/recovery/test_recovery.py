@@ -234,8 +234,8 @@ def test_a_server_dies_while_the_chief_waits_for_a_token(trainers):
 def test_a_server_dies_while_a_supervised_chief_waits_for_a_token(trainers):
     cluster = trainers(2, 2, "--sync", "--num_tokens", "0", "--style", "supervisor", "--recovery_wait_secs", "1",
                        start_workers=False)
-    chief, other = cluster.start("worker", 0), cluster.start("worker", 1, "--own_steps", "10")
-    other.wait_for("loop ended")
+    chief, other = cluster.start("worker", 0), cluster.start("worker", 1, "--hold_at", "8")
+    other.wait_for("holds")
     stalls(chief, 1.0)
     died = cluster["ps 1"].kill()
     assert chief.wait(60) != 0
