@@ -86,8 +86,8 @@ fuzz: setup-clang ## feed mutated messages and graphs to every decoder and servi
 	@cmake --build --preset asan -j $(JOBS) --target muster_fuzzers
 	@tools/fuzz.sh run $(JOBS)
 
-test-gpu: setup-gpu setup-tests build-tests ## compare ops on this machine's GPU with TensorFlow's results
-	@$(python) tests/gpu/on_gpu.py
+test-gpu: setup-gpu setup-tests build-tests ## run the tests of GPUs on that of this machine, and compare ops with TensorFlow's results; SHARD=2/8 for a part
+	@$(python) tests/gpu/on_gpu.py --shard $(or $(SHARD),1/1)
 
 train: setup build ## train on handwritten digits, 1 ps and 2 workers; DATA_DIR= for full MNIST, LOGDIR= for its output, DEVICE=gpu
 	@echo "train: muster launch examples/mnist_replica.py, 1 ps and 2 workers; output in $(LOGDIR)"

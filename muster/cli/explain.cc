@@ -26,6 +26,7 @@ namespace {
 struct ExplainFlags {
   std::string graph, cluster, node, master;
   int cpu_devices = 1;
+  int gpu_devices = 0;
   bool soft = false;
 };
 
@@ -75,6 +76,8 @@ absl::StatusOr<Devices> DevicesOf(const ExplainFlags& flags) {
   for (const TaskName& task : tasks) {
     for (int i = 0; i < flags.cpu_devices; ++i)
       devices.names.push_back(absl::StrCat(task.ToString(), "/device:CPU:", i));
+    for (int i = 0; task.job != "ps" && i < flags.gpu_devices; ++i)
+      devices.names.push_back(absl::StrCat(task.ToString(), "/device:GPU:", i));
   }
   return devices;
 }
@@ -118,6 +121,10 @@ void AddExplainCommand(CLI::App& app, Command& chosen) {
                       "The task whose master is asked, /job:NAME/task:N; default: worker 0");
   command->add_option("--cpu-devices", flags->cpu_devices, "CPU devices of each task")
       ->check(CLI::Range(1, 1024));
+  command
+      ->add_option("--gpu-devices", flags->gpu_devices,
+                   "GPUs of each task that is not a parameter server")
+      ->check(CLI::Range(0, 64));
   command->add_flag("--soft", flags->soft, "With allow_soft_placement");
   command->callback([flags, &chosen] { chosen = [flags] { return Explain(*flags); }; });
 }

@@ -88,6 +88,17 @@ std::string LineOf(const JobRates& job) {
   return line;
 }
 
+std::string LineOf(const TaskName& task, const TaskGpu& gpu) {
+  std::string line = absl::StrCat(task.job, " ", task.task, ", GPU ", gpu.number, ": ", gpu.name,
+                                  ", ", Bytes(gpu.used_bytes), " of ", Bytes(gpu.memory_bytes));
+  if (gpu.calls > 0) {
+    absl::StrAppendFormat(
+        &line, ", %.0f %% of calls replayed",
+        100.0 * static_cast<double>(gpu.replayed_calls) / static_cast<double>(gpu.calls));
+  }
+  return line;
+}
+
 // The more urgent a task's state, the lower the number.
 int Urgency(TaskHealth health) {
   switch (health) {
@@ -210,6 +221,10 @@ std::string StatusTable(const ClusterStatus& cluster, const std::string& target,
   std::vector<std::string> jobs;
   for (const JobRates& job : RatesOfJobs(cluster))
     jobs.push_back(FittedLine(LineOf(job), space.columns));
+  for (const TaskView& view : cluster.tasks) {
+    for (const TaskGpu& gpu : view.status.gpus)
+      jobs.push_back(FittedLine(LineOf(view.status.task, gpu), space.columns));
+  }
   const auto is_explained = [](const TaskView* view) {
     return !view->explanation.empty() && view->health != TaskHealth::kLeft;
   };

@@ -78,6 +78,16 @@ TEST(StatusTableTest, ShowsTasksJobsAndExplanations) {
   EXPECT_EQ(lines[8], "worker 2: failed to connect");
 }
 
+TEST(StatusTableTest, GpusAreShownBelowTheJobs) {
+  TaskView worker = Healthy("worker", 0);
+  worker.status.gpus = {{0, "NVIDIA H200", 150'000'000'000, 1'500'000'000, 2000, 1940},
+                        {1, "NVIDIA H200", 150'000'000'000, 0, 0, 0}};
+  const std::vector<std::string> lines = Lines(Cluster({Healthy("ps", 0), worker}));
+  ASSERT_EQ(lines.size(), 8u);
+  EXPECT_EQ(lines[6], "worker 0, GPU 0: NVIDIA H200, 1.5 GB of 150.0 GB, 97 % of calls replayed");
+  EXPECT_EQ(lines[7], "worker 0, GPU 1: NVIDIA H200, 0 B of 150.0 GB");
+}
+
 TEST(StatusTableTest, TasksThatWereNeverReachedOrAreStock) {
   TaskView starting;
   starting.status.task = {"worker", 0};

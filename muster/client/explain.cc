@@ -16,6 +16,7 @@ absl::StatusOr<std::vector<std::string>> ExplainPlacement(const Graph& graph,
   place.explain = true;
   place.local_task = options.local_task;
   place.supports = KernelSupport(devices);
+  place.why_not = WhyNoKernel;
   ASSIGN_OR_RETURN(Placement placement, PlaceGraph(graph, devices, place));
   if (only != nullptr)
     return std::vector<std::string>{placement.reasons[static_cast<size_t>(only->id())]};

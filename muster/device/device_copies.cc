@@ -151,7 +151,9 @@ absl::StatusOr<Tensor> CopyFromHost(Device& device, const Tensor& tensor) {
 }
 
 void CopyBetween(Device& from, Device& to, std::vector<Tensor> tensors, AllCopied done) {
-  if (from.name() == to.name()) return std::move(done)(std::move(tensors));
+  // Devices that are one card have one memory and one order of work.
+  if (from.name() == to.name() || (from.gpu() != nullptr && from.gpu() == to.gpu()))
+    return std::move(done)(std::move(tensors));
   if (!from.has_own_memory() || tensors.empty())
     return std::move(done)(AllFromHost(to, std::move(tensors)));
   auto copies = std::make_shared<Copies>();

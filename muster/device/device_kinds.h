@@ -15,6 +15,9 @@ struct DeviceOptions {
   int gpu_devices = -1;            // at most so many; negative: all that the machine has
   std::string visible_gpus = {};   // such as "1,0"; empty: all, in the driver's order
   double gpu_memory_fraction = 0;  // of a card's memory; 0: all of it, taken as it is needed
+  // For each visible card, the memory of the devices that it is, in megabytes; none: it is one
+  // device. Empty: all are.
+  std::vector<std::vector<float>> virtual_gpus = {};
 };
 
 // Thread-safe.

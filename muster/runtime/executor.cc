@@ -93,6 +93,18 @@ void ExecutorRun::TraceConstants() {
   }
 }
 
+absl::Status ExecutorRun::Compute(const PlanNode& item, KernelContext& context) const {
+  const RunningNode running = AtWork(item);
+  return item.kernel->Compute(context);
+}
+
+// For what a device with a stream says of the node.
+RunningNode ExecutorRun::AtWork(const PlanNode& item) const {
+  if (!plan_.keeps_order) return RunningNode();
+  return RunningNode(NodeAtWork{&item.node->name(), &item.node->op(), &device_.name(),
+                                step_->trace == nullptr ? nullptr : &step_->trace->gpu_times()});
+}
+
 void ExecutorRun::Trace(const PlanNode& item, const NodeOutputs& outputs,
                         int64_t start_nanos) const {
   NodeTrace trace;
@@ -106,8 +118,9 @@ void ExecutorRun::Trace(const PlanNode& item, const NodeOutputs& outputs,
   for (int i = 0; i < item.num_outputs; ++i) {
     const Tensor& tensor = outputs[i].tensor;
     if (tensor.valid()) {
-      trace.outputs.push_back(
-          {i, tensor.dtype(), tensor.shape(), static_cast<int64_t>(tensor.size_bytes())});
+      trace.outputs.push_back({i, tensor.dtype(), tensor.shape(),
+                               static_cast<int64_t>(tensor.size_bytes()),
+                               IsInDeviceMemory(tensor)});
     }
   }
   step_->trace->Add(std::move(trace));

@@ -274,7 +274,7 @@ bool ExecutorRun::RunNode(const ReadyNode& at, ReadyNodes& ready) {
                            step_->trace != nullptr;
   Clock& clock = step_->scheduler->clock();
   const int64_t start = is_measured ? clock.NowNanos() : 0;
-  absl::Status status = EndedByLackOfMemory([&] { return item.kernel->Compute(context); });
+  absl::Status status = EndedByLackOfMemory([&] { return Compute(item, context); });
   if (is_measured) {
     const auto took = static_cast<uint32_t>(std::min<int64_t>(clock.NowNanos() - start, 1 << 30));
     item.cost_nanos.store(Averaged(average, took), std::memory_order_relaxed);
@@ -337,6 +337,7 @@ void ExecutorRun::RunAsync(const PlanNode& item, const ReadyNode& at, Entry* inp
     const CatchesLackOfMemory not_here(false);
     if (!call->is_finished.exchange(true)) FinishAsync(*call, status);
   };
+  const RunningNode running = AtWork(item);
   const absl::Status lacking = EndedByLackOfMemory([&] {
     item.kernel->ComputeAsync(*call->context, finish);
     return absl::OkStatus();

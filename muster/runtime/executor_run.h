@@ -14,6 +14,7 @@
 #include "absl/container/inlined_vector.h"
 
 #include "muster/base/mutex.h"
+#include "muster/device/running_node.h"
 #include "muster/runtime/executor_plan.h"
 
 namespace muster {
@@ -128,6 +129,8 @@ class [[gnu::visibility("hidden")]] ExecutorRun {
   void Prefetch(const ReadyNode& later, const ReadyNode& next) const;
   // Runs one node; what it made ready is appended to `ready`. False when it goes on asynchronously.
   bool RunNode(const ReadyNode& at, ReadyNodes& ready);
+  absl::Status Compute(const PlanNode& item, KernelContext& context) const;
+  RunningNode AtWork(const PlanNode& item) const;
   absl::Status PrepareInputs(const PlanNode& item, Entry* inputs) const;
   void RunAsync(const PlanNode& item, const ReadyNode& at, Entry* inputs, ReadyNodes& ready);
   void FinishAsync(AsyncCall & call, const absl::Status& status);

@@ -8,13 +8,22 @@
 #include "tensorflow/core/framework/step_stats.pb.h"
 
 #include "muster/base/status.h"
+#include "muster/device/device_name.h"
 #include "muster/graph/proto/graph_proto.h"
 #include "muster/tensor/message_proto.h"
 
 namespace muster {
 namespace {
 
-void FillOutput(const NodeTrace::OutputTrace& from, tensorflow::NodeOutput& to) {
+// As TensorFlow calls the allocators of devices.
+std::string AllocatorOf(const std::string& device) {
+  const absl::StatusOr<DeviceName> name = DeviceName::Parse(device);
+  if (!name.ok() || name->type != "GPU") return "cpu";
+  return absl::StrCat("GPU_", name->index.value_or(0), "_bfc");
+}
+
+void FillOutput(const NodeTrace::OutputTrace& from, const std::string& allocator,
+                tensorflow::NodeOutput& to) {
   to.set_slot(from.slot);
   tensorflow::TensorDescription& description = *to.mutable_tensor_description();
   description.set_dtype(static_cast<tensorflow::DataType>(from.dtype));
@@ -22,7 +31,7 @@ void FillOutput(const NodeTrace::OutputTrace& from, tensorflow::NodeOutput& to) 
   tensorflow::AllocationDescription& allocation = *description.mutable_allocation_description();
   allocation.set_requested_bytes(from.bytes);
   allocation.set_allocated_bytes(from.bytes);
-  allocation.set_allocator_name("cpu");
+  allocation.set_allocator_name(from.is_on_device ? allocator : "cpu");
 }
 
 void FillNode(const NodeTrace& from, std::string label, int64_t offset,
@@ -44,17 +53,23 @@ void FillNode(const NodeTrace& from, std::string label, int64_t offset,
   to.set_scheduled_micros((scheduled + offset) / 1000);
   to.set_thread_id(from.thread_id);
   to.set_timeline_label(std::move(label));
-  int64_t total = 0;
+  const std::string allocator = AllocatorOf(from.device);
+  int64_t on_host = 0, on_device = 0;
   for (const NodeTrace::OutputTrace& output : from.outputs) {
-    FillOutput(output, *to.add_output());
-    if (output.dtype != DType::kResource) total += output.bytes;
+    FillOutput(output, allocator, *to.add_output());
+    if (output.dtype != DType::kResource)
+      (output.is_on_device ? on_device : on_host) += output.bytes;
   }
-  if (total == 0) return;
-  tensorflow::AllocatorMemoryUsed& memory = *to.add_memory();
-  memory.set_allocator_name("cpu");
-  memory.set_total_bytes(total);
-  memory.set_peak_bytes(total);
-  memory.set_live_bytes(total);
+  const auto add_memory = [&to](const std::string& name, int64_t bytes) {
+    if (bytes == 0) return;
+    tensorflow::AllocatorMemoryUsed& memory = *to.add_memory();
+    memory.set_allocator_name(name);
+    memory.set_total_bytes(bytes);
+    memory.set_peak_bytes(bytes);
+    memory.set_live_bytes(bytes);
+  };
+  add_memory("cpu", on_host);
+  add_memory(allocator, on_device);
 }
 
 std::string InputList(const Node& node) {
@@ -80,7 +95,8 @@ std::string SerializeStepStats(std::vector<NodeTrace> traces, TraceLabel label,
   for (const NodeTrace& trace : traces) {
     const auto [at, is_new] = by_device.emplace(trace.device, stats.dev_stats_size());
     if (is_new) stats.add_dev_stats()->set_device(trace.device);
-    FillNode(trace, label(trace), offset, *stats.mutable_dev_stats(at->second)->add_node_stats());
+    FillNode(trace, trace.label.empty() ? label(trace) : trace.label, offset,
+             *stats.mutable_dev_stats(at->second)->add_node_stats());
   }
   return stats.SerializeAsString();
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <thread>
 #include <utility>
 
@@ -14,6 +15,7 @@
 #include "muster/base/threads/thread_pool.h"
 #include "muster/collective/task_groups.h"
 #include "muster/dashboard/http_server.h"
+#include "muster/device/device_failure.h"
 #include "muster/master/cluster_watch.h"
 #include "muster/master/master.h"
 #include "muster/server/core_share.h"
@@ -75,6 +77,24 @@ std::vector<std::string> LocalAddressesOf(const std::string& host) {
   if (!all.ok()) return local;
   std::copy_if(all->begin(), all->end(), std::back_inserter(local), IsLocalAddress);
   return local;
+}
+
+// Of this process, those that other processes use.
+std::atomic<int> serving{0};
+
+// No call to the process mends its device: its supervisor starts it again, and the others see what
+// they see when a task is killed.
+void EndWithDevices() {
+  static const bool is_set = [] {
+    SetDeviceFailureAction([](const absl::Status&) {
+      if (serving.load() == 0) return;
+      LOG(ERROR) << "this task ends, since a device has failed: exit status "
+                 << kDeviceFailedExitStatus;
+      std::_Exit(kDeviceFailedExitStatus);
+    });
+    return true;
+  }();
+  static_cast<void>(is_set);
 }
 
 // Addresses of a cluster inside this process are names: no machine has them, no port is taken.
@@ -232,6 +252,8 @@ class TaskServer : public Server {
       options.links = options_.links;
       options.batches = options_.batches;
       ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(std::move(options), SharedMaster(), worker));
+      EndWithDevices();
+      ++serving;
     }
     if (options_.local_tasks != nullptr)
       options_.local_tasks->calls().Listen(address_, {worker, SharedMaster(), SharedWatch()});
@@ -267,6 +289,7 @@ class TaskServer : public Server {
       if (report_ != nullptr) report_->Stop();
     }
     registration.reset();
+    if (was_serving && !IsInside(options_)) --serving;
     if (was_serving) SayGoodbye();
     if (options_.local_tasks != nullptr) options_.local_tasks->calls().Close(address_);
     EndSteps(grpc.get(), grace);

@@ -13,6 +13,10 @@
 
 namespace muster {
 
+// Of a process that serves, when a device of it has failed for good; see device/device_failure.h. A
+// temporary failure in sysexits.h: to be started again.
+inline constexpr int kDeviceFailedExitStatus = 75;
+
 struct ServerOptions {
   ClusterSpec cluster;
   std::string job;  // may be empty when there is one job

@@ -6,10 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include <unistd.h>
 
 #include "muster/base/json.h"
 #include "muster/device/device.h"
+#include "muster/device/gpu/gpu_report.h"
 #include "muster/master/master.h"
 #include "muster/params/variable.h"
 #include "muster/runtime/resource_manager.h"
@@ -54,6 +56,17 @@ struct Member {
   bool is_known_of_stock = false;
 };
 
+std::string GpusJson(const std::vector<TaskGpu>& gpus) {
+  std::vector<std::string> list;
+  for (const TaskGpu& gpu : gpus) {
+    list.push_back(absl::StrCat("{\"number\": ", gpu.number, ", \"name\": ", JsonQuoted(gpu.name),
+                                ", \"memory_bytes\": ", gpu.memory_bytes,
+                                ", \"used_bytes\": ", gpu.used_bytes, ", \"calls\": ", gpu.calls,
+                                ", \"replayed_calls\": ", gpu.replayed_calls, "}"));
+  }
+  return absl::StrCat("[", absl::StrJoin(list, ", "), "]");
+}
+
 std::vector<Member> Members(const TaskStatus& s) {
   return {
       {"job", JsonQuoted(s.task.job), true},
@@ -80,6 +93,7 @@ std::vector<Member> Members(const TaskStatus& s) {
       {"resident_bytes", absl::StrCat(s.resident_bytes)},
       {"variables", absl::StrCat(s.variables)},
       {"variable_bytes", absl::StrCat(s.variable_bytes)},
+      {"gpus", GpusJson(s.gpus)},
       {"global_step", s.global_step ? absl::StrCat(*s.global_step) : "null"},
   };
 }
@@ -132,6 +146,10 @@ TaskStatus ReportOf(const TaskName& self, const Master& master, const Worker& wo
   status.variable_bytes = variables.bytes;
   status.resident_bytes = ResidentBytes();
   status.global_step = GlobalStep(worker.resources());
+  for (const GpuReport& gpu : GpuReports()) {
+    status.gpus.push_back(
+        {gpu.number, gpu.name, gpu.memory_bytes, gpu.used_bytes, gpu.calls, gpu.replayed_calls});
+  }
   return status;
 }
 

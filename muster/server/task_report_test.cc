@@ -100,6 +100,21 @@ TEST(TaskReportTest, JsonHasTheSameMembersForEveryTask) {
   EXPECT_EQ(*At(jobs[1], "tasks").number(), 3);
 }
 
+TEST(TaskReportTest, JsonHasTheGpusOfATask) {
+  TaskStatus status;
+  status.gpus = {{1, "a \"card\"", 1 << 30, 5 << 20, 200, 190}};
+  const absl::StatusOr<Json> parsed = Json::Parse(TaskJson(status));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  const Json::List& gpus = *At(*parsed, "gpus").list();
+  ASSERT_EQ(gpus.size(), 1u);
+  EXPECT_EQ(*At(gpus[0], "number").number(), 1);
+  EXPECT_EQ(*At(gpus[0], "name").string(), "a \"card\"");
+  EXPECT_EQ(*At(gpus[0], "memory_bytes").number(), 1 << 30);
+  EXPECT_EQ(*At(gpus[0], "used_bytes").number(), 5 << 20);
+  EXPECT_EQ(*At(gpus[0], "calls").number(), 200);
+  EXPECT_EQ(*At(gpus[0], "replayed_calls").number(), 190);
+}
+
 TEST(TaskReportTest, WhatLaunchReadsIsThere) {
   const absl::StatusOr<Json> parsed = Json::Parse(TaskJson(Example().tasks[0].status));
   ASSERT_TRUE(parsed.ok()) << parsed.status();

@@ -17,4 +17,7 @@ namespace muster {
 std::function<int(const Node&, absl::string_view)> KernelSupport(
     absl::Span<const std::string> devices);
 
+// PlaceOptions::why_not.
+std::string WhyNoKernel(const Node& node, absl::string_view type);
+
 }  // namespace muster

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_map.h"
 
 #include "muster/device/device_kinds.h"
+#include "muster/tensor/memory_place.h"
 
 namespace muster {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr int kMaxCpuDevices = 1024;
 
 // What it gives is charged to an account.
-class ChargingAllocator : public Allocator {
+class ChargingAllocator : public PlacedAllocator {
  public:
   ChargingAllocator(Allocator& allocator, RefPtr<MemoryAccount> account)
       : allocator_(allocator), account_(std::move(account)) {}
@@ -23,6 +24,7 @@ class ChargingAllocator : public Allocator {
   }
   MemoryKind memory_kind() const override { return allocator_.memory_kind(); }
   Usage usage() const override { return allocator_.usage(); }
+  std::string place() const override { return PlaceOf(allocator_); }
 
  private:
   Allocator& allocator_;

@@ -80,6 +80,10 @@ std::string TakeShortage() {
   return std::exchange(Shortage(), "");
 }
 
+void SetShortage(std::string why) {
+  Shortage() = std::move(why);
+}
+
 MemoryGuard& MemoryGuard::Global() {
   static auto* guard = new MemoryGuard([system = SystemMemory()] { return system.Available(); });
   return *guard;

@@ -160,5 +160,6 @@ class CatchesLackOfMemory {
 // Why this thread was last refused memory, for an error text; empty where the system itself gave
 // none.
 std::string TakeShortage();
+void SetShortage(std::string why);
 
 }  // namespace muster

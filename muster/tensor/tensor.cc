@@ -10,6 +10,7 @@
 
 #include "muster/base/status.h"
 #include "muster/tensor/memory_guard.h"
+#include "muster/tensor/memory_place.h"
 
 namespace muster {
 namespace {
@@ -124,11 +125,11 @@ void AppendValues(const Tensor& t, int axis, int64_t limit, int64_t& next, std::
   }
 }
 
-absl::Status OutOfMemory(DType dtype, const Shape& shape, bool is_host) {
+absl::Status OutOfMemory(DType dtype, const Shape& shape, const std::string& place) {
   const std::string shortage = TakeShortage();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "OOM when allocating tensor with shape", shape.ToString(), " and type ", DTypeName(dtype),
-      is_host ? " on the host" : " on the device", shortage.empty() ? "" : ": ", shortage));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("OOM when allocating tensor with shape", shape.ToString(), " and type ",
+                   DTypeName(dtype), " ", place, shortage.empty() ? "" : ": ", shortage));
 }
 
 }  // namespace
@@ -154,8 +155,7 @@ absl::StatusOr<Tensor> Tensor::Make(DType dtype, Shape shape, Allocator& allocat
   }
   Tensor tensor;
   tensor.buffer_ = allocator.Allocate(static_cast<size_t>(*bytes));
-  if (!tensor.buffer_)
-    return OutOfMemory(dtype, shape, allocator.memory_kind() != MemoryKind::kDevice);
+  if (!tensor.buffer_) return OutOfMemory(dtype, shape, PlaceOf(allocator));
   if (!IsPlainData(dtype))
     tensor.buffer_ = ObjectBuffer(dtype, std::move(tensor.buffer_), shape.num_elements());
   tensor.dtype_ = dtype;
@@ -232,7 +232,7 @@ Tensor Tensor::Clone(Allocator& allocator) const {
 Tensor Tensor::CloneOnDevice() const {
   Tensor copy = *this;
   copy.buffer_ = buffer_.CopyOnDevice();
-  if (!copy.buffer_) throw LackOfMemory(OutOfMemory(dtype_, shape_, /*is_host=*/false));
+  if (!copy.buffer_) throw LackOfMemory(OutOfMemory(dtype_, shape_, "on the device"));
   return copy;
 }
 

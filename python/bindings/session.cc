@@ -188,9 +188,8 @@ void BindSession(nb::module_& m) {
              }
              nb::list list;
              for (const DeviceAttributes& d : devices) {
-               list.append(
-                   nb::make_tuple(d.name, d.device_type, d.memory_limit_bytes, d.incarnation,
-                                  d.physical_device_desc));
+               list.append(nb::make_tuple(d.name, d.device_type, d.memory_limit_bytes,
+                                          d.incarnation, d.physical_device_desc));
              }
              return list;
            })
@@ -223,10 +222,11 @@ void BindSession(nb::module_& m) {
       [](const Graph& graph, int cpu_devices, int64_t operation_timeout_ms, bool optimize,
          bool log_placement, bool soft_placement, int threads, bool own_threads,
          std::string executor_type, int gpu_devices, std::string visible_gpus,
-         double gpu_memory_fraction) {
+         double gpu_memory_fraction, std::vector<std::vector<float>> virtual_gpus) {
         SessionOptions options;
         options.scheduler = own_threads ? &PoolOf(threads) : &SharedPool(threads);
-        options.devices = {cpu_devices, gpu_devices, std::move(visible_gpus), gpu_memory_fraction};
+        options.devices = {cpu_devices, gpu_devices, std::move(visible_gpus), gpu_memory_fraction,
+                           std::move(virtual_gpus)};
         options.operation_timeout = absl::Milliseconds(operation_timeout_ms);
         options.optimize_graph = optimize;
         options.log_device_placement = log_placement;
@@ -239,7 +239,8 @@ void BindSession(nb::module_& m) {
       nb::arg("log_device_placement") = false, nb::arg("allow_soft_placement") = false,
       nb::arg("threads") = 0, nb::arg("own_threads") = false, nb::arg("executor_type") = "",
       nb::arg("gpu_devices") = -1, nb::arg("visible_gpus") = "",
-      nb::arg("gpu_memory_fraction") = 0.0);
+      nb::arg("gpu_memory_fraction") = 0.0,
+      nb::arg("virtual_gpus") = std::vector<std::vector<float>>());
   m.def(
       "check_feed",
       [](const Output& feed, const std::vector<int64_t>& dims) {

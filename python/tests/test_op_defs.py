@@ -68,7 +68,7 @@ OUR_OWN = {"MusterJoinGroup", "MusterNoteLeader", "MusterGroupLeader", "MusterGr
            "MusterEnterGroup", "MusterShardQueue", "MusterInitShardQueue", "MusterShardQueueIsInitialized",
            "MusterWorkerIdentity", "MusterShardTake", "MusterShardDone", "MusterShardReturn", "MusterShardRenew",
            "MusterShardReport", "MusterShardState", "MusterRestoreShardState", "MusterFusedElementwise", "MusterSumRows",
-           "MusterBatchNormReluGrad", "MusterReluBiasGrad",
+           "MusterBatchNormReluGrad", "MusterReluBiasGrad", "MusterProductAndColumns",
            "_MusterPack", "_MusterUnpack", "_MusterCopyToHost", "_MusterCopyToDevice"}
 
 

@@ -1,4 +1,4 @@
-// What a .cu file finds when g++ compiles it for the card of emulated_gpu.cc, in the place of what NVRTC knows by itself.
+// What a .cu file finds when g++ compiles it for the card of emulated_functions.cc, in the place of what NVRTC knows by itself.
 // One thread of the card runs at a time; __syncthreads and its kin hand over to the others.
 #pragma once
 
@@ -13,7 +13,7 @@ struct Dim3 {
   unsigned x, y, z;
 };
 
-// Shared with emulated_gpu.cc.
+// Shared with emulated_functions.cc.
 struct Machine {
   Dim3 thread_idx, block_idx, block_dim, grid_dim;
   void (*wait)(bool whole_block);  // until all threads of the block, or of the warp, have come here
@@ -232,7 +232,7 @@ struct Parameters<void (*)(Args...)> {
 
 }  // namespace emulated
 
-// What emulated_gpu.cc finds in a compiled function.
+// What emulated_functions.cc finds in a compiled function.
 #define MUSTER_EMULATED_FUNCTION(...)                                                          \
   using EmulatedParameters = emulated::Parameters<decltype(&__VA_ARGS__)>;                     \
   extern "C" void muster_use(emulated::Machine* machine) { emulated::machine = machine; }      \

@@ -1,66 +1,48 @@
 // A card for tests on machines without one: a library with the functions of CUDA's driver and of NVRTC that Muster uses, which
-// MUSTER_CUDA_DRIVER names; emulated_cublas.cc and its kin add the libraries. As strict as a real card:
+// MUSTER_CUDA_DRIVER names; emulated_functions.cc compiles and runs its functions, emulated_cublas.cc and its kin add the libraries.
+// As strict as a real card:
 //  - its memory has no rights while nothing of its stream runs, so that a host that touches it crashes;
 //  - nothing that is put on the stream runs before the host waits for something behind it;
 //  - the memory of a free chunk is gone.
-// Functions are compiled by g++ (emulated_cuda.h) and run one thread at a time, block by block.
 //
-// MUSTER_EMULATED_GPU_BYTES sets the size of its memory, MUSTER_EMULATED_GPU_COUNT the number of cards.
-#include <dlfcn.h>
+// MUSTER_EMULATED_GPU_BYTES sets the size of its memory, MUSTER_EMULATED_GPU_PINNED_BYTES how much of the host's memory it may pin,
+// MUSTER_EMULATED_GPU_COUNT the number of cards. MUSTER_EMULATED_GPU_FAILS_AT=N makes the Nth function since the start touch memory that is not
+// there; with MUSTER_EMULATED_GPU_FAILS_ONCE=FILE only the process that can remove FILE.
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <ucontext.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "emulated_gpu.h"
 
+using emulated::kInvalidValue;
+using emulated::kLaunchFailed;
 using emulated::kOk;
+using emulated::kOutOfMemory;
 using emulated::NumberFrom;
 
-namespace {
-
-constexpr int  kInvalidValue = 1, kOutOfMemory = 2, kInvalidImage = 200, kNotFound = 500, kNotReady = 600,
-              kLaunchFailed = 719, kCompilationFailed = 6;
-constexpr unsigned kMostThreads = 1024;
-
-// As emulated_cuda.h has it.
-struct Dim3 {
-  unsigned x, y, z;
-};
-struct Machine {
-  Dim3 thread_idx, block_idx, block_dim, grid_dim;
-  void (*wait)(bool whole_block);
-  alignas(16) unsigned char exchanged[kMostThreads][16];
-};
-Machine machine;
-
-}  // namespace
+const char* emulated::TextFrom(const char* variable) {
+  return getenv(variable);
+}
 
 size_t emulated::NumberFrom(const char* variable, size_t otherwise) {
-  const char* const text = getenv(variable);
+  const char* const text = TextFrom(variable);
   return text == nullptr ? otherwise : strtoull(text, nullptr, 10);
 }
 
 namespace {
+
+constexpr int kNotReady = 600;
 
 // --- Memory: one range of addresses, without rights except while the stream runs.
 class Memory {
@@ -111,114 +93,6 @@ class Memory {
   size_t next_ = 0, taken_ = 0;
   std::map<char*, size_t> chunks_;
 };
-
-// --- Threads of a block
-class Block {
- public:
-  Block() {
-    for (Fiber& fiber : fibers_) fiber.stack = nullptr;
-    machine.wait = [](bool whole_block) { current_->Wait(whole_block); };
-  }
-
-  // False: threads wait for each other for ever.
-  bool Run(void (*function)(void**), void** arguments) {
-    function_ = function;
-    arguments_ = arguments;
-    current_ = this;
-    num_threads_ = machine.block_dim.x * machine.block_dim.y * machine.block_dim.z;
-    failed_ = false;
-    // Most functions have no barrier: where the first thread meets none, the others need no stack of their own.
-    Begin(0);
-    SwitchTo(0);
-    if (fibers_[0].state == State::kOver) {
-      in_fiber_ = false;
-      for (unsigned i = 1; i < num_threads_ && !failed_; ++i) {
-        SetThread(i);
-        function_(arguments_);
-      }
-      return !failed_;
-    }
-    for (unsigned i = 1; i < num_threads_; ++i) Begin(i);
-    for (;;) {
-      for (unsigned i = 0; i < num_threads_; ++i) {
-        if (fibers_[i].state == State::kReady) SwitchTo(i);
-      }
-      const bool some_released = Release(State::kWaitsForWarp, 32) || Release(State::kWaitsForBlock, num_threads_);
-      if (some_released) continue;
-      return std::all_of(fibers_, fibers_ + num_threads_, [](const Fiber& f) { return f.state == State::kOver; });
-    }
-  }
-
- private:
-  enum class State { kReady, kWaitsForWarp, kWaitsForBlock, kOver };
-  static constexpr size_t kStackBytes = 128 << 10;
-  struct Fiber {
-    ucontext_t context;
-    char* stack;
-    State state;
-  };
-
-  void SetThread(unsigned i) {
-    const Dim3& size = machine.block_dim;
-    machine.thread_idx = {i % size.x, i / size.x % size.y, i / size.x / size.y};
-  }
-  void Begin(unsigned i) {
-    Fiber& fiber = fibers_[i];
-    if (fiber.stack == nullptr) fiber.stack = static_cast<char*>(malloc(kStackBytes));
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack;
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = &scheduler_;
-    fiber.state = State::kReady;
-    makecontext(&fiber.context, [] { current_->RunThread(); }, 0);
-  }
-  void RunThread() {
-    const unsigned own = running_;
-    function_(arguments_);
-    fibers_[own].state = State::kOver;
-  }
-  void SwitchTo(unsigned i) {
-    in_fiber_ = true;
-    running_ = i;
-    SetThread(i);
-    swapcontext(&scheduler_, &fibers_[i].context);
-  }
-  void Wait(bool whole_block) {
-    if (!in_fiber_) {  // the first thread had no barrier, and this one has
-      failed_ = true;
-      return;
-    }
-    const unsigned own = running_;
-    fibers_[own].state = whole_block ? State::kWaitsForBlock : State::kWaitsForWarp;
-    swapcontext(&fibers_[own].context, &scheduler_);
-    SetThread(own);
-  }
-  // Lets groups of `size` threads go on, all of which have come there or are over.
-  bool Release(State there, unsigned size) {
-    bool some = false;
-    for (unsigned first = 0; first < num_threads_; first += size) {
-      const unsigned end = std::min(first + size, num_threads_);
-      bool all = true;
-      for (unsigned i = first; i < end; ++i) all = all && (fibers_[i].state == there || fibers_[i].state == State::kOver);
-      if (!all) continue;
-      for (unsigned i = first; i < end; ++i) {
-        if (fibers_[i].state != there) continue;
-        fibers_[i].state = State::kReady;
-        some = true;
-      }
-    }
-    return some;
-  }
-
-  static Block* current_;
-  Fiber fibers_[kMostThreads];
-  ucontext_t scheduler_;
-  void (*function_)(void**) = nullptr;
-  void** arguments_ = nullptr;
-  unsigned num_threads_ = 0, running_ = 0;
-  bool in_fiber_ = false, failed_ = false;
-};
-Block* Block::current_ = nullptr;
 
 // --- The stream
 using Work = std::function<int()>;
@@ -316,75 +190,17 @@ class Card {
     return true;
   }
   std::unique_ptr<Graph> EndCapture() { return std::move(capturing_); }
-  Block& block() { return block_; }
 
  private:
   std::deque<Work> queue_;
   std::unique_ptr<Graph> capturing_;
   uint64_t num_put_ = 0, num_run_ = 0;
   int failed_ = kOk;
-  Block block_;
 };
 
 Card& TheCard() {
   static auto* const card = new Card;  // never destroyed: threads of the program may still use it
   return *card;
-}
-
-// --- Compiled functions
-struct Function {
-  void (*use)(Machine*);
-  void (*run)(void**);
-  unsigned long count;
-  const unsigned long* sizes;
-};
-
-// What NVRTC's caller sees as machine code: this, then the bytes of a shared library.
-struct Header {
-  char magic[8];
-  uint64_t bytes;
-};
-constexpr char kMagic[8] = {'e', 'm', 'u', 'l', 'a', 't', 'e', 'd'};
-
-struct Program {
-  std::string source, expression, log, code;
-  std::vector<std::pair<std::string, std::string>> headers;
-};
-
-std::string Read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-void Write(const std::string& path, const std::string& text) {
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
-  std::ofstream(path, std::ios::binary) << text;
-}
-
-int Compile(Program& program) {
-  std::string at = std::filesystem::temp_directory_path() / "emulated_gpu_XXXXXX";
-  if (mkdtemp(at.data()) == nullptr) return kCompilationFailed;
-  for (const auto& [name, text] : program.headers) Write(at + "/" + name, text);
-  Write(at + "/function.cc", "#include \"" MUSTER_EMULATED_CUDA_H "\"\n" + program.source + "\nMUSTER_EMULATED_FUNCTION(" +
-                                 program.expression + ")\n");
-  const std::string command = "g++ -std=c++17 -O1 -w -ffp-contract=off -fno-strict-aliasing -DMUSTER_EMULATED_GPU -shared -fPIC -I" + at +
-                              " " + at + "/function.cc -o " + at + "/function.so >" + at + "/log 2>&1";
-  const int status = system(command.c_str());
-  program.log = Read(at + "/log");
-  const std::string library = Read(at + "/function.so");
-  std::error_code error;
-  std::filesystem::remove_all(at, error);
-  if (status != 0) return kCompilationFailed;
-  Header header = {{}, library.size()};
-  std::copy(std::begin(kMagic), std::end(kMagic), header.magic);
-  program.code.assign(reinterpret_cast<const char*>(&header), sizeof(header));
-  program.code += library;
-  return kOk;
-}
-
-template <typename T>
-T* Find(void* library, const char* name) {
-  return reinterpret_cast<T*>(dlsym(library, name));
 }
 
 }  // namespace
@@ -427,25 +243,48 @@ uint16_t emulated::ToBfloat16(float value) {
 }
 
 // --- The driver
+namespace {
+
+// As the driver does: the list ends at the first number that is none of a card.
+int VisibleCards() {
+  const int count = static_cast<int>(NumberFrom("MUSTER_EMULATED_GPU_COUNT", 1));
+  const char* text = emulated::TextFrom("CUDA_VISIBLE_DEVICES");
+  if (text == nullptr) return count;
+  int visible = 0;
+  for (char* end = nullptr; *text != 0; text = *end == ',' ? end + 1 : end) {
+    const long number = strtol(text, &end, 10);
+    if (end == text || number < 0 || number >= count) break;
+    ++visible;
+  }
+  return visible;
+}
+
+}  // namespace
+
 EXPORT int cuInit(unsigned) {
-  return kOk;
+  return VisibleCards() == 0 ? emulated::kNoDevice : kOk;
 }
 EXPORT int cuDriverGetVersion(int* version) {
   *version = 13000;
   return kOk;
 }
 EXPORT int cuGetErrorName(int error, const char** name) {
-  *name = error == kOutOfMemory ? "CUDA_ERROR_OUT_OF_MEMORY" : error == kLaunchFailed ? "CUDA_ERROR_LAUNCH_FAILED" : "CUDA_ERROR";
+  *name = error == kOutOfMemory                ? "CUDA_ERROR_OUT_OF_MEMORY"
+          : error == kLaunchFailed             ? "CUDA_ERROR_LAUNCH_FAILED"
+          : error == emulated::kIllegalAddress ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+                                               : "CUDA_ERROR";
   return kOk;
 }
 EXPORT int cuGetErrorString(int error, const char** text) {
-  *text = error == kOutOfMemory ? "out of memory" : error == kLaunchFailed ? "unspecified launch failure" : "an error of the emulated card";
+  *text = error == kOutOfMemory                ? "out of memory"
+          : error == kLaunchFailed             ? "unspecified launch failure"
+          : error == emulated::kIllegalAddress ? "an illegal memory access was encountered"
+                                               : "an error of the emulated card";
   return kOk;
 }
 EXPORT int cuDeviceGetCount(int* count) {
-  *count = static_cast<int>(NumberFrom("MUSTER_EMULATED_GPU_COUNT", 1));
-  if (const char* const visible = getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr && *visible == 0) *count = 0;
-  return kOk;
+  *count = VisibleCards();
+  return *count == 0 ? 3 : kOk;  // without a card nothing was started
 }
 EXPORT int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
@@ -487,13 +326,62 @@ EXPORT int cuMemFree_v2(uint64_t address) {
   TheCard().RunUntil(TheCard().num_put());  // the driver waits for the card too
   return TheCard().memory.Free(reinterpret_cast<void*>(address)) ? kOk : kInvalidValue;
 }
+namespace {
+
+// What is pinned of the host's memory. Unlike the card it is used while the stream rests.
+class Pinned {
+ public:
+  void* Take(size_t bytes) {
+    const size_t whole = (bytes + Memory::kPage - 1) / Memory::kPage * Memory::kPage;
+    std::lock_guard lock(mutex_);
+    if (taken_ + whole > NumberFrom("MUSTER_EMULATED_GPU_PINNED_BYTES", SIZE_MAX)) return nullptr;
+    void* const memory = aligned_alloc(Memory::kPage, whole);
+    if (memory == nullptr) return nullptr;
+    taken_ += whole;
+    blocks_[memory] = whole;
+    return memory;
+  }
+  bool Free(void* memory) {
+    std::lock_guard lock(mutex_);
+    const auto found = blocks_.find(memory);
+    if (found == blocks_.end()) return false;
+    taken_ -= found->second;
+    blocks_.erase(found);
+    free(memory);
+    return true;
+  }
+  size_t taken() {
+    std::lock_guard lock(mutex_);
+    return taken_;
+  }
+
+ private:
+  std::mutex mutex_;
+  size_t taken_ = 0;
+  std::map<void*, size_t> blocks_;
+};
+
+Pinned& ThePinned() {
+  static auto* const pinned = new Pinned;
+  return *pinned;
+}
+
+}  // namespace
+
 EXPORT int cuMemHostAlloc(void** memory, size_t bytes, unsigned) {
-  *memory = aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  *memory = ThePinned().Take(bytes);
   return *memory == nullptr ? kOutOfMemory : kOk;
 }
 EXPORT int cuMemFreeHost(void* memory) {
-  free(memory);
-  return kOk;
+  return ThePinned().Free(memory) ? kOk : kInvalidValue;
+}
+// For tests: what the process holds of the card and of pinned memory.
+EXPORT size_t emulated_bytes_taken() {
+  std::lock_guard lock(TheCard().mutex);
+  return TheCard().memory.taken();
+}
+EXPORT size_t emulated_bytes_pinned() {
+  return ThePinned().taken();
 }
 EXPORT int cuMemHostRegister_v2(void* memory, size_t bytes, unsigned) {
   if (getenv("MUSTER_EMULATED_GPU_REGISTERS_NOTHING") != nullptr) return kOutOfMemory;
@@ -639,121 +527,5 @@ EXPORT int cuEventElapsedTime(float* milliseconds, void* begin, void* end) {
   const uint64_t from = static_cast<Event*>(begin)->at, to = static_cast<Event*>(end)->at;
   if (TheCard().num_run() < to) return kNotReady;
   *milliseconds = static_cast<float>(to - from);
-  return kOk;
-}
-EXPORT int cuModuleLoadData(void** module, const void* image) {
-  Header header;
-  memcpy(&header, image, sizeof(header));
-  if (memcmp(header.magic, kMagic, sizeof(kMagic)) != 0) return kInvalidImage;
-  // Each has a name of its own: dlopen knows libraries by their names.
-  std::string path = std::filesystem::temp_directory_path() / "emulated_function_XXXXXX";
-  const int file = mkstemp(path.data());
-  if (file < 0) return kOutOfMemory;
-  const char* const bytes = static_cast<const char*>(image) + sizeof(header);
-  const bool is_written = write(file, bytes, header.bytes) == static_cast<ssize_t>(header.bytes);
-  close(file);
-  *module = is_written ? dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL) : nullptr;
-  if (*module == nullptr) fprintf(stderr, "emulated card: %s\n", dlerror());
-  unlink(path.c_str());
-  return *module == nullptr ? kInvalidImage : kOk;
-}
-EXPORT int cuModuleGetFunction(void** function, void* module, const char*) {
-  auto made = std::make_unique<Function>();
-  made->use = Find<void(Machine*)>(module, "muster_use");
-  made->run = Find<void(void**)>(module, "muster_run");
-  auto* const count = Find<unsigned long()>(module, "muster_num_parameters");
-  auto* const sizes = Find<const unsigned long*()>(module, "muster_sizes");
-  if (made->use == nullptr || made->run == nullptr || count == nullptr || sizes == nullptr) return kNotFound;
-  made->count = count();
-  made->sizes = sizes();
-  made->use(&machine);
-  *function = made.release();
-  return kOk;
-}
-EXPORT int cuLaunchKernel(void* function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
-                          unsigned block_y, unsigned block_z, unsigned shared_bytes, void*, void** arguments, void**) {
-  const auto& f = *static_cast<Function*>(function);
-  const uint64_t threads = uint64_t{block_x} * block_y * block_z;
-  if (threads == 0 || threads > kMostThreads || grid_x == 0 || grid_y == 0 || grid_y > 65535 || grid_z == 0 ||
-      grid_z > 65535 || shared_bytes > 0)
-    return kInvalidValue;
-  // Parameters are copied now, as by the driver, each at a multiple of 16.
-  std::vector<size_t> offsets;
-  size_t bytes = 0;
-  for (unsigned long i = 0; i < f.count; ++i) {
-    offsets.push_back(bytes);
-    bytes += (f.sizes[i] + 15) / 16 * 16;
-  }
-  using Line = std::array<uint64_t, 2>;
-  std::vector<Line> copy((bytes + 15) / 16 + 1);
-  for (unsigned long i = 0; i < f.count; ++i)
-    memcpy(reinterpret_cast<char*>(copy.data()) + offsets[i], arguments[i], f.sizes[i]);
-  std::lock_guard lock(TheCard().mutex);
-  return TheCard().Put([=, copy = std::move(copy), offsets = std::move(offsets)]() mutable {
-    std::vector<void*> pointers;
-    for (const size_t offset : offsets) pointers.push_back(reinterpret_cast<char*>(copy.data()) + offset);
-    machine.grid_dim = {grid_x, grid_y, grid_z};
-    machine.block_dim = {block_x, block_y, block_z};
-    for (unsigned z = 0; z < grid_z; ++z) {
-      for (unsigned y = 0; y < grid_y; ++y) {
-        for (unsigned x = 0; x < grid_x; ++x) {
-          machine.block_idx = {x, y, z};
-          if (!TheCard().block().Run(f.run, pointers.data())) return kLaunchFailed;
-        }
-      }
-    }
-    return kOk;
-  });
-}
-
-// --- NVRTC
-EXPORT int nvrtcVersion(int* major, int* minor) {
-  *major = 0;
-  *minor = 1;
-  return kOk;
-}
-EXPORT const char* nvrtcGetErrorString(int) {
-  return "the emulated card's compiler failed";
-}
-EXPORT int nvrtcCreateProgram(void** program, const char* source, const char*, int num_headers, const char* const* headers,
-                              const char* const* names) {
-  auto made = std::make_unique<Program>();
-  made->source = source;
-  for (int i = 0; i < num_headers; ++i) made->headers.emplace_back(names[i], headers[i]);
-  *program = made.release();
-  return kOk;
-}
-EXPORT int nvrtcDestroyProgram(void** program) {
-  delete static_cast<Program*>(*program);
-  *program = nullptr;
-  return kOk;
-}
-EXPORT int nvrtcAddNameExpression(void* program, const char* expression) {
-  static_cast<Program*>(program)->expression = expression;
-  return kOk;
-}
-EXPORT int nvrtcCompileProgram(void* program, int, const char* const*) {
-  return Compile(*static_cast<Program*>(program));
-}
-EXPORT int nvrtcGetLoweredName(void*, const char*, const char** name) {
-  *name = "muster_run";
-  return kOk;
-}
-EXPORT int nvrtcGetProgramLogSize(void* program, size_t* bytes) {
-  *bytes = static_cast<Program*>(program)->log.size() + 1;
-  return kOk;
-}
-EXPORT int nvrtcGetProgramLog(void* program, char* log) {
-  const std::string& text = static_cast<Program*>(program)->log;
-  memcpy(log, text.c_str(), text.size() + 1);
-  return kOk;
-}
-EXPORT int nvrtcGetCUBINSize(void* program, size_t* bytes) {
-  *bytes = static_cast<Program*>(program)->code.size();
-  return kOk;
-}
-EXPORT int nvrtcGetCUBIN(void* program, char* code) {
-  const std::string& made = static_cast<Program*>(program)->code;
-  memcpy(code, made.data(), made.size());
   return kOk;
 }

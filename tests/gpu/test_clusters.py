@@ -1,6 +1,5 @@
 """Clusters whose workers have a card and whose parameter servers have none."""
 import json
-import os
 import subprocess
 import sys
 
@@ -68,9 +67,8 @@ print("LOSSES " + json.dumps([np.mean(values[:5]), np.mean(values[-5:]), len(val
 
 
 def _launched(path, workers, *flags):
-    program = card.ROOT / "build" / os.environ.get("MUSTER_BUILD", "release") / "bin" / "muster"
     try:
-        done = subprocess.run([str(program), "launch", "--ps", "1", "--workers", str(workers), str(path), *flags], env=card.environment(),
+        done = subprocess.run([card.COMMAND, "launch", "--ps", "1", "--workers", str(workers), str(path), *flags], env=card.environment(),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300)
     except subprocess.TimeoutExpired as late:
         pytest.fail("the cluster does not end; so far: %s" % (late.output or b"").decode())

@@ -196,6 +196,14 @@ for m, n, k in (1, 1, 1), (16, 16, 128), (17, 33, 40), (100, 10, 127), (3, 200, 
             feeds = [normal(k, m) if transpose_a else normal(m, k), normal(n, k) if transpose_b else normal(k, n), normal(n)]
             check("%s" % ((m, n, k, transpose_a, transpose_b),), build(transpose_a, transpose_b), feeds, 1e-5)
 """)
+    _check("""
+def gradients(x, w, bias, scale):
+    loss = tf.reduce_sum(tf.square(tf.matmul(x, w) + bias) * scale)
+    return tf.gradients(loss, [w, bias, x])
+
+for rows, inputs, outputs in (100, 100, 10), (7, 3, 40), (128, 20, 17), (129, 20, 17):
+    check("gradients %d" % rows, gradients, [normal(rows, inputs), normal(inputs, outputs), normal(outputs), normal(rows, outputs)], 1e-4)
+""")
 
 
 def test_depthwise_convolutions():

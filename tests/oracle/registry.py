@@ -61,7 +61,9 @@ class Registry:
 def load(tf_python, worker, folder):
     """The registry of the wheel behind `tf_python`; asked for once per interpreter."""
     stamp = hashlib.sha256(str(pathlib.Path(tf_python).absolute()).encode()).hexdigest()[:8]
-    path = folder / f"registry-{stamp}.pickle"
+    path = folder / "registry.pickle"  # recorded for machines without TensorFlow
+    if not path.exists():
+        path = folder / f"registry-{stamp}.pickle"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         done = subprocess.run([tf_python, str(worker), "registry", str(path)], capture_output=True, text=True)

@@ -118,6 +118,8 @@ absl::Status FillCompiler(void* library, Compiler* compiler) {
 
 #undef FIND
 
+constexpr Result kNoDevice = 100;
+
 // Null until the driver is loaded: for the texts of errors.
 const Driver* loaded_driver = nullptr;
 
@@ -135,7 +137,16 @@ absl::StatusOr<const Driver*> FindDriver() {
   static Driver driver;
   RETURN_IF_ERROR(FillDriver(library, &driver));
   loaded_driver = &driver;
-  RETURN_IF_ERROR(Check(driver.Init(0), "cuInit"));
+  const Result started = driver.Init(0);
+  if (started == kNoDevice) {
+    // CUDA_VISIBLE_DEVICES hides all cards: nothing is wrong.
+    driver.DeviceGetCount = [](int* count) -> Result {
+      *count = 0;
+      return 0;
+    };
+    return &driver;
+  }
+  RETURN_IF_ERROR(Check(started, "cuInit"));
   return &driver;
 }
 
@@ -190,6 +201,27 @@ absl::Status FindFunction(void* library, const char* name, void** function) {
   if (*function == nullptr)
     return FailedPrecondition("an installed library of CUDA is too old: it has no ", name);
   return absl::OkStatus();
+}
+
+bool EndsAllUse(Result result) {
+  switch (result) {
+    case 214:  // an error of the card's memory
+    case 220:  // a link between cards
+    case 700:  // an illegal address
+    case 702:  // a function that runs for too long
+    case 709:  // the context is gone
+    case 710:  // an assertion
+    case 714:  // the stack of the hardware
+    case 715:  // an illegal instruction
+    case 716:  // a misaligned address
+    case 717:  // an address in the wrong space
+    case 718:  // an invalid program counter
+    case 719:  // a launch
+    case 999:  // unknown
+      return true;
+    default:
+      return false;
+  }
 }
 
 absl::Status Check(Result result, const char* what) {

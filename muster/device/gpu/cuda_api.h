@@ -143,6 +143,10 @@ absl::StatusOr<void*> OpenLibrary(const std::string& name, std::initializer_list
 // Sets `function` to what the library has under `name`.
 absl::Status FindFunction(void* library, const char* name, void** function);
 
+// Whether the process can use no card any more after this error, as after an access to memory that
+// is not there.
+bool EndsAllUse(Result result);
+
 // Internal naming what was done, the error's name and its text; OK for 0.
 absl::Status Check(Result result, const char* what);
 

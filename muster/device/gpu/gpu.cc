@@ -9,6 +9,7 @@
 #include "muster/base/log.h"
 #include "muster/base/threads/thread_name.h"
 #include "muster/base/threads/waiting_thread.h"
+#include "muster/device/device_failure.h"
 #include "muster/device/gpu/gpu_report.h"
 #include "muster/device/gpu/peer_memory.h"
 
@@ -120,6 +121,55 @@ absl::Status Gpu::MakeCurrent() const {
   return absl::OkStatus();
 }
 
+void Gpu::AddDevice(int64_t limit_bytes) {
+  MutexLock lock(devices_mutex_);
+  device_limits_.insert(limit_bytes);
+  LimitMemoryLocked();
+}
+
+void Gpu::RemoveDevice(int64_t limit_bytes) {
+  {
+    MutexLock lock(devices_mutex_);
+    device_limits_.erase(device_limits_.find(limit_bytes));
+    LimitMemoryLocked();
+    if (!device_limits_.empty()) return;
+  }
+  if (!Synchronize().ok()) return;
+  work_->ForgetSequences();
+  memory_->GiveBack();
+  pinned_->GiveBack();
+}
+
+void Gpu::LimitMemoryLocked() {
+  int64_t all = 0;
+  for (const int64_t limit : device_limits_)
+    all = std::min(all + limit, static_cast<int64_t>(total_bytes_));
+  memory_->Limit(static_cast<size_t>(all));
+}
+
+absl::Status Gpu::Check(cuda::Result result, const char* what) {
+  if (result == 0) return absl::OkStatus();
+  const absl::Status status = cuda::Check(result, what);
+  if (!cuda::EndsAllUse(result)) return status;
+  if (failure_.load(std::memory_order_acquire) == nullptr) {
+    auto failed = std::make_unique<const absl::Status>(absl::InternalError(absl::StrCat(
+        "GPU ", ordinal_, " (", name_, ") failed: ", status.message(), ". ",
+        history_.Candidates(programs()), " This process cannot use the card any more.")));
+    const absl::Status* none = nullptr;
+    if (failure_.compare_exchange_strong(none, failed.get(), std::memory_order_acq_rel)) {
+      const absl::Status* const kept = failed.release();
+      LOG(ERROR) << kept->message();
+      ReportDeviceFailure(*kept);
+    }
+  }
+  return failure();
+}
+
+absl::Status Gpu::failure() const {
+  const absl::Status* const failed = failure_.load(std::memory_order_acquire);
+  return failed == nullptr ? absl::OkStatus() : *failed;
+}
+
 absl::Status Gpu::CopyIn(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   const Added added(*this);
@@ -153,13 +203,15 @@ absl::Status Gpu::Synchronize() {
 }
 
 absl::Status Gpu::RunNow(absl::FunctionRef<absl::Status()> run) {
-  return work_->Flush([this, run](std::vector<Buffer> kept) {
+  std::vector<Mark> over;  // their buffers go outside the locks
+  return work_->Flush([&](std::vector<Buffer> kept) {
     const absl::Status ran = run();
-    const absl::Status status = cuda::Check(driver_.StreamSynchronize(stream_), "work on the GPU");
+    const absl::Status status = Check(driver_.StreamSynchronize(stream_), "work on the GPU");
+    if (status.ok()) history_.NoteDone(history_.last());
     kept_bytes_.store(0, std::memory_order_relaxed);
-    // Dropped when the lock of the work is gone.
     MutexLock lock(mutex_);
     marks_.push_front({nullptr, std::move(kept), nullptr, 0});
+    TakeOverLocked(over);
     return ran.ok() ? status : ran;
   });
 }
@@ -224,12 +276,12 @@ void Gpu::AddMark(Done done) {
     kept_bytes_.store(0, std::memory_order_relaxed);
     MutexLock lock(mutex_);
     TakeOverLocked(over);
-    Mark mark{nullptr, std::move(kept), nullptr, num_added};
+    Mark mark{nullptr, std::move(kept), nullptr, num_added, history_.last()};
     absl::StatusOr<cuda::Event> event = TakeEventLocked();
     absl::Status recorded = event.status();
     if (recorded.ok()) {
       mark.event = *event;
-      recorded = cuda::Check(driver_.EventRecord(mark.event, stream_), "cuEventRecord");
+      recorded = Check(driver_.EventRecord(mark.event, stream_), "cuEventRecord");
     }
     if (!recorded.ok()) {
       // Without an event nobody can tell when the stream has come here: what it keeps is never
@@ -247,7 +299,7 @@ void Gpu::AddMark(Done done) {
     return absl::OkStatus();
   });
   if (status.ok()) return;
-  LOG(ERROR) << name_ << ": " << status.message();
+  if (failure().ok()) LOG(ERROR) << name_ << ": " << status.message();
   if (is_wanted && done != nullptr) std::move(done)(status);
 }
 
@@ -269,19 +321,20 @@ void Gpu::TakeOverLocked(std::vector<Mark>& over) {
     const cuda::Event event = marks_.front().event;
     if (event != nullptr && driver_.EventQuery(event) == cuda::kNotReady) return;
     if (event != nullptr) free_events_.push_back(event);
+    history_.NoteDone(marks_.front().history);
     over.push_back(std::move(marks_.front()));
     marks_.pop_front();
   }
 }
 
-absl::Status Gpu::Await(cuda::Event event) const {
+absl::Status Gpu::Await(cuda::Event event) {
   const absl::Time begin = absl::Now();
   for (;;) {
     const cuda::Result result = driver_.EventQuery(event);
-    if (result != cuda::kNotReady) return cuda::Check(result, "work on the GPU");
+    if (result != cuda::kNotReady) return Check(result, "work on the GPU");
     for (int i = 0; i < 16; ++i) Pause();
     if (absl::Now() - begin > kSpin)
-      return cuda::Check(driver_.EventSynchronize(event), "work on the GPU");
+      return Check(driver_.EventSynchronize(event), "work on the GPU");
   }
 }
 
@@ -305,6 +358,7 @@ void Gpu::RunWaiter() {
     if (status.ok() && mark.event != nullptr) status = Await(mark.event);
     // The only thread that sets it; marks come in the order of the stream.
     if (status.ok()) {
+      history_.NoteDone(mark.history);
       num_done_.store(std::max(num_done_.load(std::memory_order_relaxed), mark.num_added),
                       std::memory_order_release);
     }

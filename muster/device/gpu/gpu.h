@@ -9,6 +9,7 @@
 #include <atomic>
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "muster/base/mutex.h"
 #include "muster/device/device.h"
 #include "muster/device/gpu/cuda_api.h"
+#include "muster/device/gpu/gpu_history.h"
 #include "muster/device/gpu/gpu_memory.h"
 #include "muster/device/gpu/gpu_programs.h"
 #include "muster/device/gpu/gpu_work.h"
@@ -39,6 +41,18 @@ class Gpu : public Stream {
   int compute_capability() const { return compute_capability_; }   // 90 for 9.0
   int multiprocessors() const { return multiprocessors_; }
   size_t total_bytes() const { return total_bytes_; }
+
+  // A device that has at most so many bytes of the card. When the last one goes, what the process
+  // keeps for reuse goes back to the driver: memory, pinned memory and graphs.
+  void AddDevice(int64_t limit_bytes);
+  void RemoveDevice(int64_t limit_bytes);
+
+  // cuda::Check, for what touches the card. Some errors, such as an access to memory that is not
+  // there, are met by later calls and end all use of the card: the first one names the functions
+  // that may have met it, is logged, and is the error of all calls from then on.
+  absl::Status Check(cuda::Result result, const char* what);
+  // Not OK after such an error.
+  absl::Status failure() const;
 
   const cuda::Driver& driver() const { return driver_; }
   // Makes this card the one that the calling thread's calls of CUDA are for.
@@ -80,6 +94,8 @@ class Gpu : public Stream {
   // and waits for it; no other work comes in between.
   absl::Status RunNow(absl::FunctionRef<absl::Status()> run);
   GpuWork::Counts work_counts() const { return work_->counts(); }
+  // What was put on the stream lately.
+  GpuHistory& history() { return history_; }
 
   // Keeps `buffer` until what was added so far is done.
   void KeepUntilDone(Buffer buffer);
@@ -112,6 +128,7 @@ class Gpu : public Stream {
     std::vector<Buffer> kept;
     Done done;
     uint64_t num_added = 0;
+    uint64_t history = 0;  // GpuHistory::last then
   };
 
   Gpu(int ordinal, const cuda::Driver& driver) : ordinal_(ordinal), driver_(driver) {}
@@ -121,7 +138,8 @@ class Gpu : public Stream {
   absl::StatusOr<cuda::Event> TakeEventLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Moves marks that nobody waits for and that are over from the front of the queue to `over`.
   void TakeOverLocked(std::vector<Mark>& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status Await(cuda::Event event) const;
+  absl::Status Await(cuda::Event event);
+  void LimitMemoryLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(devices_mutex_);
   void RunWaiter();
 
   const int ordinal_;
@@ -138,9 +156,14 @@ class Gpu : public Stream {
   std::unique_ptr<PinnedMemory> pinned_;
   std::unique_ptr<GpuPrograms> programs_;
   std::unique_ptr<GpuWork> work_;
-  std::atomic<int64_t> kept_bytes_{0};   // since the last mark
-  std::atomic<uint64_t> num_added_{0};   // calls
-  std::atomic<uint64_t> num_done_{0};    // of them, without an error
+  std::atomic<int64_t> kept_bytes_{0};  // since the last mark
+  std::atomic<uint64_t> num_added_{0};  // calls
+  std::atomic<uint64_t> num_done_{0};   // of them, without an error
+  GpuHistory history_;
+  std::atomic<const absl::Status*> failure_{nullptr};  // set once, never freed
+
+  Mutex devices_mutex_;
+  std::multiset<int64_t> device_limits_ ABSL_GUARDED_BY(devices_mutex_);
 
   Mutex mutex_;
   CondVar wanted_;

@@ -13,6 +13,7 @@
 #include "muster/device/device_directory.h"
 #include "muster/device/gpu/gpu.h"
 #include "muster/device/gpu/peer_memory.h"
+#include "muster/tensor/memory_guard.h"
 
 namespace muster {
 namespace {
@@ -25,16 +26,26 @@ constexpr size_t kLargestPartBytes = size_t{32} << 20;
 // To wake other threads takes longer than one needs for less.
 constexpr size_t kWorthSharingBytes = size_t{1} << 20;
 constexpr size_t kMostWaitingBytes = size_t{512} << 20;
+constexpr size_t kMostVirtualDevices = 64;
+constexpr float kMostMegabytes = 16 << 20;
 
 class GpuDevice : public Device {
  public:
-  GpuDevice(DeviceAttributes attributes, Gpu& gpu, Scheduler& scheduler)
-      : Device(std::move(attributes)), gpu_(gpu), scheduler_(scheduler) {
+  GpuDevice(DeviceAttributes device, int number, Gpu& gpu, Scheduler& scheduler)
+      : Device(std::move(device)),
+        gpu_(gpu),
+        scheduler_(scheduler),
+        allocator_(gpu.memory(),
+                   MakeRef<GpuAccount>(name(), number, attributes().memory_limit_bytes)) {
+    gpu_.AddDevice(attributes().memory_limit_bytes);
     DeviceDirectory::Global().Add(*this);
   }
-  ~GpuDevice() override { DeviceDirectory::Global().Remove(*this); }
+  ~GpuDevice() override {
+    DeviceDirectory::Global().Remove(*this);
+    gpu_.RemoveDevice(attributes().memory_limit_bytes);
+  }
 
-  Allocator& allocator() override { return gpu_.memory(); }
+  Allocator& allocator() override { return allocator_; }
   Allocator& host_allocator() override { return HostAllocator(); }
   Scheduler& scheduler() override { return scheduler_; }
   Stream* stream() override { return &gpu_; }
@@ -62,7 +73,7 @@ class GpuDevice : public Device {
   }
 
   absl::StatusOr<Tensor> CopyFromHost(const Tensor& tensor) override {
-    ASSIGN_OR_RETURN(Tensor copy, Tensor::Make(tensor.dtype(), tensor.shape(), gpu_.memory()));
+    ASSIGN_OR_RETURN(Tensor copy, Tensor::Make(tensor.dtype(), tensor.shape(), allocator_));
     const size_t bytes = tensor.size_bytes();
     const Region* const region = tensor.buffer().region();
     const bool is_pinned = region != nullptr && (region->kind() == MemoryKind::kPinnedHost ||
@@ -77,7 +88,11 @@ class GpuDevice : public Device {
       part_bytes = std::min(wanted_bytes, bytes - at);
       wanted_bytes = std::min(2 * wanted_bytes, kLargestPartBytes);
       Buffer part = gpu_.pinned().Allocate(part_bytes);
-      if (!part) return absl::ResourceExhaustedError("no pinned memory for a copy to the GPU");
+      if (!part) {
+        return absl::ResourceExhaustedError(
+            absl::StrCat("OOM when allocating ", part_bytes, " bytes for a copy to ", name(), " ",
+                         gpu_.pinned().place(), ": ", TakeShortage()));
+      }
       const char* const from = tensor.raw() + at;
       if (part_bytes < kWorthSharingBytes) {
         std::memcpy(part.data(), from, part_bytes);
@@ -106,6 +121,7 @@ class GpuDevice : public Device {
 
   Gpu& gpu_;
   Scheduler& scheduler_;
+  GpuAllocator allocator_;
 };
 
 // The cards that a session may see, in its order: "1,0" of visible_device_list.
@@ -127,6 +143,63 @@ absl::StatusOr<std::vector<Gpu*>> Visible(const std::vector<Gpu*>& all, const st
     visible.push_back(all[ordinal]);
   }
   return visible;
+}
+
+// A device to be: a card, or a part of its memory.
+struct Part {
+  Gpu* gpu;
+  int64_t limit_bytes;
+};
+
+// The devices of the cards `visible`, with the checks and words of TensorFlow 1.15.
+absl::StatusOr<std::vector<Part>> PartsOf(const std::vector<Gpu*>& visible,
+                                          const DeviceOptions& options) {
+  std::vector<Part> parts;
+  const auto num_virtual = options.virtual_gpus.size();
+  if (num_virtual > 0) {
+    if (options.gpu_memory_fraction > 0) {
+      return InvalidArgument(
+          "It's invalid to set per_process_gpu_memory_fraction when virtual_devices is set.");
+    }
+    if (visible.size() < num_virtual) {
+      return absl::UnknownError(absl::StrCat(
+          "Not enough GPUs to create virtual devices. num_gpus_to_use: ", visible.size(),
+          " #virtual_devices: ", num_virtual));
+    }
+    if (!options.visible_gpus.empty() && visible.size() != num_virtual) {
+      return InvalidArgument(
+          "The number of GPUs in visible_device_list doesn't match the number of elements in the "
+          "virtual_devices list. #GPUs in visible_device_list: ",
+          visible.size(), " virtual_devices.size(): ", num_virtual);
+    }
+    if (visible.size() != num_virtual) {
+      return absl::UnknownError(absl::StrCat(
+          "The number of valid GPUs doesn't match the number of elements in the virtual_devices "
+          "list. #valid GPUs: ",
+          visible.size(), " virtual_devices.size(): ", num_virtual));
+    }
+  }
+  for (size_t i = 0; i < visible.size(); ++i) {
+    Gpu* const gpu = visible[i];
+    const auto total = static_cast<int64_t>(gpu->total_bytes());
+    if (num_virtual > 0 && !options.virtual_gpus[i].empty()) {
+      for (const float megabytes : options.virtual_gpus[i]) {
+        if (!(megabytes >= 1) || megabytes > kMostMegabytes ||
+            parts.size() >= kMostVirtualDevices) {
+          return InvalidArgument("memory_limit_mb of a virtual GPU is ", megabytes,
+                                 ": it must be from 1 to ", static_cast<int64_t>(kMostMegabytes),
+                                 ", of at most ", kMostVirtualDevices, " devices");
+        }
+        parts.push_back({gpu, static_cast<int64_t>(megabytes) << 20});
+      }
+    } else if (options.gpu_memory_fraction > 0) {
+      parts.push_back(
+          {gpu, static_cast<int64_t>(options.gpu_memory_fraction * static_cast<double>(total))});
+    } else {
+      parts.push_back({gpu, total});
+    }
+  }
+  return parts;
 }
 
 class CudaKind : public DeviceKind {
@@ -151,19 +224,17 @@ class CudaKind : public DeviceKind {
     ASSIGN_OR_RETURN(std::vector<Gpu*> visible, Visible(*all, options.visible_gpus));
     if (options.gpu_devices > 0 && visible.size() > static_cast<size_t>(options.gpu_devices))
       visible.resize(static_cast<size_t>(options.gpu_devices));
-    for (Gpu* const gpu : visible) {
+    ASSIGN_OR_RETURN(const std::vector<Part> parts, PartsOf(visible, options));
+    for (const Part& part : parts) {
+      const auto number = static_cast<int>(devices.size());
       DeviceAttributes attributes;
-      attributes.name = absl::StrCat(task, "/device:GPU:", devices.size());
+      attributes.name = absl::StrCat(task, "/device:GPU:", number);
       attributes.device_type = "GPU";
-      attributes.memory_limit_bytes = static_cast<int64_t>(gpu->total_bytes());
-      if (options.gpu_memory_fraction > 0) {
-        const double limit = options.gpu_memory_fraction * static_cast<double>(gpu->total_bytes());
-        gpu->memory().Limit(static_cast<size_t>(limit));
-        attributes.memory_limit_bytes = static_cast<int64_t>(limit);
-      }
+      attributes.memory_limit_bytes = part.limit_bytes;
       attributes.incarnation = EntropySeed() | 1;
-      attributes.physical_device_desc = gpu->description();
-      devices.push_back(std::make_unique<GpuDevice>(std::move(attributes), *gpu, scheduler));
+      attributes.physical_device_desc = part.gpu->description();
+      devices.push_back(
+          std::make_unique<GpuDevice>(std::move(attributes), number, *part.gpu, scheduler));
     }
     return devices;
   }

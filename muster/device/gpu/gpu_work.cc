@@ -12,6 +12,8 @@
 #include "muster/base/log.h"
 #include "muster/base/settings.h"
 #include "muster/device/gpu/gpu.h"
+#include "muster/device/gpu/gpu_times.h"
+#include "muster/device/running_node.h"
 
 namespace muster {
 namespace {
@@ -127,24 +129,54 @@ absl::Status GpuWork::Flush(absl::FunctionRef<absl::Status(std::vector<Buffer> k
 absl::Status GpuWork::Add(absl::FunctionRef<void(GpuTrace&)> add) {
   Over over;
   MutexLock lock(mutex_);
+  const bool is_timed = RunningNode::Current().times != nullptr;
+  if (is_timed) {
+    // What waits was not asked for by this node.
+    const RunningNode untimed(NodeAtWork{});
+    RETURN_IF_ERROR(gpu_.MakeCurrent());
+    RETURN_IF_ERROR(RunLocked(over));
+  }
   add(trace_);
   if (trace_.num_calls() < most_waiting_ && trace_.bytes().size() < kMostWaitingBytes &&
-      !waits_for_each_)
+      !waits_for_each_ && !is_timed)
     return absl::OkStatus();
   most_waiting_ = std::min(2 * most_waiting_, kMostWaiting);
   RETURN_IF_ERROR(gpu_.MakeCurrent());
   RETURN_IF_ERROR(RunLocked(over));
-  return waits_for_each_
-             ? cuda::Check(gpu_.driver().StreamSynchronize(gpu_.stream_handle()), "work on the GPU")
-             : absl::OkStatus();
+  if (!waits_for_each_) return absl::OkStatus();
+  RETURN_IF_ERROR(
+      gpu_.Check(gpu_.driver().StreamSynchronize(gpu_.stream_handle()), "work on the GPU"));
+  gpu_.history().NoteDone(gpu_.history().last());
+  return absl::OkStatus();
+}
+
+void GpuWork::ForgetSequences() {
+  Over over;
+  MutexLock lock(mutex_);
+  if (!gpu_.MakeCurrent().ok()) return;
+  for (auto& [hash, sequence] : sequences_) {
+    DropGraphLocked(*sequence);
+    absl::c_move(sequence->libraries, std::back_inserter(over));
+  }
+  sequences_.clear();
 }
 
 absl::Status GpuWork::RunLocked(Over& over) {
   const size_t num_calls = trace_.num_calls();
   if (num_calls == 0) return absl::OkStatus();
+  if (absl::Status failed = gpu_.failure(); !failed.ok()) {
+    absl::c_move(trace_.Clear(), std::back_inserter(over));
+    return failed;
+  }
   ++flushes_;
   counts_.calls += static_cast<int64_t>(num_calls);
   Sequence* const sequence = num_calls < kLeastInGraph ? nullptr : FindLocked();
+  if (sequence == nullptr) {
+    gpu_.history().Add(FunctionsLocked());
+  } else {
+    if (sequence->functions == nullptr) sequence->functions = FunctionsLocked();
+    gpu_.history().Add(sequence->functions);
+  }
   absl::Status status;
   if (sequence != nullptr) {
     sequence->used = flushes_;
@@ -170,13 +202,28 @@ absl::Status GpuWork::RunLocked(Over& over) {
   if (is_graph) {
     counts_.replayed += sequence->num_calls;
     counts_.saved += sequence->saved;
-    status = cuda::Check(gpu_.driver().GraphLaunch(sequence->graph, gpu_.stream_handle()),
-                         "cuGraphLaunch");
+    status = gpu_.Check(gpu_.driver().GraphLaunch(sequence->graph, gpu_.stream_handle()),
+                        "cuGraphLaunch");
   } else {
     status = RunDirectlyLocked();
   }
   absl::c_move(trace_.Clear(), std::back_inserter(over));
   return status;
+}
+
+GpuFunctions GpuWork::FunctionsLocked() {
+  auto functions = std::make_shared<std::vector<cuda::Function>>();
+  const auto add = [&](cuda::Function function) {
+    if (!absl::c_linear_search(*functions, function)) functions->push_back(function);
+  };
+  trace_
+      .ForEach([&](const GpuCall& call) {
+        if (call.kind == GpuCall::Kind::kLaunch) add(call.function);
+        if (call.kind == GpuCall::Kind::kLibrary) add(nullptr);
+        return absl::OkStatus();
+      })
+      .IgnoreError();  // the visitor does not fail
+  return functions;
 }
 
 absl::Status GpuWork::RunDirectlyLocked() {
@@ -307,6 +354,7 @@ bool GpuWork::PlaceCopiesLocked(Sequence& sequence) {
         LOG(INFO) << "the driver does not change the copies of a graph, which is made anew";
       DropGraphLocked(sequence);
       sequence.rewritten = {};
+      sequence.saved = 0;
       sequence.seen = -kSeenAfterRefusal;
       return false;
     }
@@ -337,6 +385,10 @@ void GpuWork::AdoptRewrittenLocked(Sequence& sequence, Over& over) {
     TakeGraphLocked(sequence, std::move(captured));
     absl::c_move(sequence.libraries, std::back_inserter(over));
     sequence.libraries = trace_.TakeLibraries();
+    auto functions = std::make_shared<std::vector<cuda::Function>>(*sequence.functions);
+    for (const GpuReplacement& each : sequence.rewritten)
+      if (each.program != nullptr) functions->push_back(each.program->function());
+    sequence.functions = std::move(functions);
     sequence.saved = sequence.num_calls - static_cast<int64_t>(sequence.rewritten.size());
     if (shows_) ShowLocked(sequence);
   }
@@ -384,6 +436,13 @@ void GpuWork::ForgetOldestLocked() {
 }
 
 absl::Status GpuWork::RunLocked(const GpuCall& call) {
+  if (const NodeAtWork at_work = RunningNode::Current();
+      at_work.times != nullptr && call.kind != GpuCall::Kind::kFree) {
+    return at_work.times->Time(gpu_, call, [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      const RunningNode untimed(NodeAtWork{});
+      return RunLocked(call);
+    });
+  }
   const cuda::Driver& driver = gpu_.driver();
   const cuda::StreamHandle stream = gpu_.stream_handle();
   switch (call.kind) {
@@ -396,28 +455,28 @@ absl::Status GpuWork::RunLocked(const GpuCall& call) {
           call.function, grid.blocks_x, grid.blocks_y, grid.blocks_z, grid.threads_x,
           grid.threads_y, grid.threads_z, grid.shared_bytes, stream, arguments.data(), nullptr);
       if (result == 0) return absl::OkStatus();
-      return Prefixed(cuda::Check(result, "cuLaunchKernel"),
+      return Prefixed(gpu_.Check(result, "cuLaunchKernel"),
                       absl::StrCat(gpu_.programs().NameOf(call.function), ": "));
     }
     case GpuCall::Kind::kCopyIn:
       RETURN_IF_ERROR(
-          cuda::Check(driver.MemcpyHtoDAsync(AddressOf(call.to), call.from, call.bytes, stream),
-                      "cuMemcpyHtoDAsync"));
+          gpu_.Check(driver.MemcpyHtoDAsync(AddressOf(call.to), call.from, call.bytes, stream),
+                     "cuMemcpyHtoDAsync"));
       NoteCapturedLocked(call);
       return absl::OkStatus();
     case GpuCall::Kind::kCopyOut:
       RETURN_IF_ERROR(
-          cuda::Check(driver.MemcpyDtoHAsync(call.to, AddressOf(call.from), call.bytes, stream),
-                      "cuMemcpyDtoHAsync"));
+          gpu_.Check(driver.MemcpyDtoHAsync(call.to, AddressOf(call.from), call.bytes, stream),
+                     "cuMemcpyDtoHAsync"));
       NoteCapturedLocked(call);
       return absl::OkStatus();
     case GpuCall::Kind::kCopyWithin:
-      return cuda::Check(
+      return gpu_.Check(
           driver.MemcpyDtoDAsync(AddressOf(call.to), AddressOf(call.from), call.bytes, stream),
           "cuMemcpyDtoDAsync");
     case GpuCall::Kind::kFill:
-      return cuda::Check(driver.MemsetD8Async(AddressOf(call.to), call.value, call.bytes, stream),
-                         "cuMemsetD8Async");
+      return gpu_.Check(driver.MemsetD8Async(AddressOf(call.to), call.value, call.bytes, stream),
+                        "cuMemsetD8Async");
     case GpuCall::Kind::kLibrary:
       return trace_.library(call.library)();
     case GpuCall::Kind::kFree:

@@ -24,6 +24,7 @@
 #include "muster/base/mutex.h"
 #include "muster/base/status.h"
 #include "muster/device/gpu/cuda_api.h"
+#include "muster/device/gpu/gpu_history.h"
 #include "muster/device/gpu/gpu_rewriter.h"
 #include "muster/device/gpu/gpu_trace.h"
 #include "muster/tensor/buffer.h"
@@ -54,6 +55,9 @@ class GpuWork {
   // buffers that wait for it are handed to it.
   absl::Status Flush(absl::FunctionRef<absl::Status(std::vector<Buffer> kept)> then);
 
+  // Drops all graphs and what they hold. Requires: the stream is done.
+  void ForgetSequences();
+
   struct Counts {
     int64_t calls = 0;     // of functions, copies and libraries
     int64_t replayed = 0;  // of them, as parts of graphs
@@ -74,6 +78,7 @@ class GpuWork {
   struct Sequence {
     std::vector<char> bytes;
     int64_t num_calls = 0;
+    GpuFunctions functions;
     int seen = 0;
     bool cannot_be_captured = false;
     cuda::GraphExec graph = nullptr;
@@ -91,6 +96,7 @@ class GpuWork {
   // Adds a call by `add`, and runs all where enough waits.
   absl::Status Add(absl::FunctionRef<void(GpuTrace&)> add);
   absl::Status RunLocked(Over& over) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  GpuFunctions FunctionsLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RunDirectlyLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status RunRewrittenLocked(const Sequence& sequence) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Sequence* FindLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -4,12 +4,17 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
+#include <map>
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
+#include "absl/strings/str_cat.h"
+
 #include "muster/base/log.h"
 #include "muster/device/gpu/gpu.h"
+#include "muster/tensor/memory_guard.h"
 #include "muster/tensor/shared_memory.h"
 
 namespace muster {
@@ -17,6 +22,7 @@ namespace {
 
 constexpr int kSmallestClass = 8;  // 256 bytes
 constexpr int kSlabClass = 21;     // smaller blocks are cut from slabs of 2 MiB
+constexpr size_t kSlabBytes = size_t{1} << kSlabClass;
 constexpr size_t kMostFreeBytes = size_t{2} << 30;
 constexpr size_t kPageBytes = 4096;  // the card takes whole pages
 
@@ -64,23 +70,80 @@ Buffer PinnedMemory::Allocate(size_t size_bytes) {
   void* block = nullptr;
   {
     MutexLock lock(mutex_);
-    std::vector<void*>& free = free_[size_class];
-    if (free.empty()) {
-      const int taken_class = std::max(size_class, kSlabClass);
-      void* const taken = TakeLocked(size_t{1} << taken_class);
-      if (taken == nullptr) return Buffer();
-      for (size_t at = 0; at < (size_t{1} << taken_class); at += size_t{1} << size_class)
-        free.push_back(static_cast<char*>(taken) + at);
-      free_bytes_ += size_t{1} << taken_class;
-    }
-    block = free.back();
-    free.pop_back();
-    free_bytes_ -= size_t{1} << size_class;
-    usage_.bytes_in_use += int64_t{1} << size_class;
-    usage_.peak_bytes_in_use = std::max(usage_.peak_bytes_in_use, usage_.bytes_in_use);
-    ++usage_.allocations;
+    block = TakeBlockLocked(size_class);
   }
+  if (block == nullptr) {
+    // Copies that are done by now keep blocks, and blocks of other sizes are kept for reuse.
+    if (!gpu_.Synchronize().ok()) return Buffer();
+    GiveBack();
+    MutexLock lock(mutex_);
+    block = TakeBlockLocked(size_class);
+    if (block == nullptr) {
+      SetShortage(absl::StrCat("the system pins no ", size_t{1} << size_class,
+                               " bytes more; this process uses ", usage_.bytes_in_use));
+    }
+  }
+  if (block == nullptr) return Buffer();
   return Buffer(MakeRef<PinnedRegion>(*this, block, size_class), 0, size_bytes);
+}
+
+void* PinnedMemory::TakeBlockLocked(int size_class) {
+  const size_t bytes = size_t{1} << size_class;
+  std::vector<void*>& free = free_[size_class];
+  if (free.empty()) {
+    const size_t taken_bytes = size_t{1} << std::max(size_class, kSlabClass);
+    void* const taken = TakeLocked(taken_bytes);
+    if (taken == nullptr) return nullptr;
+    for (size_t at = 0; at < taken_bytes; at += bytes)
+      free.push_back(static_cast<char*>(taken) + at);
+    if (size_class < kSlabClass) slabs_.insert(static_cast<char*>(taken));
+    free_bytes_ += taken_bytes;
+  }
+  void* const block = free.back();
+  free.pop_back();
+  free_bytes_ -= bytes;
+  usage_.bytes_in_use += static_cast<int64_t>(bytes);
+  usage_.peak_bytes_in_use = std::max(usage_.peak_bytes_in_use, usage_.bytes_in_use);
+  ++usage_.allocations;
+  return block;
+}
+
+void PinnedMemory::GiveBack() {
+  if (!gpu_.MakeCurrent().ok()) return;
+  MutexLock lock(mutex_);
+  for (const auto& [block, bytes] : TakeUnusedLocked()) GiveBackLocked(block, bytes);
+}
+
+std::vector<std::pair<void*, size_t>> PinnedMemory::TakeUnusedLocked() {
+  std::vector<std::pair<void*, size_t>> unused;
+  for (int large = kSlabClass; large < kClasses; ++large) {
+    const size_t bytes = size_t{1} << large;
+    for (void* const block : free_[large]) unused.emplace_back(block, bytes);
+    free_bytes_ -= free_[large].size() * bytes;
+    free_[large].clear();
+  }
+  // Slabs of which all blocks are free.
+  const auto slab_of = [this](void* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return *std::prev(slabs_.upper_bound(static_cast<char*>(block)));
+  };
+  std::map<char*, size_t> free_of_slab;
+  for (int small = kSmallestClass; small < kSlabClass; ++small)
+    for (void* const block : free_[small]) free_of_slab[slab_of(block)] += size_t{1} << small;
+  const auto is_unused = [&](void* block) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return free_of_slab[slab_of(block)] == kSlabBytes;
+  };
+  for (int small = kSmallestClass; small < kSlabClass; ++small) {
+    std::vector<void*>& free = free_[small];
+    const size_t before = free.size();
+    free.erase(std::remove_if(free.begin(), free.end(), is_unused), free.end());
+    free_bytes_ -= (before - free.size()) << small;
+  }
+  for (const auto& [slab, free_bytes] : free_of_slab) {
+    if (free_bytes != kSlabBytes) continue;
+    unused.emplace_back(slab, kSlabBytes);
+    slabs_.erase(slab);
+  }
+  return unused;
 }
 
 void* PinnedMemory::TakeLocked(size_t bytes) {

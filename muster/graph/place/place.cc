@@ -337,14 +337,35 @@ class Placer {
     absl::StrAppend(
         &text, asked.empty() ? " asked for no device" : absl::StrCat(" asked for '", asked, "'"));
     if (is_missing) absl::StrAppend(&text, ", which is not there or has no kernel");
-    absl::StrAppend(&text, "; ", devices_.Explain(wanted, group.types));
+    absl::StrAppend(&text, "; ", devices_.Explain(wanted, group.types), WhyNotOnGpu(group, node));
     return text;
+  }
+
+  // Empty where it is on one, or there is none.
+  std::string WhyNotOnGpu(const Group& group, const Node& node) {
+    const auto gpu = std::find(devices_.types().begin(), devices_.types().end(), "GPU");
+    if (gpu == devices_.types().end() || devices_.name(group.device).type == "GPU") return "";
+    const TypeSet bit = TypeSet{1} << (gpu - devices_.types().begin());
+    constexpr absl::string_view kStart = "; not on a GPU: ";
+    if ((group.types & bit) == 0) {
+      const auto found = blockers_.find(Root(node.id()));
+      const Node& blocker = found == blockers_.end() ? node : *found->second;
+      return absl::StrCat(
+          kStart, &blocker == &node ? "" : absl::StrCat("with ", blocker.name(), ", and "),
+          options_.why_not == nullptr ? "there is no kernel" : options_.why_not(blocker, "GPU"));
+    }
+    if (group.wanted.type) return absl::StrCat(kStart, *group.wanted.type, " was asked for");
+    if ((group.preferred & bit) == 0)
+      return absl::StrCat(kStart, "its kernel there works on the memory of the host");
+    return absl::StrCat(kStart, "the devices that fit have none");
   }
 
   void FindMembers() {
     for (const auto& node : graph_.nodes()) {
       const int root = Root(node->id());
       if (groups_[root].size == 1) continue;
+      if (options_.supports != nullptr && !IsBoundary(*node) && !options_.supports(*node, "GPU"))
+        blockers_.emplace(root, node.get());
       std::vector<const Node*>& members = members_[root];
       if (members.size() < kMembersShown) members.push_back(node.get());
     }
@@ -458,6 +479,8 @@ class Placer {
   std::vector<Group> groups_;  // by id of the group's root
   std::vector<int> parents_;
   absl::flat_hash_map<int, std::vector<const Node*>> members_;  // by root, the first few
+  absl::flat_hash_map<int, const Node*>
+      blockers_;  // by root: the first that no GPU has a kernel for
   Placement result_;
 };
 

@@ -28,6 +28,8 @@ struct PlaceOptions {
   // where it is to be preferred if no type is asked for. Null where there always is one. A node
   // without any may still be asked for on another task, which knows better.
   std::function<int(const Node& node, absl::string_view device_type)> supports;
+  // Why `supports` gives 0, for explanations: "there is no kernel of X for GPU". May be null.
+  std::function<std::string(const Node& node, absl::string_view device_type)> why_not;
 };
 
 struct Placement {

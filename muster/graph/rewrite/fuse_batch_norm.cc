@@ -86,8 +86,8 @@ class BatchNormFuser {
       Node* const found = NormalisationFor(sum.input(i), sum);
       const Output side = sum.input(1 - i);
       // It takes the place of the normalisation: the other part must be there by then.
-      if (found == nullptr || IsRef(side.dtype()) || place_.at(side.node) > place_.at(found) ||
-          side.node == found)
+      if (found == nullptr || IsRef(side.dtype()) || !place_.contains(side.node) ||
+          !place_.contains(found) || place_.at(side.node) > place_.at(found) || side.node == found)
         continue;
       const PartialShape& shape = side.shape();
       if (shape.fully_known() && sum.input(i).shape().fully_known() &&

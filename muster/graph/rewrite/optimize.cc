@@ -21,6 +21,7 @@ absl::StatusOr<std::unique_ptr<Graph>> OptimizeGraph(std::unique_ptr<Graph> grap
     RETURN_IF_ERROR(SumColumns(rewriter));
     RETURN_IF_ERROR(JoinSums(rewriter));
     RETURN_IF_ERROR(SumReluGradients(rewriter));
+    RETURN_IF_ERROR(SumColumnsOfProducts(rewriter));
   }
   return graph;
 }

@@ -27,4 +27,9 @@ inline constexpr char kSumsRepeatedRows[] = "_sums_repeated_rows";
 // multiplied by.
 inline constexpr char kBackpropScale[] = "_backprop_scale";
 
+// Which products have a function of their own on GPUs: matrices with at most so many elements in
+// the result, and so many in each sum.
+inline constexpr int64_t kMostElementsOfSmallProducts = int64_t{1} << 15;
+inline constexpr int64_t kMostInnerOfSmallProducts = 128;
+
 }  // namespace muster

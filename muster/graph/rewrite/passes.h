@@ -41,6 +41,8 @@ absl::Status ScaleCrossEntropy(GraphRewriter& rewriter);
 absl::Status SumColumns(GraphRewriter& rewriter);
 // ReluGrad and BiasAddGrad of its result become one node on GPUs.
 absl::Status SumReluGradients(GraphRewriter& rewriter);
+// A small product and the BiasAddGrad of its second operand become one node on GPUs.
+absl::Status SumColumnsOfProducts(GraphRewriter& rewriter);
 
 // Sums of products, and of sums of columns, over many places become one of all their rows, on GPUs.
 absl::Status JoinSums(GraphRewriter& rewriter);

@@ -134,6 +134,43 @@ class GpuMatMul : public GpuKernel {
   bool transpose_b_ = false;
 };
 
+// A small product, and the sums of the columns of its second operand.
+class GpuProductAndColumns : public GpuKernel {
+ public:
+  GpuProductAndColumns() : small_(*this) {}
+  absl::Status Init(KernelSetup& setup) override {
+    RETURN_IF_ERROR(GpuKernel::Init(setup));
+    ASSIGN_OR_RETURN(transpose_a_, setup.Attr<bool>("transpose_a"));
+    return absl::OkStatus();
+  }
+  absl::Status Compute(KernelContext& c) override {
+    const Tensor& a = c.input(0);
+    const Tensor& b = c.input(1);
+    ASSIGN_OR_RETURN(const GemmShape product,
+                     CheckedProduct(a.shape(), b.shape(), transpose_a_, false));
+    if (!GpuSmallProduct::Takes(product)) {
+      return InvalidArgument("the product of ", a.shape().ToString(), " and ", b.shape().ToString(),
+                             " is not small");
+    }
+    ASSIGN_OR_RETURN(Tensor* const out, c.AllocateOutput(0, Shape({product.m, product.n})));
+    ASSIGN_OR_RETURN(Tensor* const columns, c.AllocateOutput(1, Shape({product.n})));
+    return small_.Multiply(product, a.raw(), b.raw(), nullptr, out->raw(), false, columns->raw());
+  }
+
+ private:
+  GpuSmallProduct small_;
+  bool transpose_a_ = false;
+};
+
+absl::Status InferProductAndColumns(ShapeContext& c) {
+  ASSIGN_OR_RETURN(const PartialShape a, c.WithRank(c.input(0), 2));
+  ASSIGN_OR_RETURN(const PartialShape b, c.WithRank(c.input(1), 2));
+  ASSIGN_OR_RETURN(const bool transpose_a, c.Attr<bool>("transpose_a"));
+  c.SetOutput(0, PartialShape::Matrix(a[transpose_a ? 1 : 0], b[1]));
+  c.SetOutput(1, PartialShape::Vector(b[1]));
+  return absl::OkStatus();
+}
+
 // The hints that an operand holds many zeros are not needed for the result; dense code is as quick
 // in most cases.
 class SparseMatMul : public Kernel {
@@ -238,6 +275,19 @@ DEFINE_OP(MatMul) {
       .GpuTypes("T", GpuProductTypes(), [](DType dtype) -> KernelFactory {
         return [dtype] { return std::make_unique<GpuMatMul>(dtype); };
       });
+}
+
+// What a rewrite puts in the place of MatMul and BiasAddGrad on GPUs (graph/rewrite).
+DEFINE_OP(MusterProductAndColumns) {
+  op.Attr("transpose_a: bool = false")
+      .Attr("T: {float}")
+      .Input("a: T")
+      .Input("b: T")
+      .Output("product: T")
+      .Output("columns: T")
+      .Doc("The product of two small matrices, and the sums of the columns of the second one.")
+      .Shape(InferProductAndColumns)
+      .GpuTypes("T", {DType::kFloat}, [](DType) { return New<GpuProductAndColumns>(); });
 }
 
 DEFINE_OP(SparseMatMul) {

@@ -10,16 +10,17 @@ struct SmallSize {
 };
 
 // c = a b, with `bias` (null: none) added to each row, and Relu of it. Sums are in the order of the
-// inner dimension.
+// inner dimension. `columns` (null: not asked for) are the sums of the columns of b.
 template <typename T>
-__global__ void SmallProduct(const T* a, const T* b, const T* bias, T* c, SmallSize s) {
+__global__ void SmallProduct(const T* a, const T* b, const T* bias, T* c, T* columns, SmallSize s) {
   using C = Compute<T>;
   __shared__ C left[kTile][kInner + 1];
   __shared__ C right[kInner][kTile + 1];
   const int thread = int(threadIdx.x);
   const int row = thread / kTile, column = thread % kTile;
   const int first_row = int(blockIdx.y) * kTile, first_column = int(blockIdx.x) * kTile;
-  C sum = 0;
+  const bool sums_columns = columns != nullptr && blockIdx.y == 0;
+  C sum = 0, part = 0;
   for (int begin = 0; begin < s.k; begin += kInner) {
     __syncthreads();
 #pragma unroll
@@ -43,8 +44,20 @@ __global__ void SmallProduct(const T* a, const T* b, const T* bias, T* c, SmallS
     const int count = s.k - begin < kInner ? s.k - begin : kInner;
 #pragma unroll 8
     for (int i = 0; i < count; ++i) sum += left[row][i] * right[i][column];
+    if (sums_columns)
+      for (int i = row; i < count; i += kTile) part += right[i][column];
   }
   const int at_row = first_row + row, at_column = first_column + column;
+  if (sums_columns) {
+    __syncthreads();
+    left[row][column] = part;
+    __syncthreads();
+    if (row == 0 && at_column < s.n) {
+      C total = 0;
+      for (int i = 0; i < kTile; ++i) total += left[i][column];
+      Store(columns, at_column, total);
+    }
+  }
   if (at_row >= s.m || at_column >= s.n) return;
   if (bias != nullptr) sum += Load(bias, at_column);
   if (s.has_relu && sum < C(0)) sum = C(0);

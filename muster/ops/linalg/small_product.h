@@ -1,6 +1,7 @@
 // Products on a card that are too small for cuBLAS (small_product.cu).
 #pragma once
 
+#include "muster/graph/rewrite/optimize.h"
 #include "muster/ops/gpu_kernel.h"
 #include "muster/ops/linalg/gemm.h"
 
@@ -13,12 +14,14 @@ class GpuSmallProduct {
       : run_(kernel, "linalg/small_product.cu", "SmallProduct<float>") {}
 
   static bool Takes(const GemmShape& shape) {
-    return shape.m > 0 && shape.n > 0 && shape.k > 0 && shape.k <= kMostInner &&
-           shape.m * shape.n <= kMostElements && !shape.conjugate_a && !shape.conjugate_b;
+    return shape.m > 0 && shape.n > 0 && shape.k > 0 && shape.k <= kMostInnerOfSmallProducts &&
+           shape.m * shape.n <= kMostElementsOfSmallProducts && !shape.conjugate_a &&
+           !shape.conjugate_b;
   }
   // c = a b, with `bias` (null: none) added to each row, and Relu of it. Rows follow each other.
+  // `columns` (null: not asked for) are the sums of the columns of b.
   absl::Status Multiply(const GemmShape& shape, const void* a, const void* b, const void* bias,
-                        void* c, bool has_relu) const {
+                        void* c, bool has_relu, void* columns = nullptr) const {
     const struct {
       int32_t m, n, k, transpose_a, transpose_b, has_relu;
     } size = {static_cast<int32_t>(shape.m), static_cast<int32_t>(shape.n),
@@ -28,13 +31,11 @@ class GpuSmallProduct {
     grid.blocks_x = static_cast<unsigned>((shape.n + kTile - 1) / kTile);
     grid.blocks_y = static_cast<unsigned>((shape.m + kTile - 1) / kTile);
     grid.threads_x = kTile * kTile;
-    return run_.Launch(grid, a, b, bias, c, size);
+    return run_.Launch(grid, a, b, bias, c, columns, size);
   }
 
  private:
   static constexpr int64_t kTile = 16;  // as in small_product.cu
-  static constexpr int64_t kMostInner = 128;
-  static constexpr int64_t kMostElements = int64_t{1} << 15;
 
   GpuFunction run_;
 };

@@ -5,6 +5,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -81,6 +82,21 @@ Label ParseLabel(const tensorflow::NodeExecStats& node) {
           absl::StrSplit(label.substr(open + 1, label.size() - open - 2), ", ", absl::SkipEmpty())};
 }
 
+// A row of what a card did: names are "node:Op", there or in a label "... @@node:Op#...".
+bool IsOfCard(const std::string& device) {
+  return absl::StrContains(device, "/stream:") || absl::StrContains(device, "/memcpy");
+}
+
+Label ParseCardLabel(const tensorflow::NodeExecStats& node) {
+  std::string name = node.node_name();
+  const std::string& label = node.timeline_label();
+  const size_t start = label.find("@@"), end = label.find('#');
+  if (start != std::string::npos && end != std::string::npos && start + 2 < end)
+    name = label.substr(start + 2, end - start - 2);
+  const std::vector<std::string> fields = absl::StrSplit(name, ':');
+  return {fields[0], fields.size() > 1 ? fields[1] : "unknown", {}};
+}
+
 // The outputs of one execution of a node.
 struct Produced {
   struct Allocation {
@@ -99,6 +115,7 @@ struct Execution {
   const tensorflow::NodeExecStats* node;
   Label label;
   int pid, tid;
+  bool is_of_card;
 };
 
 // For executions in the order of their start, the first row that is free then.
@@ -146,8 +163,12 @@ class TimelineMaker {
       return a->all_start_micros() < b->all_start_micros();
     });
     const std::vector<int> rows = Rows(nodes);
-    for (size_t i = 0; i < nodes.size(); ++i)
-      executions_.push_back({nodes[i], ParseLabel(*nodes[i]), pid, rows[i]});
+    const bool is_of_card = IsOfCard(device.device());
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      executions_.push_back({nodes[i],
+                             is_of_card ? ParseCardLabel(*nodes[i]) : ParseLabel(*nodes[i]), pid,
+                             rows[i], is_of_card});
+    }
     for (size_t i = executions_.size() - nodes.size(); i < executions_.size(); ++i)
       ShowExecution(executions_[i]);
   }
@@ -165,6 +186,7 @@ class TimelineMaker {
     for (size_t i = 0; i < label.inputs.size(); ++i)
       absl::StrAppend(&args, R"(,"input)", i, R"(":)", JsonQuoted(label.inputs[i]));
     trace_.Event('X', "Op", label.op, execution.pid, execution.tid, start, absl::StrCat(args, "}"));
+    if (execution.is_of_card) return;
     Produced made{label.name, start + duration, start + duration, execution.pid, execution.tid, 0,
                   {}};
     made.id = static_cast<int>(produced_.size());

@@ -47,6 +47,26 @@ TEST_F(TimelineTest, ExecutionsThatOverlapAreInDifferentRows) {
   EXPECT_THAT(json, HasSubstr(R"("op":"MatMul","input0":"a:0","input1":"^c"})"));
 }
 
+TEST_F(TimelineTest, WhatACardDidIsBesideTheNodes) {
+  Add("a = Const()", 0, 15);
+  Add("b = Neg(a:0)", 10, 20);
+  auto* stream = stats_.add_dev_stats();
+  stream->set_device("/device:GPU:0/stream:all");
+  for (const char* name : {"a:Const", "b:Neg", "odd"}) {
+    auto* node = stream->add_node_stats();
+    node->set_node_name(name);
+    node->set_timeline_label("math/unary.cu: Unary<Neg, float> grid:1,1,1 block:256,1,1");
+    node->set_all_start_micros(12);
+    node->set_all_end_rel_micros(3);
+  }
+  const std::string json = Make({}).json;
+  EXPECT_THAT(json, HasSubstr(R"("args":{"name":"b","op":"Neg"})"));
+  EXPECT_THAT(json, HasSubstr(R"("args":{"name":"odd","op":"unknown"})"));
+  // Arrows are between nodes.
+  EXPECT_THAT(
+      json, HasSubstr(R"({"ph":"s","cat":"DataFlow","name":"a","pid":1,"tid":0,"ts":15,"id":0})"));
+}
+
 TEST_F(TimelineTest, ArrowsGoFromRowToRow) {
   Add("a = Const()", 0, 15);
   Add("b = Neg(a:0)", 10, 20);

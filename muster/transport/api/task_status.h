@@ -13,6 +13,16 @@ namespace muster {
 
 class WorkerApi;
 
+// A card that the process of a task uses.
+struct TaskGpu {
+  int number = 0;
+  std::string name;
+  int64_t memory_bytes = 0;    // of the card
+  int64_t used_bytes = 0;      // of it, in tensors of the process
+  int64_t calls = 0;           // that steps have asked of it
+  int64_t replayed_calls = 0;  // of them, as parts of graphs
+};
+
 // Counts since the task was started, and what it holds now. A value.
 struct TaskStatus {
   TaskName task;
@@ -40,6 +50,7 @@ struct TaskStatus {
   int64_t variables = 0;
   int64_t variable_bytes = 0;
   std::optional<int64_t> global_step;  // where the task keeps it
+  std::vector<TaskGpu> gpus;
 };
 
 enum class TaskHealth : uint8_t {

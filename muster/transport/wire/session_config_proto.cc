@@ -59,6 +59,10 @@ absl::StatusOr<SessionConfig> SessionConfigFromProto(const tensorflow::ConfigPro
   const tensorflow::GPUOptions& gpu = proto.gpu_options();
   config.devices.visible_gpus = gpu.visible_device_list();
   config.devices.gpu_memory_fraction = gpu.per_process_gpu_memory_fraction();
+  for (const auto& card : gpu.experimental().virtual_devices()) {
+    config.devices.virtual_gpus.emplace_back(card.memory_limit_mb().begin(),
+                                             card.memory_limit_mb().end());
+  }
   config.serialized = proto.SerializeAsString();
   return config;
 }
@@ -102,6 +106,12 @@ void SessionConfigToProto(const SessionConfig& config, tensorflow::ConfigProto& 
     proto.mutable_gpu_options()->set_visible_device_list(devices.visible_gpus);
   if (devices.gpu_memory_fraction > 0)
     proto.mutable_gpu_options()->set_per_process_gpu_memory_fraction(devices.gpu_memory_fraction);
+  if (!devices.virtual_gpus.empty()) {
+    auto& cards = *proto.mutable_gpu_options()->mutable_experimental()->mutable_virtual_devices();
+    cards.Clear();
+    for (const std::vector<float>& card : devices.virtual_gpus)
+      *cards.Add()->mutable_memory_limit_mb() = {card.begin(), card.end()};
+  }
 }
 
 absl::StatusOr<SessionConfig> ParseSessionConfig(absl::string_view serialized) {

@@ -5,6 +5,8 @@
 namespace muster {
 namespace {
 
+constexpr size_t kMostGpus = 64;  // that are shown of a task
+
 void TaskToProto(const TaskStatus& status, TaskStatusProto& proto) {
   proto.set_task(status.task.ToString());
   proto.set_is_muster(status.is_muster);
@@ -30,6 +32,15 @@ void TaskToProto(const TaskStatus& status, TaskStatusProto& proto) {
   proto.set_variables(status.variables);
   proto.set_variable_bytes(status.variable_bytes);
   if (status.global_step) proto.set_global_step(*status.global_step);
+  for (const TaskGpu& gpu : status.gpus) {
+    TaskGpuProto& to = *proto.add_gpus();
+    to.set_number(gpu.number);
+    to.set_name(gpu.name);
+    to.set_memory_bytes(gpu.memory_bytes);
+    to.set_used_bytes(gpu.used_bytes);
+    to.set_calls(gpu.calls);
+    to.set_replayed_calls(gpu.replayed_calls);
+  }
 }
 
 absl::StatusOr<TaskStatus> TaskFromProto(const TaskStatusProto& proto) {
@@ -58,6 +69,11 @@ absl::StatusOr<TaskStatus> TaskFromProto(const TaskStatusProto& proto) {
   status.variables = proto.variables();
   status.variable_bytes = proto.variable_bytes();
   if (proto.has_global_step()) status.global_step = proto.global_step();
+  for (const TaskGpuProto& gpu : proto.gpus()) {
+    if (status.gpus.size() == kMostGpus) break;
+    status.gpus.push_back({gpu.number(), gpu.name(), gpu.memory_bytes(), gpu.used_bytes(),
+                           gpu.calls(), gpu.replayed_calls()});
+  }
   return status;
 }
 

@@ -235,6 +235,7 @@ def _session_options(config):
         options["gpu_devices"] = max(0, config.device_count["GPU"])
     options["visible_gpus"] = config.gpu_options.visible_device_list
     options["gpu_memory_fraction"] = config.gpu_options.per_process_gpu_memory_fraction
+    options["virtual_gpus"] = [list(card.memory_limit_mb) for card in config.gpu_options.experimental.virtual_devices]
     options["operation_timeout_ms"] = config.operation_timeout_in_ms
     options["log_device_placement"] = config.log_device_placement
     options["allow_soft_placement"] = config.allow_soft_placement
