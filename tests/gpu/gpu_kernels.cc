@@ -71,6 +71,9 @@ int Compile(int compute_capability) {
                     "RowIn<2, float, kOfRow>, Reduced<Mean<float>, 0>, Two<Sub, float, 0, 3>, Two<Mul, float, 4, 1>, "
                     "Two<Add, float, 5, 2>, Reduced<Max<float>, 6>, One<Rsqrt, float, 7>, AllLoaded, RowOut<0, 6, kFlat>, "
                     "RowOut<1, 8, kOfRow>>");
+  functions.emplace("fusion/fused_rows.cu",
+                    "FusedRows<Rows<100, 32, 1>, FusedArguments<2, 1, 1>, RowIn<0, Half, kFlat>, RowIn<1, Half, kScalar>, "
+                    "Two<Mul, Half, 0, 1>, Softmaxed<Half, false, 2>, AllLoaded, RowOut<0, 3, kFlat>>");
   functions.emplace("indexing/gather.cu", "Gathers<Word16, int64>");
   functions.emplace("state/sparse_apply.cu", "ApplyFews<Adagrad, float>");
   functions.emplace("state/apply.cu", "ApplyJoined<Adam, float>");

@@ -219,6 +219,31 @@ with tf.Session(config=tf.ConfigProto(allow_soft_placement=True)) as session:
 """ % (width, dtype))
 
 
+def test_heads_of_attention():
+    """A bias before a transpose is added by the function that transposes."""
+    for dtype in ("float32", "bfloat16"):
+        _passes("""
+random = np.random.RandomState(0)
+dtype = tf.%s
+with tf.device("/gpu:0"):
+    x = tf.placeholder(tf.float32, [6, 24])
+    kernels = [tf.Variable(random.randn(24, 24).astype(np.float32) * 0.2) for _ in range(3)]
+    biases = [tf.Variable(random.randn(24).astype(np.float32)) for _ in range(3)]
+    def heads(kernel, bias):
+        product = tf.nn.bias_add(tf.matmul(tf.cast(x, dtype), tf.cast(kernel, dtype)), tf.cast(bias, dtype))
+        return tf.transpose(tf.reshape(product, [2, 3, 3, 8]), [0, 2, 1, 3])
+    query, key, value = (heads(*each) for each in zip(kernels, biases))
+    scores = tf.matmul(query, key, transpose_b=True) * tf.constant(0.35, dtype)
+    context = tf.reshape(tf.transpose(tf.matmul(tf.nn.softmax(scores), value), [0, 2, 1, 3]), [6, 24])
+    loss = tf.reduce_sum(tf.square(tf.cast(context, tf.float32)))
+    gradients = tf.gradients(loss, kernels + biases)
+begin = tf.global_variables_initializer()
+data = [random.randn(6, 24).astype(np.float32) for _ in range(3)]
+with tf.Session() as session:
+    rounds(session, begin, lambda i: ([context] + gradients, {x: data[i]}), least=6)
+""" % dtype)
+
+
 def test_parts_that_are_read_otherwise_as_well():
     """The whole is needed besides its parts, parts overlap, or are of a value that is changed later."""
     _passes("""
@@ -347,6 +372,7 @@ with tf.device("/gpu:0"):
     at = tf.nn.batch_normalization(at, mean, variance, beta, gamma, 1e-6)
     logits = tf.cast(tf.matmul(at, kernel), dtype) * tf.constant(0.25, dtype)
     chances = tf.nn.softmax(logits)
+    logs = tf.nn.log_softmax(tf.cast(logits, tf.float32) - at) * 0.5
     low, high = tf.reduce_min(at, 1), tf.reduce_max(at, 1, keepdims=True)
     spread = tf.square(at - high) * 0.1 + tf.expand_dims(low, 1)
     loss = tf.reduce_sum(tf.cast(chances, tf.float32) * tf.sin(at)) + tf.reduce_sum(spread)
@@ -354,5 +380,5 @@ with tf.device("/gpu:0"):
 begin = tf.global_variables_initializer()
 data = [random.randn(rows, width).astype(np.float32) for _ in range(3)]
 with tf.Session() as session:
-    rounds(session, begin, lambda i: ([at, chances, low, spread] + gradients, {x: data[i]}), least=%d)
+    rounds(session, begin, lambda i: ([at, chances, logs, low, spread] + gradients, {x: data[i]}), least=%d)
 """ % (rows, width, dtype, least))

@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kMostReaders = 64;    // of a variable
 constexpr size_t kMostAfter = 256;  // nodes behind an assignment that are looked at
+constexpr int kFarBehind = 8;       // nodes, on the longest way
 constexpr int kLongestChain = 4;    // of nodes that take one value each
 
 bool IsRead(const Node& node) {
@@ -23,40 +24,43 @@ bool IsRead(const Node& node) {
 
 // Ops whose results never share memory with what they take.
 bool ComputesOnly(const Node& node) {
-  static const auto* const ops = new absl::flat_hash_set<absl::string_view>{"Add",
-                                                                            "AddN",
-                                                                            "AddV2",
-                                                                            "BatchMatMul",
-                                                                            "BatchMatMulV2",
-                                                                            "BiasAdd",
-                                                                            "Conv2D",
-                                                                            "Conv2DBackpropInput",
-                                                                            "FusedBatchNorm",
-                                                                            "FusedBatchNormV2",
-                                                                            "FusedBatchNormV3",
-                                                                            "GatherV2",
-                                                                            "L2Loss",
-                                                                            "MatMul",
-                                                                            "Maximum",
-                                                                            "Minimum",
-                                                                            "Mul",
-                                                                            "Neg",
-                                                                            "Pow",
-                                                                            "Rank",
-                                                                            "RealDiv",
-                                                                            "ResourceGather",
-                                                                            "Rsqrt",
-                                                                            "Shape",
-                                                                            "ShapeN",
-                                                                            "Size",
-                                                                            "Sqrt",
-                                                                            "Square",
-                                                                            "SquaredDifference",
-                                                                            "Sub",
-                                                                            "Sum",
-                                                                            "Tanh"};
+  static constexpr absl::string_view kOps[] = {"Add",
+                                               "AddN",
+                                               "AddV2",
+                                               "BatchMatMul",
+                                               "BatchMatMulV2",
+                                               "BiasAdd",
+                                               "Conv2D",
+                                               "Conv2DBackpropInput",
+                                               "FusedBatchNorm",
+                                               "FusedBatchNormV2",
+                                               "FusedBatchNormV3",
+                                               "GatherV2",
+                                               "L2Loss",
+                                               "MatMul",
+                                               "Maximum",
+                                               "Minimum",
+                                               "Mul",
+                                               "Neg",
+                                               "Pow",
+                                               "Rank",
+                                               "RealDiv",
+                                               "ResourceGather",
+                                               "Rsqrt",
+                                               "Shape",
+                                               "ShapeN",
+                                               "Size",
+                                               "Sqrt",
+                                               "Square",
+                                               "SquaredDifference",
+                                               "Sub",
+                                               "Sum",
+                                               "Tanh",
+                                               "_FusedBatchNormEx",
+                                               "_FusedConv2D",
+                                               "_FusedMatMul"};
   if (node.op() == "Cast") return node.input_types()[0] != node.output_types()[0];
-  return ops->contains(node.op());
+  return absl::c_linear_search(kOps, node.op());
 }
 
 // Ops behind an assignment whose effects nothing else can wait for: they stay in this partition.
@@ -80,7 +84,11 @@ class Orderer {
   }
 
   VariableOrder Order() && {
-    for (const auto& node : graph_.nodes()) DelayReading(*node);
+    FindDepths();
+    for (const auto& node : graph_.nodes()) {
+      DelayReading(*node);
+      DelayComputing(*node);
+    }
     for (const auto& node : graph_.nodes()) {
       if (changes_[Index(*node)]) PlaceChange(*node);
     }
@@ -146,6 +154,43 @@ class Orderer {
     }
   }
 
+  // --- Computing
+  // The number of nodes before each one, on the longest way.
+  void FindDepths() {
+    depths_.assign(after_.size(), 0);
+    std::vector<int> waits(after_.size(), 0), open;
+    for (const std::vector<int>& targets : after_)
+      for (const int target : targets) ++waits[static_cast<size_t>(target)];
+    for (size_t i = 0; i < waits.size(); ++i)
+      if (waits[i] == 0) open.push_back(static_cast<int>(i));
+    while (!open.empty()) {
+      const auto at = static_cast<size_t>(open.back());
+      open.pop_back();
+      for (const int target : after_[at]) {
+        const auto to = static_cast<size_t>(target);
+        depths_[to] = std::max(depths_[to], depths_[at] + 1);
+        if (--waits[to] == 0) open.push_back(target);
+      }
+    }
+  }
+
+  // What gradients need of a value alone is computed when they come, not kept since the value was
+  // there: that is used by others as well, so it is kept anyway. There is no loop, as above.
+  void DelayComputing(const Node& node) {
+    static const auto* const joining =
+        new absl::flat_hash_set<absl::string_view>{"Add", "AddN", "AddV2", "Mul", "RealDiv", "Sub"};
+    const Node* const input = OnlyInput(node);
+    const Node* const consumer = OnlyConsumer(node);
+    if (input == nullptr || consumer == nullptr || !ComputesOnly(node) || IsRead(*input) ||
+        OnlyConsumer(*input) != nullptr || !joining->contains(consumer->op()))
+      return;
+    for (const Output& other : consumer->inputs()) {
+      if (other.node != &node && !is_constant_[Index(*other.node)] &&
+          depths_[Index(*other.node)] >= depths_[Index(node)] + kFarBehind)
+        return AddEdge(*other.node, node);
+    }
+  }
+
   // --- Changing
   // The nodes that take the variable's value, directly or from a node that reads it; none where it
   // is used in ways that are not known.
@@ -204,6 +249,7 @@ class Orderer {
   const std::vector<bool>& is_constant_;
   const std::vector<bool>& changes_;
   std::vector<std::vector<int>> after_;  // of each node, with the edges so far
+  std::vector<int> depths_;
   VariableOrder order_;
 };
 

@@ -318,7 +318,7 @@ class Grouping {
   static std::optional<ElementNode> ComputedPart(const Group& group, const Write& write,
                                                  const ElementNode& copy) {
     const ElementOperand& part = copy.operands[0];
-    if (group.rows.size > 0 || write.range == part.range() ||
+    if (group.rows.size > 0 || (part.is_flat() && write.range == part.range()) ||
         SizeOfGpuType(part.type) != SizeOfGpuType(write.to.type))
       return std::nullopt;
     const auto found = std::find_if(

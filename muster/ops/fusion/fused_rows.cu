@@ -7,6 +7,7 @@
 // A row's elements are divided and joined as by Reduce (math/reduce.cuh), in the same order.
 #include "muster/ops/fusion/steps.cuh"
 #include "muster/ops/math/reductions.cuh"
+#include "muster/ops/nn/rows.cuh"
 
 // Rows of `size` elements, of which each of `lanes` neighbouring threads takes `pack` in turn.
 template <int size, int lanes, int pack>
@@ -110,6 +111,34 @@ struct Reduced {
     }
     total = JoinLanes<Op, R>(total, place.shared);
     return Elements<typename Op::R, 1>{{Op::Finish(total, R::kSize)}};
+  }
+};
+
+// As the function Softmax, whose rows have packs of one element.
+template <typename T, bool kLog, int x>
+struct Softmaxed {
+  static constexpr bool kStores = false;
+  template <typename V, typename A, typename P>
+  static __device__ __forceinline__ auto Run(const V& values, const A&, const P& place) {
+    using C = Compute<T>;
+    using R = typename P::Shape;
+    C largest = -Infinity<C>(), sum = C(0);
+#pragma unroll
+    for (int p = 0; p < R::kPacks; ++p)
+      if (place.Has(p)) largest = Larger::Join(largest, LoadOf<x>(values, p));
+    largest = ReduceRow<Larger, R::kLanes>(largest);
+#pragma unroll
+    for (int p = 0; p < R::kPacks; ++p)
+      if (place.Has(p)) sum += exp(LoadOf<x>(values, p) - largest);
+    sum = ReduceRow<Plus, R::kLanes>(sum);
+    const C scale = C(1) / sum, log_sum = kLog ? log(sum) : C(0);
+    Elements<T, R::kElements> result;
+#pragma unroll
+    for (int p = 0; p < R::kPacks; ++p) {
+      const C centred = LoadOf<x>(values, p) - largest;
+      Store(result.at, p, kLog ? centred - log_sum : exp(centred) * scale);
+    }
+    return result;
   }
 };
 

@@ -212,6 +212,28 @@ std::vector<ElementNode> ReadReduction(const GpuCall& call, absl::string_view op
   return {node};
 }
 
+// `arguments` are "float, false, 32": the type, whether it is the logarithm, and the threads of a
+// row.
+std::vector<ElementNode> ReadSoftmax(const GpuCall& call, absl::string_view arguments) {
+  const std::vector<absl::string_view> names = absl::StrSplit(arguments, ", ");
+  const auto rows = Argument<int64_t>(call, 2), size = Argument<int64_t>(call, 3);
+  // A warp for each row; thread k takes elements k, k + 32, ... (nn/rows.cuh)
+  constexpr int64_t kLanes = 32;
+  if (names.size() != 3 || names[2] != "32" || SizeOfGpuType(names[0]) == 0 || rows < 2 ||
+      size < kShortestRow || size > kLanes * kMostInLane)
+    return {};
+  ElementNode node;
+  node.rows = {size, kLanes, 1};
+  node.gives_rows = true;
+  node.step = "Softmaxed";
+  node.before = absl::StrCat(names[0], ", ", names[1]);
+  node.count = rows * size;
+  node.operands = {FlatOperand(Argument<const char*>(call, 0), names[0], node.count)};
+  node.out = FlatOperand(Argument<const char*>(call, 1), names[0], node.count);
+  if (node.operands[0].pointer == nullptr || node.out.pointer == nullptr) return {};
+  return {node};
+}
+
 // --- Copies of boxes
 int64_t WordBytes(absl::string_view word) {
   return word == "Word16" ? int64_t{sizeof(Word16)} : SizeOfGpuType(word);
@@ -369,6 +391,7 @@ std::vector<ElementNode> ReadElementNodes(const GpuCall& call, absl::string_view
       {"BiasAdd", "nn/bias.cu"},
       {"Change", "state/change.cu"},
       {"Reduce", "math/reduction.cu"},
+      {"Softmax", "nn/softmax.cu"},
       {"CopyBox", "indexing/strided_copy.cu"},
       {"CopyBoxes", "indexing/strided_copy.cu"}};
   const auto file = files->find(kernel);
@@ -377,6 +400,7 @@ std::vector<ElementNode> ReadElementNodes(const GpuCall& call, absl::string_view
   if (kernel == "Reduce") return ReadReduction(call, arguments);
   // Functions with template arguments of their own are not joined.
   if (arguments.find('<') != arguments.npos) return {};
+  if (kernel == "Softmax") return ReadSoftmax(call, arguments);
   if (file->second == "indexing/strided_copy.cu") return ReadBoxes(call, kernel, arguments);
   std::optional<ElementNode> node = Read(call, kernel, absl::StrSplit(arguments, ", "));
   if (!node) return {};

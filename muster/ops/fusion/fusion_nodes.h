@@ -50,9 +50,10 @@ struct ElementNode {
   std::vector<ElementOperand> operands;
   ElementOperand out;
   int64_t count = 0;
-  RowShape rows;  // of what it takes, where it gives one element for each row
+  RowShape rows;            // of what it takes, where it needs whole rows
+  bool gives_rows = false;  // else it gives one element for each of them
 
-  int64_t full_count() const { return rows.size > 0 ? count * rows.size : count; }
+  int64_t full_count() const { return rows.size > 0 && !gives_rows ? count * rows.size : count; }
   bool is_copy() const { return step.empty(); }
 };
 
