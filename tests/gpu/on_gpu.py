@@ -134,7 +134,7 @@ def all_suites(options):
         ops = sorted({op for op, _ in (kernel_list.of_muster() if lines is None else kernel_list.kernels(lines))})
         suites += oracle_suites([op for op in ops if not options.op or op in options.op], interpreter)
     else:
-        print("NOT TESTED: the oracle's cases (--kernels FILE)")
+        print("NOT TESTED: the oracle's cases (--kernels FILE)", file=sys.stderr)
     return suites + list(sanitizer_suites())
 
 

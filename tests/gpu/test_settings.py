@@ -37,14 +37,6 @@ def test_waiting_for_each_function_gives_the_same():
     assert plain[0] == waiting[0] and waiting[1] == 0
 
 
-def test_the_first_feed_goes_to_the_card_at_once():
-    card.emulated_only()
-    # The copy of a feed that comes before all other work of a step is not a part of the sequence that is replayed.
-    values, replayed, _, calls = json.loads(card.run(STEPS, MUSTER_GPU_FUSE="0"))
-    steady = calls - replayed
-    assert 60 <= steady < calls / 2, (calls, replayed)
-
-
 def test_availability_asks_for_a_capability():
     card.emulated_only()
     program = """
