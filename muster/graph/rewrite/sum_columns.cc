@@ -7,6 +7,7 @@
 // and where a small product reads what is summed, with that:
 //
 //   MatMul(x, dy, transpose_a), BiasAddGrad(dy) = MusterProductAndColumns(x, dy, transpose_a)
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -46,61 +47,108 @@ bool SumsReluGrad(const GraphRewriter& rewriter, const Node& node) {
           type == DType::kDouble);
 }
 
-// The small product x' dy that sums of the columns of dy can be computed with; null where there is
-// none. `place` is where nodes are in the order.
-Node* ProductOf(const GraphRewriter& rewriter, const Node& sum,
-                const absl::flat_hash_map<const Node*, size_t>& place) {
-  if (sum.op() != "BiasAddGrad" || !RunsOnGpu(sum) || !sum.control_inputs().empty() ||
-      rewriter.is_result(sum) || sum.output_types()[0] != DType::kFloat ||
-      sum.Attr<std::string>("data_format").value_or("") != "NHWC")
-    return nullptr;
-  const Output dy = sum.input(0);
-  for (const Node::Consumer& consumer : dy.node->consumers()) {
-    Node& product = *consumer.node;
-    if (consumer.output != dy.index || consumer.input != 1 || product.op() != "MatMul" ||
-        product.device() != sum.device() || !product.control_inputs().empty() ||
-        rewriter.is_result(product) || !product.Attr<bool>("transpose_a").value_or(false) ||
+// Finds the small products x' dy that sums of the columns of dy can be computed with.
+class ColumnSummer {
+ public:
+  explicit ColumnSummer(GraphRewriter& rewriter) : rewriter_(rewriter), order_(rewriter.Order()) {
+    for (size_t i = 0; i < order_.size(); ++i) place_[order_[i]] = i;
+  }
+
+  absl::Status Run() {
+    for (Node* const sum : order_) {
+      if (!IsSum(*sum)) continue;
+      const Found found = ProductFor(*sum);
+      if (found.product != nullptr && joined_.insert(found.product).second)
+        RETURN_IF_ERROR(Replace(*sum, found));
+    }
+    rewriter_.Commit();
+    return absl::OkStatus();
+  }
+
+ private:
+  struct Found {
+    Node* product = nullptr;
+    const Node* between = nullptr;  // an Identity that the product reads dy through
+  };
+
+  bool IsFree(const Node& node) const {
+    return node.control_inputs().empty() && !rewriter_.is_result(node);
+  }
+  // Whether the one is there before the other may run.
+  bool IsBefore(const Node& one, const Node& other) const {
+    const auto found = place_.find(&one);
+    return found != place_.end() && found->second < place_.at(&other);
+  }
+  bool IsSum(const Node& node) const {
+    return node.op() == "BiasAddGrad" && RunsOnGpu(node) && IsFree(node) &&
+           node.output_types()[0] == DType::kFloat && !IsRef(node.input(0).dtype()) &&
+           node.Attr<std::string>("data_format").value_or("") == "NHWC";
+  }
+  // What tf.tuple makes of gradients, this sum among them: it waits for nothing that comes later.
+  bool IsTuple(const Node& node, const Node& sum) const {
+    if (node.op() != "Identity" || node.device() != sum.device() || rewriter_.is_result(node))
+      return false;
+    return absl::c_all_of(node.control_inputs(), [&](const Node* before) {
+      return before == &sum || IsBefore(*before, sum);
+    });
+  }
+  bool IsProductFor(const Node::Consumer& reader, const Output& dy, const Node& sum) const {
+    const Node& product = *reader.node;
+    if (reader.input != 1 || product.op() != "MatMul" || product.device() != sum.device() ||
+        !IsFree(product) || !product.Attr<bool>("transpose_a").value_or(false) ||
         product.Attr<bool>("transpose_b").value_or(true))
-      continue;
+      return false;
     const Output x = product.input(0);
     const PartialShape& a = x.shape();
     const PartialShape& b = dy.shape();
-    const bool is_small = a.fully_known() && b.fully_known() && a.rank() == 2 && b.rank() == 2 &&
-                          a[0] == b[0] && a[0] > 0 && a[0] <= kMostInnerOfSmallProducts &&
-                          a[1] * b[1] > 0 && a[1] * b[1] <= kMostElementsOfSmallProducts;
-    // x must be there where the sum was, so that it cannot depend on it.
-    if (is_small && !IsRef(x.dtype()) && !IsRef(dy.dtype()) && place.contains(x.node) &&
-        place.at(x.node) < place.at(&sum))
-      return &product;
+    return a.fully_known() && b.fully_known() && a.rank() == 2 && b.rank() == 2 && a[0] == b[0] &&
+           a[0] > 0 && a[0] <= kMostInnerOfSmallProducts && a[1] * b[1] > 0 &&
+           a[1] * b[1] <= kMostElementsOfSmallProducts && !IsRef(x.dtype()) &&
+           IsBefore(*x.node, sum);
   }
-  return nullptr;
-}
+  Found ProductFor(const Node& sum) const {
+    const Output dy = sum.input(0);
+    for (const Node::Consumer& reader : dy.node->consumers()) {
+      if (reader.output != dy.index) continue;
+      if (IsProductFor(reader, dy, sum)) return {reader.node, nullptr};
+      if (!IsTuple(*reader.node, sum)) continue;
+      for (const Node::Consumer& next : reader.node->consumers())
+        if (IsProductFor(next, dy, sum)) return {next.node, reader.node};
+    }
+    return {};
+  }
+
+  absl::Status Replace(Node& sum, const Found& found) {
+    Node& product = *found.product;
+    NodeSpec spec;
+    spec.op = "MusterProductAndColumns";
+    spec.name = rewriter_.graph().UniqueName(absl::StrCat(product.name(), "/with_bias"));
+    spec.inputs = {rewriter_.Input(product, 0), rewriter_.Input(sum, 0)};
+    spec.attrs["transpose_a"] = true;
+    if (found.between != nullptr) {
+      for (Node* const before : rewriter_.ControlInputs(*found.between))
+        if (before != &sum) spec.control_inputs.push_back(before);
+    }
+    const PartialShape shapes[] = {product.output_shape(0), sum.output_shape(0)};
+    ASSIGN_OR_RETURN(Node* const both, rewriter_.Add(sum, std::move(spec)));
+    for (const int i : {0, 1}) both->set_output_shape(i, shapes[i]);
+    rewriter_.Replace(Output(&product, 0), Output(both, 0));
+    rewriter_.Replace(Output(&sum, 0), Output(both, 1));
+    rewriter_.WaitInstead(product, {both});
+    rewriter_.WaitInstead(sum, {both});
+    return absl::OkStatus();
+  }
+
+  GraphRewriter& rewriter_;
+  const std::vector<Node*> order_;
+  absl::flat_hash_map<const Node*, size_t> place_;
+  absl::flat_hash_set<const Node*> joined_;
+};
 
 }  // namespace
 
 absl::Status SumColumnsOfProducts(GraphRewriter& rewriter) {
-  const std::vector<Node*> order = rewriter.Order();
-  absl::flat_hash_map<const Node*, size_t> place;
-  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = i;
-  absl::flat_hash_set<const Node*> joined;
-  for (Node* const sum : order) {
-    Node* const product = ProductOf(rewriter, *sum, place);
-    if (product == nullptr || !joined.insert(product).second) continue;
-    NodeSpec spec;
-    spec.op = "MusterProductAndColumns";
-    spec.name = rewriter.graph().UniqueName(absl::StrCat(product->name(), "/with_bias"));
-    spec.inputs = {rewriter.Input(*product, 0), rewriter.Input(*product, 1)};
-    spec.attrs["transpose_a"] = true;
-    const PartialShape shapes[] = {product->output_shape(0), sum->output_shape(0)};
-    ASSIGN_OR_RETURN(Node* const both, rewriter.Add(*product, std::move(spec)));
-    for (const int i : {0, 1}) both->set_output_shape(i, shapes[i]);
-    rewriter.Replace(Output(product, 0), Output(both, 0));
-    rewriter.Replace(Output(sum, 0), Output(both, 1));
-    rewriter.WaitInstead(*product, {both});
-    rewriter.WaitInstead(*sum, {both});
-  }
-  rewriter.Commit();
-  return absl::OkStatus();
+  return ColumnSummer(rewriter).Run();
 }
 
 absl::Status SumReluGradients(GraphRewriter& rewriter) {

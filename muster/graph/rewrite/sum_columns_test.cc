@@ -50,20 +50,27 @@ TEST_F(SumColumnsTest, TheGradientOfReluIsComputedWithItsSum) {
 }
 
 TEST_F(SumColumnsTest, ASmallProductSumsItsColumns) {
-  const auto build = [&](int64_t rows, absl::string_view name) {
+  const auto build = [&](int64_t rows, absl::string_view name, bool in_tuple) {
     const Scope own = device_.NameScope(name);
     const Output x = Placeholder(own, "x", DType::kFloat, {rows, 5});
     const Output dy = Placeholder(own, "dy", DType::kFloat, {rows, 4});
-    const Output product = own.Op("MatMul", {x, dy}, {{"transpose_a", true}}, "product");
+    const Output sum = own.Op("BiasAddGrad", {dy}, {}, "sum");
+    const Scope after = own.WithControlDependencies({sum.node});
+    const Output of = in_tuple ? after.Op("Identity", {dy}, {}, "of") : dy;
+    const Output product = own.Op("MatMul", {x, of}, {{"transpose_a", true}}, "product");
     const Output dw = own.Op("Square", {product}, {}, "dw");
-    const Output db = own.Op("Square", {own.Op("BiasAddGrad", {dy}, {}, "sum")}, {}, "db");
+    const Output db = own.Op("Square", {sum}, {}, "db");
     Rewrite(SumColumnsOfProducts, {x, dy}, {dw, db});
   };
-  build(100, "small");
-  const Node* const both = Find("small/dw")->input(0).node;
-  EXPECT_EQ(both->op(), "MusterProductAndColumns");
-  EXPECT_EQ(Find("small/db")->input(0), Output(const_cast<Node*>(both), 1));
-  build(1000, "large");
+  for (const bool in_tuple : {false, true}) {
+    const std::string name = in_tuple ? "tuple" : "small";
+    build(100, name, in_tuple);
+    const Node* const both = Find(name + "/dw")->input(0).node;
+    EXPECT_EQ(both->op(), "MusterProductAndColumns") << name;
+    EXPECT_EQ(Find(name + "/db")->input(0), Output(const_cast<Node*>(both), 1)) << name;
+    EXPECT_TRUE(both->control_inputs().empty()) << name;
+  }
+  build(1000, "large", false);
   EXPECT_EQ(Find("large/dw")->input(0).node->op(), "MatMul");
   EXPECT_EQ(Find("large/db")->input(0).node->op(), "BiasAddGrad");
 }
