@@ -23,7 +23,6 @@ struct NodeTrace {
   int64_t start_nanos = 0;
   int64_t end_nanos = 0;
   uint32_t thread_id = 0;
-  std::string label = {};  // for timelines; empty: the node with its inputs
   struct OutputTrace {
     int slot = 0;
     DType dtype = DType::kInvalid;
@@ -32,6 +31,7 @@ struct NodeTrace {
     bool is_on_device = false;
   };
   std::vector<OutputTrace> outputs;
+  std::string label = {};  // for timelines; empty: the node with its inputs
 };
 
 // Thread-safe.

@@ -364,7 +364,8 @@ inline void RegisterLateKernels() {
     for (DType dtype : {DType::kFloat, DType::kDouble}) {
       for (const char* op : {"Add", "AddV2", "Sub", "Mul", "RealDiv", "Maximum", "Less", "Greater",
                              "Neg", "Square", "Exp", "Relu", "MatMul", "BiasAdd", "CheckNumerics",
-                             "AddN", "Tanh", "ZerosLike", "OnesLike"})
+                             "AddN", "Tanh", "ZerosLike", "OnesLike", "_FusedMatMul",
+                             "BiasAddGrad"})
         add(op, {{"T", dtype}});
       add("Sum", {{"T", dtype}}, {"reduction_indices"});
       add("Fill", {{"T", dtype}}, {"dims"});

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <iterator>
 #include <thread>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 
 #include "muster/base/threads/thread_name.h"
 #include "muster/device/gpu/gpu.h"
@@ -21,6 +23,8 @@ namespace {
 
 constexpr char kFolder[] = "muster/ops/";
 constexpr int kMostThreads = 8;
+// A function takes a second or two to compile.
+constexpr absl::Duration kLongestStop = absl::Seconds(20);
 // Each operation rounds by itself, as on the CPU: several nodes in one function then give the bits
 // that they give one by one (ops/fusion/fused.cu).
 constexpr const char* kOptions[] = {"--std=c++17", "--fmad=false",
@@ -115,6 +119,13 @@ GpuProgram& GpuPrograms::Get(const std::string& file, const std::string& express
   std::unique_ptr<GpuProgram>& program = programs_[{file, expression}];
   if (program != nullptr) return *program;
   program = std::make_unique<GpuProgram>();
+  if (is_stopped_) {
+    End(*program, absl::CancelledError("the program ends"));
+    return *program;
+  }
+  [[maybe_unused]] static const int registered = std::atexit([] {
+    for (Gpu* const gpu : Gpu::Started()) gpu->programs().Stop();
+  });
   requests_.push_back({file, expression, program.get()});
   const int most = std::min<int>(kMostThreads, std::max(1u, std::thread::hardware_concurrency()));
   if (num_threads_ < most) {
@@ -122,6 +133,26 @@ GpuProgram& GpuPrograms::Get(const std::string& file, const std::string& express
     std::thread([this] { RunCompiler(); }).detach();
   }
   return *program;
+}
+
+// The libraries of the compiler and the driver are torn down while the program ends: a thread that
+// is in one of them then would crash it.
+void GpuPrograms::Stop() {
+  const absl::Time latest = absl::Now() + kLongestStop;
+  MutexLock lock(mutex_);
+  is_stopped_ = true;
+  for (const Request& request : requests_)
+    End(*request.program, absl::CancelledError("the program ends"));
+  requests_.clear();
+  while (num_threads_ > 0 && absl::Now() < latest)
+    thread_ended_.WaitFor(mutex_, latest - absl::Now());
+}
+
+void GpuPrograms::End(GpuProgram& program, absl::Status status) {
+  MutexLock lock(program.mutex_);
+  program.status_ = std::move(status);
+  program.is_over_ = true;
+  program.changed_.NotifyAll();
 }
 
 std::string GpuPrograms::NameOf(cuda::Function function) const {
@@ -138,6 +169,7 @@ void GpuPrograms::RunCompiler() {
       MutexLock lock(mutex_);
       if (requests_.empty()) {
         --num_threads_;
+        thread_ended_.NotifyAll();
         return;
       }
       request = std::move(requests_.front());
@@ -152,10 +184,7 @@ void GpuPrograms::RunCompiler() {
       }
       program.function_.store(*loaded, std::memory_order_release);
     }
-    MutexLock lock(program.mutex_);
-    program.status_ = loaded.status();
-    program.is_over_ = true;
-    program.changed_.NotifyAll();
+    End(program, loaded.status());
   }
 }
 

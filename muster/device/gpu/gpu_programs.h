@@ -64,6 +64,8 @@ class GpuPrograms {
   GpuProgram& Get(const std::string& file, const std::string& expression);
   // "math/unary_arithmetic.cu: Unary<Tanh, float>".
   std::string NameOf(cuda::Function function) const;
+  // For the end of the program: nothing more is compiled, and what is being compiled is waited for.
+  void Stop();
 
  private:
   struct Request {
@@ -73,6 +75,7 @@ class GpuPrograms {
   };
 
   void RunCompiler();
+  static void End(GpuProgram& program, absl::Status status);
   absl::StatusOr<cuda::Function> Load(const Request& request) const;
 
   Gpu& gpu_;
@@ -82,6 +85,8 @@ class GpuPrograms {
   std::map<cuda::Function, std::string> names_ ABSL_GUARDED_BY(mutex_);
   std::deque<Request> requests_ ABSL_GUARDED_BY(mutex_);
   int num_threads_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  CondVar thread_ended_;
 };
 
 }  // namespace muster
