@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "muster/base/mutex.h"
+#include "muster/device/gpu/gpu_programs.h"
 #include "muster/graph/gradients/gradients.h"
 #include "muster/transport/api/call.h"
 
@@ -249,6 +250,7 @@ void BindErrors(nb::module_& m) {
         // return before the interpreter ends. The wait ends after a second.
         ReleasedGil unlocked;
         for (int i = 0; i < 1000 && in_python > 0; ++i) absl::SleepFor(absl::Milliseconds(1));
+        GpuPrograms::StopAll();
       },
       "Called last at the end of the program: see ReleasedGil.");
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -316,7 +317,18 @@ EXPORT int nvrtcAddNameExpression(void* program, const char* expression) {
   return kOk;
 }
 EXPORT int nvrtcCompileProgram(void* program, int, const char* const*) {
-  return Compile(*static_cast<Program*>(program));
+  // As NVIDIA's, the compiler crashes a program that ends while it works.
+  struct InUse {
+    std::atomic<int> calls{0};
+    ~InUse() {
+      if (calls > 0) abort();
+    }
+  };
+  static InUse in_use;
+  ++in_use.calls;
+  const int result = Compile(*static_cast<Program*>(program));
+  --in_use.calls;
+  return result;
 }
 EXPORT int nvrtcGetLoweredName(void*, const char*, const char** name) {
   *name = "muster_run";

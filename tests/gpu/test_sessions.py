@@ -252,3 +252,18 @@ def test_what_reads_a_variable_may_wait_for_its_change_elsewhere():
             for _ in range(3):
                 session.run(joined)
     """)
+
+
+def test_a_program_may_end_while_functions_are_compiled(tmp_path):
+    tmp_path.chmod(0o700)
+    card.run("""
+import muster as tf
+with tf.device("/gpu:0"):
+    v = tf.Variable([1.0, 2.0])
+    change = tf.assign(v, tf.tanh(v) * tf.exp(-v) + tf.sqrt(tf.abs(v)))
+with tf.Session() as session:
+    session.run(v.initializer)
+    for _ in range(5):  # from the third on, functions for joined nodes are wanted
+        session.run(change.op)
+    session.run(v)
+""", MUSTER_CACHE=str(tmp_path))

@@ -123,9 +123,6 @@ GpuProgram& GpuPrograms::Get(const std::string& file, const std::string& express
     End(*program, absl::CancelledError("the program ends"));
     return *program;
   }
-  [[maybe_unused]] static const int registered = std::atexit([] {
-    for (Gpu* const gpu : Gpu::Started()) gpu->programs().Stop();
-  });
   requests_.push_back({file, expression, program.get()});
   const int most = std::min<int>(kMostThreads, std::max(1u, std::thread::hardware_concurrency()));
   if (num_threads_ < most) {
@@ -135,8 +132,10 @@ GpuProgram& GpuPrograms::Get(const std::string& file, const std::string& express
   return *program;
 }
 
-// The libraries of the compiler and the driver are torn down while the program ends: a thread that
-// is in one of them then would crash it.
+void GpuPrograms::StopAll() {
+  for (Gpu* const gpu : Gpu::Started()) gpu->programs().Stop();
+}
+
 void GpuPrograms::Stop() {
   const absl::Time latest = absl::Now() + kLongestStop;
   MutexLock lock(mutex_);
@@ -176,6 +175,9 @@ void GpuPrograms::RunCompiler() {
       requests_.pop_front();
     }
     const absl::StatusOr<cuda::Function> loaded = Load(request);
+    // At the exit the last that was registered runs first: this before what libraries have registered
+    // in their first use.
+    [[maybe_unused]] static const int registered = std::atexit(StopAll);
     GpuProgram& program = *request.program;
     if (loaded.ok()) {
       {

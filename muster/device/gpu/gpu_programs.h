@@ -64,8 +64,12 @@ class GpuPrograms {
   GpuProgram& Get(const std::string& file, const std::string& expression);
   // "math/unary_arithmetic.cu: Unary<Tanh, float>".
   std::string NameOf(cuda::Function function) const;
-  // For the end of the program: nothing more is compiled, and what is being compiled is waited for.
-  void Stop();
+  // For the end of the program: nothing more is compiled for any card, and what is being compiled
+  // is waited for. The libraries of the compiler and the driver are torn down while the program
+  // ends, and a thread that is in one of them then would crash it. Python calls this before it
+  // exits; for other programs the first function that is compiled registers it, which comes too
+  // late for a program that ends during that.
+  static void StopAll();
 
  private:
   struct Request {
@@ -74,6 +78,7 @@ class GpuPrograms {
     GpuProgram* program;
   };
 
+  void Stop();
   void RunCompiler();
   static void End(GpuProgram& program, absl::Status status);
   absl::StatusOr<cuda::Function> Load(const Request& request) const;
