@@ -35,7 +35,7 @@ import coverage  # noqa: E402
 import oracle  # noqa: E402
 
 MODULES = ("test_sessions", "test_memory", "test_card_errors", "test_virtual_devices", "test_timelines", "test_settings", "test_fusion", "test_control_flow",
-           "test_sparse_training", "test_libraries", "test_large_shapes", "test_clusters", "test_on_card")
+           "test_sparse_training", "test_libraries", "test_large_shapes", "test_clusters", "real_card")
 SANITIZED = ("test_large_shapes", "test_sparse_training")
 ORACLE_PARTS = 24
 SANITIZER = "compute-sanitizer"

@@ -175,8 +175,8 @@ void GpuPrograms::RunCompiler() {
       requests_.pop_front();
     }
     const absl::StatusOr<cuda::Function> loaded = Load(request);
-    // At the exit the last that was registered runs first: this before what libraries have registered
-    // in their first use.
+    // At the exit the last that was registered runs first: this before what libraries have
+    // registered in their first use.
     [[maybe_unused]] static const int registered = std::atexit(StopAll);
     GpuProgram& program = *request.program;
     if (loaded.ok()) {
