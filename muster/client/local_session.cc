@@ -14,7 +14,7 @@
 #include "muster/client/step_plan.h"
 #include "muster/collective/step/collective_groups.h"
 #include "muster/graph/rewrite/lower.h"
-#include "muster/runtime/executor_type.h"
+#include "muster/runtime/executor.h"
 #include "muster/runtime/vector_call_frame.h"
 #include "muster/task/feeds.h"
 #include "muster/task/partial_run.h"

@@ -2,11 +2,8 @@
 
 #include <atomic>
 
-#include <unistd.h>
-
 #include "muster/base/mutex.h"
 #include "muster/runtime/executor_run.h"
-#include "muster/runtime/trace.h"
 
 namespace muster {
 namespace {
@@ -72,58 +69,6 @@ absl::StatusOr<std::unique_ptr<Executor>> Executor::Create(const Graph& graph, D
                                                            KernelSource kernels) {
   ASSIGN_OR_RETURN(ExecutorPlan plan, ExecutorPlan::Make(graph, device, kernels));
   return std::make_unique<PlannedExecutor>(std::move(plan), device);
-}
-
-// --- What is no part of the way of a step
-
-void ExecutorRun::PlaceConstants() {
-  for (size_t i = 0; i < plan_.constants.size(); ++i) {
-    if (!plan_.constants[i].valid()) continue;
-    root_iteration_.inputs[i].tensor = plan_.constants[i];
-    root_iteration_.inputs[i].state = Entry::State::kValue;
-  }
-}
-
-void ExecutorRun::TraceConstants() {
-  for (const PlanNode& item : plan_.nodes) {
-    if (item.kind != NodeKind::kConstant) continue;
-    NodeOutputs value(1);
-    value[0].tensor = item.node->Attr<Tensor>("value").value_or(Tensor());
-    Trace(item, value, step_->scheduler->clock().NowNanos());
-  }
-}
-
-absl::Status ExecutorRun::Compute(const PlanNode& item, KernelContext& context) const {
-  const RunningNode running = AtWork(item);
-  return item.kernel->Compute(context);
-}
-
-// For what a device with a stream says of the node.
-RunningNode ExecutorRun::AtWork(const PlanNode& item) const {
-  if (!plan_.keeps_order) return RunningNode();
-  return RunningNode(NodeAtWork{&item.node->name(), &item.node->op(), &device_.name(),
-                                step_->trace == nullptr ? nullptr : &step_->trace->gpu_times()});
-}
-
-void ExecutorRun::Trace(const PlanNode& item, const NodeOutputs& outputs,
-                        int64_t start_nanos) const {
-  NodeTrace trace;
-  trace.device = device_.name();
-  trace.node = item.node->name();
-  trace.op = item.node->op();
-  trace.scheduled_nanos = start_nanos;
-  trace.start_nanos = start_nanos;
-  trace.end_nanos = step_->scheduler->clock().NowNanos();
-  trace.thread_id = static_cast<uint32_t>(gettid());
-  for (int i = 0; i < item.num_outputs; ++i) {
-    const Tensor& tensor = outputs[i].tensor;
-    if (tensor.valid()) {
-      trace.outputs.push_back({i, tensor.dtype(), tensor.shape(),
-                               static_cast<int64_t>(tensor.size_bytes()),
-                               IsInDeviceMemory(tensor)});
-    }
-  }
-  step_->trace->Add(std::move(trace));
 }
 
 }  // namespace muster

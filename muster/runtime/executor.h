@@ -31,4 +31,8 @@ class Executor {
   virtual bool is_short() const = 0;
 };
 
+// The names that programs give executors all mean this one. NotFound for a name that TensorFlow does
+// not have either.
+absl::Status CheckExecutorType(absl::string_view name);
+
 }  // namespace muster

@@ -20,10 +20,8 @@ constexpr uint32_t kExpensiveNanos = 8000;
 // A node that takes less is measured only in one of kStepsBetweenMeasures steps.
 constexpr uint32_t kWorthMeasuringNanos = 2000;
 constexpr uint32_t kStepsBetweenMeasures = 16;
-// So many nodes at once are worth waking other threads for, unless each is so small that the
-// threads would mostly wait for the counts and references which all of them change.
+// So many nodes at once are worth waking other threads for, unless each is small (IsWorthSharing).
 constexpr size_t kNodesWorthSharing = 256;
-constexpr uint32_t kNanosWorthSharing = 500;
 // After this many nodes in a row the thread checks whether its turn has lasted kLongestTurnNanos,
 // and then schedules the rest behind other work.
 constexpr uint32_t kNodesBetweenLooks = 512;
@@ -191,28 +189,6 @@ void ExecutorRun::Loop(ReadyNodes first, bool is_share, int64_t done) {
   }
 }
 
-bool ExecutorRun::IsWorthSharing(const ReadyNodes& here) const {
-  constexpr size_t kLookedAt = 16;
-  uint64_t nanos = 0;
-  for (size_t i = 0; i < kLookedAt; ++i) {
-    const ReadyNode& at = here[i * here.size() / kLookedAt];
-    nanos += plan_.nodes[at.node].cost_nanos.load(std::memory_order_relaxed);
-  }
-  return nanos >= kLookedAt * kNanosWorthSharing;
-}
-
-// Many nodes are divided among the threads; the last share stays here.
-void ExecutorRun::Share(ReadyNodes& here) {
-  const auto shares = static_cast<size_t>(step_->scheduler->parallelism());
-  const size_t size = here.size() / shares;
-  for (size_t i = 1; i < shares; ++i) {
-    ReadyNodes share(here.end() - static_cast<int64_t>(size), here.end());
-    here.resize(here.size() - size);
-    step_->scheduler->Schedule(
-        [this, handed = std::move(share)]() mutable { Loop(std::move(handed), true); });
-  }
-}
-
 // In a graph of thousands of nodes each finds what it needs out of the cache: it is called for
 // while the one before still runs, step by step along the pointers.
 void ExecutorRun::Prefetch(const ReadyNode& later, const ReadyNode& next) const {
@@ -274,7 +250,9 @@ bool ExecutorRun::RunNode(const ReadyNode& at, ReadyNodes& ready) {
                            step_->trace != nullptr;
   Clock& clock = step_->scheduler->clock();
   const int64_t start = is_measured ? clock.NowNanos() : 0;
-  absl::Status status = EndedByLackOfMemory([&] { return Compute(item, context); });
+  absl::Status status = EndedByLackOfMemory([&] {
+    return plan_.keeps_order ? ComputeInOrder(item, context) : item.kernel->Compute(context);
+  });
   if (is_measured) {
     const auto took = static_cast<uint32_t>(std::min<int64_t>(clock.NowNanos() - start, 1 << 30));
     item.cost_nanos.store(Averaged(average, took), std::memory_order_relaxed);
@@ -337,7 +315,8 @@ void ExecutorRun::RunAsync(const PlanNode& item, const ReadyNode& at, Entry* inp
     const CatchesLackOfMemory not_here(false);
     if (!call->is_finished.exchange(true)) FinishAsync(*call, status);
   };
-  const RunningNode running = AtWork(item);
+  std::optional<RunningNode> running;
+  if (plan_.keeps_order) running.emplace(AtWork(item));
   const absl::Status lacking = EndedByLackOfMemory([&] {
     item.kernel->ComputeAsync(*call->context, finish);
     return absl::OkStatus();

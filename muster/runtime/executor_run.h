@@ -129,8 +129,9 @@ class [[gnu::visibility("hidden")]] ExecutorRun {
   void Prefetch(const ReadyNode& later, const ReadyNode& next) const;
   // Runs one node; what it made ready is appended to `ready`. False when it goes on asynchronously.
   bool RunNode(const ReadyNode& at, ReadyNodes& ready);
-  absl::Status Compute(const PlanNode& item, KernelContext& context) const;
-  RunningNode AtWork(const PlanNode& item) const;
+  // Where nodes keep their order the device hears which one runs.
+  absl::Status ComputeInOrder(const PlanNode& item, KernelContext& context) const;
+  NodeAtWork AtWork(const PlanNode& item) const;
   absl::Status PrepareInputs(const PlanNode& item, Entry* inputs) const;
   void RunAsync(const PlanNode& item, const ReadyNode& at, Entry* inputs, ReadyNodes& ready);
   void FinishAsync(AsyncCall & call, const absl::Status& status);

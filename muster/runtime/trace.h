@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -42,16 +43,23 @@ class StepTrace {
     nodes_.push_back(std::move(node));
   }
   // What the cards of the task do for the step.
-  GpuTimes& gpu_times() { return gpu_times_; }
+  GpuTimes& gpu_times() {
+    MutexLock lock(mutex_);
+    if (gpu_times_ == nullptr) gpu_times_ = std::make_unique<GpuTimes>();
+    return *gpu_times_;
+  }
   // After the step. What cards did has rows and names as TensorFlow's device tracer gives them: its
   // timelines know the rows by "/stream:" and "/memcpy", and split names at the colon.
   std::vector<NodeTrace> Take() {
     std::vector<NodeTrace> nodes;
+    std::unique_ptr<GpuTimes> times;
     {
       MutexLock lock(mutex_);
       nodes = std::move(nodes_);
+      times = std::move(gpu_times_);
     }
-    for (GpuTimedCall& call : gpu_times_.Take()) {
+    if (times == nullptr) return nodes;
+    for (GpuTimedCall& call : times->Take()) {
       NodeTrace trace;
       trace.device = absl::StrCat(absl::StripPrefix(call.device, "/job:localhost/replica:0/task:0"),
                                   call.is_copy ? "/memcpy" : "/stream:all");
@@ -68,7 +76,7 @@ class StepTrace {
  private:
   Mutex mutex_;
   std::vector<NodeTrace> nodes_ ABSL_GUARDED_BY(mutex_);
-  GpuTimes gpu_times_;
+  std::unique_ptr<GpuTimes> gpu_times_ ABSL_GUARDED_BY(mutex_);  // null: no card was asked
 };
 
 }  // namespace muster

@@ -28,7 +28,9 @@ def environment(**more):
     changed = {"MUSTER_CACHE": str(CACHE), "PYTHONPATH": os.pathsep.join(paths) if REAL else package, **more}
     if not REAL:
         changed["MUSTER_CUDA_DRIVER"] = str(LIBRARY)
-    elif any(name.startswith("MUSTER_EMULATED") for name in more):
+        return {**os.environ, **changed}
+    changed.setdefault("NVIDIA_TF32_OVERRIDE", "0")  # results are compared with those of the CPU
+    if any(name.startswith("MUSTER_EMULATED") for name in more):
         raise unittest.SkipTest("only the emulated card can be told to do this")
     return {**os.environ, **changed}
 

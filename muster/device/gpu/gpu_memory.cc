@@ -105,6 +105,7 @@ Buffer GpuMemory::Hand(size_t size_bytes, size_t bytes, const RefPtr<GpuAccount>
 void GpuMemory::GiveBack() {
   MutexLock lock(mutex_);
   ShrinkLocked();
+  if (chunks_.empty()) next_chunk_bytes_ = kFirstChunk;
 }
 
 std::string GpuMemory::WhyNot(size_t bytes, const GpuAccount& account) {

@@ -52,6 +52,7 @@ class GpuMemory : public Allocator {
     Block* before = nullptr;
     Block* after = nullptr;
   };
+  static constexpr size_t kFirstChunk = size_t{8} << 20;
   struct BySize {
     bool operator()(const Block* a, const Block* b) const {
       return a->bytes != b->bytes ? a->bytes < b->bytes : a->base < b->base;
@@ -76,7 +77,7 @@ class GpuMemory : public Allocator {
   std::set<Block*> chunks_ ABSL_GUARDED_BY(mutex_);  // the first block of each
   size_t limit_bytes_ ABSL_GUARDED_BY(mutex_) = SIZE_MAX;
   size_t taken_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t next_chunk_bytes_ ABSL_GUARDED_BY(mutex_) = size_t{8} << 20;
+  size_t next_chunk_bytes_ ABSL_GUARDED_BY(mutex_) = kFirstChunk;
   Usage usage_ ABSL_GUARDED_BY(mutex_);
 };
 

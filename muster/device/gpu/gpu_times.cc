@@ -69,9 +69,8 @@ std::string Describe(const Gpu& gpu, const GpuCall& call) {
 
 }  // namespace
 
-// Every step has one of these; only those of traced steps hold anything.
-GpuTimes::~GpuTimes() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-  if (!bases_.empty() || !pending_.empty()) Take();
+GpuTimes::~GpuTimes() {
+  Take();
 }
 
 absl::StatusOr<GpuTimes::Base> GpuTimes::BaseOf(Gpu& gpu) {

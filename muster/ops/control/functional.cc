@@ -4,7 +4,7 @@
 
 #include "muster/ops/control/held_elements.h"
 #include "muster/ops/op.h"
-#include "muster/runtime/executor_type.h"
+#include "muster/runtime/executor.h"
 
 namespace muster {
 namespace {
