@@ -32,7 +32,6 @@ struct Product {
   int64_t ldc, stride_c, count;
   double alpha, beta;
   const void* bias = nullptr;  // one for each row
-  bool has_relu = false;
 };
 
 // Column-major; sums are kept in Sum.
@@ -55,7 +54,6 @@ void Multiply(const Product& p, From from, To to) {
         sum *= static_cast<Sum>(p.alpha);
         if (p.beta != 0) sum += static_cast<Sum>(p.beta) * static_cast<Sum>(from(c[i + j * p.ldc]));
         if (p.bias != nullptr) sum += static_cast<Sum>(from(static_cast<const T*>(p.bias)[i]));
-        if (p.has_relu && !(std::real(sum) > 0) && std::real(sum) == std::real(sum)) sum = 0;
         c[i + j * p.ldc] = to(sum);
       }
     }
@@ -151,7 +149,7 @@ constexpr int kNotSupported = 15;
 constexpr size_t kLtWorkspace = 4096;
 
 bool IsKnown(int epilogue) {
-  return epilogue == 1 || epilogue == 4 || epilogue == 6;
+  return epilogue == 1 || epilogue == 4;
 }
 
 }  // namespace
@@ -233,7 +231,6 @@ EXPORT int cublasLtMatmul(void* handle, void* description, const void* alpha, co
                a, la.stride, 0, b, lb.stride, 0, d, ld.stride, 0, 1,
                double{*static_cast<const float*>(alpha)}, double{*static_cast<const float*>(beta)}};
   p.bias = (of.epilogue & 4) != 0 ? of.bias : nullptr;
-  p.has_relu = (of.epilogue & 2) != 0;
   static const size_t more = emulated::NumberFrom("MUSTER_EMULATED_CUBLASLT_CALLS", 0);
   const size_t others = (is_second ? 0 : 1) + (of.epilogue == 1 ? 0 : more);
   for (size_t i = 0; i < others; ++i) emulated::PutOnStream([] { return kOk; });

@@ -169,15 +169,17 @@ feeds = [normal(5, 150), normal(150, 8), normal(8)]
 with tf.Graph().as_default():
     with tf.device("/gpu:0"):
         inputs = [tf.placeholder(tf.float32, feed.shape) for feed in feeds]
-        result = build(True, {}, False)(*inputs)[0]
+        result, relu = build(False, {}, False)(*inputs)[0], build(True, {}, False)(*inputs)[0]
     with tf.Session() as session:
         for _ in range(5):
             before = calls()
             got = session.run(result, dict(zip(inputs, feeds)))
-            np.testing.assert_allclose(got, np.maximum(feeds[0] @ feeds[1] + feeds[2], 0), 1e-5, 1e-4)
+            np.testing.assert_allclose(got, feeds[0] @ feeds[1] + feeds[2], 1e-5, 1e-4)
             made = calls() - before
+        feeds[0][2, 3] = np.nan
+        assert np.isnan(session.run(relu, dict(zip(inputs, feeds)))[2]).all(), "a NaN is gone"
 feeds_and_fetch = 4
-assert made == feeds_and_fetch + (1 if IS_ONE else 3), made
+assert made == feeds_and_fetch + (1 if IS_ONE else 2), made
 """.replace("IS_ONE", str(is_one)), **more)
 
 

@@ -53,7 +53,7 @@ struct CublasLt {
 };
 
 constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8;  // of descriptions
-constexpr int kPlain = 1, kWithBias = 4, kWithBiasAndRelu = 6;                    // epilogues
+constexpr int kPlain = 1, kWithBias = 4;                                          // epilogues
 constexpr int kMostWorkspace = 1, kAlignmentOfA = 5;  // of preferences; then those of b, c and d
 constexpr int kComputeFloat = 68, kComputeTf32 = 77;
 constexpr int kFloatData = 0;
@@ -111,7 +111,7 @@ int64_t AlignmentOf(const void* pointer) {
 
 // All that a plan depends on. Compared by its bytes.
 struct PlanKey {
-  int64_t dtype, m, n, k, transposes, has_relu;
+  int64_t dtype, m, n, k, transposes;
   int64_t alignments[4];  // of a, b and c, and the bias, in cublasLt's order
 };
 PlanKey KeyOf(DType dtype, const GpuBiasedProduct& p) {
@@ -120,7 +120,6 @@ PlanKey KeyOf(DType dtype, const GpuBiasedProduct& p) {
           p.shape.n,
           p.shape.k,
           (p.shape.transpose_a ? 1 : 0) + (p.shape.transpose_b ? 2 : 0),
-          p.has_relu ? 1 : 0,
           {AlignmentOf(p.b), AlignmentOf(p.a), AlignmentOf(p.c), AlignmentOf(p.bias)}};
 }
 
@@ -263,11 +262,10 @@ class BiasedProducts {
   absl::StatusOr<std::unique_ptr<const Plan>> Choose(DType dtype, const GpuBiasedProduct& product,
                                                      const PlanKey& key)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(timing_mutex_) {
-    const int epilogue = product.has_relu ? kWithBiasAndRelu : kWithBias;
     static const bool only_deterministic = IsOn("TF_DETERMINISTIC_OPS");
     ASSIGN_OR_RETURN(
         const std::vector<Plan> fused,
-        Candidates(dtype, product, key, epilogue, only_deterministic ? 1 : kMostCandidates));
+        Candidates(dtype, product, key, kWithBias, only_deterministic ? 1 : kMostCandidates));
     if (only_deterministic) return std::make_unique<const Plan>(fused.front());
     ASSIGN_OR_RETURN(const std::vector<Plan> plain, Candidates(dtype, product, key, kPlain, 1));
     const auto result_bytes = static_cast<float>(product.shape.m * product.shape.n *

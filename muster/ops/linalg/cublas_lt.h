@@ -13,14 +13,13 @@
 
 namespace muster {
 
-// c = relu(a b + bias): the vector is added to each row. Elements are in device memory.
+// c = a b + bias: the vector is added to each row. Elements are in device memory.
 struct GpuBiasedProduct {
   GemmShape shape;  // without lda, ldb and ldc: rows follow each other
   const void* a = nullptr;
   const void* b = nullptr;
   const void* bias = nullptr;
   void* c = nullptr;
-  bool has_relu = false;
 };
 
 // For types that PrepareGpuProducts has prepared the card for: float, half and bfloat16. False

@@ -155,8 +155,10 @@ class FusedMatMul : public Kernel {
   FusedProduct fused_;
 };
 
-// In one call of cublasLt where that is faster than the product by itself and the calls that the
-// nodes would have made, which may become part of what comes behind them (ops/fusion).
+// With a bias alone in one call of cublasLt where that is faster than the product by itself and the
+// calls that the nodes would have made, which may become part of what comes behind them
+// (ops/fusion). Relu is always a call of its own: that of some algorithms of cublasLt makes zeros
+// of NaNs, which a program would then never see.
 class GpuFusedMatMul : public GpuKernel {
  public:
   explicit GpuFusedMatMul(DType dtype)
@@ -184,10 +186,12 @@ class GpuFusedMatMul : public GpuKernel {
     const bool has_relu = fused_.activation == Activation::kRelu;
     if (small_ && GpuSmallProduct::Takes(size))
       return small_->Multiply(size, a.raw(), b.raw(), bias.raw(), out->raw(), has_relu);
-    ASSIGN_OR_RETURN(const bool is_done, MultiplyWithBiasOnGpu(gpu(), a.dtype(),
-                                                               {size, a.raw(), b.raw(), bias.raw(),
-                                                                out->raw(), has_relu}));
-    if (is_done) return absl::OkStatus();
+    if (!has_relu) {
+      ASSIGN_OR_RETURN(const bool is_done,
+                       MultiplyWithBiasOnGpu(gpu(), a.dtype(),
+                                             {size, a.raw(), b.raw(), bias.raw(), out->raw()}));
+      if (is_done) return absl::OkStatus();
+    }
     GpuProducts product;
     product.shape = size;
     product.a = a.raw();
