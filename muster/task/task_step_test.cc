@@ -214,7 +214,7 @@ class EarlyValuesTest : public TaskStepTest {
     device_ = static_cast<LateDevice*>(list.back().get());
     session_ = std::make_shared<TaskSession>(TaskDevices::Of(kTask, std::move(list)),
                                              std::make_shared<ResourceManager>("w"), *scheduler_);
-    graph_ = Make([this](const Scope& s) {
+    graph_ = Make([](const Scope& s) {
       for (int i = 0; i < kValues; ++i) {
         AttrMap attrs = Transfer(absl::StrCat("v", i));
         attrs.emplace("tensor_type", DType::kFloat);
